@@ -121,9 +121,9 @@ class SearchQuery(Request):
     unlike: Examples = Field(default=[], description="Examples of what is not wanted.", examples=[[]])
     words: Text | None = Field(
         default=None,
-        description="Words whose exact matches in texts and reports are fused with the ranking by likeness, "
-        "by reciprocal rank; without a query, their matches are the hits. Any of the words matches, up to "
-        "64; more and rarer words rank higher.",
+        description="Words whose matches in texts and reports are fused with the ranking by likeness, by "
+        "reciprocal rank; without a query, their matches are the hits. Any of the words matches, up to 64; "
+        "more and rarer words rank higher, plurals and compounds behind the words themselves.",
     )
     target: Literal["images", "texts"] = Field(
         default="images",

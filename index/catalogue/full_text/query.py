@@ -1,12 +1,18 @@
 """Words as a person types them, and the places of texts that they match."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 from index.catalogue.full_text.inflection import has_part, inflections, is_compound, stems
-from index.catalogue.full_text.tokenizer import MAX_WORD_LENGTH, Word, fold, fold_aligned, split_words
+from index.catalogue.full_text.tokenizer import (
+    MAX_WORD_LENGTH,
+    fold,
+    fold_aligned,
+    indexed_pieces,
+    split_words,
+)
 
 # Limit of different words in a query: each is looked up by itself.
 MAX_WORDS: Final = 64
@@ -29,23 +35,29 @@ class QueryWord:
 
     text: str
     unspaced: bool
-    inflections: frozenset[str] = frozenset()
+    inflections: tuple[str, ...] = ()
     stems: tuple[str, ...] = ()
 
-    def matches(self, word: str) -> bool:
-        """Tell whether a folded word of a text, not a run, is this one, an inflection or a compound of it."""
-        return word == self.text or word in self.inflections or self.is_part_of(word)
-
     def is_part_of(self, word: str) -> bool:
-        """Tell whether a folded word is a compound of this one."""
-        return bool(self.stems) and is_compound(word) and any(has_part(word, stem) for stem in self.stems)
+        """Tell whether a folded word is a compound of this one, and not its singular or plural."""
+        return word not in (self.text, *self.inflections) and _is_compound_of(word, self.stems)
 
 
 @dataclass(frozen=True, slots=True)
 class WordQuery:
-    """The different words of a query, in order."""
+    """The different words of a query.
+
+    Attributes:
+        words: In order.
+        runs: Those of scripts without spaces.
+        forms: The others with their singular and plural.
+        stems: Parts of compounds that match.
+    """
 
     words: tuple[QueryWord, ...]
+    runs: tuple[str, ...]
+    forms: frozenset[str]
+    stems: tuple[str, ...]
 
     @property
     def size(self) -> int:
@@ -55,15 +67,10 @@ class WordQuery:
     def matches(self, text: str) -> bool:
         """Tell whether a text has any of the words."""
         folded = fold(text)
-        runs = [word.text for word in self.words if word.unspaced]
-        if any(run in folded for run in runs):
+        if any(run in folded for run in self.runs) or not self.forms.isdisjoint(indexed_pieces(folded)):
             return True
-        others = [word for word in self.words if not word.unspaced]
-        needles = {part for word in others for part in (word.text, *word.inflections, *word.stems)}
-        # Most texts have none, and need not be split.
-        if not any(needle in folded for needle in needles):
-            return False
-        return any(not found.unspaced and self._has(found) for found in split_words(folded))
+        stems = [stem for stem in self.stems if stem in folded]
+        return bool(stems) and any(_is_compound_of(word, stems) for word in indexed_pieces(folded))
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Return the places (start, end) of matched words and parts of runs in a text, in order and apart."""
@@ -80,18 +87,15 @@ class WordQuery:
     def _places(self, folded: str) -> Iterator[tuple[int, int]]:
         for word in split_words(folded):
             if not word.unspaced:
-                if self._has(word):
+                cut = word.text[:MAX_WORD_LENGTH]
+                if cut in self.forms or _is_compound_of(cut, self.stems):
                     yield word.start, word.end
                 continue
-            for run in (asked.text for asked in self.words if asked.unspaced):
+            for run in self.runs:
                 place = word.text.find(run)
                 while place >= 0:
                     yield word.start + place, word.start + place + len(run)
                     place = word.text.find(run, place + 1)
-
-    def _has(self, word: Word) -> bool:
-        text = word.text[:MAX_WORD_LENGTH]
-        return any(asked.matches(text) for asked in self.words if not asked.unspaced)
 
 
 @lru_cache(maxsize=64)
@@ -105,8 +109,17 @@ def parse_words(words: str) -> WordQuery:
     for text, is_run in unspaced.items():
         own = () if is_run or parts >= _MAX_PARTS else tuple(stems(text))
         parts += bool(own)
-        found.append(QueryWord(text, is_run, frozenset(() if is_run else inflections(text)), own))
-    return WordQuery(tuple(found))
+        found.append(QueryWord(text, is_run, () if is_run else tuple(inflections(text)), own))
+    return WordQuery(
+        tuple(found),
+        tuple(word.text for word in found if word.unspaced),
+        frozenset(form for word in found if not word.unspaced for form in (word.text, *word.inflections)),
+        tuple(dict.fromkeys(stem for word in found for stem in word.stems)),
+    )
+
+
+def _is_compound_of(word: str, parts: Sequence[str]) -> bool:
+    return bool(parts) and is_compound(word) and any(has_part(word, part) for part in parts)
 
 
 def tokens(words: str) -> list[str]:

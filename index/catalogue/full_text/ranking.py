@@ -104,11 +104,11 @@ def _lookups(session: Session, collection_id: int, query: WordQuery) -> Iterator
     compounds = _compounds(session, collection_id, query.words)
     for place, word in enumerate(query.words):
         yield _Lookup(place, _EXACT_WEIGHT, (word.text,), (), word.unspaced)
-        inflections = tuple(sorted(word.inflections))
-        if inflections:
-            yield _Lookup(place, _INFLECTION_WEIGHT, inflections, (word.text,), unspaced=False)
+        if word.inflections:
+            yield _Lookup(place, _INFLECTION_WEIGHT, word.inflections, (word.text,), unspaced=False)
         if own := compounds.get(word.text):
-            yield _Lookup(place, _COMPOUND_WEIGHT, tuple(own), (word.text, *inflections), unspaced=False)
+            others = (word.text, *word.inflections)
+            yield _Lookup(place, _COMPOUND_WEIGHT, tuple(own), others, unspaced=False)
 
 
 def _without_common(
@@ -120,7 +120,7 @@ def _without_common(
         return lookups
     exact = statements.lookups([one for one in lookups if one.weight == _EXACT_WEIGHT])
     values = {"collection": collection_id, "lookups": exact}
-    counts = {row.place: row.images for row in session.execute(statements.count, values)}
+    counts = {row.place: row.images for row in session.execute(statements.counts, values)}
     common = {place for place, count in counts.items() if count > total / 2}
     enough = max((count for place, count in counts.items() if place not in common), default=0) >= limit
     return [one for one in lookups if one.place not in common] if enough else lookups
@@ -136,12 +136,7 @@ def _compounds(session: Session, collection_id: int, words: Iterable[QueryWord])
     query = select(VocabularyRow.word).where(VocabularyRow.collection_id == collection_id, or_(*stems))
     ordered = query.order_by(VocabularyRow.images.desc(), VocabularyRow.word)
     known = session.execute(ordered).scalars().all()
-    return {
-        word.text: [
-            one for one in known if word.is_part_of(one) and one not in (word.text, *word.inflections)
-        ][:_MAX_COMPOUNDS]
-        for word in asked
-    }
+    return {word.text: [one for one in known if word.is_part_of(one)][:_MAX_COMPOUNDS] for word in asked}
 
 
 def _lookups_of_sqlite(lookups: Iterable[_Lookup]) -> str:
@@ -194,17 +189,17 @@ class _Statements(NamedTuple):
 
     Attributes:
         rank: The keys of found images, best first.
-        count: Of each place, how many images are found.
+        counts: Of each place, how many images are found.
         lookups: Writes look-ups as their parameter.
     """
 
     rank: TextClause
-    count: TextClause
+    counts: TextClause
     lookups: Callable[[Iterable[_Lookup]], str]
 
 
 _TOTAL: Final = text("SELECT count(*) FROM images WHERE collection_id = :collection")
-_COUNT: Final = "SELECT place, count(*) AS images FROM {joined} GROUP BY place"
+_COUNTS: Final = "SELECT place, count(*) AS images FROM {joined} GROUP BY place"
 # The sum over the words that an image has, each with the weight of how few images have it.
 _RANK: Final = """, found AS MATERIALIZED (
     SELECT place, {key} AS image, weight + {share} * (1 - 1 / (1 + {rank})) AS quality FROM {joined}
@@ -239,7 +234,7 @@ def _statements(
     asked: str, joined: str, key: str, rank: str, lookups: Callable[[Iterable[_Lookup]], str]
 ) -> _Statements:
     ranked = _RANK.format(joined=joined, key=key, rank=rank, share=_FREQUENCY_WEIGHT)
-    return _Statements(text(asked + ranked), text(f"{asked} {_COUNT.format(joined=joined)}"), lookups)
+    return _Statements(text(asked + ranked), text(f"{asked} {_COUNTS.format(joined=joined)}"), lookups)
 
 
 _SQLITE: Final = _statements(

@@ -34,8 +34,10 @@ from training.models.encoder import Encoder, load_encoder
 
 
 @pytest.fixture
-def full(engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest) -> SearchEngine:
+def full(engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, tmp_path: Path) -> SearchEngine:
     """Two collections, one judged and with a retired generation; the images with the last keys are gone."""
+    records = [replace(record, report="Cardiomegaly in report 7.") for record in make_records(20)]
+    manifest = make_manifest(tmp_path / "data", records)
     for name in ("c", "d"):
         ingest_manifest(engine, name, encoder, manifest, show_progress=False)
     generation = generation_for(engine.home, "d", other_encoder)
