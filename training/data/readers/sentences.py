@@ -45,9 +45,11 @@ _NO_FINDING: Final = re.compile(r"\bo\. ?B\.\s+(?=[A-ZÄÖÜ])")
 _GLUED: Final = re.compile(r"(?<=[^\W\d_]{2})\.(?=[^\W\d_]{2})")
 _ABBREVIATION: Final = re.compile(
     r"abb|al|approx|aprox|bspw|bzw|ca|cf|dept|dr|entspr|env|evtl|exkl|figs?|ggf|incl|inkl|insb|insbes|klin|li|lt|max"
-    r"|med|m[rst]|mrs|nr|pat|prof|re|resp|rö|sog|sra?|st|str|tab|vgl|vs|zw|[a-zA-Z]",
+    r"|med|min|m[rst]|mrs|nr|pat|prof|re|resp|rö|sog|sra?|st|str|tab|tgl|vermutl|vgl|vs|wahrsch|zt|zw|zzt|[a-zA-Z]",
     re.IGNORECASE,
 )
+# Behind a number, the same letters are a unit: "5 min."
+_AMOUNT: Final = re.compile(r"\d\s*[^\W\d_]+\.$")
 _ARTICLE: Final = re.compile(r"(?:d(?:er|ie|as|es|em|en)|eine[rsmn]?)\s+\d{1,2}\.$", re.IGNORECASE)
 _WORD_BEFORE: Final = re.compile(r"[^\W\d_]+(?=\.$)|\d{1,2}(?=\.$)")
 _WORD: Final = re.compile(r"[^\W\d_]+")
@@ -99,7 +101,7 @@ def _goes_on(line: str, start: int) -> bool:
     if word is None:
         return False
     if not word.group().isdigit():
-        return _ABBREVIATION.fullmatch(word.group()) is not None
+        return _ABBREVIATION.fullmatch(word.group()) is not None and _AMOUNT.search(before) is None
     following = _WORD.match(line, start)
     return _ARTICLE.search(before) is not None or (
         following is not None and _ORDINAL_OF.fullmatch(following.group()) is not None

@@ -83,6 +83,7 @@ def test_a_full_stop_between_words_ends_a_sentence(text: str, sentences: int) ->
         "Rundherd, z.B. im Liegen, ca. 3 cm, d.h. größer als am 12.03.2021 mit 1.5 cm.",
         "Verdacht auf Erguss bzw. Infiltrat, u.a. V.a. Stauung bei Z.n. Bypass.",
         "Z. n. Sturz, z. B. Treppe, d. h. Röntgen.",
+        "Rechts min. Erguss, links max. Durchmesser 2 cm.",
         "Fraktur der 3. Rippe und des 12. Brustwirbels.",
         "Fraktur 5. Rippe, Kontrolle am 3. März und am 7. Tag.",
         "Seen by Dr. Smith and Dr.Jones, i.e. at 3 p.m., e.g. vs. No. 5, approx. 2 cm.",
@@ -92,6 +93,13 @@ def test_a_full_stop_between_words_ends_a_sentence(text: str, sentences: int) ->
 )
 def test_abbreviations_numbers_and_names_end_no_sentence(text: str) -> None:
     assert split_sentences(text) == (text,)
+
+
+def test_a_unit_ends_a_sentence() -> None:
+    assert split_sentences("Contrast after 5 min. No leak is seen.") == (
+        "Contrast after 5 min.",
+        "No leak is seen.",
+    )
 
 
 def test_a_number_ends_a_sentence_where_no_ordinal_can_be() -> None:
