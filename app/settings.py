@@ -90,6 +90,12 @@ class Settings(BaseSettings):
         default=560 * MIB, ge=32 * MIB, description="Memory that decoding one image may take."
     )
 
+    keep_metadata: bool = Field(
+        default=False,
+        description="Whether image files are stored with position, names, serial numbers and comments; "
+        "False: these are taken out.",
+    )
+
     encode_batch_size: int = Field(default=16, ge=1, description="Most queries in one forward pass.")
     encode_batch_wait_ms: float = Field(
         default=3.0, ge=0, le=1000, description="Milliseconds that a busy encoder waits for a batch to fill."

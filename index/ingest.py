@@ -83,6 +83,7 @@ def ingest_manifest(
     batch_size: int = 64,
     decoders: int | None = None,
     limits: ImageLimits | None = None,
+    keep_metadata: bool = False,
     show_progress: bool = True,
     preload_s: float = 0.0,
     prune: bool = False,
@@ -104,6 +105,7 @@ def ingest_manifest(
         batch_size: Images a forward pass and a transaction.
         decoders: Threads that read and decode; None: one a core.
         limits: Limits of bytes, pixels and frames of an image.
+        keep_metadata: Store files as they are; else without position, names and comments.
         show_progress: Show a bar on standard error.
         preload_s: Seconds that services may take to load a generation that replaces another.
         prune: Remove the images that were in the collection before and are on no line of the manifest. Those
@@ -135,7 +137,12 @@ def ingest_manifest(
     if prune:
         _require_prunable(collection, manifest, len(known), len(absent))
     intake = Intake(
-        engine.home.store, known, encoder.prepare_image, limits or ImageLimits(), encoder.min_image_side
+        engine.home.store,
+        known,
+        encoder.prepare_image,
+        limits or ImageLimits(),
+        encoder.min_image_side,
+        keep_metadata,
     )
     embedder = Embedder(generation, encoder)
     run = _Run(engine, embedder, intake, manifest)
@@ -274,11 +281,11 @@ class _Run:
 
     def _originals(self, writes: Sequence[ImageWrite]) -> dict[str, Callable[[], bytes]]:
         return {
-            write.picture.sha256: partial(
-                self._intake.read_again, write.picture.sha256, self._manifest.image_path(write.record)
+            write.new_file: partial(
+                self._intake.read_again, write.new_file, self._manifest.image_path(write.record)
             )
             for write in writes
-            if write.picture is not None
+            if write.new_file is not None
         }
 
 
@@ -295,7 +302,7 @@ def make_write(item: Prepared, vectors: Iterator[bytes], texts: Mapping[str, byt
             flags=item.picture.flags,
         )
     own = {text: texts[text] for text in item.record.texts if text in texts}
-    return ImageWrite(item.record, item.record_digest, picture, item.sha256, own)
+    return ImageWrite(item.record, item.record_digest, picture, item.sha256, own, item.replaces)
 
 
 def _place_at_end(

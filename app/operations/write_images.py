@@ -16,8 +16,9 @@ from index.errors import StaleWriteError
 from index.search.results import ActiveGeneration
 from index.vectors.codec import encode_vectors
 from index.writes.images import ImageWrite, Outcome, PictureWrite
-from index.writes.intake import KnownImage, Prepared, compare
+from index.writes.intake import Compared, KnownImage, Prepared, compare
 from index.writes.live import Upload, change_image, known_now, put_images
+from training.data.decoding.images import check_signature
 from training.data.manifest import Record
 from training.data.record import LineError
 from training.errors import ImageError
@@ -132,9 +133,14 @@ async def _write_once(
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """An image that has been looked at; without `prepared` and `error`, it is there already as it is."""
+    """An image that has been looked at; without `prepared` and `error`, it is there already as it is.
+
+    Attributes:
+        content: The file as it is stored.
+    """
 
     sent: SentImage
+    content: bytes = b""
     prepared: Prepared | None = None
     vector: bytes | None = None
     error: ImageError | LineError | None = None
@@ -148,8 +154,9 @@ class _Ready:
                 picture.sha256, picture.media_type, picture.width, picture.height, self.vector, picture.flags
             )
         own = {text: texts[text] for text in record.texts if text in texts}
-        made = ImageWrite(record, self.prepared.record_digest, write, self.prepared.sha256, own)
-        return Upload(made, self.sent.content)
+        digest, replaces = self.prepared.record_digest, self.prepared.replaces
+        made = ImageWrite(record, digest, write, self.prepared.sha256, own, replaces)
+        return Upload(made, self.content)
 
     def written(self, outcomes: dict[str, Outcome], texts: _TextVectors) -> Written:
         if self.error is not None:
@@ -168,11 +175,12 @@ async def _prepare(
 ) -> _Ready:
     if isinstance(image.record, LineError):
         return _Ready(image, error=image.record)
-    compared = await services.threads.read(compare, known, image.record, image.content)
-    if not compared.is_new:
-        return _Ready(image, compared.prepared)
     try:
-        decoded = await services.images.decode_upload(image.content, loaded.image_config)
+        compared = await _compared(services, known, loaded, image, image.record)
+        if not compared.is_new:
+            return _Ready(image, compared.content, compared.prepared)
+        # The vector is of the file that is stored.
+        decoded = await services.images.decode_upload(compared.content, loaded.image_config)
     except ImageError as error:
         let_go(error)
         return _Ready(image, error=error)
@@ -180,7 +188,25 @@ async def _prepare(
         decoded.media_type, decoded.width, decoded.height, decoded.pixels, decoded.flags
     )
     encoded = await loaded.queue.encode_image(decoded.pixels, priority=Priority.UPLOAD)
-    return _Ready(image, prepared, encode_vectors(encoded.vector[None])[0])
+    return _Ready(image, compared.content, prepared, encode_vectors(encoded.vector[None])[0])
+
+
+async def _compared(
+    services: Services,
+    known: Mapping[str, KnownImage],
+    loaded: LoadedEncoder,
+    image: SentImage,
+    record: Record,
+) -> Compared:
+    # A file that is no image, or too large, is refused before any of it is read.
+    check_signature(image.content, services.images.limits)
+    work = partial(compare, known, record, image.content, keep_metadata=services.settings.keep_metadata)
+    try:
+        return await services.threads.read(work)
+    except ImageError:
+        # The decoder has better words for most damage.
+        await services.images.decode_upload(image.content, loaded.image_config)
+        raise
 
 
 async def _embed_texts(services: Services, loaded: LoadedEncoder, texts: Sequence[str]) -> _TextVectors:

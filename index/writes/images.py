@@ -59,6 +59,8 @@ class ImageWrite:
         picture: None when the image has its file and embedding already.
         sha256: Digest of the file that the image must have if there is no picture; None for any.
         text_vectors: Vectors of the record's texts; empty where the model has no text encoder.
+        replaces: Digest of the image's present file if another one with the same picture, `sha256`, takes
+            its place.
     """
 
     record: Record
@@ -66,6 +68,14 @@ class ImageWrite:
     picture: PictureWrite | None
     sha256: str | None = None
     text_vectors: Mapping[str, bytes] = field(default_factory=dict)
+    replaces: str | None = None
+
+    @property
+    def new_file(self) -> str | None:
+        """Digest of the file that is stored with this; None: the image keeps its file."""
+        if self.picture is not None:
+            return self.picture.sha256
+        return self.sha256 if self.replaces is not None else None
 
 
 def write_images(
@@ -92,7 +102,9 @@ def write_images(
     keys = {write.record.id: stored[write.record.id].id for write in writes if write.record.id in stored}
     other = [write for write in changed if _new_picture(write, stored)]
     _refuse_or_forget(session, generation, other, keys)
-    mark_orphans(session, {stored[write.record.id].sha256 for write in other})
+    refiled = [write for write in changed if write.new_file is not None]
+    former = {stored[write.record.id].sha256 for write in refiled}
+    mark_orphans(session, former - {write.new_file for write in refiled})
     keys |= _insert_images(session, collection_id, sequence, new)
     for write in changed:
         values = _image_values(write, sequence)
@@ -118,7 +130,8 @@ def _ids(writes: Sequence[ImageWrite]) -> list[str]:
 def _check_fresh(writes: Sequence[ImageWrite], stored: dict[str, Any]) -> None:
     for write in writes:
         row = stored.get(write.record.id)
-        gone = row is None or (write.sha256 is not None and row.sha256 != write.sha256)
+        present = write.replaces or write.sha256
+        gone = row is None or (present is not None and row.sha256 != present)
         if write.picture is None and gone:
             raise StaleWriteError(
                 f"The image {write.record.id!r} was changed by somebody else meanwhile, and nothing was "
@@ -138,7 +151,8 @@ def _new_picture(write: ImageWrite, stored: dict[str, Any]) -> bool:
 
 
 def _differs(write: ImageWrite, stored: dict[str, Any]) -> bool:
-    return _new_picture(write, stored) or write.record_digest != stored[write.record.id].record_digest
+    is_other = write.record_digest != stored[write.record.id].record_digest
+    return is_other or _new_picture(write, stored) or write.replaces is not None
 
 
 def _refuse_or_forget(
@@ -191,9 +205,10 @@ def _image_values(write: ImageWrite, sequence: int) -> dict[str, Any]:
         "record_digest": write.record_digest,
         "sequence": sequence,
     }
+    if write.new_file is not None:
+        values["sha256"] = write.new_file
     if picture is not None:
         values |= {
-            "sha256": picture.sha256,
             "media_type": picture.media_type,
             "width": picture.width,
             "height": picture.height,

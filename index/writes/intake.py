@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from index.catalogue.collections import Generation
 from index.catalogue.tables import EmbeddingRow, ImageRow
 from index.files.image_store import ImageStore
+from index.files.metadata.strip import strip_metadata
 from training.data.decoding.images import ImageLimits, decode_whole
 from training.data.manifest import Record
 from training.errors import ImageError, ImageTooLargeError
@@ -51,12 +52,19 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A record that can be written; `picture` is None when its embedding is there already."""
+    """A record that can be written.
+
+    Attributes:
+        sha256: Digest of the file that is stored.
+        picture: None when its embedding is there already.
+        replaces: Digest of the image's present file, which has the same picture and other metadata.
+    """
 
     record: Record
     record_digest: str
     sha256: str
     picture: Picture | None
+    replaces: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +74,14 @@ class Compared:
     Attributes:
         prepared: The write, without the picture of a new image; None: nothing to write.
         is_new: Whether the image has to be decoded and embedded.
+        content: The bytes to be stored.
+        sha256: Their digest.
     """
 
     prepared: Prepared | None
     is_new: bool
+    content: bytes
+    sha256: str
 
     def with_picture(
         self, media_type: str, width: int, height: int, pixels: Pixels, flags: tuple[str, ...]
@@ -105,6 +117,7 @@ class Intake:
         prepare_image: Turns a decoded image into pixels for the encoder.
         limits: Limits of bytes, pixels and frames of an image.
         min_side: Pixels that both sides of a decoded image must keep; None: full resolution.
+        keep_metadata: Whether files are stored as they are; else without position, names and comments.
     """
 
     store: ImageStore
@@ -112,16 +125,16 @@ class Intake:
     prepare_image: Callable[[Image.Image], Pixels]
     limits: ImageLimits
     min_side: int | None = None
+    keep_metadata: bool = False
 
     def prepare(self, record: Record, path: Path) -> CheckedImage | ImageError:
         """Return what is to be done for a record; the error when its image cannot be used."""
         try:
-            content = read_limited(path, self.limits)
-            prepared = self.check(record, content)
+            compared = self._check(record, read_limited(path, self.limits))
         except ImageError as error:
             return error
-        sha256 = self.known[record.id].sha256 if prepared is None else prepared.sha256
-        return CheckedImage(sha256, self.store.holds(sha256, content), prepared)
+        kept = self.store.holds(compared.sha256, compared.content)
+        return CheckedImage(compared.sha256, kept, compared.prepared)
 
     def keep(self, checked: CheckedImage, path: Path) -> ImageError | None:
         """Put the file of an image into the store if it is not there; the error when it cannot be read again.
@@ -142,41 +155,82 @@ class Intake:
         return None
 
     def read_again(self, sha256: str, path: Path) -> bytes:
-        """Read the file of a checked image.
+        """Read the file of a checked image as it is stored.
 
         Raises:
             ImageError: The file cannot be read, or was replaced meanwhile.
         """
-        content = read_limited(path, self.limits)
-        if hashlib.sha256(content).hexdigest() != sha256:
+        content = stored_form(read_limited(path, self.limits), keep_metadata=self.keep_metadata)
+        if _digest(content) != sha256:
             raise ImageError("The file was changed while it was being indexed.")
         return content
 
-    def check(self, record: Record, content: bytes) -> Prepared | None:
-        """Return what has to be written, with nothing kept yet; None when nothing has.
+    def _check(self, record: Record, content: bytes) -> Compared:
+        """Compare a record and its image with the catalogue, and decode an image that is new.
 
         Raises:
             ImageError: The image cannot be used.
         """
-        compared = compare(self.known, record, content)
+        try:
+            compared = compare(self.known, record, content, keep_metadata=self.keep_metadata)
+        except ImageError:
+            # The decoder has better words for most damage.
+            decode_whole(content, self.limits, self.min_side)
+            raise
         if not compared.is_new:
-            return compared.prepared
-        decoded = decode_whole(content, self.limits, self.min_side)
+            return compared
+        # The vector is of the file that is stored.
+        decoded = decode_whole(compared.content, self.limits, self.min_side)
         pixels = self.prepare_image(decoded.pixels)
-        return compared.with_picture(
+        prepared = compared.with_picture(
             decoded.header.media_type, decoded.width, decoded.height, pixels, decoded.flags
         )
+        return replace(compared, prepared=prepared)
 
 
-def compare(known: Mapping[str, KnownImage], record: Record, content: bytes) -> Compared:
-    """Compare a record and the bytes of its image with what the catalogue has, by id; nothing is decoded."""
-    sha256 = hashlib.sha256(content).hexdigest()
+def compare(
+    known: Mapping[str, KnownImage], record: Record, content: bytes, *, keep_metadata: bool = False
+) -> Compared:
+    """Compare a record and the bytes of its image with what the catalogue has, by id; nothing is decoded.
+
+    A file whose metadata alone differs from the stored one takes its place, and is not embedded again.
+
+    Raises:
+        ImageError: The metadata of the file cannot be removed.
+    """
+    stored = stored_form(content, keep_metadata=keep_metadata)
+    sha256 = _digest(stored)
     digest = record_digest(record)
     prepared = Prepared(record, digest, sha256, None)
     found = known.get(record.id)
-    if found is None or not found.embedded or found.sha256 != sha256:
-        return Compared(prepared, is_new=True)
-    return Compared(None if found.record_digest == digest else prepared, is_new=False)
+    if found is None or not found.embedded:
+        return Compared(prepared, is_new=True, content=stored, sha256=sha256)
+    if found.sha256 != sha256:
+        is_new = found.sha256 not in _other_forms(content, keep_metadata=keep_metadata)
+        prepared = replace(prepared, replaces=None if is_new else found.sha256)
+        return Compared(prepared, is_new, stored, sha256)
+    return Compared(None if found.record_digest == digest else prepared, False, stored, sha256)
+
+
+def stored_form(content: bytes, *, keep_metadata: bool) -> bytes:
+    """Return an image file as it is stored.
+
+    Raises:
+        ImageError: The metadata of the file cannot be removed.
+    """
+    return content if keep_metadata else strip_metadata(content)
+
+
+def _other_forms(content: bytes, *, keep_metadata: bool) -> set[str]:
+    """Return the digest of the file as the other choice stores it."""
+    try:
+        return {_digest(stored_form(content, keep_metadata=not keep_metadata))}
+    except ImageError:
+        return set()
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def known_images(

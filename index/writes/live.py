@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """An image to be written and the bytes of its file."""
+    """An image to be written and the bytes of its file as they are stored."""
 
     write: ImageWrite
     content: bytes
@@ -72,9 +72,8 @@ def put_images(home: Home, active: ActiveGeneration, uploads: Sequence[Upload]) 
         DiskFullError: The disk has no space left; nothing is written.
         StoreError: The disk does not take a file; nothing is written.
     """
-    files = {
-        upload.write.picture.sha256: upload.content for upload in uploads if upload.write.picture is not None
-    }
+    new_files = ((upload.write.new_file, upload.content) for upload in uploads)
+    files = {digest: content for digest, content in new_files if digest is not None}
     try:
         _store(home, files)
         with home.catalogue.write() as session:

@@ -80,6 +80,7 @@ def index(
                 manifest,
                 batch_size=batch_size,
                 limits=ImageLimits(accept_truncated=settings.accept_truncated_images),
+                keep_metadata=settings.keep_metadata,
                 preload_s=settings.refresh_s + seconds,
                 prune=prune,
             )

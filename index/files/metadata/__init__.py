@@ -1,0 +1,1 @@
+"""Removal of metadata from image files: position, names, serial numbers, comments; pixels stay bit by bit."""

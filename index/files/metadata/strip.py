@@ -1,0 +1,43 @@
+"""Removal of metadata from an image file of any format."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from index.files.metadata.gif import strip_gif
+from index.files.metadata.jpeg import strip_jpeg
+from index.files.metadata.png import strip_png
+from index.files.metadata.tiff import strip_tiff
+from index.files.metadata.webp import strip_webp
+from training.data.decoding.images import sniff_format
+from training.data.decoding.structure import check_structure
+from training.errors import ImageError
+
+# A BMP file has none, apart from bytes that no program reads.
+_STRIPPERS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
+    "JPEG": strip_jpeg,
+    "PNG": strip_png,
+    "WebP": strip_webp,
+    "GIF": strip_gif,
+    "TIFF": strip_tiff,
+    "BMP": bytes,
+}
+
+
+def strip_metadata(content: bytes) -> bytes:
+    """Return an image file without position, names, serial numbers, times, comments and thumbnails.
+
+    What the picture depends on stays: coded pixels bit by bit, orientation, colour profile, frames. A file
+    without metadata is returned as it is.
+
+    Raises:
+        ImageTooLargeError: The file has more parts than any program writes.
+        ImageError: It is no image that can be read, or its parts cannot be followed.
+    """
+    format_name = sniff_format(content)
+    strip = _STRIPPERS.get(format_name)
+    if strip is None:
+        raise ImageError(
+            f"Metadata cannot be removed from {format_name} images: send it as JPEG, PNG, WebP, GIF or TIFF."
+        )
+    check_structure(content, format_name)
+    return strip(content)

@@ -1,0 +1,138 @@
+"""What stays of an image file: every pixel, its turn and its colours, and no word about anybody."""
+
+import io
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, ImageSequence
+
+from index.files.metadata.strip import strip_metadata
+from tests.index.files.metadata.files import FILES, PROFILE, SECRET, exif, jpeg, png, tiff
+from training.data.decoding.images import decode_whole, sniff_format
+from training.errors import ImageError
+
+
+def frames(content: bytes) -> Iterator[tuple[NDArray[np.generic], str]]:
+    """Every frame of a file as it is stored, with its mode."""
+    with Image.open(io.BytesIO(content)) as image:
+        for frame in ImageSequence.Iterator(image):
+            yield np.array(frame), frame.mode
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_pixels_stay_and_words_go(name: str) -> None:
+    content = FILES[name]()
+    assert SECRET in content
+    stripped = strip_metadata(content)
+    assert SECRET not in stripped
+    assert strip_metadata(stripped) == stripped
+    before, after = list(frames(content)), list(frames(stripped))
+    assert len(before) == len(after)
+    for (pixels, mode), (kept, kept_mode) in zip(before, after, strict=True):
+        assert (mode, pixels.dtype, pixels.tolist()) == (kept_mode, kept.dtype, kept.tolist())
+    seen, shown = decode_whole(content), decode_whole(stripped)
+    assert (seen.width, seen.height) == (shown.width, shown.height)
+    assert seen.pixels.tobytes() == shown.pixels.tobytes()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_position_and_no_names_are_left_to_read(name: str) -> None:
+    with Image.open(io.BytesIO(strip_metadata(FILES[name]()))) as image:
+        image.load()
+        assert not image.getexif().get_ifd(0x8825)
+        assert not image.getexif().get_ifd(0x8769)
+        assert not {"comment", "xmp", "XML:com.adobe.xmp", "Author", "photoshop"} & set(image.info)
+
+
+@pytest.mark.parametrize("orientation", [*range(1, 9), 9, 0])
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP", "TIFF"])
+def test_pictures_stay_upright(form: str, orientation: int) -> None:
+    saved = io.BytesIO()
+    if form == "TIFF":
+        saved.write(tiff(orientation=orientation))
+    else:
+        Image.linear_gradient("L").resize((40, 24)).convert("RGB").save(saved, form, exif=exif(orientation))
+    with Image.open(saved) as before, Image.open(io.BytesIO(strip_metadata(saved.getvalue()))) as after:
+        turned = ImageOps.exif_transpose(before)
+        assert np.array_equal(np.asarray(turned), np.asarray(ImageOps.exif_transpose(after)))
+        assert turned.size == ((24, 40) if orientation in range(5, 9) else (40, 24))
+
+
+@pytest.mark.parametrize("name", ["jpeg", "png", "webp", "tiff"])
+def test_colour_profiles_stay(name: str) -> None:
+    with Image.open(io.BytesIO(strip_metadata(FILES[name]()))) as image:
+        assert image.info["icc_profile"] == PROFILE
+
+
+def test_a_plain_file_is_returned_as_it_is() -> None:
+    for form in ("JPEG", "PNG", "WEBP", "GIF", "BMP"):
+        saved = io.BytesIO()
+        Image.new("RGB", (9, 7), "teal").save(saved, form)
+        assert strip_metadata(saved.getvalue()) == saved.getvalue(), form
+
+
+def test_the_pixels_of_a_tiff_stay_where_they_lie() -> None:
+    content = tiff()
+    with Image.open(io.BytesIO(content)) as image:
+        (place,), (size,) = image.tag_v2[273], image.tag_v2[279]
+    assert strip_metadata(content)[place : place + size] == content[place : place + size]
+
+
+@pytest.mark.parametrize("cut", [30, 12, 40])
+def test_a_png_that_was_cut_behind_its_pixels_is_read_as_before(cut: int) -> None:
+    saved = io.BytesIO()
+    Image.linear_gradient("L").save(saved, "PNG")
+    content = saved.getvalue()[:-12] + png()[-cut:]
+    assert np.array_equal(
+        decode_whole(strip_metadata(content)).pixels, Image.linear_gradient("L").convert("RGB")
+    )
+
+
+def test_an_exif_block_in_several_segments_is_read_as_one() -> None:
+    whole = exif(8)
+    first, second = whole[:30], b"Exif\0\0" + whole[30:]
+    saved = io.BytesIO()
+    Image.new("RGB", (40, 24)).save(saved, "JPEG")
+    marked = b"".join(b"\xff\xe1" + (len(part) + 2).to_bytes(2) + part for part in (first, second))
+    content = saved.getvalue()[:2] + marked + saved.getvalue()[2:]
+    assert decode_whole(content).pixels.size == (24, 40)
+    assert decode_whole(strip_metadata(content)).pixels.size == (24, 40)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        jpeg()[:200],
+        png()[:40],
+        png().replace(b"prVt", b"PrVt"),
+        FILES["webp"]()[:-40],
+        FILES["gif"]()[:20],
+        FILES["tiff-lzw"]()[:400],
+        b"\xff\xd8\xff\xe0\0\1",
+        b"II*\0\x08\0\0\0",
+        b"no image at all",
+    ],
+    ids=["jpeg", "png", "png-unknown", "webp", "gif", "tiff", "jpeg-length", "tiff-head", "none"],
+)
+def test_a_file_that_cannot_be_followed_is_refused(content: bytes) -> None:
+    with pytest.raises(ImageError):
+        strip_metadata(content)
+
+
+@settings(deadline=None, max_examples=150)
+@given(data=st.data(), name=st.sampled_from(sorted(FILES)))
+def test_damage_is_refused_or_stripped_like_any_file(data: st.DataObject, name: str) -> None:
+    """A few bytes are changed at random."""
+    content = bytearray(FILES[name]())
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        stripped = strip_metadata(bytes(content))
+    except ImageError:
+        return
+    assert sniff_format(stripped) == sniff_format(bytes(content))
+    assert strip_metadata(stripped) == stripped

@@ -1,0 +1,109 @@
+"""Indexed files lose position, names and comments, and are known again when they come again."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from index.engine import SearchEngine
+from index.ingest import IngestReport, ingest_manifest
+from tests.index.files.metadata.files import FILES, SECRET, jpeg
+from tests.index.samples import make_manifest, make_records
+from training.data.decoding.images import decode_image
+from training.data.manifest import Manifest
+from training.errors import DataError
+from training.models.encoder import Encoder
+
+
+@pytest.fixture
+def photographs(tmp_path: Path) -> Manifest:
+    """Files of every format, full of metadata."""
+    folder = tmp_path / "photographs"
+    folder.mkdir()
+    records = []
+    for record, (name, make) in zip(make_records(len(FILES)), FILES.items(), strict=True):
+        (folder / name).write_bytes(make())
+        records.append(replace(record, id=name, image=name))
+    return make_manifest(folder, records)
+
+
+def ingest(
+    engine: SearchEngine, encoder: Encoder, manifest: Manifest, *, keep_metadata: bool = False
+) -> IngestReport:
+    return ingest_manifest(engine, "c", encoder, manifest, keep_metadata=keep_metadata, show_progress=False)
+
+
+def counts(report: IngestReport) -> tuple[int, int, int, int]:
+    assert not len(report.rejections)
+    return report.added, report.updated, report.unchanged, report.embedded
+
+
+def test_stored_files_show_the_same_and_say_nothing(
+    engine: SearchEngine, encoder: Encoder, photographs: Manifest
+) -> None:
+    assert counts(ingest(engine, encoder, photographs)) == (len(FILES), 0, 0, len(FILES))
+    for record in photographs.records:
+        stored = engine.image_path("c", record.id)
+        assert SECRET not in stored.read_bytes()
+        assert stored.name == engine.image("c", record.id).sha256
+        source = photographs.image_path(record)
+        assert decode_image(stored).tobytes() == decode_image(source).tobytes()
+    assert counts(ingest(engine, encoder, photographs)) == (0, 0, len(FILES), 0)
+
+
+def test_a_setting_keeps_files_as_they_are(
+    engine: SearchEngine, encoder: Encoder, photographs: Manifest
+) -> None:
+    ingest(engine, encoder, photographs, keep_metadata=True)
+    for record in photographs.records:
+        assert engine.image_path("c", record.id).read_bytes() == photographs.image_path(record).read_bytes()
+    assert counts(ingest(engine, encoder, photographs, keep_metadata=True)) == (0, 0, len(FILES), 0)
+
+
+def test_files_that_were_stored_whole_lose_it_without_being_embedded_again(
+    engine: SearchEngine, encoder: Encoder, photographs: Manifest
+) -> None:
+    """As when a home of an older version is indexed again, and back again."""
+    ingest(engine, encoder, photographs, keep_metadata=True)
+    vectors = {record.id: engine.image("c", record.id) for record in photographs.records}
+    assert counts(ingest(engine, encoder, photographs)) == (0, len(FILES), 0, 0)
+    assert all(SECRET not in path.read_bytes() for path in engine.home.store.originals())
+    assert len(list(engine.home.store.originals())) == len(FILES)
+    assert {key: image.texts for key, image in vectors.items()} == {
+        record.id: engine.image("c", record.id).texts for record in photographs.records
+    }
+    assert counts(ingest(engine, encoder, photographs)) == (0, 0, len(FILES), 0)
+    assert counts(ingest(engine, encoder, photographs, keep_metadata=True)) == (0, len(FILES), 0, 0)
+    for record in photographs.records:
+        assert engine.image_path("c", record.id).read_bytes() == photographs.image_path(record).read_bytes()
+
+
+def test_a_file_that_the_disk_lost_comes_back_without_its_metadata(
+    engine: SearchEngine, encoder: Encoder, photographs: Manifest
+) -> None:
+    ingest(engine, encoder, photographs)
+    stored = engine.image_path("c", "jpeg")
+    content = stored.read_bytes()
+    stored.unlink()
+    assert counts(ingest(engine, encoder, photographs)) == (0, 0, len(FILES), 0)
+    assert stored.read_bytes() == content
+
+
+def test_another_picture_is_embedded_although_its_metadata_is_the_same(
+    engine: SearchEngine, encoder: Encoder, photographs: Manifest
+) -> None:
+    ingest(engine, encoder, photographs)
+    record = next(record for record in photographs.records if record.id == "jpeg")
+    photographs.image_path(record).write_bytes(jpeg(progressive=True, mode="L"))
+    assert counts(ingest(engine, encoder, photographs)) == (0, 1, len(FILES) - 1, 1)
+
+
+def test_a_file_that_cannot_be_followed_is_left_out_with_a_reason(
+    engine: SearchEngine, encoder: Encoder, photographs: Manifest
+) -> None:
+    record = next(record for record in photographs.records if record.id == "png-deep")
+    path = photographs.image_path(record)
+    path.write_bytes(path.read_bytes().replace(b"prVt", b"PrVt"))
+    assert decode_image(path).size == (24, 40)
+    with pytest.raises(DataError, match="kind PrVt, so that its metadata cannot be removed"):
+        ingest(engine, encoder, photographs)
