@@ -76,7 +76,7 @@ def segments(content: bytes) -> Iterator[tuple[int, bytes, bytes]]:
     Raises:
         ImageError: A segment is none of this format, or ends behind the file; or there are too many.
     """
-    place, length = 2, len(content)
+    place, length, has_scan = 2, len(content), False
     for _ in range(_MOST_SEGMENTS):
         place = content.find(b"\xff", place)
         while 0 <= place < length - 1 and content[place + 1] in (0x00, 0xFF):
@@ -95,10 +95,14 @@ def segments(content: bytes) -> Iterator[tuple[int, bytes, bytes]]:
             raise _lost(f"it has a segment of the unknown kind {marker:02X}")
         size = int.from_bytes(content[place + 2 : place + 4])
         start, end = place + 4, place + 2 + size
+        if end > length and has_scan:
+            # What was decoded before goes as far as the file.
+            return
         if size < 2 or end > length:
             raise _lost("a segment ends behind the file")
         place = end
         if marker == _SOS:
+            has_scan = True
             found = _MARKER.search(content, end)
             place = found.start() if found else length
         yield marker, content[start:end], content[end:place]

@@ -22,7 +22,7 @@ def orientation_of(exif: bytes | None, xmp: bytes | None) -> int:
     value = None
     if exif:
         try:
-            value = _exif_orientation(exif)
+            value = stated_orientation(exif)
         except struct.error:
             # The decoder gives up on both where the EXIF data is damaged.
             return 1
@@ -37,8 +37,17 @@ def minimal_exif(orientation: int) -> bytes:
     return struct.pack("<2sHIHHHIHHI", b"II", 42, 8, 1, ORIENTATION_TAG, _SHORT, 1, orientation, 0, 0)
 
 
-def _exif_orientation(exif: bytes) -> int | None:
-    """Read the orientation from the first directory (TIFF 6.0, section 2); of several the last one counts."""
+def empty_exif() -> bytes:
+    """Return EXIF data that gives nothing."""
+    return struct.pack("<2sHIHI", b"II", 42, 8, 0, 0)
+
+
+def stated_orientation(exif: bytes) -> int | None:
+    """Read the orientation from the first directory (TIFF 6.0, section 2); of several the last one counts.
+
+    Raises:
+        struct.error: The data ends too early.
+    """
     for _ in range(2):
         exif = exif.removeprefix(EXIF_PREFIX)
     order = {b"II": "<", b"MM": ">"}.get(exif[:2])

@@ -1,11 +1,11 @@
 """PNG files without their metadata: texts, times, EXIF data, unknown chunks (PNG, third edition)."""
 
-import re
 import zlib
 from collections.abc import Iterator
 from typing import Final
 
 from index.files.metadata.orientation import minimal_exif, orientation_of
+from training.data.decoding.png import clean_png
 from training.errors import ImageError
 
 _SIGNATURE_BYTES: Final = 8
@@ -15,12 +15,9 @@ _KEPT: Final = frozenset(
     | {b"hIST", b"acTL", b"fcTL", b"fdAT"}
 )
 _CRITICAL: Final = frozenset({b"IHDR", b"PLTE", b"IDAT", b"IEND"})
-_TEXTS: Final = frozenset({b"tEXt", b"zTXt", b"iTXt"})
-_RAW_EXIF: Final = b"Raw profile type exif"
-_XMP: Final = b"XML:com.adobe.xmp"
+# Uncompressed, as the decoder reads it.
+_XMP: Final = b"XML:com.adobe.xmp\0\0"
 _MOST_CHUNKS: Final = 50_000
-# The decoder reads no more of a compressed text.
-_MOST_TEXT: Final = 1 << 20
 
 
 def strip_png(content: bytes) -> bytes:
@@ -29,22 +26,25 @@ def strip_png(content: bytes) -> bytes:
     Raises:
         ImageError: Its chunks cannot be followed.
     """
-    head, tail = [], []
-    exif, texts = None, {}
+    head: list[bytes] = []
+    tail: list[bytes] = []
     for kind, chunk in _chunks(content):
         if kind in _CRITICAL or kind in _KEPT:
             (tail if tail or kind in (b"IDAT", b"fcTL") else head).append(chunk)
-        elif kind == b"eXIf":
-            exif = chunk[8:-4]
-        elif kind in _TEXTS:
-            keyword = chunk[8:].partition(b"\0")[0]
-            if keyword in (_RAW_EXIF, _XMP):
-                texts[keyword] = _text(kind, chunk[8:-4])
-    if exif is None:
-        exif = _raw_exif(texts.get(_RAW_EXIF, b""))
-    orientation = orientation_of(exif, texts.get(_XMP))
+    orientation = _orientation(content)
     turned = [] if orientation == 1 else [_chunk(b"eXIf", minimal_exif(orientation))]
     return b"".join([content[:_SIGNATURE_BYTES], *head, *turned, *tail])
+
+
+def _orientation(content: bytes) -> int:
+    """Return the orientation by the chunks that the decoder reads."""
+    exif, xmp = None, None
+    for kind, chunk in _chunks(clean_png(content)[0]):
+        if kind == b"eXIf":
+            exif = chunk[8:-4]
+        elif kind == b"iTXt" and chunk.startswith(_XMP, 8):
+            xmp = chunk[8 + len(_XMP) : -4]
+    return orientation_of(exif, xmp)
 
 
 def _chunks(content: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -70,29 +70,6 @@ def _chunks(content: bytes) -> Iterator[tuple[bytes, bytes]]:
             return
         place = end
     raise _lost(f"it has over {_MOST_CHUNKS:,} chunks")
-
-
-def _text(kind: bytes, data: bytes) -> bytes:
-    """Return the text of a chunk; nothing where it cannot be read."""
-    rest = data.partition(b"\0")[2]
-    packed = kind == b"zTXt"
-    if kind == b"iTXt":
-        packed = rest[:1] == b"\1"
-        rest = rest[2:].split(b"\0", 2)[-1]
-    elif packed:
-        rest = rest[1:]
-    if not packed:
-        return rest
-    try:
-        return zlib.decompressobj().decompress(rest, _MOST_TEXT)
-    except zlib.error:
-        return b""
-
-
-def _raw_exif(text: bytes) -> bytes:
-    """Return EXIF data written as a text: three lines of a head, then hexadecimal digits."""
-    digits = b"".join(text.split(b"\n")[3:]).decode("ascii", "replace")
-    return bytes.fromhex(digits) if re.fullmatch(r"(?:[0-9a-fA-F]{2}|\s)*", digits) else b""
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from index.files.metadata.avif import strip_avif
 from index.files.metadata.gif import strip_gif
 from index.files.metadata.jpeg import strip_jpeg
 from index.files.metadata.png import strip_png
 from index.files.metadata.tiff import strip_tiff
 from index.files.metadata.webp import strip_webp
-from training.data.decoding.images import sniff_format
+from training.data.decoding.formats import sniff_format
 from training.data.decoding.structure import check_structure
-from training.errors import ImageError
 
 # A BMP file has none, apart from bytes that no program reads.
 _STRIPPERS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
@@ -19,6 +19,7 @@ _STRIPPERS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
     "WebP": strip_webp,
     "GIF": strip_gif,
     "TIFF": strip_tiff,
+    "AVIF": strip_avif,
     "BMP": bytes,
 }
 
@@ -34,10 +35,5 @@ def strip_metadata(content: bytes) -> bytes:
         ImageError: It is no image that can be read, or its parts cannot be followed.
     """
     format_name = sniff_format(content)
-    strip = _STRIPPERS.get(format_name)
-    if strip is None:
-        raise ImageError(
-            f"Metadata cannot be removed from {format_name} images: send it as JPEG, PNG, WebP, GIF or TIFF."
-        )
     check_structure(content, format_name)
-    return strip(content)
+    return _STRIPPERS[format_name](content)

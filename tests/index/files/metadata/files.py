@@ -88,6 +88,13 @@ def webp(*, animated: bool = False, lossless: bool = True) -> bytes:
     return b"RIFF" + len(body).to_bytes(4, "little") + body + b"secret trailer"
 
 
+def avif(*, animated: bool = False, orientation: int | None = 6) -> bytes:
+    more = {"save_all": True, "append_images": [colours().rotate(90)]} if animated else {}
+    data = {} if orientation is None else {"exif": exif(orientation)}
+    content = _saved(colours(), "AVIF", xmp=XMP, icc_profile=PROFILE, speed=10, **data, **more)
+    return content + (18).to_bytes(4) + b"uuid" + b"secret tag"
+
+
 def gif() -> bytes:
     content = _saved(
         colours(), "GIF", save_all=True, append_images=[colours().rotate(180)], loop=3, comment=b"secret"
@@ -141,6 +148,9 @@ FILES: Final[dict[str, Callable[[], bytes]]] = {
     "webp-lossy": lambda: webp(lossless=False),
     "webp-animated": lambda: webp(animated=True),
     "gif": gif,
+    "avif": avif,
+    "avif-animated": lambda: avif(animated=True, orientation=1),
+    "avif-turned-by-xmp": lambda: avif(orientation=None),
     "tiff": tiff,
     "tiff-big": lambda: tiff(big_tiff=True),
     "tiff-deep": lambda: tiff(deep_grey()),
