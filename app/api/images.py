@@ -1,17 +1,23 @@
-"""One image of a collection: what is known of it, its thumbnail, its file."""
+"""One image of a collection: what is known of it, its thumbnail, a picture of it, its file."""
 
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
-from fastapi import APIRouter, Header, Request
+from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import FileResponse, Response
+from starlette.types import Receive, Scope, Send
 
+from app.http.disconnect import unless_disconnected
 from app.http.problems import problem_responses
+from app.operations.renditions import MAX_SIZE, chosen_rendition, etag_of, make, parse_window
 from app.operations.services import InjectedServices
 from app.schemas.search_page import ImageInfo, image_info_from
+from app.server.admission import BusyError
+from app.server.places import Budget
 from index.engine import SearchEngine
 from index.errors import StoreError
+from index.files.renditions import LARGEST_SIDES
 from index.files.thumbnails import THUMBNAIL_MEDIA_TYPE
 from index.home import Home
 from index.search.results import StoredImage
@@ -23,6 +29,11 @@ _PROBLEMS = problem_responses(
     HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.INTERNAL_SERVER_ERROR
 )
 _FILE: dict[str, Any] = {"content": {"image/*": {"schema": {"type": "string", "format": "binary"}}}}
+_PICTURE: dict[str, Any] = {
+    "description": "The picture.",
+    "content": {name: {"schema": {"type": "string", "format": "binary"}} for name in LARGEST_SIDES},
+    "headers": {"ETag": {"schema": {"type": "string"}}, "Vary": {"schema": {"type": "string"}}},
+}
 _NOT_MODIFIED: dict[str, Any] = {"description": "The caller's copy is the current one."}
 _FILE_ANSWERS: dict[int | str, dict[str, Any]] = {**_PROBLEMS, 200: _FILE, 304: _NOT_MODIFIED}
 
@@ -31,6 +42,17 @@ _CACHE_CONTROL = "private, no-cache"
 _NO_SCRIPTS = "default-src 'none'; sandbox"
 
 IfNoneMatch = Annotated[str | None, Header(description="ETag of the copy that the caller has.")]
+Size = Annotated[
+    int | None,
+    Query(ge=1, le=MAX_SIZE, description="Longest side in pixels; without it the whole.", examples=[1024]),
+]
+WindowText = Annotated[
+    str,
+    Query(
+        description="Centre and width in stored values: from black to white. `auto`: as it is searched.",
+        examples=["auto", "2048,4096"],
+    ),
+]
 _Variant = Literal["content", "thumbnail"]
 
 
@@ -45,11 +67,61 @@ async def get_thumbnail(
     return await call(_current, services.engine, collection, image_id, "thumbnail", if_none_match)
 
 
+@router.get(
+    "/rendition",
+    summary="Picture for a browser",
+    response_class=Response,
+    responses={
+        **_FILE_ANSWERS,
+        200: _PICTURE,
+        **problem_responses(
+            HTTPStatus.NOT_ACCEPTABLE,
+            HTTPStatus.TOO_MANY_REQUESTS,
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            HTTPStatus.GATEWAY_TIMEOUT,
+        ),
+    },
+)
+async def get_rendition(
+    collection: str,
+    image_id: str,
+    request: Request,
+    services: InjectedServices,
+    size: Size = None,
+    window: WindowText = "auto",
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """The image as it is searched: 8 bits a channel, upright, in sRGB, whatever its file is.
+
+    JPEG, WebP or lossless PNG, as `Accept` prefers; JPEG where it likes several alike. Films of more than 8
+    bits are shown through the window that their thumbnails and vectors have, or through another one. Nothing
+    is enlarged. A picture is made anew for each request, and not for one whose copy is current.
+    """
+    levels, lost = parse_window(window), ""
+    accept = ",".join(request.headers.getlist("accept"))
+    while True:
+        image = await services.threads.read(services.engine.image, collection, image_id)
+        rendition = chosen_rendition(image, accept, size, levels)
+        headers = {"ETag": etag_of(image, rendition), "Cache-Control": _CACHE_CONTROL, "Vary": "Accept"}
+        if _matches(if_none_match, headers["ETag"]):
+            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+        try:
+            content = await unless_disconnected(request, make(services, image, rendition))
+        except StoreError:
+            # The image may have been replaced or removed since.
+            if image.sha256 == lost:
+                raise
+            lost = image.sha256
+            continue
+        headers |= {"Content-Security-Policy": _NO_SCRIPTS, "Content-Disposition": _disposition(image)}
+        return _Picture(content, rendition.media_type, headers, request.app.state.stages.pictures)
+
+
 @router.get("/content", summary="The file itself", response_class=FileResponse, responses=_FILE_ANSWERS)
 async def get_content(
     collection: str, image_id: str, services: InjectedServices, if_none_match: IfNoneMatch = None
 ) -> Response:
-    """The image as it was indexed, byte for byte."""
+    """The file as it is stored, byte for byte, without position, names and comments if these are not kept."""
     return await services.threads.read(
         _current, services.engine, collection, image_id, "content", if_none_match
     )
@@ -107,5 +179,31 @@ def _file(home: Home, image: StoredImage, variant: _Variant, etag: str) -> FileR
         path, media_type = home.store.thumbnail(image.sha256), THUMBNAIL_MEDIA_TYPE
     else:
         path, media_type = home.store.path(image.sha256), image.media_type
-        headers["Content-Disposition"] = f"inline; filename*=UTF-8''{quote(image.id, safe='')}"
+        headers["Content-Disposition"] = _disposition(image)
     return FileResponse(path, media_type=media_type, headers=headers, stat_result=path.stat())
+
+
+def _disposition(image: StoredImage) -> str:
+    return f"inline; filename*=UTF-8''{quote(image.id, safe='')}"
+
+
+class _Picture(Response):
+    """Counts against a budget until the caller has taken it, so that slow callers do not fill the memory."""
+
+    def __init__(self, content: bytes, media_type: str, headers: dict[str, str], budget: Budget) -> None:
+        super().__init__(content, media_type=media_type, headers=headers)
+        self._budget = budget
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it.
+
+        Raises:
+            BusyError: Others have not taken theirs.
+        """
+        size = len(self.body)
+        if not self._budget.reserve(size):
+            raise BusyError
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._budget.free(size)

@@ -1,6 +1,7 @@
 """Images of callers, decoded and resized by the decoding pool; no byte is parsed in this process."""
 
 import asyncio
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +12,7 @@ from app.decoding.pool import DecodingObserver, DecodingPool, PoolLimits, Priori
 from app.decoding.process import Answer, DecoderLimits, Task
 from app.encoding import EncodingTimeoutError
 from app.settings import Settings
+from index.files.renditions import Rendition
 from training.data.decoding.formats import MEDIA_TYPES
 from training.data.decoding.images import ImageLimits, check_signature
 from training.data.record import PICTURE_FIELDS
@@ -19,6 +21,9 @@ from training.models.config import ImagePreprocessingConfig
 from training.models.inputs.images import Pixels
 
 _MAX_THUMBNAIL_BYTES: Final = 4 << 20
+# Without compression, and the metadata of the file.
+_RENDITION_BYTES_A_PIXEL: Final = 4
+_RENDITION_BYTES: Final = 1 << 16
 # Deadline of an upload's decoding in deadlines of a search, as for a writing request.
 _UPLOAD_DEADLINES: Final = 6
 
@@ -99,6 +104,26 @@ class ImageDecoders:
             future.cancel()
             raise _too_late() from None
 
+    async def rendition(self, original: Path, rendition: Rendition, pixels: int) -> bytearray:
+        """Make a picture of a stored image; a caller that is cancelled leaves the queue.
+
+        Args:
+            original: Path of the file.
+            rendition: What is to be made.
+            pixels: Pixels of the result.
+
+        Raises:
+            ImageTooLargeError: It takes more memory or work than an image may.
+            ImageError: The file cannot be decoded.
+            EncodingError: Too many images wait, it was not done in time, or the service ends.
+            DecoderStartError: No process can be started.
+        """
+        header = {"task": "rendition", "path": str(original.absolute()), **asdict(rendition)}
+        task = Task(header, _RENDITION_BYTES_A_PIXEL * pixels + _RENDITION_BYTES)
+        future = self.pool.submit(task, Priority.THUMBNAIL)
+        answer = await self._answer_of(future, self.pool.deadline_s)
+        return answer.body
+
     def close(self) -> None:
         """End all processes at once."""
         self.pool.close()
@@ -110,7 +135,9 @@ class ImageDecoders:
         encoder = {"square": asdict(config.square), "min_side": config.min_side}
         header: dict[str, Any] = {"task": "prepare", "limits": asdict(self.limits), "encoder": encoder}
         task = Task(header, 3 * config.size**2, content)
-        future = self.pool.submit(task, priority, deadline_s)
+        return await self._answer_of(self.pool.submit(task, priority, deadline_s), deadline_s)
+
+    async def _answer_of(self, future: Future[Answer], deadline_s: float) -> Answer:
         try:
             return await asyncio.wait_for(asyncio.wrap_future(future), deadline_s)
         except TimeoutError:

@@ -18,8 +18,10 @@ import numpy as np
 
 from app.decoding.messages import BrokenMessageError, receive, send
 from app.launch.parent_death import end_with_parent
+from index.files.renditions import Rendition, make_rendition
 from index.files.thumbnails import make_thumbnail
 from training.data.decoding.images import ImageLimits, decode_whole
+from training.data.decoding.window import Window
 from training.errors import ImageError, ImageTooLargeError
 from training.models.inputs.resize import Square, to_square
 
@@ -101,9 +103,16 @@ def _thumbnail(header: Mapping[str, Any], _: bytearray) -> Answer:
     return {"outcome": "done"}, make_thumbnail(Path(header["path"]))
 
 
+def _rendition(header: Mapping[str, Any], _: bytearray) -> Answer:
+    window = None if header["window"] is None else Window(**header["window"])
+    made = make_rendition(Path(header["path"]), Rendition(header["media_type"], header["size"], window))
+    return {"outcome": "done"}, made
+
+
 _TASKS: Final[Mapping[str, Callable[[Mapping[str, Any], bytearray], Answer]]] = {
     "prepare": _prepare,
     "thumbnail": _thumbnail,
+    "rendition": _rendition,
 }
 
 

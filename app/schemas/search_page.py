@@ -183,6 +183,7 @@ class ImageLinks(Answer):
 
     image: str
     thumbnail: str
+    rendition: str
     content: str
 
 
@@ -293,7 +294,12 @@ def image_info_from(image: StoredImage, collection: str, *, prefix: str = "") ->
         height=image.height,
         media_type=image.media_type,
         sha256=image.sha256,
-        links=ImageLinks(image=path, thumbnail=f"{path}/thumbnail", content=f"{path}/content"),
+        links=ImageLinks(
+            image=path,
+            thumbnail=f"{path}/thumbnail",
+            rendition=f"{path}/rendition",
+            content=f"{path}/content",
+        ),
     )
 
 

@@ -53,10 +53,12 @@ class Stage:
 
 
 class Stages:
-    """The stages of one application; all bodies have one budget."""
+    """The stages of one application; all bodies have one budget, and all pictures that are sent another."""
 
     def __init__(self, settings: Settings, refused: Callable[[str], None]) -> None:
         bodies = Budget(settings.max_bodies_bytes)
+        # Pictures that are made for callers and not yet taken by them.
+        self.pictures = Budget(settings.max_bodies_bytes)
         deadline = settings.encode_deadline_s
         # One batch is encoded while the queue is full.
         searches = settings.encode_queue_size + settings.encode_batch_size

@@ -29,7 +29,7 @@ def orientation_of(exif: bytes | None, xmp: bytes | None) -> int:
     if value is None and xmp:
         match = _XMP_ORIENTATION.search(xmp)
         value = int(match[1]) if match else None
-    return value if value in _TURNED else 1
+    return value if value is not None and value in _TURNED else 1
 
 
 def minimal_exif(orientation: int) -> bytes:

@@ -37,6 +37,7 @@ def test_everything_known_of_an_image_is_told(client: TestClient, indexed: Index
         "links": {
             "image": IMAGE,
             "thumbnail": f"{IMAGE}/thumbnail",
+            "rendition": f"{IMAGE}/rendition",
             "content": f"{IMAGE}/content",
         },
     }

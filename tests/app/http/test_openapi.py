@@ -13,6 +13,7 @@ OPERATIONS = {
     "count_values",
     "get_image",
     "get_thumbnail",
+    "get_rendition",
     "get_content",
     "list_collections",
     "get_collection",

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, ImageSequence
+from PIL.TiffImagePlugin import TiffImageFile
 
 from index.files.metadata.strip import strip_metadata
 from tests.index.files.metadata.files import FILES, PROFILE, SECRET, exif, jpeg, png, tiff
@@ -81,7 +82,7 @@ def test_a_plain_file_is_returned_as_it_is() -> None:
 
 def test_the_pixels_of_a_tiff_stay_where_they_lie() -> None:
     content = tiff()
-    with Image.open(io.BytesIO(content)) as image:
+    with TiffImageFile(io.BytesIO(content)) as image:
         (place,), (size,) = image.tag_v2[273], image.tag_v2[279]
     assert strip_metadata(content)[place : place + size] == content[place : place + size]
 
@@ -91,9 +92,8 @@ def test_a_png_that_was_cut_behind_its_pixels_is_read_as_before(cut: int) -> Non
     saved = io.BytesIO()
     Image.linear_gradient("L").save(saved, "PNG")
     content = saved.getvalue()[:-12] + png()[-cut:]
-    assert np.array_equal(
-        decode_whole(strip_metadata(content)).pixels, Image.linear_gradient("L").convert("RGB")
-    )
+    stripped = decode_whole(strip_metadata(content))
+    assert stripped.pixels.tobytes() == Image.linear_gradient("L").convert("RGB").tobytes()
 
 
 def test_an_exif_block_in_several_segments_is_read_as_one() -> None:

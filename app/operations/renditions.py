@@ -1,0 +1,84 @@
+"""A picture of a stored image as a browser shows it: what is asked for, and the making of it."""
+
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Final
+
+from app.http.accept import preferred
+from app.http.problem_kinds import Kind
+from app.http.problems import RequestError
+from app.operations.read_search import invalid
+from app.operations.services import Services
+from index.errors import StoreError
+from index.files.renditions import LARGEST_SIDES, VERSION, Rendition, scaled_size
+from index.search.results import StoredImage
+from training.data.decoding.window import Window
+from training.errors import ImageError, ImageTooLargeError
+
+MAX_SIZE: Final = 65_500
+_NOT_ACCEPTABLE: Final = Kind("not-acceptable", "No such format can be made", HTTPStatus.NOT_ACCEPTABLE)
+_MAX_NUMBER_CHARACTERS: Final = 64
+
+
+def parse_window(text: str) -> Window | None:
+    """Read `auto` or `centre,width`.
+
+    Raises:
+        RequestError: It is neither.
+    """
+    if text == "auto":
+        return None
+    parts = text.split(",")
+    if len(parts) == 2 and len(text) <= _MAX_NUMBER_CHARACTERS:
+        with suppress(ValueError):
+            return Window(float(parts[0]), float(parts[1]))
+    raise invalid(
+        "window", "Give `auto`, or centre and width in stored values with a width over 0, such as 1024,2048."
+    )
+
+
+def chosen_rendition(image: StoredImage, accept: str, size: int | None, window: Window | None) -> Rendition:
+    """Return what is made of an image for a caller.
+
+    Raises:
+        RequestError: The caller accepts no format that can be made, or none that can be so large.
+    """
+    longest = max(scaled_size(image.width, image.height, size))
+    fitting = [media_type for media_type, largest in LARGEST_SIDES.items() if longest <= largest]
+    media_type = preferred(accept, fitting)
+    if media_type is None:
+        if preferred(accept, list(LARGEST_SIDES)) is None:
+            raise RequestError(_NOT_ACCEPTABLE, f"Accept one of {', '.join(LARGEST_SIDES)}.")
+        raise RequestError(
+            _NOT_ACCEPTABLE,
+            f"The format cannot have a side of {longest:,} pixels: give a size, or accept image/png.",
+        )
+    # The same picture has the same name, whatever was asked for.
+    return Rendition(media_type, None if longest == max(image.width, image.height) else longest, window)
+
+
+def etag_of(image: StoredImage, rendition: Rendition) -> str:
+    """Return the strong ETag of a rendition, which is known before it is made."""
+    kind = rendition.media_type.partition("/")[2]
+    # Without a comma, by which lists of tags are split.
+    window = "auto" if rendition.window is None else f"{rendition.window.centre!r}:{rendition.window.width!r}"
+    return f'"{image.sha256}-{kind}-{rendition.size or "whole"}-{window}-{VERSION}"'
+
+
+async def make(services: Services, image: StoredImage, rendition: Rendition) -> bytes:
+    """Make the picture in a decoding process.
+
+    Raises:
+        RequestError: It takes more memory or work than a picture may.
+        StoreError: The file is missing or damaged.
+        RecoquestError: Too many pictures are waiting, it was not made in time, or no process can be started.
+    """
+    path = await services.threads.read(services.engine.home.store.path, image.sha256)
+    width, height = scaled_size(image.width, image.height, rendition.size)
+    try:
+        return bytes(await services.images.rendition(path, rendition, width * height))
+    except ImageTooLargeError as error:
+        detail = "The picture takes more memory or work than one may: give a smaller size."
+        raise invalid("size", detail) from error
+    except ImageError as error:
+        raise StoreError(f"The stored image {image.sha256} is damaged: {error}") from error

@@ -1,0 +1,77 @@
+"""A stored image as a picture of 8 bits that any browser shows, as its thumbnail and its vector see it."""
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from PIL import Image, ImageChops
+
+from training.data.decoding.images import PIXELS_VERSION, ImageLimits, decode_whole
+from training.data.decoding.window import Window
+
+# Largest sides that the formats can have, those first that are made faster.
+LARGEST_SIDES: Final = {"image/jpeg": 65_500, "image/webp": 16_383, "image/png": (1 << 31) - 1}
+# To be raised when scaling or encoding changes; decoding has a version of its own.
+_ENCODING_VERSION: Final = 1
+VERSION: Final = f"{PIXELS_VERSION}.{_ENCODING_VERSION}"
+
+# An image that was let in once stays readable, whatever limits intake has by now.
+_NO_LIMITS: Final = ImageLimits(
+    max_bytes=1 << 40, max_pixels=1 << 40, max_frames=1 << 40, accept_truncated=True
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rendition:
+    """What is made of a stored image.
+
+    Attributes:
+        media_type: One of `LARGEST_SIDES`.
+        size: Longest side in pixels, of a larger image; None: that of the image.
+        window: Stored values that are spread over the grey levels; None: as for its thumbnail.
+    """
+
+    media_type: str
+    size: int | None = None
+    window: Window | None = None
+
+
+def scaled_size(width: int, height: int, size: int | None) -> tuple[int, int]:
+    """Return width and height of a rendition; nothing is enlarged."""
+    longest = max(width, height)
+    if size is None or size >= longest:
+        return width, height
+    return max(1, round(width * size / longest)), max(1, round(height * size / longest))
+
+
+def make_rendition(original: Path, rendition: Rendition) -> bytes:
+    """Make the picture of an image file.
+
+    Raises:
+        ImageError: The file cannot be decoded.
+        MemoryError: The process may not have as much memory as this takes.
+    """
+    decoded = decode_whole(original, _NO_LIMITS, min_side=rendition.size, window=rendition.window)
+    image = decoded.pixels
+    if rendition.size is not None:
+        size = scaled_size(decoded.width, decoded.height, rendition.size)
+        if size != image.size:
+            image = image.resize(size, Image.Resampling.LANCZOS, reducing_gap=2.0)
+    if _is_grey(image):
+        image = image.getchannel("G")
+    content = io.BytesIO()
+    match rendition.media_type:
+        case "image/jpeg":
+            image.save(content, "JPEG", quality=92, subsampling=0)
+        case "image/webp":
+            image.save(content, "WEBP", quality=90, method=1)
+        case _:
+            image.save(content, "PNG", compress_level=2)
+    return content.getvalue()
+
+
+def _is_grey(image: Image.Image) -> bool:
+    """Tell whether all channels are alike: one takes a third of the time and the bytes."""
+    green = image.getchannel("G")
+    return all(ImageChops.difference(green, image.getchannel(name)).getbbox() is None for name in "RB")
