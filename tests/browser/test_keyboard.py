@@ -120,12 +120,16 @@ def test_viewer_zooms_and_inverts(open_search: OpenSearch) -> None:
     search = open_search("?q=circle&image=shape-3")
     picture = search.dialog.locator(".viewer-picture")
     expect(picture).to_have_js_property("naturalWidth", 96)
+    zoom = search.dialog.locator(".viewer-zoom")
+    fitting = zoom.inner_text()
+    search.page.keyboard.press("1")
+    expect(zoom).to_have_text("1\u00d7")
     search.page.keyboard.press("+")
-    expect(search.dialog.locator(".viewer-zoom")).to_have_text("1.5\u00d7")
+    expect(zoom).to_have_text("1.5\u00d7")
     search.page.keyboard.press("i")
     expect(picture).to_have_css("filter", "invert(1)")
     search.page.keyboard.press("0")
-    expect(search.dialog.locator(".viewer-zoom")).to_have_text("1\u00d7")
+    expect(zoom).to_have_text(fitting)
 
 
 def test_zoom_stays_when_the_hits_come_after_the_image(open_search: OpenSearch) -> None:
@@ -135,6 +139,7 @@ def test_zoom_stays_when_the_hits_come_after_the_image(open_search: OpenSearch) 
         before=lambda page: page.route("**/search", lambda route: held.append(route)),
     )
     expect(search.dialog.locator(".viewer-picture")).to_have_js_property("naturalWidth", 96)
+    search.page.keyboard.press("1")
     search.page.keyboard.press("+")
     expect(search.dialog.locator(".viewer-zoom")).to_have_text("1.5\u00d7")
     held[0].continue_()

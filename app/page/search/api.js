@@ -87,6 +87,11 @@ export class SearchApi {
     return this.resolve(`${imagePath(collection, id)}/content`);
   }
 
+  /** A picture of the image that the browser shows, whatever its file is. @param {string} collection @param {string} id @returns {string} */
+  renditionAddress(collection, id) {
+    return this.resolve(`${imagePath(collection, id)}/rendition`);
+  }
+
   /** @param {string} collection @param {string} id @returns {string} */
   thumbnailAddress(collection, id) {
     return this.resolve(`${imagePath(collection, id)}/thumbnail`);

@@ -12,7 +12,7 @@ const SHORTCUTS = [
   ['y n', 'this is what I searched for, this is not'],
   ['w', 'exact words'],
   ['f', 'filters'],
-  ['+ \u2212 0 i', 'in an open image: zoom, fit, invert'],
+  ['+ \u2212 0 1 i', 'in an open image: zoom, fit, actual size, invert'],
   ['Esc', 'close'],
 ];
 

@@ -62,7 +62,8 @@ export class ImageDialog {
     this.heading.textContent = hit ? `Number ${hit.rank}` : 'Image';
     this.previous.disabled = place.first;
     this.next.disabled = place.last;
-    this.viewer.show(this.actions.api.contentAddress(collection, id), hit?.texts[0] ?? id);
+    this.original = this.actions.api.contentAddress(collection, id);
+    this.viewer.show(this.actions.api.renditionAddress(collection, id), hit?.texts[0] ?? id);
     this.#showFacts(hit, hit ?? {}, 'loading');
     if (!this.element.open) this.element.showModal();
     try {
@@ -92,7 +93,7 @@ export class ImageDialog {
         judgeButtons(hit, this.judgements)),
       h('div', { class: 'dialog-actions' },
         ...this.sides.map((entry) => this.#markButton(entry)),
-        h('a', { class: 'button original', href: this.viewer.picture.src, target: '_blank', rel: 'noopener' }, icon('open'), 'Original')),
+        h('a', { class: 'button original', href: this.original, target: '_blank', rel: 'noopener' }, icon('open'), 'Original')),
       texts.length > 0 && section(texts.length > 1 ? 'Texts' : 'Text', h('ul', { class: 'texts' }, ...texts.map((text) => h('li', {}, text)))),
       record.report && !texts.includes(record.report) && section('Report', h('p', { class: 'report' }, record.report)),
       labels.length > 0 && !this.hidden.has('labels') && section('Labels', h('p', { class: 'tags' }, ...labels.map((label) => h('span', { class: 'tag' }, label)))),

@@ -3,12 +3,15 @@
 import { h } from '../../shared/dom.js';
 import { icon } from '../../shared/icons.js';
 
-const LARGEST_ZOOM = 8;
+const LARGEST_ZOOM = 16;
 const ZOOM_STEP = 1.5;
 const MOVE_STEP = 60;
+// From here on each pixel of the image is a square of its own.
+const PIXELATED = 4;
 
 export class ImageViewer {
-  #zoom = 1;
+  /** Pixels of the screen for one of the image; null: as many as fit. @type {number | null} */
+  #zoom = null;
   #x = 0;
   #y = 0;
   #inverted = false;
@@ -18,7 +21,7 @@ export class ImageViewer {
     this.picture = h('img', { class: 'viewer-picture', alt: '', decoding: 'async' });
     this.picture.setAttribute('draggable', 'false');
     this.lost = h('p', { class: 'viewer-lost', hidden: true }, 'This image cannot be shown.');
-    this.zoomText = h('output', { class: 'viewer-zoom', 'aria-label': 'Zoom' }, '1\u00d7');
+    this.zoomText = h('output', { class: 'viewer-zoom', 'aria-label': 'Zoom' });
     this.invertButton = tool('invert', 'Invert grey values (i)', () => this.invert());
     this.invertButton.setAttribute('aria-pressed', 'false');
     this.stage = h('div', { class: 'viewer-stage', on: this.#pointerListeners() }, this.picture, this.lost);
@@ -26,9 +29,13 @@ export class ImageViewer {
       h('div', { class: 'viewer-tools', role: 'toolbar', 'aria-label': 'Image' },
         tool('zoomOut', 'Zoom out (\u2212)', () => this.zoomBy(1 / ZOOM_STEP)), this.zoomText,
         tool('zoomIn', 'Zoom in (+)', () => this.zoomBy(ZOOM_STEP)),
-        tool('fit', 'Fit to the window (0)', () => this.fit()), this.invertButton));
+        tool('fit', 'Fit to the window (0)', () => this.fit()),
+        h('button', { class: 'tool viewer-actual', type: 'button', title: 'One pixel of the image for one of the screen (1)',
+          'aria-label': 'Actual size', on: { click: () => this.actualSize() } }, '1:1'),
+        this.invertButton));
     this.picture.addEventListener('error', () => this.#showLost(true));
-    this.picture.addEventListener('load', () => this.#showLost(false));
+    this.picture.addEventListener('load', () => { this.#showLost(false); this.#draw(); });
+    new ResizeObserver(() => this.#draw()).observe(this.stage);
   }
 
   /**
@@ -45,10 +52,14 @@ export class ImageViewer {
   }
 
   fit() {
-    this.#zoom = 1;
+    this.#zoom = null;
     this.#x = 0;
     this.#y = 0;
     this.#draw();
+  }
+
+  actualSize() {
+    this.zoomBy(1 / this.#factor);
   }
 
   invert() {
@@ -59,11 +70,13 @@ export class ImageViewer {
 
   /** @param {number} factor @param {number} [x] @param {number} [y] the point that stays, from the stage's centre */
   zoomBy(factor, x = 0, y = 0) {
-    const zoom = Math.min(LARGEST_ZOOM, Math.max(1, this.#zoom * factor));
-    const change = zoom / this.#zoom;
+    const now = this.#factor;
+    const fitting = this.#fitting;
+    const zoom = Math.min(Math.max(LARGEST_ZOOM, fitting), Math.max(Math.min(1, fitting), now * factor));
+    const change = zoom / now;
     this.#x = x - (x - this.#x) * change;
     this.#y = y - (y - this.#y) * change;
-    this.#zoom = zoom;
+    this.#zoom = zoom === fitting ? null : zoom;
     this.#draw();
   }
 
@@ -72,10 +85,34 @@ export class ImageViewer {
     if (event.key === '+' || event.key === '=') this.zoomBy(ZOOM_STEP);
     else if (event.key === '-') this.zoomBy(1 / ZOOM_STEP);
     else if (event.key === '0') this.fit();
+    else if (event.key === '1') this.actualSize();
     else if (event.key === 'i') this.invert();
-    else if (this.#zoom > 1 && event.key.startsWith('Arrow')) this.#moveByKey(event.key);
+    else if (this.#movable && event.key.startsWith('Arrow')) this.#moveByKey(event.key);
     else return false;
     return true;
+  }
+
+  /** Pixels of the screen for one of the image, where all of it is to be seen. */
+  get #fitting() {
+    const { naturalWidth: width, naturalHeight: height } = this.picture;
+    const { clientWidth, clientHeight } = this.stage;
+    if (!width || !height || !clientWidth || !clientHeight) return 1;
+    return Math.min(clientWidth / width, clientHeight / height) * devicePixelRatio;
+  }
+
+  get #factor() {
+    return this.#zoom ?? this.#fitting;
+  }
+
+  /** How far the picture may be moved to either side. */
+  get #reach() {
+    const scale = this.#factor / devicePixelRatio;
+    const beyond = (size, stage) => Math.max(0, (size * scale - stage) / 2);
+    return { x: beyond(this.picture.naturalWidth, this.stage.clientWidth), y: beyond(this.picture.naturalHeight, this.stage.clientHeight) };
+  }
+
+  get #movable() {
+    return this.#zoom !== null && (this.#reach.x > 0 || this.#reach.y > 0);
   }
 
   /** @param {string} key */
@@ -96,11 +133,11 @@ export class ImageViewer {
       },
       dblclick: (event) => {
         const { x, y } = this.#fromCentre(event);
-        if (this.#zoom > 1) this.fit();
-        else this.zoomBy(2.5, x, y);
+        if (this.#zoom !== null) this.fit();
+        else this.zoomBy(Math.max(2.5, 1 / this.#factor), x, y);
       },
       pointerdown: (event) => {
-        if (this.#zoom === 1) return;
+        if (!this.#movable) return;
         this.#grip = { x: event.clientX - this.#x, y: event.clientY - this.#y };
         this.stage.setPointerCapture(event.pointerId);
       },
@@ -123,14 +160,16 @@ export class ImageViewer {
 
   /** Apply zoom and place, keeping the picture over the stage. */
   #draw() {
-    const reachX = (this.stage.clientWidth * (this.#zoom - 1)) / 2;
-    const reachY = (this.stage.clientHeight * (this.#zoom - 1)) / 2;
-    this.#x = Math.min(reachX, Math.max(-reachX, this.#x));
-    this.#y = Math.min(reachY, Math.max(-reachY, this.#y));
-    this.picture.style.transform = `translate(${this.#x}px, ${this.#y}px) scale(${this.#zoom})`;
-    this.picture.style.filter = this.#inverted ? 'invert(1)' : '';
-    this.stage.classList.toggle('movable', this.#zoom > 1);
-    this.zoomText.textContent = `${Number(this.#zoom.toFixed(1))}\u00d7`;
+    const zoom = this.#factor;
+    const { x, y } = this.#reach;
+    this.#x = Math.min(x, Math.max(-x, this.#x));
+    this.#y = Math.min(y, Math.max(-y, this.#y));
+    const { style } = this.picture;
+    style.transform = `translate(calc(-50% + ${this.#x}px), calc(-50% + ${this.#y}px)) scale(${zoom / devicePixelRatio})`;
+    style.filter = this.#inverted ? 'invert(1)' : '';
+    style.imageRendering = zoom >= PIXELATED ? 'pixelated' : '';
+    this.stage.classList.toggle('movable', this.#movable);
+    this.zoomText.textContent = this.picture.naturalWidth ? `${Number(zoom.toFixed(zoom < 1 ? 2 : 1))}\u00d7` : '';
   }
 
   /** @param {boolean} lost */
