@@ -40,7 +40,9 @@ class Truncation(Answer):
 class HitLinks(TypedDict):
     """Paths of a hit's resources on this server."""
 
-    image: Annotated[str, Field(description="Metadata and texts; add `/content` for the file.")]
+    image: Annotated[
+        str, Field(description="Metadata and texts; with `/rendition` a picture, with `/content` the file.")
+    ]
     thumbnail: str
 
 

@@ -21,6 +21,8 @@ _EXIF, _MIME, _URI = b"Exif", b"mime", b"uri "
 _HANDLER_NAME: Final = 24
 _MOST_BOXES: Final = 10_000
 _MOST_EXTENTS: Final = 20_000
+_MOST_ITEMS: Final = 20_000
+_MOST_DATA_BOXES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ def strip_avif(content: bytes) -> bytes:
     return bytes(stripped)
 
 
-def _boxes(content: bytes, start: int, end: int) -> Iterator[_Box]:
+def _boxes(content: bytes | bytearray, start: int, end: int) -> Iterator[_Box]:
     """Walk over the boxes between two places."""
     for _ in range(_MOST_BOXES):
         if start == end:
@@ -82,7 +84,7 @@ def _boxes(content: bytes, start: int, end: int) -> Iterator[_Box]:
             size = end - start
         if start + 8 > end or size < head or start + size > end:
             raise _lost("a box ends behind the one around it")
-        yield _Box(content[start + 4 : start + 8], start, start + head, start + size)
+        yield _Box(bytes(content[start + 4 : start + 8]), start, start + head, start + size)
         start += size
     raise _lost(f"it has over {_MOST_BOXES:,} boxes")
 
@@ -90,15 +92,16 @@ def _boxes(content: bytes, start: int, end: int) -> Iterator[_Box]:
 def _within(content: bytes, outside: list[_Box]) -> Iterator[_Box]:
     """Walk over the boxes inside of others."""
     around = [box for box in outside if box.kind in _CONTAINERS]
-    for _ in range(_MOST_BOXES):
-        if not around:
-            return
+    found = 0
+    while around:
         box = around.pop()
         for inner in _boxes(content, box.content + _CONTAINERS[box.kind], box.end):
+            found += 1
+            if found > _MOST_BOXES:
+                raise _lost(f"it has over {_MOST_BOXES:,} boxes")
             yield inner
             if inner.kind in _CONTAINERS:
                 around.append(inner)
-    raise _lost(f"it has over {_MOST_BOXES:,} boxes")
 
 
 def _read_items(content: bytes, meta: _Box) -> _Items:
@@ -112,7 +115,7 @@ def _read_items(content: bytes, meta: _Box) -> _Items:
     return items
 
 
-def _entries(content: bytes, box: _Box) -> Iterator[tuple[_Box, int]]:
+def _entries(content: bytes | bytearray, box: _Box) -> Iterator[tuple[_Box, int]]:
     """Walk over the entries of items, each with the place behind its number."""
     first = box.content + (6 if content[box.content] == 0 else 8)
     for entry in _boxes(content, first, box.end):
@@ -137,7 +140,11 @@ def _read_extents(content: bytes, box: _Box, idat: _Box | None, items: _Items) -
     sizes = number(2)
     offset_size, length_size, base_size = sizes >> 12, sizes >> 8 & 15, sizes >> 4 & 15
     index_size = sizes & 15 if version else 0
-    for _ in range(number(2 if version < 2 else 4)):
+    listed = number(2 if version < 2 else 4)
+    if listed > _MOST_ITEMS:
+        raise _lost(f"it has over {_MOST_ITEMS:,} items")
+    extents_left, bytes_left = _MOST_EXTENTS, 2 * len(content)
+    for _ in range(listed):
         item = number(2 if version < 2 else 4)
         method = number(2) & 15 if version else 0
         if number(2) or method > 1 or (method == 1 and idat is None):
@@ -145,14 +152,18 @@ def _read_extents(content: bytes, box: _Box, idat: _Box | None, items: _Items) -
         base = number(base_size) + (idat.content if method == 1 and idat else 0)
         extents = items.extents.setdefault(item, [])
         count = number(2)
-        if count > _MOST_EXTENTS:
-            raise _lost(f"an item has over {_MOST_EXTENTS:,} parts")
+        extents_left -= count
+        if extents_left < 0:
+            raise _lost(f"its items have over {_MOST_EXTENTS:,} parts")
         for _ in range(count):
             number(index_size)
             start = base + number(offset_size)
             length = number(length_size) or len(content) - start
             if not 0 <= start <= start + length <= len(content):
                 raise _lost("an item ends behind the file")
+            bytes_left -= length
+            if bytes_left < 0:
+                raise _lost("its items overlap")
             extents.append((start, start + length))
 
 
@@ -189,19 +200,19 @@ def _blank_item(stripped: bytearray, kind: bytes, extents: list[tuple[int, int]]
 
 def _blank_names(stripped: bytearray, box: _Box) -> None:
     """Overwrite the names of items; what stands behind them is found by where they end."""
-    content = bytes(stripped)
-    for entry, place in _entries(content, box):
+    for entry, place in _entries(stripped, box):
         start = place + 6
-        end = content.find(b"\0", start, entry.end)
+        end = stripped.find(b"\0", start, entry.end)
         if end > start:
             stripped[start:end] = b"_" * (end - start)
 
 
 def _blank_unused(stripped: bytearray, outside: list[_Box], used: list[tuple[int, int]]) -> None:
     """Overwrite bytes of media data that belong to no item."""
-    for box in outside:
-        if box.kind != _DATA:
-            continue
+    boxes = [box for box in outside if box.kind == _DATA]
+    if len(boxes) > _MOST_DATA_BOXES:
+        raise _lost(f"it has over {_MOST_DATA_BOXES:,} boxes of data")
+    for box in boxes:
         place = box.content
         for start, end in [*used, (box.end, box.end)]:
             gap = min(start, box.end) - place

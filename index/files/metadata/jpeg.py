@@ -19,6 +19,7 @@ _ICC_PREFIX: Final = b"ICC_PROFILE\0"
 _JFIF_BYTES: Final = 14
 _ADOBE_BYTES: Final = 12
 _MOST_SEGMENTS: Final = 4_000
+_MOST_PADDING: Final = 65_536
 
 
 def strip_jpeg(content: bytes) -> bytes:
@@ -29,16 +30,17 @@ def strip_jpeg(content: bytes) -> bytes:
     Raises:
         ImageError: Its segments cannot be followed.
     """
-    jfif, kept = [], []
-    exif, xmp = b"", b""
+    jfif, kept, exif = [], [], []
+    xmp, has_scan = b"", False
     for marker, payload, rest in segments(content):
         if marker == _APP0:
             if payload.startswith(b"JFIF\0") and len(payload) >= _JFIF_BYTES:
                 # Its last two bytes are the size of a thumbnail behind it.
                 jfif.append(_segment(marker, payload[: _JFIF_BYTES - 2] + b"\0\0"))
-        elif marker == _APP1:
+        elif marker == _APP1 and not has_scan:
+            # The decoder reads no more of them than this.
             if payload.startswith(EXIF_PREFIX):
-                exif += payload.removeprefix(EXIF_PREFIX) if exif else payload
+                exif.append(payload.removeprefix(EXIF_PREFIX))
             elif payload.startswith(_XMP_PREFIX):
                 xmp = payload.removeprefix(_XMP_PREFIX)
         elif marker == _APP2 and payload.startswith(_ICC_PREFIX):
@@ -46,10 +48,11 @@ def strip_jpeg(content: bytes) -> bytes:
         elif marker == _APP14 and payload.startswith(b"Adobe") and len(payload) >= _ADOBE_BYTES:
             kept.append(_segment(marker, payload[:_ADOBE_BYTES]))
         elif marker in _CODED:
+            has_scan = has_scan or marker == _SOS
             kept.append(_segment(marker, payload) + rest)
         elif marker == _EOI:
             kept.append(b"\xff\xd9")
-    orientation = orientation_of(exif, xmp)
+    orientation = orientation_of(b"".join(exif), xmp)
     turned = [] if orientation == 1 else [_segment(_APP1, EXIF_PREFIX + minimal_exif(orientation))]
     return b"".join([b"\xff\xd8", *jfif, *turned, *kept])
 
@@ -76,10 +79,13 @@ def segments(content: bytes) -> Iterator[tuple[int, bytes, bytes]]:
     Raises:
         ImageError: A segment is none of this format, or ends behind the file; or there are too many.
     """
-    place, length, has_scan = 2, len(content), False
+    place, length, has_scan, padding = 2, len(content), False, 0
     for _ in range(_MOST_SEGMENTS):
         place = content.find(b"\xff", place)
         while 0 <= place < length - 1 and content[place + 1] in (0x00, 0xFF):
+            padding += 1
+            if padding > _MOST_PADDING:
+                raise _lost(f"it has over {_MOST_PADDING:,} bytes between its segments")
             place += 1 if content[place + 1] == 0xFF else 2
             place = content.find(b"\xff", place)
         if place < 0 or place + 2 > length:

@@ -26,6 +26,7 @@ _NUMBERS: Final = {1: "B", 3: "H", 4: "I", 13: "I", 16: "Q", 18: "Q"}
 _SHORT: Final = 3
 _MOST_PAGES: Final = 1_000
 _MOST_ENTRIES: Final = 4_096
+_MOST_ENTRIES_OF_ALL: Final = 65_536
 # Strips and tiles of all pages.
 _MOST_PARTS: Final = 200_000
 
@@ -109,11 +110,12 @@ def _pages(content: bytes, form: _Form) -> Iterator[_Page]:
     """Walk over the chain of directories."""
     (place,) = form.pointer.unpack_from(content, form.header_bytes - form.pointer.size)
     seen: set[int] = set()
-    parts = 0
+    parts, total = 0, 0
     while place and place not in seen:
         seen.add(place)
         (entries,) = form.number.unpack_from(content, place)
-        if len(seen) > _MOST_PAGES or entries > _MOST_ENTRIES:
+        total += entries
+        if len(seen) > _MOST_PAGES or entries > _MOST_ENTRIES or total > _MOST_ENTRIES_OF_ALL:
             raise _lost(f"it has over {_MOST_PAGES:,} pages, or over {_MOST_ENTRIES:,} tags in one")
         end = place + form.number.size + entries * form.entry.size
         (following,) = form.pointer.unpack_from(content, end)
@@ -203,7 +205,8 @@ def _part_sizes(
 
 
 def _first(entries: Sequence[_Entry], tag: int, form: _Form, content: bytes) -> int | None:
-    return next(iter(_values(entries, tag, form, content, _MOST_PARTS)), None)
+    entry = next((entry for entry in entries if entry.tag == tag and entry.kind in _NUMBERS), None)
+    return None if entry is None else _unpacked(entry, 1, form, content)[0]
 
 
 def _values(entries: Sequence[_Entry], tag: int, form: _Form, content: bytes, most: int) -> Sequence[int]:
@@ -213,8 +216,12 @@ def _values(entries: Sequence[_Entry], tag: int, form: _Form, content: bytes, mo
         return []
     if entry.count > most:
         raise _lost(f"it has over {_MOST_PARTS:,} strips and tiles")
+    return _unpacked(entry, entry.count, form, content)
+
+
+def _unpacked(entry: _Entry, count: int, form: _Form, content: bytes) -> Sequence[int]:
     source, start = (entry.value, 0) if entry.place is None else (content, entry.place[0])
-    return struct.unpack_from(f"{form.order}{entry.count}{_NUMBERS[entry.kind]}", source, start)
+    return struct.unpack_from(f"{form.order}{count}{_NUMBERS[entry.kind]}", source, start)
 
 
 def _write(stripped: bytearray, page: _Page, form: _Form) -> None:

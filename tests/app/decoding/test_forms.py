@@ -70,8 +70,15 @@ def thumbnail(client: TestClient, image_id: str) -> Image.Image:
     return Image.open(io.BytesIO(answer.content)).convert("RGB")
 
 
+def rendition(client: TestClient, image_id: str) -> Image.Image:
+    path = f"/v1/collections/{COLLECTION}/images/{image_id}/rendition"
+    answer = client.get(path, headers={"accept": "image/png"})
+    assert answer.status_code == 200, answer.text
+    return Image.open(io.BytesIO(answer.content)).convert("RGB")
+
+
 @pytest.mark.parametrize(("number", "form"), NUMBERED)
-def test_uploads_queries_imports_and_thumbnails_show_one_picture(
+def test_uploads_queries_imports_thumbnails_and_renditions_show_one_picture(
     served: Served, number: int, form: ImageForm
 ) -> None:
     content = form.make()
@@ -81,6 +88,7 @@ def test_uploads_queries_imports_and_thumbnails_show_one_picture(
         assert (hit["id"], hit["score"] > ALIKE) == (image_id, True)
         small = thumbnail(served.client, image_id)
         assert differs_by(small, form.quadrants) <= form.tolerance + LOSSY
+        assert differs_by(rendition(served.client, image_id), form.quadrants) <= form.tolerance
     config = ImagePreprocessingConfig(size=32)
     pixels = asyncio.run(served.decoders.prepare(content, config))
     assert np.array_equal(pixels, to_pixels(decode_image(content), config))

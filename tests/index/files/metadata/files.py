@@ -161,3 +161,42 @@ FILES: Final[dict[str, Callable[[], bytes]]] = {
     "tiff-turned-by-xmp": lambda: tiff(orientation=None),
     "tiff-without-sizes": sparse_tiff,
 }
+
+
+def _box(kind: bytes, *content: bytes) -> bytes:
+    body = b"".join(content)
+    return (len(body) + 8).to_bytes(4) + kind + body
+
+
+def avif_of(*boxes: bytes) -> bytes:
+    """A file with these boxes in its directory."""
+    return _box(b"ftyp", b"avif", bytes(4), b"avif") + _box(b"meta", bytes(4), *boxes)
+
+
+def tiff_of_pages(pages: int, entries: int) -> bytes:
+    """A TIFF of directories alone, all entries of which are empty."""
+    size = 2 + 12 * entries + 4
+    ends = (8 + size * (number + 1) for number in range(pages))
+    tables = (struct.pack("<H", entries) + bytes(12 * entries) + struct.pack("<I", end) for end in ends)
+    return struct.pack("<2sHI", b"II", 42, 8) + b"".join(tables) + bytes(6)
+
+
+def _places(items: int, extents: int, *, length: int) -> bytes:
+    """A list of items without a byte for each extent, all of which span the file."""
+    sizes = 0x0400 if length else 0
+    item = bytes(4) + extents.to_bytes(2) + length.to_bytes(4) * (extents if length else 0)
+    return _box(b"iloc", bytes(4), sizes.to_bytes(2), items.to_bytes(2), item * items)
+
+
+# Files that cost far more than their size, if a walk over them had no bounds.
+HOSTILE: Final = {
+    "padding": jpeg()[:-30] + b"\xff\xdd\0\4\0\0" + b"\xff\0" * 100_000,
+    "segments": jpeg()[:-30] + b"\xff\xdd\0\4\0\0" * 5_000,
+    "directories": tiff_of_pages(25, 3_000),
+    "pages": tiff_of_pages(1_100, 0),
+    "boxes": avif_of(*[_box(b"iprp", _box(b"ipco") * 99) for _ in range(200)]),
+    "deep boxes": avif_of(_box(b"free") * 11_000),
+    "extents": avif_of(_places(9_000, 60_000, length=0)),
+    "whole items": avif_of(_places(100, 50, length=4_000)),
+    "data boxes": avif_of() + _box(b"mdat") * 200,
+}

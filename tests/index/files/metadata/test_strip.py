@@ -13,7 +13,8 @@ from PIL import Image, ImageOps, ImageSequence
 from PIL.TiffImagePlugin import TiffImageFile
 
 from index.files.metadata.strip import strip_metadata
-from tests.index.files.metadata.files import FILES, PROFILE, SECRET, exif, jpeg, png, tiff
+from tests.image_formats import IMAGE_FORMS, ImageForm
+from tests.index.files.metadata.files import FILES, HOSTILE, PROFILE, SECRET, exif, jpeg, png, tiff
 from training.data.decoding.formats import sniff_format
 from training.data.decoding.images import decode_whole
 from training.errors import ImageError
@@ -40,6 +41,14 @@ def test_pixels_stay_and_words_go(name: str) -> None:
     seen, shown = decode_whole(content), decode_whole(stripped)
     assert (seen.width, seen.height) == (shown.width, shown.height)
     assert seen.pixels.tobytes() == shown.pixels.tobytes()
+
+
+@pytest.mark.parametrize("form", IMAGE_FORMS, ids=lambda form: form.name)
+def test_every_form_of_file_shows_the_same_afterwards(form: ImageForm) -> None:
+    content = form.make()
+    stripped = strip_metadata(content)
+    assert decode_whole(stripped).pixels.tobytes() == decode_whole(content).pixels.tobytes()
+    assert strip_metadata(stripped) == stripped
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -118,9 +127,14 @@ def test_an_exif_block_in_several_segments_is_read_as_one() -> None:
         FILES["tiff-lzw"]()[:400],
         b"\xff\xd8\xff\xe0\0\1",
         b"II*\0\x08\0\0\0",
+        FILES["avif"]()[:400],
         b"no image at all",
+        *HOSTILE.values(),
     ],
-    ids=["jpeg", "png", "png-unknown", "webp", "gif", "tiff", "jpeg-length", "tiff-head", "none"],
+    ids=[
+        *("jpeg", "png", "png-unknown", "webp", "gif", "tiff", "jpeg-length", "tiff-head", "avif", "none"),
+        *HOSTILE,
+    ],
 )
 def test_a_file_that_cannot_be_followed_is_refused(content: bytes) -> None:
     with pytest.raises(ImageError):
