@@ -22,8 +22,8 @@ OF_A_KIND: Final = {"training/objectives"}
 # Each room may import from itself and from those before it.
 ORDER: Final = {
     "training": (
-        "errors atomic frozen host memory progress distributed models data objectives losses evaluation "
-        "samples shortcuts recipes conversion trainer tasks classification language_models"
+        "errors reports atomic frozen host memory progress distributed models data objectives losses "
+        "evaluation samples shortcuts recipes conversion trainer tasks classification language_models"
     ),
     "index": (
         "errors vectors catalogue files filters scoring home views search duplicates engine writes feedback "

@@ -15,6 +15,7 @@ from app.cli.collections.search import search
 from app.cli.data.demo import demo
 from app.cli.data.duplicates import duplicates
 from app.cli.data.feedback import feedback
+from app.cli.data.findings import findings
 from app.cli.data.import_ import import_data
 from app.cli.data.lists import collections, recipes
 from app.cli.data.sample_data import sample_data
@@ -74,6 +75,7 @@ def build() -> typer.Typer:
     recoquest.command()(rollback)
     recoquest.command()(collections)
     recoquest.command()(search)
+    recoquest.command()(findings)
     recoquest.command()(duplicates)
     recoquest.add_typer(feedback)
     recoquest.command()(serve)

@@ -1,0 +1,62 @@
+"""`recoquest findings`: the findings that a report states."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from app.observability.console import console
+from training.errors import DataError
+from training.reports import FINDINGS, Finding, find_findings
+
+
+def findings(
+    text: Annotated[
+        str | None, typer.Argument(help="Sentence or report; without one, the list of all findings.")
+    ] = None,
+    file: Annotated[Path | None, typer.Option("--file", help="File of a report in UTF-8.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a list of JSON, with offsets.")] = False,
+) -> None:
+    """Print what a report says of findings: present, absent or uncertain."""
+    if text is not None and file is not None:
+        raise typer.BadParameter("give a text or a file, not both.", param_hint="--file")
+    if file is not None:
+        text = _read(file)
+    if text is None:
+        typer.echo(json.dumps(FINDINGS) if as_json else "\n".join(FINDINGS))
+        return
+    found = find_findings(text)
+    if as_json:
+        rows = [
+            {"finding": name, "state": state, "start": start, "end": end} for name, state, start, end in found
+        ]
+        typer.echo(json.dumps(rows, ensure_ascii=False))
+    elif not found:
+        typer.echo("No finding of the vocabulary is stated; `recoquest findings` lists it.")
+    else:
+        console().print(_table(text, found))
+
+
+def _table(text: str, found: tuple[Finding, ...]) -> Table:
+    table = Table("Finding", "State", "Words", "Characters")
+    for name, state, start, end in found:
+        # What stands in a report may look like markup.
+        table.add_row(name, state, Text(" ".join(text[start:end].split())), f"{start} to {end}")
+    return table
+
+
+def _read(path: Path) -> str:
+    """Return the text of a file.
+
+    Raises:
+        DataError: The file cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not text in UTF-8: {error.reason} at byte {error.start}.") from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}.") from None

@@ -1,0 +1,63 @@
+"""`recoquest findings`: what it prints."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from app.cli.main import build
+from training.reports import FINDINGS
+
+
+def _run(*arguments: object) -> Result:
+    return CliRunner().invoke(build(), ["findings", *map(str, arguments)])
+
+
+def test_findings_of_a_text_are_printed_for_people_and_for_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    shown = _run("No effusion[bold]. Possible mass.")
+    assert shown.exit_code == 0, shown.output
+    for part in ("pleural effusion", "absent", "3 to 11", "uncertain"):
+        assert part in shown.output
+    printed = _run("No effusion.", "--json")
+    assert json.loads(printed.stdout) == [
+        {"finding": "pleural effusion", "state": "absent", "start": 3, "end": 11}
+    ]
+
+
+def test_a_report_is_read_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "report.txt"
+    file.write_text("Œdème? No oedema.", encoding="utf-8")
+    printed = _run("--file", file, "--json")
+    assert json.loads(printed.stdout) == [
+        {"finding": "pulmonary edema", "state": "absent", "start": 10, "end": 16}
+    ]
+
+
+def test_without_a_text_all_findings_are_listed() -> None:
+    assert _run().stdout.split("\n") == [*FINDINGS, ""]
+
+
+def test_a_text_that_states_nothing_says_so() -> None:
+    assert "`recoquest findings` lists it" in _run("Two dogs.").stdout
+    assert json.loads(_run("Two dogs.", "--json").stdout) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        (None, (), "cannot be read: No such file"),
+        (b"\xff\xfe", (), "is not text in UTF-8"),
+        (b"Mass.", ("Mass.",), "a text or a file, not both"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_in_a_sentence(
+    tmp_path: Path, content: bytes | None, options: tuple[str, ...], message: str
+) -> None:
+    file = tmp_path / "report.txt"
+    if content is not None:
+        file.write_bytes(content)
+    done = _run(*options, "--file", file)
+    assert done.exit_code != 0
+    assert message in " ".join((done.stderr.replace("│", " ") + str(done.exception)).split())

@@ -1,0 +1,224 @@
+"""Findings of a report by stated rules: mentions of a vocabulary, and cues before and behind them.
+
+The ideas are those of Chapman et al., "A simple algorithm for identifying negated findings and diseases in
+discharge summaries", J. Biomed. Inform. 2001, and of Irvin et al., "CheXpert", AAAI 2019, which looks for
+uncertainty before it looks for negation. docs/findings.md states the rules.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, Literal, NamedTuple
+
+from training.reports.cues import (
+    HEADING,
+    LIMITED,
+    LISTED,
+    NEW_STATEMENT,
+    UNSTATED_HEADING,
+    VERB,
+    Cue,
+    Effect,
+    find_cues,
+)
+from training.reports.vocabulary import borderline_forms, forms, has_forms, normal_forms, other_forms
+
+State = Literal["present", "uncertain", "absent"]
+# What counts for an image or a text with several mentions of a finding: the first of these that one has.
+STATES: Final[tuple[State, ...]] = ("present", "uncertain", "absent")
+
+# A period of "1.5", "vs." or "V.a." ends nothing; one before a capital does without a blank.
+_SENTENCE_END: Final = re.compile(
+    r"(?<!\b[Vv][Ss])(?<!\b[VZ])(?<!\b[VZ]\.[aAnN])[.!](?=\s|$|[A-Z])|"
+    r"\?(?=\s*$)|\?(?=\s+[A-Z])|\n\s*\n|\n(?=\s*(?:[-*•]|\d+[.)]|[A-Z][A-Z /]+:))"
+)
+# Limit of a text, as of its words in the full-text index, and of a sentence: work grows with its square.
+MAX_CHARACTERS: Final = 200_000
+_MAX_SENTENCE: Final = 1000
+_MASK: Final = "\ufffc"
+
+
+class Finding(NamedTuple):
+    """A mention of a finding.
+
+    Attributes:
+        name: Name of the finding in the vocabulary.
+        state: What the text says of it.
+        start: Offset of the mention's first character in the text.
+        end: Offset behind its last character.
+    """
+
+    name: str
+    state: State
+    start: int
+    end: int
+
+
+class _Mention(NamedTuple):
+    """A mention in a sentence; `state` is what its form says by itself, if it does."""
+
+    name: str
+    state: State | None
+    start: int
+    end: int
+
+
+def find_findings(text: str) -> tuple[Finding, ...]:
+    """Return the findings that a report or a sentence of one mentions, in order of their place.
+
+    Mentions of the patient's history, of an indication, a comparison or a condition are left out. Of a text
+    with more than `MAX_CHARACTERS`, its beginning is read.
+    """
+    text = text[:MAX_CHARACTERS]
+    if not has_forms(text):
+        return ()
+    found: list[Finding] = []
+    stated = True
+    for start, end in _sentences(text):
+        sentence = text[start:end]
+        if HEADING.match(sentence):
+            stated = UNSTATED_HEADING.match(sentence) is None
+        mentions = _mentions(sentence) if stated else []
+        if mentions:
+            found += [
+                one._replace(start=start + one.start, end=start + one.end)
+                for one in _states(sentence, mentions)
+            ]
+    return tuple(found)
+
+
+def image_states(findings: Iterable[Finding]) -> dict[str, State]:
+    """Return the state of each finding over all of its mentions: present before uncertain before absent."""
+    states: dict[str, State] = {}
+    for finding in findings:
+        states[finding.name] = min(finding.state, states.get(finding.name, finding.state), key=STATES.index)
+    return states
+
+
+def _sentences(text: str) -> Iterator[tuple[int, int]]:
+    """Give where sentences begin and end, with the marks at their ends."""
+    start = 0
+    for end in (*(match.end() for match in _SENTENCE_END.finditer(text)), len(text)):
+        while end - start > _MAX_SENTENCE:
+            cut = text.rfind(" ", start + 1, start + _MAX_SENTENCE)
+            cut = start + _MAX_SENTENCE if cut < 0 else cut
+            yield start, cut
+            start = cut
+        if start < end:
+            yield start, end
+        start = end
+
+
+def _mentions(sentence: str) -> list[_Mention]:
+    """Return all mentions in order; those within a longer one of another form are left out."""
+    tables: tuple[tuple[State | None, tuple[tuple[str, re.Pattern[str]], ...]], ...] = (
+        ("absent", normal_forms()),
+        ("uncertain", borderline_forms()),
+        (None, forms()),
+    )
+    found = [
+        _Mention(name, state, *match.span())
+        for state, patterns in tables
+        for name, pattern in patterns
+        for match in pattern.finditer(sentence)
+    ]
+    if not found:
+        return []
+    found += [_Mention("", None, *match.span()) for match in other_forms().finditer(sentence)]
+    found.sort(key=lambda mention: (mention.start, -mention.end))
+    kept: list[_Mention] = []
+    for mention in found:
+        longest = kept[-1] if kept else None
+        if longest is None or mention.end > longest.end or mention[2:] == longest[2:]:
+            kept.append(mention)
+    return [mention for mention in kept if mention.name]
+
+
+def _states(sentence: str, mentions: Sequence[_Mention]) -> Iterator[Finding]:
+    masked = sentence
+    for mention in mentions:
+        width = mention.end - mention.start
+        masked = masked[: mention.start] + _MASK * width + masked[mention.end :]
+    cues = find_cues(masked)
+    effects: list[set[Effect]] = [set() for _ in mentions]
+    for place, cue in enumerate(cues):
+        if cue.effect in ("none", "end"):
+            continue
+        if cue.side in ("behind", "both"):
+            for at in _behind(masked, mentions, cues, place, sentence):
+                effects[at].add(cue.effect)
+    for place, cue in enumerate(cues):
+        if cue.effect not in ("none", "end") and cue.side in ("before", "both"):
+            for at in _before(masked, mentions, cues, place, effects):
+                effects[at].add(cue.effect)
+    for mention, own in zip(mentions, effects, strict=True):
+        if "absent" in own and LIMITED.search(masked, 0, mention.start):
+            own.add("uncertain")
+        if "unstated" not in own:
+            yield Finding(mention.name, mention.state or _state(own), mention.start, mention.end)
+
+
+def _state(effects: set[Effect]) -> State:
+    if "uncertain" in effects:
+        return "uncertain"
+    return "absent" if "absent" in effects else "present"
+
+
+def _behind(
+    masked: str, mentions: Sequence[_Mention], cues: Sequence[Cue], place: int, sentence: str
+) -> Iterator[int]:
+    """Give the mentions behind a cue that are in its scope."""
+    cue, end = cues[place], len(masked)
+    for other in cues[place + 1 :]:
+        between = any(cue.end <= mention.start < other.start for mention in mentions)
+        if other.effect == "end" or (other.side != "before" and other.effect != "none" and between):
+            end = other.start
+            break
+    first = min((mention.start for mention in mentions if mention.start >= cue.end), default=end)
+    new = NEW_STATEMENT.search(masked, first, end)
+    # "Possible edema and small effusion" leaves both uncertain.
+    if new is not None and (cue.effect == "absent" or masked[new.start(new.lastgroup or 0)] == ","):
+        end = new.start(new.lastgroup or 0)
+    if (
+        cue.effect == "unstated"
+        and (comma := masked.find(",", cue.end, end)) >= 0
+        and not _is_history(masked, cue)
+    ):
+        end = comma
+    for at, mention in enumerate(mentions):
+        if cue.end <= mention.start < end:
+            if mention.start > first and VERB.search(sentence, mention.start, mention.end):
+                # A clause of its own, such as "the heart is enlarged".
+                return
+            yield at
+
+
+def _is_history(masked: str, cue: Cue) -> bool:
+    return masked[cue.start : cue.end].lower().endswith(("history of", "hx of", "h/o"))
+
+
+def _before(
+    masked: str, mentions: Sequence[_Mention], cues: Sequence[Cue], place: int, effects: Sequence[set[Effect]]
+) -> Iterator[int]:
+    """Give the mentions before a cue that are in its scope: the nearest, and the list that it ends."""
+    cue, start = cues[place], 0
+    for other in reversed(cues[:place]):
+        if other.effect == "end" or (other.side == "before" and other.effect != "none"):
+            start = other.end
+            break
+    own = [at for at, mention in enumerate(mentions) if start <= mention.start and mention.end <= cue.start]
+    listed = False
+    for earlier, at in enumerate(reversed(own)):
+        mention = mentions[at]
+        if earlier == 0:
+            if cue.side == "both":
+                # "Cardiomegaly, and nodule versus scar" is uncertain of the nodule alone.
+                if "," not in masked[mention.end : cue.start]:
+                    yield at
+                return
+            yield at
+            continue
+        gap = masked[mention.end : mentions[own[len(own) - earlier]].start]
+        listed = listed or LISTED.search(gap) is not None
+        if not listed or VERB.search(gap) or effects[at] or not (LISTED.search(gap) or "," in gap):
+            return
+        yield at
