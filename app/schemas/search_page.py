@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from typing_extensions import TypedDict
 
 from index.search.results import ActiveGeneration, Hit, ModelInfo, SearchPage, StoredImage
+from training.reports import State
 
 if TYPE_CHECKING:
     from training.models.inputs.texts import Truncation as Cut
@@ -104,10 +105,10 @@ class SearchHit(TypedDict):
         ),
     ]
     found_by: Annotated[
-        list[Literal["vector", "words"]],
+        list[Literal["vector", "words", "findings"]],
         Field(
-            description="The lists that the hit comes from: of likeness, of exact words; none where neither "
-            "was asked for."
+            description="The lists that the hit comes from: of likeness, of exact words, of what says of "
+            "findings what the query says; none where none was asked for."
         ),
     ]
     text: Annotated[
@@ -189,12 +190,27 @@ class ImageLinks(Answer):
     content: str
 
 
+class ImageFinding(Answer):
+    """A mention of a finding in a text of an image or in its report."""
+
+    finding: str
+    state: State
+    position: Annotated[
+        int | None, Field(description="Position of the text, from 0; null where it is in the report.")
+    ]
+    start: Annotated[int, Field(description="Offset of the mention in the text, in Unicode code points.")]
+    end: Annotated[int, Field(description="Offset behind the mention.")]
+
+
 class ImageInfo(Answer):
     """One stored image."""
 
     id: str
     texts: list[str]
     report: str | None
+    findings: Annotated[
+        list[ImageFinding], Field(description="What report and texts say of findings, by stated rules.")
+    ]
     labels: list[str]
     metadata: dict[str, MetadataValue]
     split: str | None
@@ -288,6 +304,7 @@ def image_info_from(image: StoredImage, collection: str, *, prefix: str = "") ->
         id=image.id,
         texts=list(image.texts),
         report=image.report,
+        findings=[ImageFinding(**finding._asdict()) for finding in image.findings],
         labels=list(image.labels),
         metadata=_plain(image.metadata),
         split=image.split,

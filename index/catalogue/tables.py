@@ -22,6 +22,8 @@ Key = BigInteger().with_variant(Integer, "sqlite")
 # Text compares by code point everywhere; PostgreSQL's default would follow the server's locale.
 ComparedText = Text().with_variant(Text(collation="C"), "postgresql")
 _KEY_BITS: Final = 62
+# Position of an image's report beside those of its texts, which count from 0.
+REPORT_POSITION: Final = -1
 
 
 def _draw_key() -> int:
@@ -102,6 +104,29 @@ class TextRow(Table):
     image_id: Mapped[int] = mapped_column(ForeignKey("images.id", ondelete="CASCADE"))
     position: Mapped[int]
     text: Mapped[str] = mapped_column(Text)
+
+
+class FindingRow(Table):
+    """A mention of a finding in a text of an image, by its position, or in its report: `REPORT_POSITION`.
+
+    `state` is the mention's and `start` and `stop` are its offsets; see `training.reports`. `image_finding`
+    is the finding and its state over all mentions of the image, as filters compare it: "edema: absent".
+    """
+
+    __tablename__ = "findings"
+    __table_args__ = (
+        Index("ix_findings_image_finding", "collection_id", "image_finding", "image_id"),
+        {"sqlite_with_rowid": False},
+    )
+
+    image_id: Mapped[int] = mapped_column(ForeignKey("images.id", ondelete="CASCADE"), primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    start: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    finding: Mapped[str] = mapped_column(ComparedText, primary_key=True)
+    stop: Mapped[int]
+    state: Mapped[str] = mapped_column(String(10))
+    collection_id: Mapped[int] = mapped_column(ForeignKey("collections.id"))
+    image_finding: Mapped[str] = mapped_column(ComparedText)
 
 
 class AttributeRow(Table):

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, Select, select, union_all
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from index.catalogue.tables import AttributeRow, ImageRow
+from index.catalogue.tables import AttributeRow, FindingRow, ImageRow
 from index.filters.column_cache import contains_sorted, read_keys
 from index.filters.dates import parse_date
 from index.filters.grammar import (
+    FINDING_FIELD,
     And,
     Condition,
     FieldKind,
@@ -294,19 +295,23 @@ class Columns:
             # Changed images are few: all of their values are read.
             written = ImageRow.collection_id == self._collection_id, ImageRow.sequence > self._since
             query = select(ImageRow.id, column).where(*written, *_of_field(field, kind))
-            yield (
-                query
-                if field in TEXT_COLUMNS
-                else query.join(AttributeRow, AttributeRow.image_id == ImageRow.id)
-            )
+            if field not in TEXT_COLUMNS:
+                table = _table_of(field)
+                query = query.join(table, table.image_id == ImageRow.id)
+            yield query
             return
-        row = ImageRow if field in TEXT_COLUMNS else AttributeRow
-        key = ImageRow.id if field in TEXT_COLUMNS else AttributeRow.image_id
-        query = select(key, column).where(row.collection_id == self._collection_id, *_of_field(field, kind))
+        if field in TEXT_COLUMNS:
+            key, collection_id = ImageRow.id, ImageRow.collection_id
+        else:
+            key, collection_id = _table_of(field).image_id, _table_of(field).collection_id
+        query = select(key, column).where(collection_id == self._collection_id, *_of_field(field, kind))
         if kind == "date":
             # The catalogue holds texts: all are read that may be dates.
             yield query
             return
+        if field == FINDING_FIELD:
+            # Each mention of an image has a row.
+            query = query.distinct()
         points = [part.low.value for part in parts if part.is_point]
         ranges = [query.where(*_bounds(column, part)) for part in parts if not part.is_point]
         if points:
@@ -343,6 +348,8 @@ def _stored(value: bool | int | float | str) -> _Value:
 def _column_of(field: str, kind: FieldKind) -> InstrumentedAttribute[Any]:
     if field in TEXT_COLUMNS:
         return TEXT_COLUMNS[field]
+    if field == FINDING_FIELD:
+        return FindingRow.image_finding
     return AttributeRow.text_value if kind in ("text", "date") else AttributeRow.number_value
 
 
@@ -352,6 +359,10 @@ def _dated(rows: Sequence[Any]) -> list[tuple[int, float]]:
     return [(key, period.start) for key, period in periods if period is not None]
 
 
+def _table_of(field: str) -> type[AttributeRow] | type[FindingRow]:
+    return FindingRow if field == FINDING_FIELD else AttributeRow
+
+
 def _of_field(field: str, kind: FieldKind) -> Iterator[ColumnElement[bool]]:
     column = _column_of(field, kind)
     yield column.is_not(None)
@@ -359,7 +370,7 @@ def _of_field(field: str, kind: FieldKind) -> Iterator[ColumnElement[bool]]:
         # Dates begin with a digit.
         yield column >= "0"
         yield column < ":"
-    if field not in TEXT_COLUMNS:
+    if field not in TEXT_COLUMNS and field != FINDING_FIELD:
         yield AttributeRow.name == field
         if kind not in ("text", "date"):
             # Only text has a text value, so its kind needs no check.

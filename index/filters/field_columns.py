@@ -22,7 +22,7 @@ from index.filters.column_cache import (
     touched_since,
 )
 from index.filters.columns import UNBOUNDED, Column, Columns, Mask, evaluate, extent, intervals, kinds
-from index.filters.grammar import Condition, FieldKind, Filter, check_filter, conditions
+from index.filters.grammar import FINDING_FIELD, Condition, FieldKind, Filter, check_filter, conditions
 from index.filters.sql import known_fields
 from index.vectors.protocol import Keys
 
@@ -94,7 +94,8 @@ class FieldColumns:
             sequence: The collection's sequence number.
         """
         fields = self._known(reading, collection_id, sequence)
-        for field, kind in sorted((name, kind) for name in fields for kind in fields[name]):
+        named = [(name, kind) for name in fields for kind in fields[name]]
+        for field, kind in sorted([*named, (FINDING_FIELD, "text")]):
             if self._columns.nbytes > self._max_bytes // 2:
                 return
             self._column(reading, collection_id, sequence, field, kind)

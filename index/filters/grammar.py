@@ -31,11 +31,14 @@ from pydantic_core import ErrorDetails
 from index.catalogue.storable import storable_text
 from index.errors import FilterError, listed, shortened
 from index.filters.dates import parse_date
+from training.reports import FINDINGS, STATES, State, finding_called
 
 FieldKind = Literal["text", "number", "boolean", "date"]
 BUILT_IN_FIELDS = ("id", "split", "group", "labels")
 # Built-in fields that an image has one text of at most.
 ONE_TEXT_FIELDS = frozenset({"id", "split", "group"})
+# The field that holds findings and their states; no field of a manifest has a null character in its name.
+FINDING_FIELD = "\0finding"
 MAX_DEPTH = 16
 MAX_FIELD_NAME_LENGTH = 1000
 MAX_CONDITIONS = 256
@@ -47,7 +50,7 @@ _MAX_COMPARED = 1_000
 
 _WRONG_KIND = frozenset({"bool_type", "int_type", "float_type", "string_type"})
 _BOUNDS = frozenset({"gt", "gte", "lt", "lte"})
-_KEYS = "eq, any_of, gt, gte, lt or lte beside field, or one of and, or, not"
+_KEYS = "eq, any_of, gt, gte, lt or lte beside field, finding beside state, or one of and, or, not"
 # Sentences for callers in place of pydantic's types of errors.
 _SENTENCES = {
     "missing": "it is missing",
@@ -76,6 +79,21 @@ def _storable(value: bool | int | float | str) -> bool | int | float | str:
 FilterValue = Annotated[StrictBool | StrictInt | StrictFloat | StrictStr, AfterValidator(_storable)]
 FieldName = Annotated[str, Field(max_length=MAX_FIELD_NAME_LENGTH)]
 Bound = Annotated[StrictInt | StrictFloat | StrictStr, AfterValidator(_storable)]
+
+
+def _finding(value: str) -> str:
+    name = finding_called(value)
+    if name is None:
+        named = {
+            part: finding for finding in FINDINGS for part in (*finding.lower().split(), finding.lower())
+        }
+        near = dict.fromkeys(named[part] for part in _near(value.lower(), list(named)))
+        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise ValueError(f"there is no finding {shortened(value)!r}.{hint} Findings: {', '.join(FINDINGS)}")
+    return name
+
+
+FindingName = Annotated[StrictStr, Field(max_length=200), AfterValidator(_finding)]
 
 
 class _Expression(BaseModel):
@@ -132,7 +150,24 @@ class Range(_Expression):
         return dates and self.field not in ONE_TEXT_FIELDS
 
 
-Condition = Equals | AnyOf | Range
+class HasFinding(_Expression):
+    """Texts and report of the image, taken together, say this of a finding; see `training.reports`."""
+
+    finding: FindingName
+    state: State
+
+    @property
+    def field(self) -> str:
+        """The field that holds findings and their states."""
+        return FINDING_FIELD
+
+    @property
+    def value(self) -> str:
+        """The finding and its state, as the catalogue has them."""
+        return f"{self.finding}: {self.state}"
+
+
+Condition = Equals | AnyOf | Range | HasFinding
 
 
 class And(_Expression):
@@ -159,7 +194,14 @@ def _form(value: Any) -> str | None:
         return type(value).__name__
     if not isinstance(value, Mapping):
         return None
-    forms = {"and": "And", "or": "Or", "not": "Not", "eq": "Equals", "any_of": "AnyOf"}
+    forms = {
+        "and": "And",
+        "or": "Or",
+        "not": "Not",
+        "eq": "Equals",
+        "any_of": "AnyOf",
+        "finding": "HasFinding",
+    }
     for key, form in forms.items():
         if key in value:
             return form
@@ -170,6 +212,7 @@ Filter = Annotated[
     Annotated[Equals, Tag("Equals")]
     | Annotated[AnyOf, Tag("AnyOf")]
     | Annotated[Range, Tag("Range")]
+    | Annotated[HasFinding, Tag("HasFinding")]
     | Annotated[And, Tag("And")]
     | Annotated[Or, Tag("Or")]
     | Annotated[Not, Tag("Not")],
@@ -226,6 +269,8 @@ def condition_values(condition: Condition) -> list[bool | int | float | str]:
         return [condition.eq]
     if isinstance(condition, AnyOf):
         return list(condition.any_of)
+    if isinstance(condition, HasFinding):
+        return [condition.value]
     return [bound for _, bound in condition.bounds()]
 
 
@@ -237,6 +282,8 @@ def check_filter(filter: Filter, fields: Mapping[str, frozenset[FieldKind]]) -> 
     """
     _check_size(filter)
     for condition in conditions(filter):
+        if isinstance(condition, HasFinding):
+            continue
         if condition.field not in fields:
             raise FilterError(condition.field, unknown_field(condition.field, sorted(fields), "to filter on"))
         kinds = fields[condition.field]
@@ -307,7 +354,7 @@ def _check_size(filter: Filter) -> None:
 
 def _place(location: tuple[int | str, ...]) -> str:
     """Turn pydantic's location into the path within the JSON, such as `and[1].age`."""
-    tags = {"Equals", "AnyOf", "Range", "And", "Or", "Not", "bool", "int", "float", "str"}
+    tags = {"Equals", "AnyOf", "Range", "HasFinding", "And", "Or", "Not", "bool", "int", "float", "str"}
     path = ""
     for part in location:
         if isinstance(part, int):
@@ -326,7 +373,11 @@ def _telling(errors: list[ErrorDetails]) -> ErrorDetails:
 def _sentence(error: ErrorDetails) -> str:
     place = _place(error["loc"])
     what = error["msg"].removeprefix("Value error, ")
-    if error["loc"][-1:] == ("field",) and error["type"] in _WRONG_KIND:
+    if error["type"] == "literal_error":
+        what = f"it must be {', '.join(STATES[:-1])} or {STATES[-1]}"
+    elif error["loc"][-1:] == ("finding",) and error["type"] in _WRONG_KIND:
+        what = "the name of a finding is a text"
+    elif error["loc"][-1:] == ("field",) and error["type"] in _WRONG_KIND:
         what = "the name of a field is a text"
     elif error["type"] in _WRONG_KIND:
         what = "a value must be a text, a number, true or false"

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, and_, exists, not_, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from index.catalogue.collections import Target
-from index.catalogue.tables import AttributeRow, FieldRow, ImageRow, TextRow
+from index.catalogue.tables import AttributeRow, FieldRow, FindingRow, ImageRow, TextRow
 from index.filters.column_cache import all_keys, contains_sorted, read_keys, touched_since
 from index.filters.columns import TEXT_COLUMNS, Columns, kinds
 from index.filters.grammar import (
@@ -19,6 +19,7 @@ from index.filters.grammar import (
     Condition,
     FieldKind,
     Filter,
+    HasFinding,
     Not,
     Or,
     Range,
@@ -133,6 +134,12 @@ def _sql(filter: Filter, attribute: Callable[[Condition], ColumnElement[bool]]) 
 
 def _is_among(collection_id: int, condition: Condition) -> ColumnElement[bool]:
     """Return a condition for many images: one subquery finds all that satisfy it, by value."""
+    if isinstance(condition, HasFinding):
+        return ImageRow.id.in_(
+            select(FindingRow.image_id).where(
+                FindingRow.collection_id == collection_id, FindingRow.image_finding == condition.value
+            )
+        )
     return ImageRow.id.in_(
         select(AttributeRow.image_id).where(
             AttributeRow.collection_id == collection_id, _compares_attribute(condition)
@@ -142,6 +149,8 @@ def _is_among(collection_id: int, condition: Condition) -> ColumnElement[bool]:
 
 def _has(condition: Condition) -> ColumnElement[bool]:
     """Return a condition for few images: a subquery reads the attributes of each."""
+    if isinstance(condition, HasFinding):
+        return exists().where(FindingRow.image_id == ImageRow.id, FindingRow.image_finding == condition.value)
     return exists().where(AttributeRow.image_id == ImageRow.id, _compares_attribute(condition))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Sequence
 from itertools import chain, groupby
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pydantic_core import from_json
 from sqlalchemy import BindParameter, bindparam, null, select
@@ -12,10 +12,11 @@ from sqlalchemy.orm import Session
 from index.catalogue import Catalogue, DirectRead, VersionedCache
 from index.catalogue.collections import TARGETS, Target, require_collection
 from index.catalogue.storable import storable_text
-from index.catalogue.tables import CollectionRow, ImageRow, TextRow
+from index.catalogue.tables import REPORT_POSITION, CollectionRow, FindingRow, ImageRow, TextRow
 from index.errors import UnknownImageError
-from index.search.results import FoundImage, FoundText, StoredImage
+from index.search.results import FoundImage, FoundText, StoredFinding, StoredImage
 from training.data.manifest import MetadataValue
+from training.reports import State
 
 # Size of the cache in images: some kilobytes each, with long reports.
 _CACHE_IMAGES: Final = 10_000
@@ -57,6 +58,7 @@ def read_image(session: Session, collection: str, image_id: str) -> StoredImage:
         id=row.external_id,
         texts=tuple(session.execute(texts).scalars()),
         report=row.report,
+        findings=_read_findings(session, row.id),
         labels=tuple(row.labels),
         metadata=_metadata(row.details),
         split=row.split,
@@ -65,6 +67,25 @@ def read_image(session: Session, collection: str, image_id: str) -> StoredImage:
         height=row.height,
         media_type=row.media_type,
         sha256=row.sha256,
+    )
+
+
+def _read_findings(session: Session, image_key: int) -> tuple[StoredFinding, ...]:
+    """Return the findings of an image: those of the report first, then of its texts in order."""
+    query = (
+        select(FindingRow)
+        .where(FindingRow.image_id == image_key)
+        .order_by(FindingRow.position, FindingRow.start, FindingRow.finding)
+    )
+    return tuple(
+        StoredFinding(
+            row.finding,
+            cast(State, row.state),
+            None if row.position == REPORT_POSITION else row.position,
+            row.start,
+            row.stop,
+        )
+        for row in session.execute(query).scalars()
     )
 
 

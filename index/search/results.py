@@ -10,9 +10,10 @@ from index.filters.grammar import FieldKind
 from index.scoring.background import ScoreScale
 from index.search.cursors import PageEnd, PagePosition, encode_cursor
 from training.data.manifest import MetadataValue
+from training.reports import State
 
 # The list that a hit comes from.
-FoundBy = Literal["vector", "words"]
+FoundBy = Literal["vector", "words", "findings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ class Hit(NamedTuple):
         rank: Counts from 1 over all pages.
         score: Score that orders the hits: the cosine, or the sum of a fused ranking; NaN without a query.
         cosine: Similarity of query and hit, by the model's own kind of cosine; NaN without a query.
-        found_by: The lists that the hit is in: of vectors, of exact words.
+        found_by: The lists that the hit is in: of vectors, of exact words, of what says the same of findings.
         others: Group size - 1, among images that pass the filter and are not left out; only with groups.
         matched: Text with the words that were asked for; None without words, or where it has none.
     """
@@ -177,6 +178,24 @@ class SearchPage:
         return None if self.end is None else encode_cursor(self.end(self.confident))
 
 
+class StoredFinding(NamedTuple):
+    """A mention of a finding in a text of an image, by its position, or in the report: None.
+
+    Attributes:
+        finding: Name of the finding.
+        state: What the text says of it.
+        position: Position of the text; None for the report.
+        start: Offset of the mention's first character.
+        end: Offset behind its last character.
+    """
+
+    finding: str
+    state: State
+    position: int | None
+    start: int
+    end: int
+
+
 @dataclass(frozen=True, slots=True)
 class StoredImage:
     """Catalogue entry of one image."""
@@ -184,6 +203,7 @@ class StoredImage:
     id: str
     texts: tuple[str, ...]
     report: str | None
+    findings: tuple[StoredFinding, ...]
     labels: tuple[str, ...]
     metadata: Mapping[str, MetadataValue]
     split: str

@@ -20,6 +20,7 @@ from index.catalogue.tables import (
 from index.errors import GenerationError, StaleWriteError
 from index.files.orphans import mark_orphans
 from index.filters.grammar import BUILT_IN_FIELDS, kind_of
+from index.writes.findings import WrittenTexts, add_findings, replace_findings
 from index.writes.texts import add_text_vectors, add_texts, replace_texts
 from training.data.manifest import Record
 from training.data.record import MOST_VALUE_BYTES, PICTURE_FIELDS
@@ -113,6 +114,8 @@ def write_images(
     replace_texts(
         session, collection_id, sequence, {keys[write.record.id]: write.record.texts for write in changed}
     )
+    add_findings(session, collection_id, _written_texts(new, keys))
+    replace_findings(session, collection_id, _written_texts(changed, keys))
     add_words(session, [keys[write.record.id] for write in new])
     replace_words(session, [keys[write.record.id] for write in changed])
     _replace_attributes(session, collection_id, new, changed, keys)
@@ -121,6 +124,10 @@ def write_images(
     add_text_vectors(session, generation, sequence, vectors)
     outcomes: dict[str, Outcome] = {write.record.id: "unchanged" for write in writes}
     return outcomes | dict.fromkeys(_ids(new), "created") | dict.fromkeys(_ids(changed), "replaced")
+
+
+def _written_texts(writes: Sequence[ImageWrite], keys: Mapping[str, int]) -> dict[int, WrittenTexts]:
+    return {keys[write.record.id]: WrittenTexts(write.record.texts, write.record.report) for write in writes}
 
 
 def _ids(writes: Sequence[ImageWrite]) -> list[str]:

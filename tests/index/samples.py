@@ -61,7 +61,7 @@ def make_records(count: int) -> list[Record]:
             texts=tuple(f"text {number}.{place}" for place in range(number % 3)),
             group=None if number % 5 == 0 else f"patient-{number}",
             labels=LABELS[: number % 4],
-            report=f"Report {number}." if number % 2 else None,
+            report=f"Report {number}. No effusion." if number % 2 else None,
             metadata={"age": 20 + number, "view": "PA" if number % 2 else "AP", "urgent": number % 7 == 0},
         )
         for number in range(count)

@@ -26,6 +26,7 @@ def test_everything_known_of_an_image_is_told(client: TestClient, indexed: Index
         "id": "image-5",
         "texts": list(indexed.manifest.records[5].texts),
         "report": None,
+        "findings": [],
         "labels": ["Edema"],
         "metadata": {"age": 25, "view": "PA"},
         "split": "test",
@@ -46,6 +47,17 @@ def test_everything_known_of_an_image_is_told(client: TestClient, indexed: Index
 def test_the_report_comes_with_its_image_only(client: TestClient) -> None:
     answer = client.get(f"/v1/collections/{COLLECTION}/images/{PATIENT} %237%3F")
     assert answer.json()["report"] == REPORT
+    (start, end), finding = (17, 29), "pneumothorax"
+    assert REPORT[start:end] == finding
+    (of_report, of_text) = answer.json()["findings"]
+    assert of_report == {
+        "finding": finding,
+        "state": "absent",
+        "position": None,
+        "start": start,
+        "end": end,
+    }
+    assert (of_text["finding"], of_text["position"]) == ("cardiomegaly", 0)
     page = client.post(f"/v1/collections/{COLLECTION}/search", json={"text": "x", "k": 24})
     assert REPORT not in page.text
 

@@ -17,7 +17,15 @@ from index.catalogue import open_catalogue
 from index.catalogue.collections import find_active
 from index.catalogue.full_text import matching
 from index.catalogue.jobs import add_job, claim_job, end_job, get_job
-from index.catalogue.tables import AttributeRow, EmbeddingRow, ImageRow, Table, TextRow, VocabularyRow
+from index.catalogue.tables import (
+    AttributeRow,
+    EmbeddingRow,
+    FindingRow,
+    ImageRow,
+    Table,
+    TextRow,
+    VocabularyRow,
+)
 from index.engine import SearchEngine
 from index.feedback.judgements import (
     FeedbackCounts,
@@ -92,6 +100,11 @@ def test_nothing_is_lost_and_words_are_taken_in(old_catalogue: str) -> None:
         assert texts == [(0, "First"), (1, "Second sentence")]
         for word in ("effusion", "edema", "second"):
             assert matching(session, generation.collection_id, word, 9).tolist() == [1], word
+        findings = select(FindingRow.position, FindingRow.finding, FindingRow.state, FindingRow.image_finding)
+        assert session.execute(findings.order_by(FindingRow.start)).all() == [
+            (-1, "pleural effusion", "absent", "pleural effusion: absent"),
+            (-1, "pulmonary edema", "present", "pulmonary edema: present"),
+        ]
     catalogue.close()
     open_catalogue(old_catalogue).close()
 

@@ -10,10 +10,12 @@ from index.filters.grammar import (
     AnyOf,
     Equals,
     FieldKind,
+    HasFinding,
     Not,
     Or,
     Range,
     check_filter,
+    condition_values,
     conditions,
     parse_filter,
 )
@@ -175,3 +177,40 @@ def test_a_mistake_is_not_repeated_at_full_length() -> None:
         check_filter(long, {"age": frozenset({"number"})})
     for error in (wrong_name.value, wrong_kind.value):
         assert len(str(error)) + len(error.field) < 500
+
+
+def test_findings_are_named_by_any_of_their_forms() -> None:
+    filter = parse_filter({"finding": " Effusions", "state": "absent"})
+    assert filter == HasFinding(finding="pleural effusion", state="absent")
+    assert filter.text == '{"finding":"pleural effusion","state":"absent"}'
+    assert condition_values(filter) == ["pleural effusion: absent"]
+    check_filter(filter, {})
+
+
+@pytest.mark.parametrize(
+    ("value", "place", "message"),
+    [
+        (
+            {"finding": "efusion", "state": "absent"},
+            "finding",
+            r"there is no finding 'efusion'\. Did you mean 'pleural effusion' or",
+        ),
+        (
+            {"finding": "giraffe", "state": "absent"},
+            "finding",
+            r"there is no finding 'giraffe'\. Findings: as",
+        ),
+        ({"finding": 3, "state": "absent"}, "finding", "the name of a finding is a text"),
+        ({"finding": "mass"}, "state", "it is missing"),
+        (
+            {"not": {"finding": "mass", "state": "there"}},
+            "not.state",
+            "it must be present, uncertain or absent",
+        ),
+        ({"finding": "mass", "state": "absent", "field": "view"}, "field", "does not belong there"),
+    ],
+)
+def test_wrong_findings_are_refused(value: Any, place: str, message: str) -> None:
+    with pytest.raises(FilterError, match=message) as failed:
+        parse_filter(value)
+    assert failed.value.field == place

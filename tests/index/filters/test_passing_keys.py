@@ -30,6 +30,8 @@ FILTERS = (
     {"field": "view", "eq": "PA"},
     {"not": {"field": "view", "any_of": ["PA", "AP"]}},
     {"and": [{"field": "labels", "eq": "Edema"}, {"not": {"field": "age", "lt": 30}}]},
+    {"finding": "effusion", "state": "present"},
+    {"not": {"finding": "effusion", "state": "absent"}},
     {"or": [{"field": "split", "eq": "test"}, {"field": "group", "eq": "g1"}, {"field": "id", "eq": "i3"}]},
 )
 DATED = {"field": "taken", "gte": "2021-03", "lte": "2021-03-12"}
@@ -120,7 +122,7 @@ def drawn(random: random.Random, number: int) -> Record:
         id=f"i{number}",
         image="x.png",
         split=random.choice(["train", "val", "test"]),
-        texts=tuple(f"text {random.randrange(3)}" for _ in range(random.randrange(3))),
+        texts=tuple(random.choice(["text", "No effusion.", "Effusion."]) for _ in range(random.randrange(3))),
         group=random.choice([None, "g1", "g2"]),
         labels=tuple(random.sample(["Edema", "Mass"], random.randrange(3))),
         metadata={"age": random.choice([20, 30, 40, 50])}
@@ -145,7 +147,7 @@ def test_it_keeps_up_with_writes_and_removals(collection: Collection, read_anew:
     source = random.Random(0)
     collection.put(*(drawn(source, number) for number in range(12)))
     sizes = set()
-    for _ in range(60):
+    for _ in range(90):
         for _ in range(source.randrange(1, 4)):
             numbers = source.sample(range(16), source.randrange(1, 4))
             if source.random() < 0.3:

@@ -20,6 +20,7 @@ from index.filters.grammar import (
     AnyOf,
     Equals,
     Filter,
+    HasFinding,
     Not,
     Or,
     Range,
@@ -32,6 +33,7 @@ from index.writes.images import ImageWrite, PictureWrite, write_images
 from index.writes.intake import record_digest
 from tests.index.samples import begin_generation
 from training.data.manifest import Record
+from training.reports import STATES, State
 
 TEXTS = ["", "PA", "AP", "pa", "Ärzte", "A", "Z", "ſ", "😀", "￿", "日本", "a'b", 'a"b', "%", "1", "true"]
 NUMBERS = [-1, 0, 1, 2, 40, 40.5, 1e300, -0.0, 0.1, 2**53, 2**53 + 1]
@@ -48,6 +50,14 @@ DATES = [
 ]
 SCALARS = st.one_of(st.sampled_from(DATES), st.sampled_from(TEXTS), st.sampled_from(NUMBERS), st.booleans())
 VALUES = st.one_of(SCALARS, st.lists(SCALARS, max_size=3).map(tuple))
+# Texts, with what they say of findings.
+SAYING: dict[str | None, dict[str, State]] = {
+    None: {},
+    "No effusion.": {"pleural effusion": "absent"},
+    "Effusion. No mass.": {"pleural effusion": "present", "mass": "absent"},
+    "Possible effusion, possible mass": {"pleural effusion": "uncertain", "mass": "uncertain"},
+    "A dog": {},
+}
 NAMES = ["age", "view", "日付", "with space", "quo'te"]
 
 
@@ -61,6 +71,8 @@ def records(draw: st.DrawFn) -> list[Record]:
             split=draw(st.sampled_from(["train", "val", "test"])),
             group=draw(st.one_of(st.none(), st.sampled_from(["g1", "g2"]))),
             labels=tuple(draw(st.lists(st.sampled_from(["Edema", "Mass", "Ödem"]), max_size=3))),
+            report=draw(st.sampled_from([*SAYING])),
+            texts=tuple(draw(st.lists(st.sampled_from([text for text in SAYING if text]), max_size=2))),
             metadata=draw(st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=4)),
         )
         for number in range(count)
@@ -86,8 +98,11 @@ def conditions_on(name: str) -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
+ON_FINDINGS = st.fixed_dictionaries(
+    {"finding": st.sampled_from(["mass", "effusion", "pleural effusion"]), "state": st.sampled_from(STATES)}
+)
 FILTERS = st.recursive(
-    st.sampled_from([*NAMES, "id", "split", "group", "labels"]).flatmap(conditions_on),
+    st.sampled_from([*NAMES, "id", "split", "group", "labels"]).flatmap(conditions_on) | ON_FINDINGS,
     lambda inner: st.one_of(
         st.lists(inner, min_size=1, max_size=3).map(lambda items: {"and": items}),
         st.lists(inner, min_size=1, max_size=3).map(lambda items: {"or": items}),
@@ -105,6 +120,9 @@ def passes(record: Record, filter: Filter) -> bool:
         return any(passes(record, part) for part in filter.filters)
     if isinstance(filter, Not):
         return not passes(record, filter.filter)
+    if isinstance(filter, HasFinding):
+        said = {SAYING[text].get(filter.finding) for text in (record.report, *record.texts)}
+        return filter.state == next((state for state in STATES if state in said), None)
     return any(_holds(value, filter) for value in _values(record, filter.field))
 
 
