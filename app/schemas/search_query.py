@@ -22,9 +22,10 @@ from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticKnownEr
 from app.schemas.whole_text import refuse_lone_surrogates
 from index.errors import QueryError
 from index.filters.grammar import MAX_FIELD_NAME_LENGTH, FieldName, parse_filter
-from index.search.request import SearchRequest
+from index.search.request import SearchRequest, stated_findings
 from index.search.searcher import unit_query
 from index.vectors.protocol import Vectors
+from training.reports import State
 
 MAX_K = 1000
 MAX_EXAMPLES = 16
@@ -125,6 +126,12 @@ class SearchQuery(Request):
         "reciprocal rank; without a query, their matches are the hits. Any of the words matches, up to 64; "
         "more and rarer words rank higher, plurals and compounds behind the words themselves.",
     )
+    words_state: State | None = Field(
+        default=None,
+        description="Take matches of `words` only where the texts say this of the findings that the words "
+        "name: present, absent or uncertain.",
+        examples=[None],
+    )
     target: Literal["images", "texts"] = Field(
         default="images",
         description="Kind of hits: images, or the texts of images (captions, sentences of reports).",
@@ -208,6 +215,8 @@ class SearchQuery(Request):
             if isinstance(self.exclude_same_group, bool)
             else self.exclude_same_group,
             words=self.words,
+            words_state=self.words_state,
+            stated=() if self.text is None else stated_findings(self.text),
             target=self.target,
             group_by=self.group_by,
             diversity=self.diversity,

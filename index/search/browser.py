@@ -20,6 +20,7 @@ from index.catalogue.collections import Target, require_collection
 from index.catalogue.full_text import matching, texts_with
 from index.errors import QueryError
 from index.filters.column_cache import CacheKey
+from index.filters.findings import FindingKeys, texts_saying
 from index.filters.passing_keys import PassingKeys
 from index.search.cursors import MAX_RANKED, Binding, PageEnd, PagePosition, decode_cursor
 from index.search.grouping import GroupColumns, Groups, check_group_field
@@ -172,7 +173,13 @@ class Browser:
 
         if request.words is not None:
             images = None if request.filter is None else findable("images")
+            findings = request.words_findings
+            if findings:
+                by_findings = FindingKeys(self._passing, reading, collection_id, sequence)
+                images = by_findings.with_any(findings, images)
             keys = _with_words(reading.session, collection_id, request.words, request.target, images)
+            if findings and request.target == "texts":
+                keys = texts_saying(reading.session, keys, findings)
             return _WordOrder(keys, groups), groups, findable(request.target) if groups else NOTHING
         keys = findable(request.target)
         return _KeyOrder(keys if groups is None else groups.column.firsts(keys)), groups, keys

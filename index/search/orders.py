@@ -1,4 +1,4 @@
-"""The orders that hits can come in: by likeness, fused with exact words, one of each group, diverse.
+"""The orders that hits can come in: by likeness, fused with words and findings, one of each group, diverse.
 
 The plain order goes on behind any of its hits. Every other order depends on all hits before a place, so it
 is made again from its top, and a page has the first of it that no page before had: whatever was removed in
@@ -23,6 +23,7 @@ from index.vectors.protocol import After, Keys, Neighbours, Vectors, VectorView,
 # The lists that a hit can come from, as bits.
 BY_VECTOR: Final = 1
 BY_WORDS: Final = 2
+BY_FINDINGS: Final = 4
 
 NOTHING: Final = np.empty(0, dtype=np.int64)
 _ALL_BY_VECTOR: Final = np.broadcast_to(np.uint8(BY_VECTOR), MAX_RANKED)
@@ -171,28 +172,35 @@ class RecomputedRanking(ABC):
 
 
 class FusedRanking(RecomputedRanking):
-    """By reciprocal rank in two lists: likeness to the query, and matches of exact words.
+    """By reciprocal rank in lists: likeness to the query, matches of exact words, and findings.
 
-    What neither list has among its first places follows by likeness, with a sum of zero.
+    What no list has among its first places follows by likeness, with a sum of zero.
 
     Args:
         scope: Keys that may be found.
         matches: Keys that match the words, best first, at most `FUSED_PLACES`.
+        saying: Keys, rising, of what says of findings what the query says, which likeness ranks once more.
     """
 
-    def __init__(self, scope: Scope, matches: Keys) -> None:
+    def __init__(self, scope: Scope, matches: Keys, saying: Keys = NOTHING) -> None:
         self._scope = scope
         self._matches = matches
+        self._saying = saying
 
     def _top(self, count: int) -> Ranked:
         near = by_vector(self._scope.nearest(max(count, FUSED_PLACES)))
         head = near.take(slice(FUSED_PLACES))
         # The view may not hold what was written or removed a moment ago.
         matches, cosines = self._scope.view.scores(self._scope.query, self._matches)
-        keys, sums = fuse([head.keys, matches])
+        saying = head.take(slice(0))
+        if len(self._saying):
+            saying = by_vector(self._scope._replace(allowed=self._saying).nearest(FUSED_PLACES))
+        keys, sums = fuse([head.keys, matches, saying.keys])
         cosine_of = dict(zip(matches.tolist(), cosines.tolist(), strict=True))
-        cosine_of.update(zip(head.keys.tolist(), head.cosines.tolist(), strict=True))
-        lists = BY_VECTOR * np.isin(keys, head.keys) + BY_WORDS * np.isin(keys, matches)
+        for ranked in (saying, head):
+            cosine_of.update(zip(ranked.keys.tolist(), ranked.cosines.tolist(), strict=True))
+        found_in = ((BY_VECTOR, head.keys), (BY_WORDS, matches), (BY_FINDINGS, saying.keys))
+        lists = np.sum([bit * np.isin(keys, found) for bit, found in found_in], axis=0)
         fused = Ranked(
             keys,
             sums.astype(np.float32),
@@ -201,7 +209,7 @@ class FusedRanking(RecomputedRanking):
             near.exact,
         )
         rest = near.take(slice(FUSED_PLACES, None))
-        rest = rest.take(np.flatnonzero(~np.isin(rest.keys, matches)))
+        rest = rest.take(np.flatnonzero(~np.isin(rest.keys, keys)))
         behind = Ranked(rest.keys, np.zeros_like(rest.scores), rest.cosines, rest.lists, rest.exact)
         return fused.then(behind).take(slice(count))
 

@@ -7,8 +7,9 @@ from pydantic_core import to_json
 from index.catalogue.collections import Target
 from index.catalogue.full_text import MAX_WORDS, parse_words, tokens
 from index.errors import QueryError
-from index.filters.grammar import Filter
+from index.filters.grammar import Filter, HasFinding
 from index.scoring.sample_queries import QueryKind
+from training.reports import State, find_findings, image_states
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,9 @@ class SearchRequest:
         exclude_groups_of: Images, by id, that are left out with all others of their groups.
         exclude_groups_by: The field that makes these groups.
         words: Words whose exact matches are fused with the ranking by vectors.
+        words_state: Matches of words only where the texts say this of the findings that the words name.
+        stated: What the query's text says of findings if it says that one is absent: images whose texts say
+            all of it are a ranking of their own, fused with that by vectors.
         target: Whether images are searched or their texts; a filter is about the image either way.
         group_by: A field: one hit, the best, for all images that have the same value in it.
         diversity: Weight of differences between hits, from 0 to 1; None ranks by similarity alone.
@@ -37,11 +41,21 @@ class SearchRequest:
     exclude_groups_of: tuple[str, ...] = ()
     exclude_groups_by: str = "group"
     words: str | None = None
+    words_state: State | None = None
+    stated: tuple[HasFinding, ...] = ()
     target: Target = "images"
     group_by: str | None = None
     diversity: float | None = None
     kind: QueryKind | None = None
     parts: str | None = None
+
+    @property
+    def words_findings(self) -> tuple[HasFinding, ...]:
+        """The findings that the words name, in the state that is asked for."""
+        if self.words is None or self.words_state is None:
+            return ()
+        names = image_states(find_findings(self.words))
+        return tuple(HasFinding(finding=name, state=self.words_state) for name in names)
 
     @property
     def is_remade(self) -> bool:
@@ -51,7 +65,8 @@ class SearchRequest:
     @property
     def is_plain(self) -> bool:
         """Whether nothing but likeness to the query decides what is on the page."""
-        others = (self.filter, self.cursor, self.exclude or None, self.exclude_groups_of or None)
+        lists = (self.exclude, self.exclude_groups_of, self.stated)
+        others = (self.filter, self.cursor, *(some or None for some in lists))
         return not self.is_remade and all(part is None for part in others)
 
     def check(self) -> None:
@@ -66,6 +81,12 @@ class SearchRequest:
             raise QueryError("diversity must lie between 0 and 1.", field="diversity")
         if self.words is not None:
             _check_words(self.words)
+        if self.words_state is not None and not self.words_findings:
+            raise QueryError(
+                "words_state goes with `words` that name a finding, such as effusion: "
+                "name one, or leave it out.",
+                field="words_state",
+            )
 
     def bound(self) -> str:
         """Return everything that must be the same for all pages of one search, as a text."""
@@ -75,6 +96,8 @@ class SearchRequest:
             "exclude_groups_of": sorted(self.exclude_groups_of),
             "exclude_groups_by": self.exclude_groups_by,
             "words": None if self.words is None else tokens(self.words),
+            "words_state": self.words_state,
+            "stated": [finding.value for finding in self.stated],
             "target": self.target,
             "group_by": self.group_by,
             "diversity": None if self.diversity is None else float(self.diversity),
@@ -82,6 +105,14 @@ class SearchRequest:
             "parts": self.parts,
         }
         return to_json(values).decode()
+
+
+def stated_findings(text: str) -> tuple[HasFinding, ...]:
+    """Return what a query's text says of findings; nothing unless it says that one is absent."""
+    states = image_states(find_findings(text))
+    if "absent" not in states.values():
+        return ()
+    return tuple(HasFinding(finding=name, state=state) for name, state in sorted(states.items()))
 
 
 def _check_words(words: str) -> None:

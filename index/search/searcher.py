@@ -17,6 +17,7 @@ from index.catalogue.full_text import matching, texts_with
 from index.catalogue.tables import CollectionRow, EmbeddingRow, TextEmbeddingRow
 from index.errors import QueryError
 from index.filters.column_cache import CacheKey, contains_sorted
+from index.filters.findings import FindingKeys, texts_saying
 from index.filters.passing_keys import PassingKeys
 from index.scoring.background import Background, Backgrounds, ScoreScale
 from index.search.browser import Browser
@@ -25,6 +26,7 @@ from index.search.grouping import GroupColumn, GroupColumns, Groups
 from index.search.hit_reader import FoundImages
 from index.search.matches import matched_texts
 from index.search.orders import (
+    BY_FINDINGS,
     BY_VECTOR,
     BY_WORDS,
     FUSED_PLACES,
@@ -47,10 +49,13 @@ from index.views.manager import ViewEntry, Views
 
 # Attempts at a page whose hits are removed meanwhile.
 _TRIES: Final = 3
+_LISTS: Final[tuple[tuple[int, FoundBy], ...]] = (
+    (BY_VECTOR, "vector"),
+    (BY_WORDS, "words"),
+    (BY_FINDINGS, "findings"),
+)
 _FOUND_BY: Final[dict[int, tuple[FoundBy, ...]]] = {
-    BY_VECTOR: ("vector",),
-    BY_WORDS: ("words",),
-    BY_VECTOR | BY_WORDS: ("vector", "words"),
+    lists: tuple(name for bit, name in _LISTS if lists & bit) for lists in range(BY_VECTOR, 2 * BY_FINDINGS)
 }
 _SEQUENCE: Final = select(CollectionRow.sequence).where(CollectionRow.id == bindparam("collection_id"))
 
@@ -58,7 +63,8 @@ _SEQUENCE: Final = select(CollectionRow.sequence).where(CollectionRow.id == bind
 class _Search(NamedTuple):
     """A search that has begun; `version` is None where it is not all of one state of the catalogue.
 
-    `newest` is that of the view when it began.
+    `newest` is that of the view when it began. `fused` tells whether several lists are fused, and `remade`
+    whether the order is made again for every page.
     """
 
     resolved: ResolvedRequest
@@ -70,6 +76,8 @@ class _Search(NamedTuple):
     groups: Groups | None
     measure: Callable[[], ScoreScale] | None
     place: PagePosition | None
+    fused: bool
+    remade: bool
 
 
 class Searcher:
@@ -189,7 +197,7 @@ class Searcher:
     ) -> SearchPage:
         before = 0 if search.place is None else search.place.after.rank
         k = request.k
-        if request.is_remade:
+        if search.remade:
             k = max(1, min(k, MAX_RANKED - before))
         found, images = self._found(search, k, request.target, first)
         matched: Sequence[MatchedText | None] | None = None
@@ -197,10 +205,9 @@ class Searcher:
             keys = found.keys[: len(images[:k])].tolist()
             matched = matched_texts(self._catalogue, request.words, keys, images[:k], request.target)
         hits = _hits(search, found, images[:k], before, matched)
-        end = None if len(images) <= k else partial(_end, search, found, k, request.is_remade)
+        end = None if len(images) <= k else partial(_end, search, found, k)
         took_ms = (time.perf_counter() - started) * 1000
-        fused = request.words is not None
-        return SearchPage(hits, search.place, end, search.measure, found.exact, took_ms, fused)
+        return SearchPage(hits, search.place, end, search.measure, found.exact, took_ms, search.fused)
 
     def _begin(
         self, resolved: ResolvedRequest, query: Vectors, request: SearchRequest, text: str | None
@@ -221,8 +228,16 @@ class Searcher:
             allowed = self._allowed(reading, resolved, resolved.passing, request)
             scope = Scope.of(view, query, allowed, hidden)
             ranking: Ranking = VectorRanking(scope)
-            if request.words is not None:
-                ranking = FusedRanking(scope, self._matches(reading, resolved, request, hidden))
+            saying = NOTHING
+            if request.stated:
+                findings = self._by_findings(reading, resolved)
+                saying = findings.with_all(request.stated, request.target, scope.allowed)
+            fused = request.words is not None or len(saying) > 0
+            if place is not None and request.stated and not request.is_remade:
+                # Whatever was written since, all pages are of the order of the first.
+                fused = len(place.seen) > 0
+            if fused:
+                ranking = FusedRanking(scope, self._matches(reading, resolved, request, hidden), saying)
         groups = None
         if request.group_by is not None:
             column = partial(self._column, generation, request.group_by, request.target)
@@ -238,7 +253,8 @@ class Searcher:
             )
         measure = None if background is None else partial(background.scale, query, request.kind, text)
         version = None if reading.opened else resolved.version
-        return _Search(resolved, version, held, newest, scope, ranking, groups, measure, place)
+        remade = fused or request.is_remade
+        return _Search(resolved, version, held, newest, scope, ranking, groups, measure, place, fused, remade)
 
     def _column(self, generation: Generation, field: str, target: Target) -> GroupColumn:
         """Return the groups of a collection as the catalogue is now."""
@@ -258,13 +274,21 @@ class Searcher:
             return None
         return self._passing.get(reading, passing, resolved.sequence, request.filter)
 
+    def _by_findings(self, reading: Reading, resolved: ResolvedRequest) -> FindingKeys:
+        return FindingKeys(self._passing, reading, resolved.generation.collection_id, resolved.sequence)
+
     def _matches(
         self, reading: Reading, resolved: ResolvedRequest, request: SearchRequest, hidden: Keys
     ) -> Keys:
         """Return the keys that match the request's words, best first, without those that are left out."""
+        if request.words is None:
+            return NOTHING
         passing = None if resolved.passing is None else resolved.passing._replace(target="images")
-        words, images = request.words or "", self._allowed(reading, resolved, passing, request)
+        words, images = request.words, self._allowed(reading, resolved, passing, request)
         session, collection_id = reading.session, resolved.generation.collection_id
+        findings = request.words_findings
+        if findings:
+            images = self._by_findings(reading, resolved).with_any(findings, images)
         if request.target == "images":
             limit = FUSED_PLACES + len(hidden)
             keys = matching(session, collection_id, words, limit, images)
@@ -272,6 +296,8 @@ class Searcher:
             # The words may be in another text of the image, or in its report.
             keys = matching(session, collection_id, words, MAX_RANKED, images)
             keys = texts_with(session, keys, words)
+            if findings:
+                keys = texts_saying(session, keys, findings)
         return keys[~contains_sorted(hidden, keys)][:FUSED_PLACES]
 
     def _found(
@@ -319,12 +345,12 @@ def _hits(
     return tuple(starmap(Hit, zip(images, *columns, strict=False)))
 
 
-def _end(search: _Search, found: Ranked, k: int, remade: bool, confident: bool | None) -> PageEnd:
+def _end(search: _Search, found: Ranked, k: int, confident: bool | None) -> PageEnd:
     """Return where a page of the first `k` of these hits ends."""
     before, seen, began = 0, NOTHING, search.resolved.sequence
     if search.place is not None:
         before, seen, began = search.place.after.rank, search.place.seen, search.place.sequence
-    if remade:
+    if search.remade:
         seen = np.append(seen, found.keys[:k])
     last = After(float(found.scores[k - 1]), int(found.keys[k - 1]), before + k)
     return PageEnd(search.resolved.binding, search.scope.query, PagePosition(last, began, confident, seen))

@@ -36,6 +36,7 @@ _OPTIONS = {
     "like": "--like",
     "unlike": "--unlike",
     "words": "--words",
+    "words_state": "--words-state",
     "target": "--target",
     "group_by": "--group-by",
     "exclude_same_group": "--exclude-same-group",
@@ -97,6 +98,13 @@ def search(
         str | None,
         typer.Option("--words", help="Rank exact matches of these words higher; alone, list them."),
     ] = None,
+    words_state: Annotated[
+        str | None,
+        typer.Option(
+            "--words-state",
+            help="Only where texts say so of the findings among the words: present, absent or uncertain.",
+        ),
+    ] = None,
     target: Annotated[str, typer.Option("--target", help="Kind of hits: images or texts.")] = "images",
     group_by: Annotated[
         str | None,
@@ -137,6 +145,7 @@ def search(
     given = [part for part in (text, *(texts or ())) if part is not None]
     common = {
         "words": words,
+        "words_state": words_state,
         "target": target,
         "group_by": group_by,
         "diversity": diversity,

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from app.schemas.search_query import SearchQuery
     from app.settings import Settings
     from index.engine import SearchEngine
-    from index.search.results import ActiveGeneration
+    from index.filters.grammar import HasFinding
+    from index.search.results import ActiveGeneration, SearchPage
     from training.models.encoder import Encoder
     from training.models.onnx.encoder import OnnxEncoder
 
@@ -68,14 +69,23 @@ def _pages(
     texts = [query.text or "" for query in queries]
     embedded = encoder.embed_texts(texts)
     encoded = perf_counter()
-    request = replace(queries[0].request(), kind="text")
-    judged = texts if encoder.knows_only_its_texts else None
-    pages = engine.search_many(active, embedded.vectors, request, judged)
+    # Texts that say the same of findings are searched for together; most say nothing of any.
+    requests = [replace(query.request(), kind="text") for query in queries]
+    alike: dict[tuple[HasFinding, ...], list[int]] = {}
+    for place, request in enumerate(requests):
+        alike.setdefault(request.stated, []).append(place)
+    pages: dict[int, SearchPage] = {}
+    for places in alike.values():
+        judged = [texts[place] for place in places] if encoder.knows_only_its_texts else None
+        found = engine.search_many(active, embedded.vectors[places], requests[places[0]], judged)
+        pages.update(zip(places, found, strict=True))
     # Every query gets an equal share of the batch's time.
     encode, search = (
         1000 * seconds / len(queries) for seconds in (encoded - started, perf_counter() - encoded)
     )
     took = TookMs(encode=round(encode, 3), search=round(search, 3), total=round(encode + search, 3))
-    for query, page, cut in zip(queries, pages, embedded.truncations, strict=True):
+    for place, (query, cut) in enumerate(zip(queries, embedded.truncations, strict=True)):
         truncations = [] if cut is None else [Truncation.of("text", cut)]
-        yield page_from(page, active, k=query.k, filter=query.filter, took_ms=took, truncations=truncations)
+        yield page_from(
+            pages[place], active, k=query.k, filter=query.filter, took_ms=took, truncations=truncations
+        )

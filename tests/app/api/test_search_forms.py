@@ -265,3 +265,36 @@ def test_long_texts_are_told_by_their_places(client: TestClient) -> None:
     long = "a red square on a table and " * 20
     page = found(client, text=long, like=[{"id": "image-1"}, {"text": long}])
     assert [cut["field"] for cut in page["query"]["truncations"]] == ["text", "like.1.text"]
+
+
+def test_what_says_that_a_finding_is_absent_is_preferred_and_told(client: TestClient) -> None:
+    page = found(client, text="no pneumothorax", k=24)
+    assert "#7" in page["hits"][0]["id"]
+    assert page["hits"][0]["score_kind"] == "fused"
+    assert [hit["id"] for hit in page["hits"] if "findings" in hit["found_by"]] == [page["hits"][0]["id"]]
+    # Nothing says so of these.
+    for text in ("no hernia", "pneumothorax"):
+        assert {hit["score_kind"] for hit in found(client, text=text, k=24)["hits"]} == {"cosine"}
+
+
+def test_words_are_looked_up_where_a_finding_is_in_one_state(client: TestClient) -> None:
+    for state, count in (("absent", 1), ("present", 0), ("uncertain", 0)):
+        page = found(client, text="a boat", words="pneumothorax", words_state=state, k=24)
+        assert sum("words" in hit["found_by"] for hit in page["hits"]) == count
+    answer = client.post(SEARCH, json={"text": "a boat", "words": "boat", "words_state": "present"})
+    document = problem(answer, 422, "invalid-request", "words_state")
+    assert document["detail"].startswith("words_state goes with `words` that name a finding")
+    answer = client.post(SEARCH, json={"text": "a boat", "words": "mass", "words_state": "there"})
+    problem(answer, 422, "invalid-request", "words_state")
+
+
+def test_findings_are_filtered_by(client: TestClient) -> None:
+    filter = {"finding": "pneumothorax", "state": "absent"}
+    assert len(found(client, text="a boat", filter=filter, k=24)["hits"]) == 1
+    enlarged = found(client, text="a boat", filter={"finding": "cardiomegaly", "state": "present"}, k=24)
+    assert {hit["texts"][0] for hit in enlarged["hits"]} == {"the heart is enlarged"}
+    assert len(enlarged["hits"]) == 6
+    answer = client.post(SEARCH, json={"text": "a boat", "filter": {"finding": "giraffe", "state": "absent"}})
+    assert (
+        "there is no finding 'giraffe'" in problem(answer, 422, "invalid-filter", "filter.finding")["detail"]
+    )

@@ -19,7 +19,7 @@ def _search(indexed: Indexed, *options: object) -> Result:
 
 def test_each_line_has_the_page_that_it_has_alone(indexed: Indexed, tmp_path: Path) -> None:
     # U+2028 separates lines for Python alone.
-    texts = ["two dogs in the snow", "a lake\u2028at night", "the heart is enlarged"]
+    texts = ["two dogs in the snow", "a lake\u2028at night", "the heart is enlarged", "no pneumothorax"]
     file = tmp_path / "texts.txt"
     file.write_bytes(("\r\n\n".join(texts) + "\n  \n").encode())
     done = _search(indexed, "--queries", file, "-k", 5, *_FILTER)
@@ -29,6 +29,7 @@ def test_each_line_has_the_page_that_it_has_alone(indexed: Indexed, tmp_path: Pa
     for text, page in zip(texts, pages, strict=True):
         alone = json.loads(_search(indexed, text, "-k", 5, *_FILTER, "--json").stdout)
         assert [hit["id"] for hit in page["hits"]] == [hit["id"] for hit in alone["hits"]]
+        assert [hit["found_by"] for hit in page["hits"]] == [hit["found_by"] for hit in alone["hits"]]
         for hit, other in zip(page["hits"], alone["hits"], strict=True):
             assert hit["score"] == pytest.approx(other["score"], abs=1e-5)
 

@@ -1,0 +1,130 @@
+"""Queries that state an absence prefer what says so, and words are looked up in one state."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from index.catalogue.collections import Target
+from index.engine import SearchEngine
+from index.errors import QueryError
+from index.filters.grammar import HasFinding, parse_filter
+from index.search.request import SearchRequest, stated_findings
+from index.search.results import SearchPage
+from tests.index.orders import all_pages
+from tests.index.samples import begin_generation, put_vectors
+from training.data.manifest import Record
+from training.reports import State
+
+COUNT = 40
+ABSENT = "No pleural effusion."
+PRESENT = "Small pleural effusion."
+NO_EFFUSION = stated_findings("no pleural effusion")
+
+
+def _report(number: int) -> str | None:
+    return (ABSENT, PRESENT, None, "Possible effusion.")[number % 4]
+
+
+@pytest.fixture
+def filled(engine: SearchEngine) -> SearchEngine:
+    """Images from near the query to far from it; every fourth report says that there is no effusion."""
+    angles = np.linspace(0, 1.5, COUNT)
+    vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    reports = [_report(number) for number in range(COUNT)]
+    records = [
+        Record(
+            id=f"{number:02}",
+            image="x.png",
+            split="train",
+            texts=(report or "A chest.", f"Chest {number}."),
+            report=report,
+            group=f"{number // 4}",
+        )
+        for number, report in enumerate(reports)
+    ]
+    generation = begin_generation(engine, "c", 2)
+    put_vectors(engine, generation, records, vectors, texts=vectors)
+    return engine
+
+
+def _search(engine: SearchEngine, request: SearchRequest) -> SearchPage:
+    query = np.array([1, 0], dtype=np.float32)
+    return engine.search(engine.active("c"), query, request)
+
+
+def _ids(page: SearchPage) -> list[str]:
+    return [hit.id for hit in page.hits]
+
+
+def test_what_says_that_it_is_absent_comes_first(filled: SearchEngine) -> None:
+    plain = _search(filled, SearchRequest(k=COUNT))
+    preferred = _search(filled, SearchRequest(k=COUNT, stated=NO_EFFUSION))
+    assert _ids(plain) == sorted(_ids(plain))
+    saying = [f"{number:02}" for number in range(COUNT) if _report(number) == ABSENT]
+    assert _ids(preferred)[: len(saying)] == saying
+    assert sorted(_ids(preferred)) == _ids(plain)
+    assert preferred.fused and not plain.fused
+    for hit in preferred.hits:
+        assert hit.found_by == (("vector", "findings") if hit.id in saying else ("vector",))
+
+
+def test_its_pages_follow_each_other(filled: SearchEngine) -> None:
+    for request in (
+        SearchRequest(k=7, stated=NO_EFFUSION),
+        SearchRequest(k=7, stated=NO_EFFUSION, group_by="group"),
+        SearchRequest(k=7, stated=NO_EFFUSION, words="chest"),
+        SearchRequest(k=7, stated=NO_EFFUSION, filter=parse_filter({"field": "id", "gte": "03"})),
+    ):
+        whole = _search(filled, replace(request, k=COUNT))
+        paged = all_pages(lambda request: _search(filled, request), request)
+        assert [hit.id for hit in paged] == _ids(whole)
+
+
+def test_where_nothing_says_so_the_order_is_plain(filled: SearchEngine) -> None:
+    stated = stated_findings("no hernia")
+    request = SearchRequest(k=7, stated=stated)
+    page = _search(filled, request)
+    assert not page.fused
+    assert _ids(page) == _ids(_search(filled, SearchRequest(k=7)))
+    paged = all_pages(lambda request: _search(filled, request), request)
+    assert [hit.id for hit in paged] == _ids(_search(filled, SearchRequest(k=COUNT)))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("no pleural effusion", [("pleural effusion", "absent")]),
+        ("cardiomegaly without oedema", [("cardiomegaly", "present"), ("pulmonary edema", "absent")]),
+        ("pleural effusion", []),
+        ("a dog without a leash", []),
+    ],
+)
+def test_only_texts_that_state_an_absence_prefer_anything(
+    text: str, expected: list[tuple[str, State]]
+) -> None:
+    assert stated_findings(text) == tuple(HasFinding(finding=name, state=state) for name, state in expected)
+
+
+@pytest.mark.parametrize("state", ["present", "absent", "uncertain"])
+@pytest.mark.parametrize("target", ["images", "texts"])
+def test_words_are_looked_up_in_one_state(filled: SearchEngine, target: Target, state: State) -> None:
+    request = SearchRequest(k=2 * COUNT, words="effusion", target=target)
+    every = [hit for hit in _search(filled, request).hits if "words" in hit.found_by]
+    some = [
+        hit for hit in _search(filled, replace(request, words_state=state)).hits if "words" in hit.found_by
+    ]
+    says = {"present": PRESENT, "absent": ABSENT, "uncertain": "Possible effusion."}[state]
+    assert len(every) == COUNT * 3 // 4
+    assert sorted(hit.id for hit in some) == sorted(hit.id for hit in every if _report(int(hit.id)) == says)
+    listed = filled.browse("c", replace(request, words_state=state))
+    assert {(hit.id, hit.image.text) for hit in listed.hits} == {(hit.id, hit.image.text) for hit in some}
+    if target == "texts":
+        assert {hit.image.text.text for hit in some if hit.image.text} == {says}
+
+
+def test_a_state_needs_words_that_name_a_finding(filled: SearchEngine) -> None:
+    for words in (None, "chest"):
+        with pytest.raises(QueryError, match="name a finding") as failed:
+            _search(filled, SearchRequest(words=words, words_state="present"))
+        assert failed.value.field == "words_state"
