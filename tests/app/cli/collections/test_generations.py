@@ -47,7 +47,7 @@ def test_indexing_with_another_bundle_changes_the_model_and_drops_those_before_t
     monkeypatch.setattr("index.generations.retention._IN_USE_SECONDS", 0)
     make_bundle(work.folder / "third", seed=2, name="third")
     said = work.run("index", "c", "--bundle", "second", "--data", "data").stdout
-    assert "c: 0 added, 0 updated, 15 unchanged" in said
+    assert "15 taken (0 added, 0 updated, 15 unchanged)" in said
     assert said.endswith("c is now searched in generation 2 by second.\n")
     assert "searched" not in work.run("index", "c", "--bundle", "second", "--data", "data").stdout
     said = work.run("index", "c", "--bundle", "third", "--data", "data").stdout
