@@ -27,8 +27,8 @@ class _KilledError(BaseException):
 
 def _between_batches(monkeypatch: pytest.MonkeyPatch, work: Callable[[], None]) -> None:
     """Remove three images at a time, and then three files at a time, and do something behind each."""
-    for module in ("index.writes.deletion", "index.files.orphans"):
-        monkeypatch.setattr(f"{module}._AT_ONCE", 3)
+    for module, limit in (("index.writes.deletion", "AT_ONCE"), ("index.files.orphans", "_AT_ONCE")):
+        monkeypatch.setattr(f"{module}.{limit}", 3)
         monkeypatch.setattr(f"{module}.sleep", lambda _seconds: work())
 
 
