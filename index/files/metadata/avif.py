@@ -117,18 +117,24 @@ def _read_items(content: bytes, meta: _Box) -> _Items:
 
 def _entries(content: bytes | bytearray, box: _Box) -> Iterator[tuple[_Box, int]]:
     """Walk over the entries of items, each with the place behind its number."""
-    first = box.content + (6 if content[box.content] == 0 else 8)
+    first = box.content + (6 if _version(content, box) == 0 else 8)
     for entry in _boxes(content, first, box.end):
-        version = content[entry.content]
+        version = _version(content, entry)
         if entry.kind != b"infe" or version not in (2, 3):
             raise _lost("its list of items is of an unknown form")
         yield entry, entry.content + (6 if version == 2 else 8)
 
 
+def _version(content: bytes | bytearray, box: _Box) -> int:
+    if box.content == box.end:
+        raise _lost("a box has nothing in it")
+    return content[box.content]
+
+
 def _read_extents(content: bytes, box: _Box, idat: _Box | None, items: _Items) -> None:
     """Read where items lie (ISO/IEC 14496-12, section 8.11.3)."""
     place = box.content + 4
-    version = content[box.content]
+    version = _version(content, box)
 
     def number(size: int) -> int:
         nonlocal place

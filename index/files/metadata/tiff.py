@@ -90,7 +90,7 @@ def strip_tiff(content: bytes) -> bytes:
     form = _Form("<" if content[:2] == b"II" else ">", content[2:4] in (b"+\0", b"\0+"))
     try:
         pages = list(_pages(content, form))
-    except struct.error:
+    except (struct.error, OverflowError):
         raise _lost("it ends before its directories do") from None
     ranges = [(0, form.header_bytes)]
     for page in pages:

@@ -14,7 +14,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 
 from index.files.metadata.strip import strip_metadata
 from tests.image_formats import IMAGE_FORMS, ImageForm
-from tests.index.files.metadata.files import FILES, HOSTILE, PROFILE, SECRET, exif, jpeg, png, tiff
+from tests.index.files.metadata.files import FILES, HOSTILE, PROFILE, SECRET, avif_of, exif, jpeg, png, tiff
 from training.data.decoding.formats import sniff_format
 from training.data.decoding.images import decode_whole
 from training.errors import ImageError
@@ -128,11 +128,16 @@ def test_an_exif_block_in_several_segments_is_read_as_one() -> None:
         b"\xff\xd8\xff\xe0\0\1",
         b"II*\0\x08\0\0\0",
         FILES["avif"]()[:400],
+        avif_of(b"\0\0\0\x08iinf"),
+        avif_of(b"\0\0\0\x16iinf" + bytes(6) + b"\0\0\0\x08infe"),
+        avif_of(b"\0\0\0\x08iloc"),
+        b"II+\0\x08\0\0\0" + b"\xff" * 8,
         b"no image at all",
         *HOSTILE.values(),
     ],
     ids=[
-        *("jpeg", "png", "png-unknown", "webp", "gif", "tiff", "jpeg-length", "tiff-head", "avif", "none"),
+        *("jpeg", "png", "png-unknown", "webp", "gif", "tiff", "jpeg-length", "tiff-head", "avif"),
+        *("avif-no-items", "avif-no-item", "avif-no-places", "tiff-beyond", "none"),
         *HOSTILE,
     ],
 )
