@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-_QUALITY: Final = re.compile(r"q\s*=\s*(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)", re.IGNORECASE)
+_QUALITY: Final = re.compile(r"0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?")
 _MOST_RANGES: Final = 100
 
 
@@ -28,9 +28,9 @@ def _parsed(part: str) -> tuple[str, float]:
     media_range, *parameters = (item.strip() for item in part.split(";"))
     quality = 1.0
     for parameter in parameters:
-        if parameter[:1] in "qQ":
-            match = _QUALITY.fullmatch(parameter)
-            quality = float(match[1]) if match else 0.0
+        name, _, value = (item.strip() for item in parameter.partition("="))
+        if name.lower() == "q":
+            quality = float(value) if _QUALITY.fullmatch(value) else 0.0
             break
     return media_range.lower(), quality
 
