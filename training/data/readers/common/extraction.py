@@ -12,6 +12,7 @@ _SUFFIXES: Final = {
     "JPEG": ".jpg",
     "PNG": ".png",
     "WebP": ".webp",
+    "AVIF": ".avif",
     "GIF": ".gif",
     "BMP": ".bmp",
     "TIFF": ".tif",

@@ -4,11 +4,8 @@ import filecmp
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
-IMAGE_SUFFIXES: Final = frozenset(
-    (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
-)
+from training.data.decoding.formats import READABLE_SUFFIXES
 
 
 def walk_files(folder: Path) -> Iterator[str]:
@@ -22,7 +19,7 @@ def walk_files(folder: Path) -> Iterator[str]:
 
 def is_image(path: str) -> bool:
     """Whether the ending of a path is that of an image."""
-    return os.path.splitext(path)[1].lower() in IMAGE_SUFFIXES  # noqa: PTH122
+    return os.path.splitext(path)[1].lower() in READABLE_SUFFIXES  # noqa: PTH122
 
 
 class ImageFiles:

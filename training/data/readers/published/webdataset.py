@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from training.data.decoding.formats import READABLE_SUFFIXES
 from training.data.readers.common.columns import describe
 from training.data.readers.common.extraction import FOLDER, Extraction
-from training.data.readers.common.image_files import IMAGE_SUFFIXES, walk_files
+from training.data.readers.common.image_files import walk_files
 from training.data.readers.common.splits import draw_split, split_in
 from training.data.readers.listing import Listing
 from training.data.record import Record
@@ -19,7 +20,7 @@ from training.data.rejections import LeftOut, Rejection
 from training.errors import DataError, ImageError
 
 _ENDINGS: Final = (".tar", ".tar.gz", ".tgz")
-_IMAGES: Final = frozenset(suffix[1:] for suffix in IMAGE_SUFFIXES)
+_IMAGES: Final = frozenset(suffix[1:] for suffix in READABLE_SUFFIXES)
 _TEXTS: Final = frozenset(("txt", "text", "caption", "cls", "label"))
 _LARGEST_IMAGE: Final = 256 << 20
 _LARGEST_TEXT: Final = 16 << 20

@@ -120,6 +120,20 @@ def test_broken_texts_are_named(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_images_of_every_format_are_written_with_its_ending(tmp_path: Path) -> None:
+    kinds = {"JPEG": "jpg", "PNG": "png", "WEBP": "webp", "AVIF": "avif", "GIF": "gif", "BMP": "bmp"}
+    kinds["TIFF"] = "tif"
+    # Each under its own ending, and under that of another format.
+    members = [(f"own{kind}.{ending}", image_bytes(0, kind)) for kind, ending in kinds.items()]
+    members += [(f"other{kind}.jpg", image_bytes(1, kind)) for kind in kinds]
+    shard(tmp_path / "0.tar", members)
+    assert imported("webdataset", tmp_path / "0.tar", tmp_path / "out").records == 2 * len(kinds)
+    written = {path.name for path in (tmp_path / "out" / "images" / "0").iterdir()}
+    assert written == {
+        f"{name}{kind}.{ending}" for kind, ending in kinds.items() for name in ("own", "other")
+    }
+
+
 def test_images_of_another_data_set_are_not_written_over(source: Path, tmp_path: Path) -> None:
     (tmp_path / "others").mkdir()
     (tmp_path / "out").mkdir()
