@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from training.data.decoding.formats import READABLE_SUFFIXES
+from training.data.decoding.formats import READABLE_SUFFIXES, sniff_format
 from training.data.manifest import MANIFEST_NAME
-from training.errors import DataError
+from training.errors import DataError, ImageError
 
 _SYSTEM_MARKS: Final = ("@", "#", ".")
 _SYSTEM_FOLDERS: Final = frozenset({"__macosx", "$recycle.bin", "system volume information", "lost+found"})
@@ -18,9 +18,8 @@ _PHOTOGRAPHS: Final = frozenset({".heic", ".heif", ".hif", ".dng", ".cr2", ".cr3
 _OTHER_IMAGES: Final = frozenset(
     {".dcm", ".dicom", ".jp2", ".j2k", ".jxl", ".jxr", ".psd", ".svg", ".ico", ".pcx", ".tga", ".eps"}
 )
-# Boxes of ISO media files: AVIF and HEIC tell themselves apart by a brand at the beginning.
-_AVIF_BRANDS: Final = (b"avif", b"avis")
-_BRAND_BYTES: Final = 64
+# AVIF and HEIC tell themselves apart by brands at the beginning.
+_SIGNATURE_BYTES: Final = 256
 _DEEPEST: Final = 200
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
@@ -136,10 +135,14 @@ def unreadable(suffix: str) -> str:
 def _reason_of_avif(path: str) -> str:
     try:
         with open(path, "rb") as file:  # noqa: PTH123
-            start = file.read(_BRAND_BYTES)
+            start = file.read(_SIGNATURE_BYTES)
     except OSError:
         return "files that cannot be opened"
-    # An empty file is named when it is decoded, like one of any other format.
-    if not start or (start[4:8] == b"ftyp" and any(brand in start[8:] for brand in _AVIF_BRANDS)):
+    if not start:
+        # An empty file is named when it is decoded, like one of any other format.
         return ""
-    return ".avif files that hold another format (convert them to JPEG or PNG)"
+    try:
+        sniff_format(start)
+    except ImageError:
+        return ".avif files that hold another format (convert them to JPEG or PNG)"
+    return ""

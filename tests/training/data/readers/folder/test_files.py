@@ -79,8 +79,10 @@ def test_other_endings_are_left_out_with_what_to_do(tmp_path: Path) -> None:
 def test_avif_by_name_and_by_content(tmp_path: Path) -> None:
     folder_of(tmp_path, "a.avif", content=AVIF)
     folder_of(tmp_path, "b.avif", content=HEIC)
+    # A JPEG file is read under any ending of an image.
+    folder_of(tmp_path, "c.avif", content=b"\xff\xd8\xff\xe0")
     assert by_reason(find_files(tmp_path).reasons) == {
-        "": ["a.avif"],
+        "": ["a.avif", "c.avif"],
         ".avif files that hold another format (convert them to JPEG or PNG)": ["b.avif"],
     }
 
