@@ -154,7 +154,8 @@ def _stored(session: Session, collection_id: int, ids: Collection[str]) -> dict[
 
 
 def _new_picture(write: ImageWrite, stored: dict[str, Any]) -> bool:
-    return write.picture is not None and write.picture.sha256 != stored[write.record.id].sha256
+    present = stored[write.record.id].sha256
+    return write.picture is not None and present not in (write.picture.sha256, write.replaces)
 
 
 def _differs(write: ImageWrite, stored: dict[str, Any]) -> bool:

@@ -203,13 +203,14 @@ def compare(
     digest = record_digest(record)
     prepared = Prepared(record, digest, sha256, None)
     found = known.get(record.id)
-    if found is None or not found.embedded:
+    if found is None:
         return Compared(prepared, is_new=True, content=stored, sha256=sha256)
     if found.sha256 != sha256:
-        is_new = found.sha256 not in _other_forms(content, keep_metadata=keep_metadata)
-        prepared = replace(prepared, replaces=None if is_new else found.sha256)
-        return Compared(prepared, is_new, stored, sha256)
-    return Compared(None if found.record_digest == digest else prepared, False, stored, sha256)
+        is_other = found.sha256 not in _other_forms(content, keep_metadata=keep_metadata)
+        prepared = replace(prepared, replaces=None if is_other else found.sha256)
+        return Compared(prepared, is_other or not found.embedded, stored, sha256)
+    is_same = found.embedded and found.record_digest == digest
+    return Compared(None if is_same else prepared, not found.embedded, stored, sha256)
 
 
 def stored_form(content: bytes, *, keep_metadata: bool) -> bytes:

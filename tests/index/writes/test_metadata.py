@@ -78,6 +78,20 @@ def test_files_that_were_stored_whole_lose_it_without_being_embedded_again(
         assert engine.image_path("c", record.id).read_bytes() == photographs.image_path(record).read_bytes()
 
 
+def test_another_bundle_takes_over_files_that_were_stored_whole(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, photographs: Manifest
+) -> None:
+    """As when a home of an older version gets a new model: no picture has changed, only its metadata."""
+    ingest(engine, encoder, photographs, keep_metadata=True)
+    report = ingest(engine, other_encoder, photographs)
+    assert counts(report) == (0, len(FILES), 0, len(FILES))
+    assert report.took_over is not None
+    assert engine.active("c").generation == report.took_over.id
+    assert all(SECRET not in path.read_bytes() for path in engine.home.store.originals())
+    assert len(list(engine.home.store.originals())) == len(FILES)
+    assert counts(ingest(engine, other_encoder, photographs)) == (0, 0, len(FILES), 0)
+
+
 def test_a_file_that_the_disk_lost_comes_back_without_its_metadata(
     engine: SearchEngine, encoder: Encoder, photographs: Manifest
 ) -> None:
