@@ -1,6 +1,7 @@
 """Images and texts by what they say of findings."""
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 from sqlalchemy import select
@@ -14,6 +15,9 @@ from index.filters.grammar import And, HasFinding, Or
 from index.filters.passing_keys import PassingKeys
 from index.vectors.protocol import Keys
 from training.reports import STATES
+
+# Databases bound the number of values in a statement.
+_TEXTS_AT_ONCE: Final = 10_000
 
 
 class FindingKeys:
@@ -57,13 +61,13 @@ def texts_saying(session: Session, keys: Keys, findings: Sequence[HasFinding]) -
             FindingRow,
             (FindingRow.image_id == TextRow.image_id) & (FindingRow.position == TextRow.position),
         )
-        .where(
-            TextRow.id.in_(keys.tolist()), FindingRow.finding.in_({finding.finding for finding in findings})
-        )
+        .where(FindingRow.finding.in_({finding.finding for finding in findings}))
     )
     states: dict[tuple[int, str], str] = {}
-    for key, finding, state in session.execute(query):
-        states[key, finding] = min(state, states.get((key, finding), state), key=STATES.index)
+    for start in range(0, len(keys), _TEXTS_AT_ONCE):
+        some = query.where(TextRow.id.in_(keys[start : start + _TEXTS_AT_ONCE].tolist()))
+        for key, finding, state in session.execute(some):
+            states[key, finding] = min(state, states.get((key, finding), state), key=STATES.index)
     wanted = {(finding.finding, finding.state) for finding in findings}
     saying = {key for (key, finding), state in states.items() if (finding, state) in wanted}
     return np.array([key for key in keys.tolist() if key in saying], dtype=np.int64)

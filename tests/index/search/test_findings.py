@@ -4,10 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sqlalchemy import select
 
 from index.catalogue.collections import Target
+from index.catalogue.tables import TextRow
 from index.engine import SearchEngine
 from index.errors import QueryError
+from index.filters.findings import texts_saying
 from index.filters.grammar import HasFinding, parse_filter
 from index.search.request import SearchRequest, stated_findings
 from index.search.results import SearchPage
@@ -128,3 +131,12 @@ def test_a_state_needs_words_that_name_a_finding(filled: SearchEngine) -> None:
         with pytest.raises(QueryError, match="name a finding") as failed:
             _search(filled, SearchRequest(words=words, words_state="present"))
         assert failed.value.field == "words_state"
+
+
+def test_states_of_more_texts_are_looked_up_than_a_statement_can_name(filled: SearchEngine) -> None:
+    with filled.home.catalogue.read() as session:
+        texts = np.array(session.execute(select(TextRow.id).order_by(TextRow.id)).scalars().all())
+        keys = np.arange(300_000, dtype=np.int64)[::-1]
+        saying = texts_saying(session, keys, NO_EFFUSION)
+        assert saying.tolist() == texts_saying(session, texts[::-1], NO_EFFUSION).tolist()
+    assert len(saying) == COUNT // 4
