@@ -7,7 +7,8 @@ from typing import Final
 
 from PIL import Image, ImageChops
 
-from training.data.decoding.images import PIXELS_VERSION, ImageLimits, decode_whole
+from index.files.thumbnails import STORED_LIMITS
+from training.data.decoding.images import PIXELS_VERSION, decode_whole
 from training.data.decoding.window import Window
 
 # Largest sides that the formats can have, those first that are made faster.
@@ -15,11 +16,6 @@ LARGEST_SIDES: Final = {"image/jpeg": 65_500, "image/webp": 16_383, "image/png":
 # To be raised when scaling or encoding changes; decoding has a version of its own.
 _ENCODING_VERSION: Final = 1
 VERSION: Final = f"{PIXELS_VERSION}.{_ENCODING_VERSION}"
-
-# An image that was let in once stays readable, whatever limits intake has by now.
-_NO_LIMITS: Final = ImageLimits(
-    max_bytes=1 << 40, max_pixels=1 << 40, max_frames=1 << 40, accept_truncated=True, checksums=False
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +48,7 @@ def make_rendition(original: Path, rendition: Rendition) -> bytes:
         ImageError: The file cannot be decoded.
         MemoryError: The process may not have as much memory as this takes.
     """
-    decoded = decode_whole(original, _NO_LIMITS, min_side=rendition.size, window=rendition.window)
+    decoded = decode_whole(original, STORED_LIMITS, min_side=rendition.size, window=rendition.window)
     image = decoded.pixels
     if rendition.size is not None:
         size = scaled_size(decoded.width, decoded.height, rendition.size)

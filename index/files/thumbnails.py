@@ -12,7 +12,7 @@ THUMBNAIL_SIDE: Final = 256
 THUMBNAIL_MEDIA_TYPE: Final = "image/webp"
 
 # An image that was let in once stays readable, whatever limits intake has by now.
-_NO_LIMITS: Final = ImageLimits(
+STORED_LIMITS: Final = ImageLimits(
     max_bytes=1 << 40, max_pixels=1 << 40, max_frames=1 << 40, accept_truncated=True, checksums=False
 )
 
@@ -23,7 +23,7 @@ def make_thumbnail(original: Path) -> bytes:
     Raises:
         ImageError: The file cannot be decoded.
     """
-    image = decode_image(original, _NO_LIMITS, min_side=THUMBNAIL_SIDE)
+    image = decode_image(original, STORED_LIMITS, min_side=THUMBNAIL_SIDE)
     image.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE), Image.Resampling.LANCZOS)
     content = io.BytesIO()
     image.save(content, "WEBP", quality=80)

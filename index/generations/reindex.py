@@ -21,6 +21,7 @@ from index.catalogue.tables import ImageRow
 from index.engine import SearchEngine
 from index.errors import GenerationError, StoreError
 from index.files.bundles import installed_bundle, register_bundle
+from index.files.thumbnails import STORED_LIMITS
 from index.home import Home
 from index.writes.embedder import Embedder, ImageEncoder, embed_missing_texts
 from index.writes.missing_vectors import (
@@ -31,7 +32,7 @@ from index.writes.missing_vectors import (
     still_missing,
 )
 from index.writes.prefetch import prefetch
-from training.data.decoding.images import ImageLimits, decode_image
+from training.data.decoding.images import decode_image
 from training.errors import BundleError, ImageError
 from training.host import decoding_threads
 from training.models.inputs.images import Pixels
@@ -39,10 +40,6 @@ from training.progress import ProgressBar, progress_bar
 
 _ROWS_AT_ONCE: Final = 1024
 _NAMED: Final = 3
-# Stored images stay readable, whatever the present limits of intake.
-_LIMITS: Final = ImageLimits(
-    max_bytes=1 << 40, max_pixels=1 << 40, max_frames=1 << 40, accept_truncated=True, checksums=False
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +202,7 @@ class _Run:
         """Return an image's pixels, or why it has none."""
         try:
             path = self._engine.home.store.path(image.sha256)
-            decoded = decode_image(path, _LIMITS, self._encoder.min_image_side)
+            decoded = decode_image(path, STORED_LIMITS, self._encoder.min_image_side)
             return self._encoder.prepare_image(decoded)
         except (StoreError, ImageError) as error:
             return str(error)
