@@ -50,7 +50,7 @@ class _FieldsWanted(_Filtered):
     containing: str = Field(
         default="",
         max_length=_MAX_CONTAINING,
-        description="Only values of the field that contain this text, in whatever case.",
+        description="Only values that contain this text, in whatever case; goes with field.",
     )
 
 

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from index.catalogue import Catalogue, Reading
 from index.catalogue.collections import require_collection
+from index.catalogue.storable import storable_text
 from index.catalogue.tables import AttributeRow, ImageRow, TextRow
 from index.errors import QueryError
 from index.filters.column_cache import CacheKey, contains_sorted
@@ -126,13 +127,17 @@ class Overviews:
             collection: Name of the collection.
             filter: Only images that pass it; None for all.
             field: Only this field; None: all but those that have one value for each image.
-            containing: Only texts of the field that contain this, in whatever case.
+            containing: Only texts of `field` that contain this, in whatever case.
 
         Raises:
             UnknownCollectionError: No collection has this name.
             FilterError: The filter does not fit the collection.
-            QueryError: The collection has no such field.
+            QueryError: The collection has no such field, or a text is given and no field.
         """
+        if containing and field is None:
+            raise QueryError(
+                "containing goes with field: name the field whose values are looked for.", field="containing"
+            )
         with self._catalogue.reading() as reading:
             row = require_collection(reading.session, collection)
             passing = None
@@ -223,6 +228,8 @@ class FacetCounts:
         return found[:MAX_VALUES], distinct
 
     def _texts_by_database(self, name: str, containing: str) -> tuple[list[FacetValue], int]:
+        if not storable_text(containing):
+            return [], 0
         session, column = self.reading.session, _text_column(name)
         here = _text_rows(self.collection_id, name)
         if containing:

@@ -171,9 +171,11 @@ def test_values_are_found_by_a_part_of_them(engine: SearchEngine) -> None:
     assert _counts(group) == {"Patient 0": 2, "Patient 1": 1}
     (labels,) = engine.facets("c", field="labels", containing="ödem").facets
     assert _counts(labels) == {"Ödem": 30}
-    for odd in ("%", "_", "\\", "'"):
+    for odd in ("%", "_", "\\", "'", "\0"):
         assert engine.facets("c", field="study", containing=odd).facets[0].values == ()
     (one,) = engine.facets("c", field="id", containing="i59").facets
     assert _counts(one) == {"i59": 1}
     with pytest.raises(QueryError, match="to count"):
         engine.facets("c", field="stduy")
+    with pytest.raises(QueryError, match="goes with field"):
+        engine.facets("c", containing="s0001")
