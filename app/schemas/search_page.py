@@ -80,8 +80,9 @@ class SearchHit(TypedDict):
     score_kind: Annotated[
         CosineKind | Literal["fused"] | None,
         Field(
-            description="The kind of cosine; or fused: the sum over both lists, by likeness and by words, of "
-            "1 / (60 + rank) for each list that has the hit among its first 1,000. null without a query."
+            description="The kind of cosine; or fused: the sum over the lists, by likeness, by words and by "
+            "findings, of 1 / (60 + rank) for each that has the hit among its first 1,000. null without a "
+            "query."
         ),
     ]
     cosine: Annotated[
