@@ -1,4 +1,4 @@
-"""Images of callers, decoded and resized by the decoding pool; no byte is parsed in this process."""
+"""Images of callers, decoded and resized by the decoding pool; no pixel is decoded in this process."""
 
 import asyncio
 from concurrent.futures import Future
