@@ -7,6 +7,7 @@ uncertainty before it looks for negation. docs/findings.md states the rules.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
 from training.reports.cues import (
@@ -35,6 +36,8 @@ _SENTENCE_END: Final = re.compile(
 MAX_CHARACTERS: Final = 200_000
 _MAX_SENTENCE: Final = 1000
 _MASK: Final = "\ufffc"
+# Sentences whose findings are kept: reports repeat each other, and the texts of an image its report.
+_CACHE: Final = 1 << 14
 
 
 class Finding(NamedTuple):
@@ -74,14 +77,13 @@ def find_findings(text: str) -> tuple[Finding, ...]:
     found: list[Finding] = []
     stated = True
     for start, end in _sentences(text):
-        sentence = text[start:end]
+        sentence = text[start:end].strip()
+        place = text.index(sentence, start)
         if HEADING.match(sentence):
             stated = UNSTATED_HEADING.match(sentence) is None
-        mentions = _mentions(sentence) if stated else []
-        if mentions:
+        if stated:
             found += [
-                one._replace(start=start + one.start, end=start + one.end)
-                for one in _states(sentence, mentions)
+                one._replace(start=place + one.start, end=place + one.end) for one in _in_sentence(sentence)
             ]
     return tuple(found)
 
@@ -106,6 +108,12 @@ def _sentences(text: str) -> Iterator[tuple[int, int]]:
         if start < end:
             yield start, end
         start = end
+
+
+@lru_cache(_CACHE)
+def _in_sentence(sentence: str) -> tuple[Finding, ...]:
+    mentions = _mentions(sentence)
+    return tuple(_states(sentence, mentions)) if mentions else ()
 
 
 def _mentions(sentence: str) -> list[_Mention]:
