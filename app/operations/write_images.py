@@ -81,7 +81,7 @@ async def change_one(
     Raises:
         RecoquestError: The write failed whole; see `write_sent`.
     """
-    # Whatever is there now; nothing is embedded for a change that is refused.
+    # For any present record; nothing is embedded for a change that is refused.
     changed_record(_BLANK, changes, services.settings)
 
     async def once() -> tuple[ActiveGeneration, Outcome, int]:

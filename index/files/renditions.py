@@ -20,7 +20,7 @@ VERSION: Final = f"{PIXELS_VERSION}.{_ENCODING_VERSION}"
 
 @dataclass(frozen=True, slots=True)
 class Rendition:
-    """What is made of a stored image.
+    """A picture to be made of a stored image.
 
     Attributes:
         media_type: One of `LARGEST_SIDES`.

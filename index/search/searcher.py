@@ -234,7 +234,7 @@ class Searcher:
                 saying = findings.with_all(request.stated, request.target, scope.allowed)
             fused = request.words is not None or len(saying) > 0
             if place is not None and request.stated and not request.is_remade:
-                # Whatever was written since, all pages are of the order of the first.
+                # Also after later writes, all pages are of the order of the first.
                 fused = len(place.seen) > 0
             if fused:
                 ranking = FusedRanking(scope, self._matches(reading, resolved, request, hidden), saying)

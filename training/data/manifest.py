@@ -57,11 +57,11 @@ class Manifest:
         return replace(self, records=tuple(record for record in self.records if record.split == name))
 
     def image_path(self, record: Record) -> Path:
-        """Where a record's image lies."""
+        """Path of a record's image."""
         return self.folder / record.image
 
     def audio_path(self, record: Record) -> Path | None:
-        """Where a record's sound lies; None if it has none."""
+        """Path of a record's sound; None if it has none."""
         return None if record.audio is None else self.folder / record.audio
 
 
@@ -157,7 +157,7 @@ def _is_file(path: str) -> bool:
 
 
 class _KnownLines:
-    """What must hold between the lines of one manifest."""
+    """Rules between the lines of one manifest."""
 
     def __init__(self) -> None:
         self._ids: dict[str, int] = {}

@@ -13,7 +13,7 @@ Split = Literal["train", "val", "test"]
 _KEYS: Final = (
     *("id", "image", "audio", "split", "texts", "not_texts", "group", "labels", "report", "metadata"),
 )
-# What decoding an image has shown, beside its metadata: it has one colour; the end of its file is missing.
+# Flags that decoding an image gives, beside its metadata: one colour; the end of the file is missing.
 BLANK_FIELD: Final = "image.blank"
 TRUNCATED_FIELD: Final = "image.truncated"
 PICTURE_FIELDS: Final = (BLANK_FIELD, TRUNCATED_FIELD)

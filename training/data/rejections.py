@@ -1,4 +1,4 @@
-"""What a run had to leave out, and when that is too much."""
+"""Lines that a run had to leave out, and when they are too many."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -82,7 +82,7 @@ class Rejections:
 
     @property
     def share(self) -> float:
-        """Which share was left out, together with what was left out before."""
+        """The share that was left out, with that of the tally before."""
         share = len(self) / max(1, self._total)
         if self._before is None:
             return share
@@ -160,7 +160,7 @@ class Rejections:
         ]
 
     def summary(self) -> str:
-        """What was left out: the number, then each on a line of its own."""
+        """The number of lines left out, then each on a line of its own."""
         if not self._items:
             return f"All {self._total:,} {self._counted} of {self._source} can be used."
         return "\n".join([f"{self._own_count()} of {self._source} cannot be used.", *self.named()])

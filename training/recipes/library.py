@@ -145,7 +145,7 @@ def shipped() -> Library:
 
 
 def nearest(wrong: str, known: Sequence[str]) -> str | None:
-    """What is known that is spelt much like it, if anything."""
+    """A known name that is spelt much like it, if there is one."""
     return next(iter(get_close_matches(wrong, known, n=1, cutoff=0.5)), None)
 
 

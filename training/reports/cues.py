@@ -9,10 +9,10 @@ import re
 from functools import cache
 from typing import Final, Literal, NamedTuple
 
-# What a cue does to findings: `unstated` leaves them out, `none` covers words that would be other cues, and
+# Effects of a cue on findings: `unstated` leaves them out, `none` covers words that would be other cues, and
 # `end` is where the scope of others ends.
 Effect = Literal["none", "unstated", "uncertain", "absent", "end"]
-# Where those findings stand: behind the cue, before it, or on both sides.
+# Places of those findings: behind the cue, before it, or on both sides.
 Side = Literal["behind", "before", "both"]
 
 

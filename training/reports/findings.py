@@ -24,7 +24,7 @@ from training.reports.cues import (
 from training.reports.vocabulary import borderline_forms, forms, has_forms, normal_forms, other_forms
 
 State = Literal["present", "uncertain", "absent"]
-# What counts for an image or a text with several mentions of a finding: the first of these that one has.
+# Of several mentions of a finding in an image or a text, the first of these that one has counts.
 STATES: Final[tuple[State, ...]] = ("present", "uncertain", "absent")
 
 # A period of "1.5", "vs." or "V.a." ends nothing; one before a capital does without a blank.

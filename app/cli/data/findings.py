@@ -43,7 +43,7 @@ def findings(
 def _table(text: str, found: tuple[Finding, ...]) -> Table:
     table = Table("Finding", "State", "Words", "Characters")
     for name, state, start, end in found:
-        # What stands in a report may look like markup.
+        # Words of a report may look like markup.
         table.add_row(name, state, Text(" ".join(text[start:end].split())), f"{start} to {end}")
     return table
 

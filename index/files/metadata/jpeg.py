@@ -35,7 +35,7 @@ def strip_jpeg(content: bytes) -> bytes:
     for marker, payload, rest in segments(content):
         if marker == _APP0:
             if payload.startswith(b"JFIF\0") and len(payload) >= _JFIF_BYTES:
-                # Its last two bytes are the size of a thumbnail behind it.
+                # The last two bytes are the size of a thumbnail behind them.
                 jfif.append(_segment(marker, payload[: _JFIF_BYTES - 2] + b"\0\0"))
         elif marker == _APP1 and not has_scan:
             # The decoder reads no more of them than this.
@@ -102,7 +102,7 @@ def segments(content: bytes) -> Iterator[tuple[int, bytes, bytes]]:
         size = int.from_bytes(content[place + 2 : place + 4])
         start, end = place + 4, place + 2 + size
         if end > length and has_scan:
-            # What was decoded before goes as far as the file.
+            # Decoding goes as far as the file.
             return
         if size < 2 or end > length:
             raise _lost("a segment ends behind the file")

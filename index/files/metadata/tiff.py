@@ -15,7 +15,7 @@ _TILE_WIDTH, _TILE_HEIGHT, _JPEG_TABLES, _XMP = 322, 323, 347, 700
 _PHOTOMETRIC, _PLANES = 262, 284
 _SUBSAMPLED, _SEPARATE = 6, 2
 _UNCOMPRESSED, _OLD_JPEG, _JPEG = 1, 6, 7
-# What pixels, colours, sizes and pages depend on; 34675 is the colour profile.
+# Tags that pixels, colours, sizes and pages depend on; 34675 is the colour profile.
 _KEPT: Final = frozenset(
     {*range(254, 260), *range(262, 267), *range(273, 275), *range(277, 285), *range(290, 294), 296, 297, 301}
     | {*range(317, 329), 332, 334, 336, *range(338, 343), 347, *range(529, 533), 32997, 34675, 50674}

@@ -107,7 +107,7 @@ def _scale(low: float, high: float, *, inverted: bool) -> Callable[[Samples], ND
         for start in range(0, len(flat), _BAND_PIXELS):
             part = slice(start, start + _BAND_PIXELS)
             values = flat[part].astype(np.float64)
-            # What is no number is black; the infinite lies at its end.
+            # NaN is black; infinities are the ends of the window.
             np.nan_to_num(values, copy=False, nan=low, posinf=high, neginf=low)
             np.clip(values, low, high, out=values)
             np.subtract(values, low, out=values)

@@ -50,7 +50,7 @@ _TRUNCATED: Final = "truncated"
 
 @dataclass(frozen=True)
 class ImageLimits:
-    """What an image may cost.
+    """Limits of an image.
 
     Attributes:
         max_bytes: Size of the file.
@@ -71,7 +71,7 @@ class ImageLimits:
 
 @dataclass(frozen=True)
 class ImageHeader:
-    """What the header of an image file says, before any rotation that its EXIF data asks for."""
+    """The header of an image file, before any rotation that its EXIF data asks for."""
 
     format: str
     width: int
@@ -102,7 +102,7 @@ class DecodedImage:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Those of `PICTURE_FIELDS` that are true of the picture."""
+        """The `PICTURE_FIELDS` that are true of the picture."""
         said = {BLANK_FIELD: self.blank, TRUNCATED_FIELD: self.truncated}
         return tuple(name for name in PICTURE_FIELDS if said[name])
 

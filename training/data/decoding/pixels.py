@@ -1,4 +1,4 @@
-"""What is done with 8-bit pixels: turned upright, laid on a ground, spread over the levels, looked at."""
+"""Operations on 8-bit pixels: turn upright, lay on a ground, spread over the levels, tell a blank picture."""
 
 from collections.abc import Iterator
 from typing import Final

@@ -1,4 +1,4 @@
-"""What a reader of a data set gives, and how it becomes a manifest."""
+"""The list of images that a reader of a data set gives, and how it becomes a manifest."""
 
 import os
 from collections import Counter
@@ -48,7 +48,7 @@ class Listing:
 
 @dataclass
 class _Taken:
-    """What an import has taken and left out so far."""
+    """Counts of an import so far: taken, and left out."""
 
     rows: int = 0
     images: set[str] = field(default_factory=set)

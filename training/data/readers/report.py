@@ -1,4 +1,4 @@
-"""What an import found, and what became of all of it."""
+"""The report of an import: everything found, and what became of it."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -56,7 +56,7 @@ class Tally:
 
 @dataclass
 class Contents:
-    """What the records of a manifest say, counted as they are written."""
+    """Texts and labels of a manifest, counted as they are written."""
 
     records: int = 0
     texts: int = 0
@@ -85,7 +85,7 @@ class Contents:
 
 @dataclass(frozen=True)
 class ImportReport:
-    """What an import did.
+    """Outcome of an import.
 
     Attributes:
         folder: Where the manifest lies.

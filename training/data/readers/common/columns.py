@@ -1,4 +1,4 @@
-"""What the fields of a sample mean, by the names that data sets commonly give them."""
+"""Meanings of a sample's fields, by the names that data sets commonly give them."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ _RESERVED: Final = frozenset(("id", "split", "group", "image"))
 
 @dataclass(frozen=True)
 class Described:
-    """What the fields of a sample say of its image."""
+    """The fields of a sample, by what they say of its image."""
 
     texts: tuple[str, ...]
     labels: tuple[str, ...]

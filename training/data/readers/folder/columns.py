@@ -37,7 +37,7 @@ _BETWEEN: Final = re.compile(r"[\s_-]+")
 
 @dataclass(frozen=True)
 class Columns:
-    """What the columns of a table hold.
+    """The columns of a table by what they hold.
 
     Attributes:
         places: Place of the column of each role that the table has.

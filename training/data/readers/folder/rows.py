@@ -31,7 +31,7 @@ _LOST: Final = "\ufffd"
 
 @dataclass(slots=True)
 class ImageRows:
-    """What the rows of one image say; `known` has the metadata by the places of their columns."""
+    """The rows of one image, taken together; `known` has the metadata by the places of their columns."""
 
     line: int
     rows: int = 0

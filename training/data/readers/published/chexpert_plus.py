@@ -18,7 +18,7 @@ from training.data.rejections import LeftOut, Rejection
 from training.errors import DataError
 
 _COLUMNS: Final = ("path_to_image", "section_findings", "section_impression", "split")
-# Where the archives of images are unpacked; the table names .jpg files, the archives also have .png.
+# Folders of unpacked archives of images; the table names .jpg files, the archives also have .png.
 _PLACES: Final = ("", "PNG", "PNG/PNG", "images")
 _SUFFIXES: Final = (".jpg", ".png")
 _LABELS: Final = ("chexbert_labels/report_fixed.json", "report_fixed.json")

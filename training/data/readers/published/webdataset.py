@@ -24,7 +24,7 @@ _IMAGES: Final = frozenset(suffix[1:] for suffix in READABLE_SUFFIXES)
 _TEXTS: Final = frozenset(("txt", "text", "caption", "cls", "label"))
 _LARGEST_IMAGE: Final = 256 << 20
 _LARGEST_TEXT: Final = 16 << 20
-# What img2dataset notes on its own work.
+# Notes of img2dataset on its own work.
 _BOOKKEEPING: Final = frozenset(
     (
         *("key", "__key__", "__url__", "status", "error_message", "exif", "sha256", "md5"),
