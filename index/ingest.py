@@ -275,7 +275,9 @@ class _Run:
     def _embed(self, prepared: Sequence[Prepared]) -> list[ImageWrite]:
         pixels = [item.picture.pixels for item in prepared if item.picture is not None]
         vectors = iter(self._embedder.images(pixels))
-        texts = self._embedder.texts([text for item in prepared for text in item.record.texts])
+        # Texts of an image whose file alone changes have vectors; `embed_missing_texts` makes others.
+        changed = [item for item in prepared if item.picture is not None or item.replaces is None]
+        texts = self._embedder.texts([text for item in changed for text in item.record.texts])
         self.embedded += len(pixels)
         return [make_write(item, vectors, texts) for item in prepared]
 
