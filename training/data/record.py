@@ -22,7 +22,7 @@ _LONGEST_ID: Final = 255
 # PostgreSQL indexes no more than 2,704 bytes, of a name and a value together.
 MOST_VALUE_BYTES: Final = 2000
 _MOST_NAME_BYTES: Final = 500
-_LARGEST_INTEGER: Final = 2**63 - 1
+LARGEST_INTEGER: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +253,7 @@ def _scalar(value: object, key: str) -> Scalar:
     if isinstance(value, bool):
         return value
     if isinstance(value, int):
-        if abs(value) > _LARGEST_INTEGER:
+        if abs(value) > LARGEST_INTEGER:
             raise LineError(f"{_shown(name)} does not fit into 64 bits")
         return value
     if isinstance(value, float):

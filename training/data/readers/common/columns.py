@@ -8,7 +8,7 @@ from typing import Final
 from training.data.readers.common.report_sections import read_report_or_text
 from training.data.readers.common.reports import Report, make_report
 from training.data.readers.values import is_not_known
-from training.data.record import MetadataValue, Scalar
+from training.data.record import LARGEST_INTEGER, MetadataValue, Scalar
 
 _TEXTS: Final = frozenset(
     (
@@ -84,8 +84,16 @@ def _strings(value: object) -> Iterator[str]:
 def _metadata(value: object) -> MetadataValue | None:
     """A value that metadata can hold; None for any other, and for one that is not known."""
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        items = [item for item in value if isinstance(item, Scalar)]
-        return tuple(items) if items and len(items) == len(value) else None
+        if not all(item is None or isinstance(item, Scalar) for item in value):
+            return None
+        return tuple(item for item in map(_scalar, value) if item is not None) or None
+    return _scalar(value)
+
+
+def _scalar(value: object) -> Scalar | None:
+    """A text or a number; a whole number too large for one is a name, and so a text."""
     if isinstance(value, str):
         return None if is_not_known(value) else value
-    return value if isinstance(value, int | float) and math.isfinite(value) else None
+    if isinstance(value, int):
+        return value if abs(value) <= LARGEST_INTEGER else str(value)
+    return value if isinstance(value, float) and math.isfinite(value) else None

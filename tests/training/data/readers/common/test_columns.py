@@ -24,6 +24,10 @@ def test_fields_by_name() -> None:
             "nan": math.nan,
             "infinite": math.inf,
             "missing": None,
+            "gaps": [1.5, math.nan, None, "NULL", True],
+            "unknown": [math.nan, None],
+            "hash": 2**64 - 1,
+            "huge": -(10**400),
         }
     )
     assert found.texts == ("A dog.", "Two dogs.")
@@ -31,6 +35,7 @@ def test_fields_by_name() -> None:
     assert found.group == "12"
     assert found.metadata == {
         "source_id": "x", "source_split": "odd", "source_group": "second", "age": 60, "sizes": (1, 2),
+        "gaps": (1.5, True), "hash": str(2**64 - 1), "huge": str(-(10**400)),
     }  # fmt: skip
 
 
