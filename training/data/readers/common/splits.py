@@ -25,7 +25,7 @@ _DRAWN: Final[tuple[Split, ...]] = ("val", "test", *("train",) * 8)
 
 def draw_split(name: str, splits: tuple[Split, ...] = _DRAWN) -> Split:
     """Take a split by a digest: the same for all images of a group, and again at the next import."""
-    return splits[hashlib.sha256(name.encode("utf-8", "surrogateescape")).digest()[0] % len(splits)]
+    return splits[hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()[0] % len(splits)]
 
 
 def split_in(path: str) -> Split | None:

@@ -120,13 +120,20 @@ def test_broken_texts_are_named(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_a_group_that_is_no_text_refuses_its_image(tmp_path: Path) -> None:
+    known = r'{"patient_id": "\ud800"}'
+    shard(tmp_path / "0.tar", [("a.png", image_bytes(0)), ("a.json", known), ("b.png", image_bytes(1))])
+    report = imported("webdataset", tmp_path / "0.tar", tmp_path / "out", max_rejected=1)
+    assert list(records_of(tmp_path / "out")) == ["0-b"]
+    assert ["surrogate" in item.reason for item in report.rejections.items] == [True]
+
+
 def test_images_of_every_format_are_written_with_its_ending(tmp_path: Path) -> None:
     kinds = {"JPEG": "jpg", "PNG": "png", "WEBP": "webp", "AVIF": "avif", "GIF": "gif", "BMP": "bmp"}
     kinds["TIFF"] = "tif"
     # Each under its own ending, and under that of another format.
-    members = [(f"own{kind}.{ending}", image_bytes(0, kind)) for kind, ending in kinds.items()]
-    members += [(f"other{kind}.jpg", image_bytes(1, kind)) for kind in kinds]
-    shard(tmp_path / "0.tar", members)
+    own = [(f"own{kind}.{ending}", image_bytes(0, kind)) for kind, ending in kinds.items()]
+    shard(tmp_path / "0.tar", [*own, *((f"other{kind}.jpg", image_bytes(1, kind)) for kind in kinds)])
     assert imported("webdataset", tmp_path / "0.tar", tmp_path / "out").records == 2 * len(kinds)
     written = {path.name for path in (tmp_path / "out" / "images" / "0").iterdir()}
     assert written == {
