@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from sqlalchemy import bindparam, delete, select, text
+from sqlalchemy import bindparam, select, text
 from sqlalchemy.dialects.postgresql import insert as insert_postgresql
 from sqlalchemy.dialects.sqlite import insert as insert_sqlite
 from sqlalchemy.orm import Session
@@ -63,11 +63,9 @@ def remove_words(session: Session, keys: Sequence[int]) -> None:
     session.execute(_FORGET_SQLITE if sqlite else _FORGET_POSTGRESQL, {"keys": list(keys)})
     for collection, lost in counts.items():
         _count(session, collection, Counter({word: -count for word, count in lost.items()}))
-        session.execute(
-            delete(VocabularyRow)
-            .where(VocabularyRow.collection_id == collection, VocabularyRow.images <= 0)
-            .execution_options(synchronize_session=False)
-        )
+        if lost:
+            rows = [{"collection": collection, "word": word} for word in sorted(lost)]
+            session.execute(_FORGET_WORD, rows)
 
 
 def _is_sqlite(session: Session) -> bool:
@@ -128,6 +126,10 @@ _HELD_POSTGRESQL: Final = text(
     "SELECT images.collection_id, array_to_string(tsvector_to_array(image_words.words), ' ') "
     "FROM image_words JOIN images ON images.id = image_words.image_id WHERE image_words.image_id IN :keys"
 ).bindparams(bindparam("keys", expanding=True))
+# By its key: a collection's vocabulary is far larger than that of some of its images.
+_FORGET_WORD: Final = text(
+    "DELETE FROM vocabulary WHERE collection_id = :collection AND word = :word AND images <= 0"
+)
 _FORGET_SQLITE: Final = text("DELETE FROM image_words WHERE rowid IN :keys").bindparams(
     bindparam("keys", expanding=True)
 )
