@@ -1,5 +1,6 @@
 """Bringing the tables of a catalogue up to date."""
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import Connection, Engine, inspect, text
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 HEAD: Final = "0014"
 # Any constant that other users of the same PostgreSQL server are unlikely to lock.
 _POSTGRESQL_LOCK = 7_236_911_045
+
+logger = logging.getLogger(__name__)
 
 
 def upgrade_schema(reader: Engine, writer: Engine, name: str) -> None:
@@ -36,6 +39,10 @@ def upgrade_schema(reader: Engine, writer: Engine, name: str) -> None:
             connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _POSTGRESQL_LOCK})
         if not _is_current(connection, name):
+            if inspect(connection).has_table("alembic_version"):
+                logger.warning(
+                    "The catalogue %s is brought up to date, which takes minutes for many texts.", name
+                )
             _migrate(connection)
 
 

@@ -87,7 +87,7 @@ def old_catalogue(catalogue_url: str, home: Path) -> str:
     return catalogue_url
 
 
-def test_nothing_is_lost_and_words_are_taken_in(old_catalogue: str) -> None:
+def test_nothing_is_lost_and_words_are_taken_in(old_catalogue: str, caplog: pytest.LogCaptureFixture) -> None:
     catalogue = open_catalogue(old_catalogue)
     with catalogue.read() as session:
         found = find_active(session, "c")
@@ -107,6 +107,7 @@ def test_nothing_is_lost_and_words_are_taken_in(old_catalogue: str) -> None:
         ]
     catalogue.close()
     open_catalogue(old_catalogue).close()
+    assert [record.message.count("is brought up to date") for record in caplog.records] == [1]
 
 
 def test_new_rows_go_in_beside_the_old_ones(old_catalogue: str) -> None:
