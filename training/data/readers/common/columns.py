@@ -7,18 +7,15 @@ from typing import Final
 
 from training.data.readers.common.report_sections import read_report_or_text
 from training.data.readers.common.reports import Report, make_report
+from training.data.readers.common.roles import NAMES
 from training.data.readers.values import is_not_known
 from training.data.record import LARGEST_INTEGER, MetadataValue, Scalar
 
-_TEXTS: Final = frozenset(
-    (
-        *("text", "texts", "txt", "caption", "captions", "sentence", "sentences", "description", "alt_text"),
-        *("raw", "prompt"),
-    )
-)
-_LABELS: Final = frozenset(("label", "labels", "class", "classes", "cls", "category", "categories", "tags"))
-_REPORT: Final = frozenset(("report", "reports"))
-_GROUP: Final = frozenset(("group", "patient_id", "subject_id", "patientid", "patient"))
+# Names that samples have beside those of columns.
+_TEXTS: Final = frozenset((*NAMES["text"], "txt", "alt_text", "raw", "prompt"))
+_LABELS: Final = frozenset((*NAMES["labels"], "cls", "tags"))
+_REPORT: Final = frozenset(NAMES["report"])
+_GROUP: Final = frozenset(NAMES["group"])
 _SECTIONS: Final = ("findings", "impression")
 # Names that a record has for itself.
 _RESERVED: Final = frozenset(("id", "split", "group", "image"))

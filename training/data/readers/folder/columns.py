@@ -3,34 +3,14 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from typing import Final, get_args
 
+from training.data.readers.common.roles import NAMES, Role
 from training.data.readers.folder.examples import shortened
 from training.data.readers.tables import Table
 from training.errors import DataError
 
-Role = Literal["image", "text", "report", "labels", "id", "split", "group"]
-
-# The names of each role, the first to be found before the others.
-_NAMES: Final[dict[Role, tuple[str, ...]]] = {
-    "image": (
-        *("image", "image_path", "image_file", "image_name", "image_filename", "image_file_name"),
-        *("image_index", "file_path", "filepath", "path", "file_name", "filename", "file"),
-        *("img", "img_path", "img_file", "img_name", "picture", "photo"),
-    ),
-    "text": (
-        *("text", "texts", "caption", "captions", "comment", "comments", "sentence", "sentences"),
-        *("description", "descriptions", "image_caption", "caption_text", "raw_caption"),
-    ),
-    "report": ("report", "reports", "report_text", "full_report", "radiology_report"),
-    "labels": (
-        *("labels", "label", "finding_labels", "class", "classes", "class_name", "category", "categories"),
-    ),
-    "id": ("id",),
-    "split": ("split", "subset", "partition", "data_split"),
-    "group": ("group", "patient_id", "patientid", "patient", "subject_id"),
-}
-_ROLES: Final = {name: role for role, names in _NAMES.items() for name in names}
+_ROLES: Final = {name: role for role, names in NAMES.items() for name in names}
 _SHOWN: Final = 12
 _BETWEEN: Final = re.compile(r"[\s_-]+")
 
@@ -66,7 +46,7 @@ def read_columns(table: Table) -> Columns:
     normal = [_normal(name) for name in table.columns]
     places: dict[Role, int] = {}
     for role in get_args(Role):
-        place = next((normal.index(name) for name in _NAMES[role] if name in normal), None)
+        place = next((normal.index(name) for name in NAMES[role] if name in normal), None)
         if place is not None:
             places[role] = place
     if "image" not in places:
