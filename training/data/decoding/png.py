@@ -17,6 +17,8 @@ from training.errors import ImageError
 _SIGNATURE: Final = 8
 _CRITICAL: Final = frozenset({b"IHDR", b"PLTE", b"IDAT", b"IEND"})
 _KEPT: Final = frozenset({b"tRNS", b"eXIf", b"acTL", b"fcTL", b"fdAT"})
+# Those of another length cannot be read.
+_ANIMATION_BYTES: Final = {b"acTL": 8, b"fcTL": 26}
 _PROFILE: Final = b"iCCP"
 _XMP: Final = b"iTXtXML:com.adobe.xmp\0\0"
 _MOST_METADATA_BYTES: Final = 1 << 20
@@ -68,6 +70,8 @@ def _may_be_kept(content: bytes, place: int, end: int) -> bool:
     kind = content[place + 4 : place + 8]
     if kind in (b"fdAT", b"tRNS"):
         return True
+    if end - place - 12 != _ANIMATION_BYTES.get(kind, end - place - 12):
+        return False
     small = end - place <= _MOST_METADATA_BYTES
     return small and (kind in _KEPT or content.startswith(_XMP, place + 4))
 

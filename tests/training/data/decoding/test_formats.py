@@ -73,7 +73,7 @@ def test_a_file_that_is_cut_is_refused_or_read_whole(form: ImageForm) -> None:
         [text_chunk(3 << 20)],
         [text_chunk(900 << 10)] * 80,
         [png_chunk(b"pHYs", bytes(9), damage=1)],
-        [png_chunk(b"tIME", b"")],
+        [png_chunk(b"tIME", b""), png_chunk(b"acTL", bytes(2))],
         [png_chunk(b"iTXt", b"a" * 100, damage=1), png_chunk(b"gAMA", bytes(4))],
         [profile_chunk(bytes(64 << 20))],
     ],
