@@ -63,8 +63,9 @@ _ALONE: Final = (
 )
 # Two bytes beyond ASCII are a character.
 _PAIRS: Final = (
-    _Candidate("Shift_JIS", re.compile("[\u3040-\u30ff]"), 0.3),
-    _Candidate("EUC-JP", re.compile("[\u3040-\u30ff]"), 0.3),
+    # Reports have few kana among their Han; texts in Chinese encodings give next to none here.
+    _Candidate("Shift_JIS", re.compile("[\u3040-\u30ff]"), 0.1),
+    _Candidate("EUC-JP", re.compile("[\u3040-\u30ff]"), 0.1),
     _Candidate("EUC-KR", re.compile("[\uac00-\ud7a3]"), 0.85),
 )
 _WORDS: Final = (

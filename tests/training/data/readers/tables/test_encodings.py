@@ -118,8 +118,10 @@ def test_damaged_archives_are_an_error(tmp_path: Path) -> None:
         ("Windows-1250", "Příliš žluťoučký kůň"),
         ("Windows-1251", "1.jpg,Собака бежит по траве"),
         ("Shift_JIS", "1.jpg,右下肺野に浸潤影を認める。"),
+        ("Shift_JIS", "1.jpg,胸水あり。\r\n2.jpg,両側胸水貯留、心拡大。"),
         ("EUC-JP", "右下肺野に浸潤影を認める。"),
         ("EUC-KR", "개가 잔디 위를 달린다"),
+        ("GB18030", "1.jpg,左侧胸腔积液，心影增大。双肺未见结节。"),
         ("GB18030", "1.jpg,右下肺见片状影"),
     ],
 )
