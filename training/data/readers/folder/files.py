@@ -12,7 +12,12 @@ from training.data.manifest import MANIFEST_NAME
 from training.errors import DataError, ImageError
 
 _SYSTEM_MARKS: Final = ("@", "#", ".")
-_SYSTEM_FOLDERS: Final = frozenset({"__macosx", "$recycle.bin", "system volume information", "lost+found"})
+_SYSTEM_FOLDERS: Final = frozenset(
+    {
+        *("__macosx", "temporary items", "network trash folder", "$recycle.bin", "recycler", "recycled"),
+        *("system volume information", "lost+found", "~snapshot"),
+    }
+)
 _SYSTEM_FILES: Final = frozenset({"thumbs.db", "ehthumbs.db", "desktop.ini"})
 _PHOTOGRAPHS: Final = frozenset({".heic", ".heif", ".hif", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf"})
 _OTHER_IMAGES: Final = frozenset(

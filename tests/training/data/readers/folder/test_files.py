@@ -41,6 +41,7 @@ def test_folders_of_systems_are_left_out_with_all_that_lies_in_them(tmp_path: Pa
             "#recycle/old.jpg",
         ),
         *("sub/.thumbs/b.jpg", "__MACOSX/._a.jpg", "$RECYCLE.BIN/S-1/c.jpg", "System Volume Information/x"),
+        *("Network Trash Folder/a.jpg", "sub/~snapshot/a.jpg", "RECYCLER/a.jpg"),
         *("._a.jpg", "sub/Thumbs.db", ".DS_Store", "desktop.ini"),
     )
     assert by_reason(find_files(folder).reasons) == {
@@ -54,6 +55,9 @@ def test_folders_of_systems_are_left_out_with_all_that_lies_in_them(tmp_path: Pa
         "files in folders named '__MACOSX'": ["__MACOSX/._a.jpg"],
         "files in folders named '$RECYCLE.BIN'": ["$RECYCLE.BIN/S-1/c.jpg"],
         "files in folders named 'System Volume Information'": ["System Volume Information/x"],
+        "files in folders named 'Network Trash Folder'": ["Network Trash Folder/a.jpg"],
+        "files in folders named '~snapshot'": ["sub/~snapshot/a.jpg"],
+        "files in folders named 'RECYCLER'": ["RECYCLER/a.jpg"],
         "hidden files and files of systems": [".DS_Store", "._a.jpg", "desktop.ini", "sub/Thumbs.db"],
     }
 
