@@ -75,11 +75,11 @@ _CUES: Final[tuple[tuple[Effect, Side, tuple[str, ...]], ...]] = (
             rf"suspected|questioned|"
             r"questionable|uncertain|equivocal|unlikely|less likely|doubtful|doubted|a possibility|"
             r"a concern|a consideration|"
-            r"in the differential)",
+            r"in the differential)(?! that\b)",
             rf"{_BE} (?:\w+ )?(?:likely|probable){_AT_END}",
             rf"(?:possible|likely|questioned|suspected|probable){_AT_END}",
             rf"(?:may|might|could|can) not be {_SEEN}",
-            r"(?:is )?(?:less likely|unlikely)(?! to\b)",
+            r"(?:is )?(?:less likely|unlikely)(?! (?:to|that)\b)",
             r"(?:must|should|needs? to) be (?:excluded|ruled out)",
             r"\? ?$",
         ),
@@ -110,7 +110,7 @@ _CUES: Final[tuple[tuple[Effect, Side, tuple[str, ...]], ...]] = (
             r"possib(?:le|ly|ility of)",
             r"probab(?:le|ly)",
             r"low probability (?:of|for)",
-            r"(?:un|less )?likely",
+            r"(?:un|less )?likely(?: that(?: (?:this|it|there))?)?(?: (?:is|are|represents?))?",
             r"presum(?:ed|ably|ptive)",
             r"(?:perhaps|maybe|potential|potentially)",
             r"suspect(?:ed|s)?",
@@ -157,13 +157,15 @@ _CUES: Final[tuple[tuple[Effect, Side, tuple[str, ...]], ...]] = (
             r"(?:has|have|had|is|are|was|were) (?:(?!not |never |nearly |almost |partially |incompletely |"
             r"partly |largely )\w+ ){0,3}(?:resolved|cleared|"
             r"disappeared|removed|gone|lacking|absent|"
-            r"excluded|ruled out)",
+            r"excluded|ruled out(?! for\b))",
             rf"(?:resolved|removed|absent|excluded|ruled out){_AT_END}",
             rf"{_BE} within (?:the )?(?:normal limits|limits of normal)",
             rf"{_BE} none",
             r"nicht (?:mehr )?(?:\w+ )?(?:nachweisbar|nachgewiesen|abgrenzbar|erkennbar|sichtbar|vorhanden)",
             r"(?:ist |sind )?ausgeschlossen",
             r": ?(?:none|no|absent|negative|nil)(?= ?(?:[.,;)]|$))",
+            r"\(-\)",
+            r"liegt(?: \w+)? nicht vor",
         ),
     ),
     (
@@ -173,7 +175,8 @@ _CUES: Final[tuple[tuple[Effect, Side, tuple[str, ...]], ...]] = (
             r"no longer",
             rf"(?:no|nothing|without|kein(?:e|er|en|es|em)?|ohne|neither|nor|never|lacks?|{_ISNT}|absent|resolved|denies)",
             r"(?:free|clear) (?:of|from)",
-            r"negative for",
+            r"negative (?:\w+ )?for",
+            r"ruled out for",
             r"(?:absence|lack|disappearance) of",
             r"(?:resolution|clearing|removal) of",
             r"fail(?:s|ed)? to",

@@ -151,3 +151,22 @@ def test_captions_of_photographs_state_nothing() -> None:
 def test_no_sentence_is_cut_where_a_number_has_a_point() -> None:
     assert predicted("No nodule above 1.5 cm or mass.") == {("nodule", "absent"), ("mass", "absent")}
     assert predicted("No effusion.Mass.") == {("pleural effusion", "absent"), ("mass", "present")}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("It is unlikely that this is pneumonia.", {("pneumonia", "uncertain")}),
+        (
+            "It is unlikely that there is a pneumothorax, but effusion is present.",
+            {("pneumothorax", "uncertain"), ("pleural effusion", "present")},
+        ),
+        ("Patient was ruled out for pneumonia.", {("pneumonia", "absent")}),
+        ("Pneumonia was ruled out.", {("pneumonia", "absent")}),
+        ("Negative CXR for pneumonia.", {("pneumonia", "absent")}),
+        ("Pneumothorax (-), effusion (+).", {("pneumothorax", "absent"), ("pleural effusion", "present")}),
+        ("Ein Erguss liegt derzeit nicht vor.", {("pleural effusion", "absent")}),
+    ],
+)
+def test_a_statement_around_a_finding(text: str, expected: set[tuple[str, str]]) -> None:
+    assert predicted(text) == expected
