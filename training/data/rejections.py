@@ -155,7 +155,7 @@ class Rejections:
         """One sentence for each line that was left out, with its number."""
         return [
             f"{self._unit.capitalize()} {item.line}{item.table and f' of {item.table}'}: "
-            f"{item.reason.rstrip('.')}{_with_rows(item.rows)}."
+            f"{item.reason.rstrip('.?')}{_with_rows(item.rows)}{'?' if item.reason.endswith('?') else '.'}"
             for item in self._items
         ]
 
