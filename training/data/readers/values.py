@@ -1,14 +1,16 @@
 """Values of tables: those that stand for "not known", numbers, and ages as DICOM writes them."""
 
 import re
+from datetime import date
 from typing import Final, Literal
 
 Decimal = Literal[".", ","]
 
-# As pandas and Excel write it, also in German and Spanish, and dashes; "none" may be somebody's word.
+# As pandas, Excel and databases write it, also in German and Spanish; "none" may be somebody's word.
 _SPELLINGS: Final = """
 - -- \u2013 \u2014 #N/A #NA #NV #N/D #NULL! #VALUE! #REF! #DIV/0! #NAME? -1.#IND -1.#QNAN -NaN -nan 1.#IND
 1.#QNAN <NA> N/A NA NULL Null NaN NAN NaT None n/a nan null
+(null) <NULL> \\N k.A.
 """
 _NOT_KNOWN: Final = frozenset(("", "#N/A N/A", *_SPELLINGS.split()))
 _NUMBER: Final = {
@@ -22,6 +24,7 @@ _WHOLE: Final = re.compile(r"[+-]?[0-9]+")
 _LEADING_ZERO: Final = re.compile(r"[+-]?0[0-9]+")
 # Whole numbers of more digits are names: a double does not tell them all apart.
 _MOST_DIGITS: Final = 15
+_DATE: Final = re.compile(r"(?:1[89]|2[0-9])[0-9]{6}")
 _AGE: Final = re.compile(r"([0-9]{3})([DWMY])")
 _YEARS: Final = {"D": 1 / 365.25, "W": 7 / 365.25, "M": 1 / 12}
 
@@ -41,6 +44,17 @@ def dicom_age_years(value: str) -> int | float | None:
         return None
     number, unit = int(age[1]), age[2]
     return number if unit == "Y" else round(number * _YEARS[unit], 3)
+
+
+def is_dicom_date(value: str) -> bool:
+    """Whether a value is a day of the years 1800 to 2999 as DICOM writes it, such as 20210312."""
+    if not _DATE.fullmatch(value):
+        return False
+    try:
+        date(int(value[:4]), int(value[4:6]), int(value[6:]))
+    except ValueError:
+        return False
+    return True
 
 
 def is_name_of_digits(value: str) -> bool:

@@ -2,12 +2,21 @@
 
 import pytest
 
-from training.data.readers.values import dicom_age_years, is_name_of_digits, is_not_known, parse_number
+from training.data.readers.values import (
+    dicom_age_years,
+    is_dicom_date,
+    is_name_of_digits,
+    is_not_known,
+    parse_number,
+)
 
 
 @pytest.mark.parametrize(
     "value",
-    ["", "  ", "nan", "NaN", "None", "NULL", "null", "N/A", "n/a", "NA", "-", "#N/A", "<NA>", " nan "],
+    [
+        *("", "  ", "nan", "NaN", "None", "NULL", "null", "N/A", "n/a", "NA", "-", "#N/A", "<NA>", " nan "),
+        *("\\N", "(null)"),
+    ],
 )
 def test_values_that_stand_for_not_known(value: str) -> None:
     assert is_not_known(value)
@@ -67,3 +76,15 @@ def test_names_of_digits() -> None:
     assert is_name_of_digits("9007199254740993")
     assert not is_name_of_digits("0")
     assert not is_name_of_digits("0.5")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        *(("20210312", True), ("21810229", False), ("21800506", True), ("18991231", True)),
+        *(("20211301", False), ("2021031", False), ("202103123", False), ("50414267", False)),
+        ("17991231", False),
+    ],
+)
+def test_days_as_dicom_writes_them(value: str, expected: bool) -> None:
+    assert is_dicom_date(value) is expected

@@ -6,7 +6,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from training.data.readers.folder.examples import Examples
-from training.data.readers.values import Decimal, dicom_age_years, is_name_of_digits, parse_number
+from training.data.readers.values import (
+    Decimal,
+    dicom_age_years,
+    is_dicom_date,
+    is_name_of_digits,
+    parse_number,
+)
 from training.data.record import Scalar
 
 # A column is numeric where so many of its values are.
@@ -58,6 +64,10 @@ def read_values(name: str, values: Values, delimiter: str, notes: list[str]) -> 
         delimiter: Of the table: after a semicolon, a comma in a number is a decimal one.
         notes: Gets a sentence on each kind of value that is not what the column seems to be.
     """
+    if values.counts and all(map(is_dicom_date, values.counts)):
+        # As numbers, no range of dates would find them.
+        notes.append(f"{name}: days as DICOM writes them are dates: {values.examples(list(values.counts))}.")
+        return Column({})
     total = sum(values.counts.values())
     decimal = _decimal(values.counts, delimiter)
     numbers: dict[str, int | float] = {}

@@ -84,3 +84,11 @@ def test_points_and_commas_in_one_column() -> None:
     read_back, notes = read("size", "1.5", "2.5", "3,5", delimiter=";")
     assert read_back == ["1.5", "2.5", "3,5"]
     assert "'3,5' on line 4" in notes[0]
+
+
+def test_days_as_dicom_writes_them_stay_texts_for_ranges_of_dates() -> None:
+    assert read("StudyDate", "20210312", "21800506") == (
+        ["20210312", "21800506"],
+        ["StudyDate: days as DICOM writes them are dates: '20210312' on line 2, '21800506' on line 3."],
+    )
+    assert read("number", "20210312", "20211312")[0] == [20210312, 20211312]
