@@ -29,6 +29,12 @@ def test_lines_of_several_tables_say_which() -> None:
     assert rejections.named() == ["Line 4 of valid.csv: no path."]
 
 
+def test_a_hint_that_asks_ends_with_its_own_mark() -> None:
+    rejections = Rejections(total=9, max_share=1.0)
+    rejections.add(4, "there is no image 'a.JPG'; is it 'a.jpg'?")
+    assert rejections.named() == ["Line 4: there is no image 'a.JPG'; is it 'a.jpg'?"]
+
+
 def test_too_much_is_an_error_that_names_every_line() -> None:
     rejections = Rejections(total=100, max_share=0.06)
     for number in range(1, 7):

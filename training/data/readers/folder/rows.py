@@ -110,6 +110,8 @@ class TableReader:
         name = row.values[self.columns.places["image"]]
         if is_not_known(name):
             return "it names no image"
+        if any("\0" in value for value in row.values):
+            return "it holds a null character"
         path = self._find(name)
         if path is None:
             like = self.finder.like(name.strip())

@@ -377,3 +377,9 @@ def test_every_broken_row_is_named_before_the_run_ends(folder: Path) -> None:
 def test_an_encoding_without_a_table(folder: Path) -> None:
     with pytest.raises(DataError, match="belong to a table"):
         import_data_set("folder", folder, encoding="utf-8")
+
+
+def test_a_null_character_costs_its_own_row_alone(folder: Path) -> None:
+    report, records = import_table(folder, "image,text\n1.jpg,a dog\n1.jpg,a\0cat\n2.jpg,a lake\n")
+    assert texts_of(records) == {"1.jpg": ("a dog",), "2.jpg": ("a lake",)}
+    assert report.rejections.named() == ["Line 3: it holds a null character."]
