@@ -31,6 +31,12 @@ def test_synonyms_are_said_in_one_line(tmp_path: Path) -> None:
     )
 
 
+def test_german_names(tmp_path: Path) -> None:
+    columns = columns_of(tmp_path, "Dateiname;Beschreibung;Befund;Patienten-ID;Alter")
+    assert columns.places == {"image": 0, "text": 1, "report": 2, "group": 3}
+    assert columns.metadata == {4: "Alter"}
+
+
 def test_a_name_goes_before_its_synonyms(tmp_path: Path) -> None:
     columns = columns_of(tmp_path, "path,caption,image,text")
     assert columns.places == {"image": 2, "text": 3}
@@ -48,9 +54,9 @@ def test_a_table_without_texts_is_said_to_be_one(tmp_path: Path) -> None:
 
 def test_a_table_without_images_names_what_it_has(tmp_path: Path) -> None:
     with pytest.raises(
-        DataError, match=r"no column 'image'.*its first line has 'Bild', 'Text'.*Name the column"
+        DataError, match=r"no column 'image'.*its first line has 'Foto', 'Text'.*Name the column"
     ):
-        columns_of(tmp_path, "Bild;Text")
+        columns_of(tmp_path, "Foto;Text")
 
 
 def test_columns_without_a_name(tmp_path: Path) -> None:
