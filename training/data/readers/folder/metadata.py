@@ -8,6 +8,7 @@ from typing import Final
 from training.data.readers.folder.examples import Examples
 from training.data.readers.values import (
     Decimal,
+    day_with_points,
     dicom_age_years,
     is_dicom_date,
     is_name_of_digits,
@@ -46,13 +47,13 @@ class Values:
 
 @dataclass(frozen=True)
 class Column:
-    """How the values of one column are read; `numbers` has those that are not texts."""
+    """How the values of one column are read; `others` has those that are not kept as texts as they are."""
 
-    numbers: Mapping[str, int | float]
+    others: Mapping[str, Scalar]
 
     def read(self, value: str) -> Scalar:
-        """The value as a number where the column is numeric and it is one, else as it is."""
-        return self.numbers.get(value, value)
+        """The value as a number or a date where the column is of these and it is one, else as it is."""
+        return self.others.get(value, value)
 
 
 def read_values(name: str, values: Values, delimiter: str, notes: list[str]) -> Column:
@@ -69,6 +70,11 @@ def read_values(name: str, values: Values, delimiter: str, notes: list[str]) -> 
         notes.append(f"{name}: days as DICOM writes them are dates: {values.examples(list(values.counts))}.")
         return Column({})
     total = sum(values.counts.values())
+    days = {value: day for value in values.counts if (day := day_with_points(value)) is not None}
+    if days and sum(values.counts[value] for value in days) >= _NUMERIC * total:
+        stored = f"days are stored as dates, such as {next(iter(days.values()))}"
+        notes.append(f"{name}: {stored}: {values.examples(list(days))}.")
+        return Column(days)
     decimal = _decimal(values.counts, delimiter)
     numbers: dict[str, int | float] = {}
     for value in values.counts:

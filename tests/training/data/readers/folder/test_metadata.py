@@ -91,4 +91,12 @@ def test_days_as_dicom_writes_them_stay_texts_for_ranges_of_dates() -> None:
         ["20210312", "21800506"],
         ["StudyDate: days as DICOM writes them are dates: '20210312' on line 2, '21800506' on line 3."],
     )
+    assert read("Datum", "12.03.2021", "1.4.2021") == (
+        ["2021-03-12", "2021-04-01"],
+        [
+            "Datum: days are stored as dates, such as 2021-03-12: "
+            "'12.03.2021' on line 2, '1.4.2021' on line 3."
+        ],
+    )
+    assert read("Datum", "31.02.2021", "12.03.2021") == (["31.02.2021", "12.03.2021"], [])
     assert read("number", "20210312", "20211312")[0] == [20210312, 20211312]
