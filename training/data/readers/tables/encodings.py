@@ -30,6 +30,7 @@ _OTHER_FILES: Final = (
 )
 _LINE_END: Final = re.compile("\r\n|\r|\n")
 _HIGH: Final = re.compile(rb"[\x80-\xff]+")
+_INSIDE_WORD: Final = re.compile(rb"(?<=[A-Za-z])[\x80-\xff]+(?=[A-Za-z])")
 _SAMPLE: Final = 30
 _GUESSED: Final = 2**16
 _LONGEST_START: Final = 2**20
@@ -195,8 +196,12 @@ def _whole_lines(content: bytes) -> bytes:
 def guess_encoding(content: bytes) -> str | None:
     """The encoding that lines not in UTF-8 are most probably in; None for bytes of no known one."""
     runs = _HIGH.findall(content)
+    alone = next((candidate.name for candidate in _ALONE if _share(content, candidate)), None)
     if sum(map(len, runs)) < 2 * len(runs):
-        return next((candidate.name for candidate in _ALONE if _share(content, candidate)), None)
+        return alone
+    # "Größe" has two of them side by side.
+    if alone is not None and 2 * len(_INSIDE_WORD.findall(content)) >= len(runs):
+        return alone
     for candidates in (_PAIRS, _WORDS, _IDEOGRAPHS, _ALONE):
         shares = [(_share(content, candidate), candidate.name) for candidate in candidates]
         share, name = max(shares, key=itemgetter(0))

@@ -113,6 +113,8 @@ def test_damaged_archives_are_an_error(tmp_path: Path) -> None:
     ("encoding", "text"),
     [
         ("Windows-1252", "1.jpg;Ein Hund läuft über die Straße"),
+        ("Windows-1252", "1.jpg;Größe der Straße am größten Fluss: größer"),
+        ("Windows-1252", "1.jpg;Größe"),
         ("Windows-1252", "São Paulo à noite – 5 €"),
         ("Macintosh", "Orléans, café très agréable"),
         ("Windows-1250", "Příliš žluťoučký kůň"),
