@@ -23,6 +23,18 @@ _SPIKE_RATIO: Final = 8
 _SPIKE_NEIGHBOURS: Final = 16
 # A marker with noise: few pixels far from all others and near each other.
 _CLUSTER_SHARE: Final = 0.05
+# A marker with soft edges: a tail beyond the fence, of which many pixels have nearly the largest value.
+_FENCE_SPREADS: Final = 0.5
+_PLATEAU: Final = 1 / 16
+_PLATEAU_SHARE: Final = 0.1
+# Below this share of all values, the spread may be the noise of a background, and the tail the picture.
+_LEAST_SPREAD: Final = 1 / 200
+# A border with noise: a narrow band with nearly nothing between it and the rest.
+_BINS: Final = 128
+_BAND_BINS: Final = 4
+_EMPTY_BINS: Final = 4
+_EMPTY_SHARE: Final = 0.01
+_BAND_SPREADS: Final = 1 / 16
 _GAP_SPREADS: Final = 0.5
 _GAP_STEPS: Final = 16
 _GAP_DEVIATIONS: Final = 8
@@ -81,14 +93,17 @@ def find_range(sample: NDArray[np.generic]) -> tuple[float, float]:
         before = len(values)
         values, counts = _without_artefact(values, counts, few=few)
         values, counts = _mirrored(*_without_artefact(*_mirrored(values, counts), few=few))
+        if not few:
+            for remove in (_without_soft_marker, _without_band):
+                values, counts = remove(values, counts)
+                values, counts = _mirrored(*remove(*_mirrored(values, counts)))
         if len(values) == before:
             break
     low, high = float(values[0]), float(values[-1])
     if few:
         return low, high
-    share = np.cumsum(counts) / counts.sum()
-    inner = [float(values[np.searchsorted(share, part)]) for part in (_LOW_SHARE, _HIGH_SHARE)]
-    return (inner[0], inner[1]) if inner[0] < inner[1] else (low, high)
+    inner = _quantiles(values, counts, (_LOW_SHARE, _HIGH_SHARE))
+    return inner if inner[0] < inner[1] else (low, high)
 
 
 def _mirrored(values: Values, counts: Counts) -> tuple[Values, Counts]:
@@ -124,6 +139,49 @@ def _without_artefact(values: Values, counts: Counts, *, few: bool) -> tuple[Val
         if _deviation(cluster, counts[gap + 1 :]) <= steps[gap] / _GAP_DEVIATIONS:
             return values[: gap + 1], counts[: gap + 1]
     return values, counts
+
+
+def _without_soft_marker(values: Values, counts: Counts) -> tuple[Values, Counts]:
+    """Leave out a marker at the upper end whose edges reach down to the picture."""
+    first, last = _quantiles(values, counts, (_CLUSTER_SHARE, 1 - _CLUSTER_SHARE))
+    with np.errstate(over="ignore"):
+        spread, whole = last - first, float(values[-1] - values[0])
+        fence = last + _FENCE_SPREADS * spread
+    if not spread > _LEAST_SPREAD * whole:
+        return values, counts
+    end = int(np.searchsorted(values, fence, side="right"))
+    tail = int(counts[end:].sum())
+    near = values[-1] - _PLATEAU * (values[-1] - fence)
+    if counts[np.searchsorted(values, near) :].sum() < _PLATEAU_SHARE * tail:
+        return values, counts
+    return values[:end], counts[:end]
+
+
+def _without_band(values: Values, counts: Counts) -> tuple[Values, Counts]:
+    """Leave out a border with noise at the upper end, apart from the rest."""
+    with np.errstate(over="ignore"):
+        whole = float(values[-1] - values[0])
+    if not (isfinite(whole) and whole):
+        return values, counts
+    places = np.minimum(((values - values[0]) / whole * _BINS).astype(np.int64), _BINS - 1)
+    shares = np.bincount(places, counts, _BINS) / counts.sum()
+    for first in range(_BINS - 1, _BINS - 1 - _BAND_BINS, -1):
+        empty = shares[first - _EMPTY_BINS : first]
+        if shares[first:].sum() > _BORDER_SHARE and empty.sum() < _EMPTY_SHARE:
+            start, end = (int(np.searchsorted(places, place)) for place in (first, first - _EMPTY_BINS))
+            if counts[:end].sum() < _CLUSTER_SHARE * counts.sum():
+                # So few pixels are a marker, and the band is the picture.
+                return values, counts
+            low, high = _quantiles(values[:end], counts[:end], (_CLUSTER_SHARE, 1 - _CLUSTER_SHARE))
+            if values[-1] - values[start] <= _BAND_SPREADS * (high - low):
+                return values[:end], counts[:end]
+    return values, counts
+
+
+def _quantiles(values: Values, counts: Counts, parts: tuple[float, float]) -> tuple[float, float]:
+    share = np.cumsum(counts) / counts.sum()
+    low, high = (float(values[int(np.searchsorted(share, part))]) for part in parts)
+    return low, high
 
 
 def _deviation(values: Values, counts: Counts) -> float:
