@@ -81,7 +81,7 @@ def test_a_folder_of_images_becomes_a_collection_and_figures(
         assert trained.result
 
         indexed = _done(jobs, "index", "photos", "--bundle", bundle, "--data", "data", folder=photos)
-        assert f"photos: {len(drawn)} added" in jobs.log(indexed.id)
+        assert f"taken ({len(drawn)} added" in jobs.log(indexed.id)
         _check_search(engine, bundle, photos / "data")
 
         evaluated = _done(jobs, "evaluate", bundle, "--data", "data", "--device", "cpu", folder=photos)
