@@ -13,6 +13,9 @@ from PIL import Image
 Pixels = NDArray[Any]
 Order = Literal["<", ">"]
 
+# Signature of a JPEG file: an import looks no further.
+JPEG_START: Final = b"\xff\xd8\xff\xe0"
+
 # First column and row, and their steps, of the seven passes of an interlaced PNG.
 _ADAM7: Final = (
     (0, 0, 8, 8),

@@ -7,14 +7,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from training.data.decoding.formats import sniff_format
 from training.data.manifest import write_manifest
 from training.data.readers.report import Contents, ImportReport, Tally
 from training.data.record import Record
 from training.data.rejections import LeftOut, Rejection, Rejections
-from training.errors import DataError
+from training.errors import DataError, ImageError
 from training.progress import ProgressBar, progress_bar
 
 _LINK: Final = "images"
+_SIGNATURE_BYTES: Final = 256
 # A run with too many broken lines names so many before it stops.
 _PATIENCE: Final = 100
 _UNNAMED: Final = "images without a row that can be used"
@@ -125,6 +127,8 @@ def _usable(
         elif not os.path.isfile(f"{listing.images}/{item.image}"):  # noqa: PTH113
             reason = f"there is no image {item.image!r} in {listing.images}"
             rejections.add(item.line, reason, item.table, item.rows)
+        elif reason := _unreadable(f"{listing.images}/{item.image}"):
+            rejections.add(item.line, f"{item.image!r} {reason}", item.table, item.rows)
         else:
             before = len(rejections)
             yield replace(item, image=prefix + item.image)
@@ -133,6 +137,22 @@ def _usable(
                 taken.take(item)
     # The manifest has no name yet: after an error there is none.
     rejections.finish()
+
+
+def _unreadable(path: str) -> str:
+    """Why a file cannot be an image, by its first bytes; empty if it can."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123
+            start = file.read(_SIGNATURE_BYTES)
+    except OSError as error:
+        return f"cannot be read: {error.strerror or error}"
+    if not start:
+        return "is an empty file"
+    try:
+        sniff_format(start)
+    except ImageError:
+        return "is no image that can be read, whatever its name says"
+    return ""
 
 
 def _rows(item: Record | Rejection | LeftOut) -> int:

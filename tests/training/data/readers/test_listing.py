@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.image_files import JPEG_START
 from training.data.readers.listing import Listing, write_listing
 from training.data.record import Record
 from training.data.rejections import LeftOut, Rejection
@@ -22,7 +23,7 @@ def items() -> Iterator[Record | Rejection | LeftOut]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     for number in (1, 2):
-        (tmp_path / f"{number}.jpg").touch()
+        (tmp_path / f"{number}.jpg").write_bytes(JPEG_START)
     return tmp_path
 
 
@@ -43,6 +44,20 @@ def test_every_item_is_taken_refused_or_left_out(folder: Path) -> None:
         "Line 7 of t.csv: it is broken.",
         "Line 8: the id '1' is on line 2 already (2 rows).",
         f"Line 10: there is no image '3.jpg' in {folder}.",
+    ]
+
+
+def test_files_that_no_decoder_takes_are_refused_at_once(folder: Path) -> None:
+    (folder / "3.jpg").touch()
+    (folder / "4.jpg").write_text("<html>404</html>", encoding="utf-8")
+    (folder / "5.jpg").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
+    records = (Record(str(number), f"{number}.jpg", "train", line=number) for number in range(1, 6))
+    report = write_listing(Listing(folder, folder, 5, records), folder, max_rejected=1.0)
+    assert report.records == 2
+    assert report.rejections.named() == [
+        "Line 3: '3.jpg' is an empty file.",
+        "Line 4: '4.jpg' is no image that can be read, whatever its name says.",
+        "Line 5: '5.jpg' is no image that can be read, whatever its name says.",
     ]
 
 

@@ -7,15 +7,16 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from tests.image_files import JPEG_START
 from training.data.manifest import Record, read_manifest
 from training.data.readers import ImportReport, Layout, import_data_set
 
 
 def touch(folder: Path, *paths: str) -> None:
-    """Make empty files."""
+    """Make files that begin as images do."""
     for path in paths:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).touch()
+        (folder / path).write_bytes(JPEG_START)
 
 
 def write(folder: Path, path: str, text: str) -> None:

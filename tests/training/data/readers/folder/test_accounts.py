@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.image_files import JPEG_START
 from training.data.manifest import MANIFEST_NAME, read_manifest
 from training.data.readers import ImportReport, import_data_set
 from training.data.readers.values import is_not_known
@@ -32,7 +33,7 @@ def photos() -> Iterator[Path]:
         for name in (*NAMES, "a.heic", "@eaDir/x.jpg", "notes.txt"):
             path = Path(folder) / "photos" / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch()
+            path.write_bytes(JPEG_START)
         yield Path(folder) / "photos"
 
 

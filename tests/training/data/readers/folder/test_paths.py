@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.image_files import JPEG_START
 from training.data.readers.folder.files import find_files
 from training.data.readers.folder.paths import PathFinder, make_ids
 
@@ -17,7 +18,7 @@ def finder_of(folder: Path, *names: str) -> PathFinder:
     for name in names:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
+        path.write_bytes(JPEG_START)
     return PathFinder(folder, find_files(folder).reasons)
 
 

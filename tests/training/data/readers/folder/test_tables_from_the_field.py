@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.image_files import JPEG_START
 from training.data.manifest import read_manifest
 from training.data.readers import ImportReport, import_data_set
 from training.data.record import Record
@@ -17,7 +18,7 @@ def folder(tmp_path: Path) -> Path:
     photos = tmp_path / "photos"
     photos.mkdir()
     for number in range(1, 7):
-        (photos / f"{number}.jpg").touch()
+        (photos / f"{number}.jpg").write_bytes(JPEG_START)
     return photos
 
 
@@ -259,7 +260,7 @@ def test_splits_in_other_words_are_said(folder: Path) -> None:
 
 def test_rows_without_an_image_or_with_one_that_cannot_be_read(folder: Path) -> None:
     (folder / "a.heic").touch()
-    (folder / "Photo.JPG").touch()
+    (folder / "Photo.JPG").write_bytes(JPEG_START)
     report, records = import_table(
         folder, "image,text\n,a\nnan,b\na.heic,c\nphoto.jpg,d\n7.jpg,e\n,\n../t.csv,f\n1.jpg,g\n"
     )
@@ -299,7 +300,7 @@ def test_a_download_with_its_table_beside_the_folder_of_images(tmp_path: Path) -
     archive = tmp_path / "archive"
     (archive / "Images").mkdir(parents=True)
     for number in (1, 2):
-        (archive / "Images" / f"{number}.jpg").touch()
+        (archive / "Images" / f"{number}.jpg").write_bytes(JPEG_START)
     (archive / "captions.txt").write_text("image,caption\n1.jpg,a dog\n2.jpg,a lake\n3.jpg,a cat\n")
     report = import_data_set("folder", archive, table=archive / "captions.txt", max_rejected=0.5)
     assert texts_of(list(read_manifest(archive).records)) == {
@@ -318,7 +319,7 @@ def test_a_folder_that_has_not_all_images_is_not_guessed(tmp_path: Path, other: 
     for name in ("a/1.jpg", other):
         path = tmp_path / "photos" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
+        path.write_bytes(JPEG_START)
     report, records = import_table(tmp_path / "photos", "image,text\n1.jpg,a dog\na/1.jpg,a lake\n")
     assert texts_of(records) == {"a/1.jpg": ("a lake",)}
     assert [item.line for item in report.rejections.items] == [2]

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.image_files import JPEG_START
 from training.data.manifest import read_manifest
 from training.data.readers import import_data_set
 
@@ -26,7 +27,7 @@ def source(tmp_path: Path) -> Path:
         if line.startswith("CheXpert"):
             image = tmp_path / line.split(",")[0]
             image.parent.mkdir(parents=True)
-            image.touch()
+            image.write_bytes(JPEG_START)
     (folder / "train.csv").write_text(TRAIN)
     (folder / "valid.csv").write_text(VALID)
     return folder

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.image_files import JPEG_START
 from training.data.manifest import read_manifest
 from training.data.readers import import_data_set
 from training.errors import DataError
@@ -44,7 +45,7 @@ def source(tmp_path: Path) -> Path:
                  "12/p12000034/s50000003/ddd"):  # fmt: skip
         image = folder / "files" / f"p{path}.jpg"
         image.parent.mkdir(parents=True, exist_ok=True)
-        image.touch()
+        image.write_bytes(JPEG_START)
     return folder
 
 
