@@ -38,7 +38,7 @@ MEASURED_RANK: Final = 10
 _DEPTH_POWER: Final = 0.5
 _MAX_DEPTH_FACTOR: Final = 256
 # Passing rows lie farther away than hits of all rows, where codes tell them apart less well.
-_FILTERED_CANDIDATES: Final = 2
+_FILTERED_CANDIDATES: Final = 4
 # A filter disagrees with a query if the density of passing rows near the query is below this share of its
 # selectivity. Hits then lie in scattered lists, and the tail hits of few lists do not show it.
 _DISAGREEING: Final = 0.9
