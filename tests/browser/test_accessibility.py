@@ -1,4 +1,4 @@
-"""What axe finds on the page: nothing serious, wherever a reader gets to."""
+"""Accessibility of the page: axe finds nothing serious, wherever a reader gets to."""
 
 from typing import Any
 

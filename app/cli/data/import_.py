@@ -1,28 +1,17 @@
 """`recoquest import`: turn a folder of images or a published data set's layout into a manifest."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from app.cli.options import MaxRejected, name_left_out
+from training.data.readers.layouts import Layout
 
 
 def import_data(
     layout: Annotated[
-        Literal[
-            "folder",
-            "karpathy",
-            "coco",
-            "mimic-cxr",
-            "chexpert",
-            "chexpert-plus",
-            "nih-cxr14",
-            "padchest",
-            "iu-xray",
-            "huggingface",
-            "webdataset",
-        ],
+        Layout,
         typer.Argument(
             help="folder: images of your own; karpathy: Flickr8K, Flickr30K or MS-COCO with Karpathy's "
             "dataset_*.json; the others: as published, or as these programs save it (docs/layouts.md)."
@@ -56,7 +45,7 @@ def import_data(
     max_rejected: MaxRejected = 0.01,
 ) -> None:
     """Turn a folder of images, or a data set in the layout in which it is downloaded, into a manifest."""
-    from training.data.readers import import_data_set
+    from training.data.readers.importing import import_data_set
 
     report = import_data_set(
         layout,

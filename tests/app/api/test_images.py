@@ -9,11 +9,9 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from app.application import create_app
-from index.engine import SearchEngine
 from index.files.image_store import ImageStore
-from index.search.results import StoredImage
 from tests.app.api.test_search import problem
-from tests.app.api.test_writes import picture, put, serve
+from tests.app.api.test_writes import picture, replace_when_looked_up, serve
 from tests.app.conftest import COLLECTION, PATIENT, REPORT, Indexed
 
 IMAGE = f"/v1/collections/{COLLECTION}/images/image-5"
@@ -137,16 +135,9 @@ def test_a_damaged_store_is_an_error_that_names_no_path(own: Indexed) -> None:
 def test_an_image_that_is_replaced_meanwhile_comes_with_its_own_etag(
     own: Indexed, variant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    new, looked = picture(77), SearchEngine.image
+    new = picture(77)
     with serve(own) as client:
-
-        def look_before(engine: SearchEngine, collection: str, image_id: str) -> StoredImage:
-            found = looked(engine, collection, image_id)
-            monkeypatch.undo()
-            assert put(client, image_id, new).status_code == 200
-            return found
-
-        monkeypatch.setattr(SearchEngine, "image", look_before)
+        replace_when_looked_up(client, new, monkeypatch)
         answer = client.get(f"{IMAGE}/{variant}")
         assert answer.status_code == 200
         assert answer.headers["etag"].strip('"').split("-")[0] == hashlib.sha256(new).hexdigest()

@@ -20,10 +20,8 @@ from app.decoding.images import ImageDecoders
 from app.decoding.pool import DecodeOutcome, RestartReason
 from app.server.places import Budget
 from app.settings import Settings
-from index.engine import SearchEngine
 from index.files.renditions import Rendition
-from index.search.results import StoredImage
-from tests.app.api.test_writes import IMAGES, picture, problem, put, serve
+from tests.app.api.test_writes import IMAGES, picture, problem, put, replace_when_looked_up, serve
 from tests.app.conftest import Indexed
 from tests.index.files.metadata.files import exif
 from tests.index.pictures import smooth_picture
@@ -305,7 +303,7 @@ def test_pictures_that_callers_do_not_take_keep_others_waiting(client: TestClien
     assert isinstance(application, FastAPI)
     pictures = application.state.stages.pictures
     assert isinstance(pictures, Budget)
-    size = client.app.state.services.settings.max_bodies_bytes  # type: ignore[attr-defined]
+    size = application.state.services.settings.max_bodies_bytes
     assert pictures.reserve(size)
     problem(get(client, "film.png"), 429, "too-many-requests")
     pictures.free(size)
@@ -315,16 +313,9 @@ def test_pictures_that_callers_do_not_take_keep_others_waiting(client: TestClien
 def test_an_image_that_is_replaced_meanwhile_comes_with_its_own_etag(
     own: Indexed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    new, looked = picture(77), SearchEngine.image
+    new = picture(77)
     with serve(own) as client:
-
-        def look_before(engine: SearchEngine, collection: str, image_id: str) -> StoredImage:
-            found = looked(engine, collection, image_id)
-            monkeypatch.undo()
-            assert put(client, image_id, new).status_code == 200
-            return found
-
-        monkeypatch.setattr(SearchEngine, "image", look_before)
+        replace_when_looked_up(client, new, monkeypatch)
         answer = get(client, "image-5")
         assert answer.headers["etag"] == get(client, "image-5").headers["etag"]
         assert np.array_equal(pixels(answer.content), pixels(new))

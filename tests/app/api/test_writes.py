@@ -19,6 +19,7 @@ from index.catalogue.tables import CollectionRow
 from index.engine import SearchEngine
 from index.generations.remove_collection import remove_collection
 from index.home import Home
+from index.search.results import StoredImage
 from index.writes.live import known_now
 from tests.app.conftest import COLLECTION, Indexed, png_of_size
 
@@ -66,6 +67,19 @@ def put(client: TestClient, image_id: str, content: bytes, record: dict[str, Any
         files={"image": ("x.png", content, "image/png")},
     )
     return answer
+
+
+def replace_when_looked_up(client: TestClient, new: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the next image that is looked up be replaced before its file is read."""
+    looked = SearchEngine.image
+
+    def look_before(engine: SearchEngine, collection: str, image_id: str) -> StoredImage:
+        found = looked(engine, collection, image_id)
+        monkeypatch.undo()
+        assert put(client, image_id, new).status_code == 200
+        return found
+
+    monkeypatch.setattr(SearchEngine, "image", look_before)
 
 
 def statuses(answer: Response) -> list[tuple[str, str]]:

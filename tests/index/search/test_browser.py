@@ -182,7 +182,7 @@ def test_cursors_are_of_one_list_and_outlive_another_generation(engine: SearchEn
             if wrong is not request:
                 with pytest.raises(CursorError, match="another request"):
                     engine.browse("c", replace(wrong, cursor=cursor))
-        # That of a query is none of a list, nor the reverse.
+        # Cursors of queries continue no list, nor the reverse.
         query = unit_vectors(1, DIM)[0]
         searched = engine.search(engine.active("c"), query, request).next_cursor
         with pytest.raises(CursorError):

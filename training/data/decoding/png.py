@@ -17,7 +17,7 @@ from training.errors import ImageError
 _SIGNATURE: Final = 8
 _CRITICAL: Final = frozenset({b"IHDR", b"PLTE", b"IDAT", b"IEND"})
 _KEPT: Final = frozenset({b"tRNS", b"eXIf", b"acTL", b"fcTL", b"fdAT"})
-# Those of another length cannot be read.
+# Chunks of another length cannot be read.
 _ANIMATION_BYTES: Final = {b"acTL": 8, b"fcTL": 26}
 _PROFILE: Final = b"iCCP"
 _XMP: Final = b"iTXtXML:com.adobe.xmp\0\0"

@@ -1,4 +1,4 @@
-"""What a person types, and where it is in a text."""
+"""Words of a query, and their places in a text."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""What the full-text index keeps of images, and lets go of with them."""
+"""Rows of the full-text index: kept with their images, and removed with them."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What stays of an image file: every pixel, its turn and its colours, and no word about anybody."""
+"""Metadata removal: every pixel, the turn and the colours of a file stay, and no word about anybody."""
 
 import io
 import re

@@ -12,13 +12,12 @@ from PIL import Image
 
 from index.files.thumbnails import make_thumbnail
 from tests.image_files import encoded, png, png_chunk, tiff
-from tests.image_formats import (
+from tests.image_formats import IMAGE_FORMS, ImageForm
+from tests.image_quadrants import (
     COLOURS,
     GREYS,
     HEIGHT,
-    IMAGE_FORMS,
     WIDTH,
-    ImageForm,
     differs_by,
     grey,
     levels,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
 from tests.image_files import png, tiff
-from tests.image_formats import with_opacity
+from tests.image_quadrants import with_opacity
 from training.data.decoding.images import decode_image
 from training.data.decoding.window import Window, find_range
 

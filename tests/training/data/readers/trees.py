@@ -9,7 +9,9 @@ from PIL import Image
 
 from tests.image_files import JPEG_START
 from training.data.manifest import Record, read_manifest
-from training.data.readers import ImportReport, Layout, import_data_set
+from training.data.readers.importing import import_data_set
+from training.data.readers.layouts import Layout
+from training.data.readers.report import ImportReport
 
 
 def touch(folder: Path, *paths: str) -> None:

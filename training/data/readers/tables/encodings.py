@@ -161,30 +161,34 @@ def _undecodable(path: Path, code: str, error: UnicodeError) -> str:
     try:
         content.decode(code)
     except UnicodeDecodeError as first:
-        before = bytes(first.object[: first.start])
-        line = len(_LINE_END.findall(before.decode(code, "ignore"))) + 1
-        name = "UTF-8" if code.startswith("utf-8") else code
-        sentence = f"{path}: line {line} is not {name}"
-        start, rest = before.rpartition(b"\n")[2], bytes(first.object[first.start :])
-        guess = guess_encoding(_whole_lines(start + rest)) if name == "UTF-8" else None
-        if guess is None:
-            return f"{sentence}; convert the file to UTF-8 or give its `--encoding`."
-        shown = (
-            start.decode(guess, "ignore")[-_SAMPLE:]
-            + rest.partition(b"\n")[0].decode(guess, "ignore")[:_SAMPLE]
-        )
-        if not before.isascii():
-            return (
-                f"{sentence}, as the lines before are; it reads as {guess}: {shown.strip()!r}. "
-                "Mend the lines that another program added."
-            )
-        return (
-            f"{sentence}; it reads as {guess}: {shown.strip()!r}. Convert the file with "
-            f"`iconv -f {guess.upper()} -t UTF-8` or give `--encoding {guess.lower()}`."
-        )
-    except UnicodeError:
-        pass
+        return _first_wrong_line(path, code, first)
+    except UnicodeError as other:
+        # UTF-16 without its mark, for one, is wrong at no byte.
+        error = other
     return f"{path} cannot be read as {code}: {error}; give its `--encoding`."
+
+
+def _first_wrong_line(path: Path, code: str, first: UnicodeDecodeError) -> str:
+    before = bytes(first.object[: first.start])
+    line = len(_LINE_END.findall(before.decode(code, "ignore"))) + 1
+    name = "UTF-8" if code.startswith("utf-8") else code
+    sentence = f"{path}: line {line} is not {name}"
+    start, rest = before.rpartition(b"\n")[2], bytes(first.object[first.start :])
+    guess = guess_encoding(_whole_lines(start + rest)) if name == "UTF-8" else None
+    if guess is None:
+        return f"{sentence}; convert the file to UTF-8 or give its `--encoding`."
+    shown = (
+        start.decode(guess, "ignore")[-_SAMPLE:] + rest.partition(b"\n")[0].decode(guess, "ignore")[:_SAMPLE]
+    )
+    if not before.isascii():
+        return (
+            f"{sentence}, as the lines before are; it reads as {guess}: {shown.strip()!r}. "
+            "Mend the lines that another program added."
+        )
+    return (
+        f"{sentence}; it reads as {guess}: {shown.strip()!r}. Convert the file with "
+        f"`iconv -f {guess.upper()} -t UTF-8` or give `--encoding {guess.lower()}`."
+    )
 
 
 def _whole_lines(content: bytes) -> bytes:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from tests.image_files import JPEG_START
 from training.data.manifest import MANIFEST_NAME, read_manifest
-from training.data.readers import ImportReport, import_data_set
+from training.data.readers.importing import import_data_set
+from training.data.readers.report import ImportReport
 from training.data.readers.values import is_not_known
 
 NAMES = ("1.jpg", "2.jpg", "sub/3.png", "é.jpg")

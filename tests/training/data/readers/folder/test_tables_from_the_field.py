@@ -6,7 +6,8 @@ import pytest
 
 from tests.image_files import JPEG_START
 from training.data.manifest import read_manifest
-from training.data.readers import ImportReport, import_data_set
+from training.data.readers.importing import import_data_set
+from training.data.readers.report import ImportReport
 from training.data.record import Record
 from training.errors import DataError
 

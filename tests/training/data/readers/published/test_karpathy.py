@@ -8,7 +8,7 @@ import pytest
 
 from tests.image_files import JPEG_START
 from training.data.manifest import read_manifest
-from training.data.readers import import_data_set
+from training.data.readers.importing import import_data_set
 from training.data.readers.published.karpathy import read_karpathy
 from training.errors import DataError
 

@@ -1,0 +1,96 @@
+"""The import of a data set: its layout's reader writes the manifest."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from training.data.readers.folder import list_folder
+from training.data.readers.layouts import Layout
+from training.data.readers.listing import Listing, write_listing
+from training.data.readers.published.chexpert import list_chexpert
+from training.data.readers.published.chexpert_plus import list_chexpert_plus
+from training.data.readers.published.coco import list_coco
+from training.data.readers.published.huggingface import list_huggingface
+from training.data.readers.published.iu_xray import list_iu_xray
+from training.data.readers.published.karpathy import list_karpathy
+from training.data.readers.published.mimic_cxr import list_mimic_cxr
+from training.data.readers.published.nih_cxr14 import list_nih_cxr14
+from training.data.readers.published.padchest import list_padchest
+from training.data.readers.published.webdataset import list_webdataset
+from training.data.readers.report import ImportReport
+from training.errors import DataError
+
+# Readers of tables and of images that lie beside them.
+_BESIDE: Final[Mapping[str, Callable[[Path, Path | None], Listing]]] = {
+    "karpathy": list_karpathy,
+    "coco": list_coco,
+    "mimic-cxr": list_mimic_cxr,
+    "nih-cxr14": list_nih_cxr14,
+    "padchest": list_padchest,
+    "iu-xray": list_iu_xray,
+}
+_CHEXPERT: Final[Mapping[str, Callable[[Path, Path | None, Path | None], Listing]]] = {
+    "chexpert": list_chexpert,
+    "chexpert-plus": list_chexpert_plus,
+}
+# Readers of files that hold the images themselves.
+_INSIDE: Final[Mapping[str, Callable[[Path, Path], Listing]]] = {
+    "huggingface": list_huggingface,
+    "webdataset": list_webdataset,
+}
+
+
+def import_data_set(
+    layout: Layout,
+    source: Path,
+    out: Path | None = None,
+    *,
+    images: Path | None = None,
+    table: Path | None = None,
+    leave_out: Path | None = None,
+    encoding: str | None = None,
+    keep_unknown_texts: bool = False,
+    max_rejected: float = 0.01,
+) -> ImportReport:
+    """Write a manifest for a data set in one of the layouts.
+
+    Args:
+        layout: "folder" (images of one's own), or a published layout; docs/layouts.md describes them.
+        source: Folder of the data set.
+        out: Folder of the manifest; `source` without it. A link `out`/images is made to images elsewhere;
+            those of "huggingface" and "webdataset" are written there, and it must be given.
+        images: Folder of the images where it is not the layout's usual one.
+        table: For a folder, what its images show; `list_folder` says which columns count.
+        leave_out: For CheXpert and CheXpert Plus, a table whose patients are left out of train.
+        encoding: Of that table, where it has no byte order mark and is not UTF-8.
+        keep_unknown_texts: Keep texts of that table that stand for "not known", such as "nan".
+        max_rejected: Largest share of images that may be left out because they or their lines are broken.
+
+    Raises:
+        DataError: The data set is not there or of another layout, or too much of it cannot be used.
+    """
+    if leave_out is not None and layout not in _CHEXPERT:
+        raise DataError("Only CheXpert has a table of images to leave out of train.")
+    if table is not None and layout != "folder":
+        raise DataError("Only a folder of your own has a table of what its images show.")
+    if table is None and (encoding is not None or keep_unknown_texts):
+        raise DataError("An encoding and texts to keep belong to a table; give it as well.")
+    if not source.exists():
+        raise DataError(f"There is no {source}.")
+    folder = out or (source if source.is_dir() else source.parent)
+    if layout == "folder":
+        listing = list_folder(
+            images or source, table, encoding=encoding, keep_unknown_texts=keep_unknown_texts
+        )
+    elif layout in _CHEXPERT:
+        listing = _CHEXPERT[layout](source, images, leave_out)
+    elif layout in _BESIDE:
+        listing = _BESIDE[layout](source, images)
+    elif out is None or images is not None:
+        raise DataError(
+            f"The images of a {layout} data set are written out: give a second folder for them and the "
+            "manifest, and no --images."
+        )
+    else:
+        listing = _INSIDE[layout](source, out)
+    return write_listing(listing, folder, max_rejected=max_rejected)
