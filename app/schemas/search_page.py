@@ -238,7 +238,7 @@ class ImageList(Answer):
     """A page of images, in the order in which they were added."""
 
     images: list[ListedImage]
-    count: int | None = Field(description="Images that pass the filter.")
+    count: int = Field(description="Images that pass the filter.")
     next_cursor: str | None = Field(description="Asks for the next page; null on the last.")
 
 

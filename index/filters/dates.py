@@ -9,14 +9,14 @@ from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from training.data.readers.values import is_dicom_date
+
 # Longer texts are no dates.
 _MAX_LENGTH: Final = 40
 _CACHE: Final = 65_536
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MONTH: Final = re.compile(r"(\d{4})-(\d{2})", re.ASCII)
 _DAY: Final = re.compile(r"(\d{4})-(\d{2})-(\d{2})", re.ASCII)
-# Eight digits are a date only in these centuries: others are more likely numbers of something.
-_DICOM_DAY: Final = re.compile(r"((?:19|20)\d{2})(\d{2})(\d{2})", re.ASCII)
 _TIME: Final = re.compile(
     r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}([.,]\d{1,9})?)?(Z|[+-]\d{2}(:?\d{2})?)?", re.ASCII
 )
@@ -35,7 +35,9 @@ def parse_date(text: str) -> Period | None:
     if len(text) > _MAX_LENGTH:
         return None
     try:
-        if found := _DAY.fullmatch(text) or _DICOM_DAY.fullmatch(text):
+        if is_dicom_date(text):
+            text = f"{text[:4]}-{text[4:6]}-{text[6:]}"
+        if found := _DAY.fullmatch(text):
             day = date(*map(int, found.groups()))
             return _days(day, day + timedelta(days=1))
         if found := _MONTH.fullmatch(text):

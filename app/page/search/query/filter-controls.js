@@ -13,7 +13,7 @@ const MOST_BOXES = 8;
 const PAUSE_MS = 250;
 /** Numbers that write days: 20210312. */
 const FIRST_DAY = 19000101;
-const LAST_DAY = 20991231;
+const LAST_DAY = 22991231;
 
 /** @param {string} name @returns {string} the name of a field for a reader */
 export function titleOf(name) {
