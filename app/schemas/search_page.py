@@ -326,6 +326,8 @@ def image_info_from(image: StoredImage, collection: str, *, prefix: str = "") ->
 def image_list_from(page: SearchPage, collection: str, *, prefix: str = "") -> ImageList:
     """Describe a page of images without a query."""
     images = _images_path(collection, prefix)
+    # Without words, every key is counted.
+    assert page.count is not None
     return ImageList.model_construct(
         images=[_listed_from(hit, images) for hit in page.hits],
         count=page.count,
