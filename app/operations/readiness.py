@@ -86,14 +86,17 @@ class Readiness:
             return self._report
 
     async def _check(self) -> ReadinessReport:
+        # A home that was moved may have taken its catalogue along: both are said.
+        seen: dict[str, str] = {}
         try:
             async with asyncio.timeout(self._timeout_s):
-                home, actives = await self._threads.health(_look, self._engine)
+                seen["home"] = await self._threads.health(_look_at_home, self._engine)
+                actives = await self._threads.health(active_generations, self._engine)
         except TimeoutError:
-            return ReadinessReport({"catalogue": "took too long"})
+            return ReadinessReport({**seen, "catalogue": "took too long"})
         except Exception as error:  # noqa: BLE001 - whatever is wrong, the service is not ready
             _log.error("catalogue check failed", error=type(error).__name__)
-            return ReadinessReport({"catalogue": "cannot be read"})
+            return ReadinessReport({**seen, "catalogue": "cannot be read"})
         by_digest = {active.digest: active for active in actives}
         views, *results = await asyncio.gather(
             self._check_views(), *(self._check_encoder(active) for active in by_digest.values())
@@ -101,7 +104,7 @@ class Readiness:
         if "ok" in results:
             results = [DEGRADED if result == _BROKEN else result for result in results]
         named = {f"encoder {digest[:12]}": result for digest, result in zip(by_digest, results, strict=True)}
-        return ReadinessReport({"home": home, "catalogue": "ok", "views": views, **named})
+        return ReadinessReport({**seen, "catalogue": "ok", "views": views, **named})
 
     async def _check_views(self) -> str:
         try:
@@ -140,14 +143,13 @@ class Readiness:
         return "ok"
 
 
-def _look(engine: SearchEngine) -> tuple[str, list[ActiveGeneration]]:
-    """Look whether the home folder is where it was, and for the generations that are searched."""
+def _look_at_home(engine: SearchEngine) -> str:
     try:
         engine.home.catalogue.guard()
     except HomeError as error:
         _log.error("home check failed", reason=str(error))
-        return "was moved or replaced", active_generations(engine)
-    return "ok", active_generations(engine)
+        return "was moved or replaced"
+    return "ok"
 
 
 def active_generations(engine: SearchEngine) -> list[ActiveGeneration]:

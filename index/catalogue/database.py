@@ -41,7 +41,8 @@ class Catalogue:
     Any number of threads and processes may share one.
 
     Attributes:
-        guard: Called before every write; what it raises refuses the write.
+        guard: Called before every write, and when the database cannot be used; what it raises refuses the
+            write, and takes the place of the database's error.
     """
 
     def __init__(self, url: str, patience: Patience = PATIENT) -> None:
@@ -160,6 +161,8 @@ class Catalogue:
                 f"A read of the catalogue {self.url} took too long and was cut off: ask for less, or raise "
                 "RECOQUEST_DATABASE_TIMEOUT_S."
             )
+        # A catalogue that went with its home is told by the home.
+        self.guard()
         kind = DamagedCatalogueError if _is_damage(error) else CatalogueError
         return kind(f"The catalogue {self.url} cannot be used: {str(error).strip()}.")
 

@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from app.application import create_app
@@ -44,6 +45,15 @@ def test_a_home_that_is_moved_makes_a_service_unready_and_refuse_writes_until_it
         refused = client.delete(image)
         assert (refused.status_code, refused.json()["type"]) == (503, "urn:recoquest:home-moved")
         assert str(settings.home) not in refused.text
+        # Without an open connection, the catalogue has gone with its home.
+        application = client.app
+        assert isinstance(application, FastAPI)
+        application.state.services.engine.home.catalogue._engine.dispose()
+        gone = client.get("/readyz").json()["detail"]
+        assert "home: was moved or replaced" in gone
+        assert "catalogue: cannot be read" in gone
+        refused = client.delete(image)
+        assert (refused.status_code, refused.json()["type"]) == (503, "urn:recoquest:home-moved")
         away.rename(settings.home)
         assert client.get("/readyz").status_code == 200
         assert client.delete(image).is_success

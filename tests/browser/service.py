@@ -37,6 +37,7 @@ def write_shapes(folder: Path, *, images: int) -> Manifest:
         colour, form = _COLOURS[number % len(_COLOURS)], _FORMS[number % len(_FORMS)]
         name = f"images/{number}.png"
         _draw(form, colour, size=20 + number).save(folder / name)
+        reports = {0: f"The picture shows a {form}.\nIts colour is {colour}.", 6: "No pleural effusion."}
         more = (f"there is a {form} in the middle",) if number % 3 == 0 else ()
         split: Split = "test" if number % 4 == 0 else "train"
         records.append(
@@ -47,7 +48,7 @@ def write_shapes(folder: Path, *, images: int) -> Manifest:
                 group=f"{split} patient {number // 10}",
                 texts=(MARKUP if number == 5 else f"a {colour} {form}", *more),
                 labels=(form,),
-                report=f"The picture shows a {form}.\nIts colour is {colour}." if number == 0 else None,
+                report=reports.get(number),
                 metadata={
                     "colour": colour,
                     "size": 20 + number,

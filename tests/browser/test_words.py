@@ -56,6 +56,18 @@ def test_words_that_no_image_has_are_told(open_search: OpenSearch) -> None:
     expect(strip).to_have_count(0)
 
 
+def test_a_query_that_states_an_absence_is_found_by_findings_without_exact_words(
+    open_search: OpenSearch,
+) -> None:
+    search = open_search("?q=no+pleural+effusion")
+    search.settle()
+    expect(search.page.locator(".strip")).to_have_count(0)
+    said = search.page.locator(".hit[data-id='shape-6']")
+    expect(said.locator(".tag.words")).to_have_count(0)
+    said.locator(".hit-open").click()
+    expect(search.dialog.locator(".dialog-score")).to_contain_text("by likeness and findings; cosine")
+
+
 def test_the_switch_stays_while_the_text_changes_and_goes_beside_examples(open_search: OpenSearch) -> None:
     search = open_search()
     expect(search.page.locator(".landing")).to_be_visible()

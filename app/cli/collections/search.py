@@ -371,14 +371,14 @@ def _print_table(page: "SearchResponse", query: "SearchQuery") -> None:
     extra = [*kinds, *(["Found by"] if fused else []), *(["Others"] if grouped else [])]
     table = Table("Rank", "Id", *extra, "Text")
     for hit in page.hits:
-        text = hit["text"]["text"] if hit["text"] is not None else next(iter(hit["texts"]), "")
+        text = hit["text"] or hit["matched"]
         table.add_row(
             str(hit["rank"]),
             hit["id"],
             *([] if hit["cosine"] is None else [f"{hit['cosine']:.4f}", _unusual(hit["unusual"])]),
             *([" and ".join(hit["found_by"])] if fused else []),
             *([str(hit["others"])] if grouped else []),
-            text,
+            next(iter(hit["texts"]), "") if text is None else text["text"],
         )
     screen.print(table)
     if page.count is not None:

@@ -12,7 +12,7 @@ import { fetchJson, sentJson } from '../shared/http.js';
  * @typedef {{image: string, thumbnail: string}} HitLinks
  * @typedef {{text: string, spans: Array<[number, number]>}} Matched a text with the places of words in it, in code points
  * @typedef {{id: string, rank: number, score: number | null, score_kind: string | null, cosine: number | null, cosine_kind: string,
- *   unusual: number | null, found_by: Array<'vector' | 'words'>, matched: Matched | null, group: string | null, others: number | null,
+ *   unusual: number | null, found_by: Array<'vector' | 'words' | 'findings'>, matched: Matched | null, group: string | null, others: number | null,
  *   texts: string[], labels: string[], metadata: Record<string, unknown>, links: HitLinks}} Hit
  * @typedef {{field: string, tokens: number, kept: number, searched_text: string}} Truncation
  * @typedef {{hits: Hit[], confident: boolean | null, count: number | null, next_cursor: string | null,

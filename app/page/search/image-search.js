@@ -300,7 +300,7 @@ export class ImageSearch extends HTMLElement {
       this.#cursor = page.next_cursor;
       this.judgements.found(this.api.base.href, this.#state.collection, this.#state.query);
       this.results.grid.group = this.#state.query.group;
-      this.results.showPage(page);
+      this.results.showPage(page, this.#state.query.words);
       this.#showOpened();
     } catch (error) {
       if (request === this.#request) this.results.showProblem(problemFrom(error), () => this.#search(), expressionOf(this.#state.filter) !== null);

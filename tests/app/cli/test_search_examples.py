@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from app.application import create_app
 from app.cli.main import build
-from tests.app.conftest import COLLECTION, Indexed
+from tests.app.conftest import COLLECTION, REPORT, Indexed
 from training.errors import ImageError
 from training.models.onnx.files import FOLDER
 
@@ -34,6 +34,12 @@ def _said(done: Result) -> str:
 
 def _ids(page: dict[str, Any]) -> list[str]:
     return [hit["id"] for hit in page["hits"]]
+
+
+def test_words_are_shown_in_the_sentence_that_has_them(indexed: Indexed) -> None:
+    listed = _search(indexed, "--words", "pneumothorax")
+    assert listed.exit_code == 0, listed.output
+    assert REPORT in " ".join(listed.stdout.split())
 
 
 def test_texts_and_vectors_find_what_they_find_over_http(indexed: Indexed, tmp_path: Path) -> None:

@@ -14,6 +14,9 @@ import { ImageViewer } from './image-viewer.js';
 
 const SIDES = /** @type {const} */ ([{ side: 'like', name: 'More like this', key: 'm' }, { side: 'unlike', name: 'Less like this', key: 'l' }]);
 
+/** Orders that a hit was found by, in words. */
+const ORDERS = /** @type {const} */ ({ vector: 'likeness', words: 'exact words', findings: 'findings' });
+
 export class ImageDialog {
   /** @type {string | null} */
   id = null;
@@ -151,7 +154,7 @@ export class ImageDialog {
 
 /** @param {Hit} hit @returns {string} what its score says */
 function meaningOf(hit) {
-  if (hit.score_kind === 'fused') return `by likeness and exact words; cosine ${scoreText(hit.cosine)}`;
+  if (hit.score_kind === 'fused') return `by ${hit.found_by.map((order) => ORDERS[order]).join(' and ')}; cosine ${scoreText(hit.cosine)}`;
   return `${kindText(hit)} similarity to the query`;
 }
 

@@ -5,7 +5,7 @@ import { fill, h } from '../../shared/dom.js';
 import { kindText, scoreText } from './hit.js';
 
 const COSINE_MEANING = 'Cosine similarity runs from \u22121 to 1; higher is closer. It orders the images, and is no probability. Beside examples all may lie below 0.';
-const FUSED_MEANING = 'The sum of 1 / (60 + place) over the orders by likeness and by exact words. It orders the images, and is no probability.';
+const FUSED_MEANING = 'The sum of 1 / (60 + place) over the orders by likeness, by exact words and by findings that have it. It orders the images, and is no probability.';
 
 /**
  * @param {HTMLElement} line

@@ -79,12 +79,12 @@ export class ResultsView {
     this.grid.showSkeleton(SKELETON_TILES);
   }
 
-  /** @param {HitPage} page */
-  showPage(page) {
+  /** @param {HitPage} page @param {boolean} hadWords exact words were asked for */
+  showPage(page, hadWords) {
     this.#settle();
     this.#isList = isList(page);
     fill(this.notice, page.hits.length === 0 && nothingFound(page.query.filter !== null, this.actions.clearFilter));
-    const wordless = page.hits[0]?.score_kind === 'fused' && !page.hits.some(hasWords);
+    const wordless = hadWords && page.hits[0]?.score_kind === 'fused' && !page.hits.some(hasWords);
     fill(this.above, page.confident === false && page.hits.length > 0 && doubtNotice(), wordless && noWordsNotice(), ...page.query.truncations.map(truncationNotice));
     const focused = this.grid.hasFocus() || this.#hadFocus;
     this.#hadFocus = false;
