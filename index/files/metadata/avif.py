@@ -1,4 +1,4 @@
-"""AVIF files without their metadata (ISO/IEC 14496-12 and 23008-12), which is overwritten in place."""
+"""AVIF and HEIC without their metadata (ISO/IEC 14496-12 and 23008-12), which is overwritten in place."""
 
 import struct
 from collections.abc import Iterator
@@ -234,5 +234,5 @@ def _free(stripped: bytearray, box: _Box) -> None:
 
 def _lost(reason: str) -> ImageError:
     return ImageError(
-        f"The AVIF image is damaged: {reason}, so that its metadata cannot be removed; save it anew."
+        f"The AVIF or HEIC image is damaged: {reason}, so that its metadata cannot be removed; save it anew."
     )

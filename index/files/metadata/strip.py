@@ -20,6 +20,8 @@ _STRIPPERS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
     "GIF": strip_gif,
     "TIFF": strip_tiff,
     "AVIF": strip_avif,
+    # Boxes and items are those of AVIF.
+    "HEIC": strip_avif,
     "BMP": bytes,
 }
 

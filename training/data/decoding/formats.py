@@ -3,6 +3,7 @@
 import io
 import struct
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import Final
 
 from PIL import AvifImagePlugin, ImageFile
@@ -19,6 +20,7 @@ MEDIA_TYPES: Final = {
     "PNG": "image/png",
     "WebP": "image/webp",
     "AVIF": "image/avif",
+    "HEIC": "image/heic",
     "GIF": "image/gif",
     "BMP": "image/bmp",
     "TIFF": "image/tiff",
@@ -27,11 +29,29 @@ MEDIA_TYPES: Final = {
 READABLE_SUFFIXES: Final = (
     *(".jpg", ".jpeg", ".jfif", ".jpe", ".mpo", ".png", ".webp", ".avif", ".gif", ".bmp", ".tif", ".tiff"),
 )
+# Of iPhones, Canon and Sony; the extra `heic` decodes them.
+HEIC_SUFFIXES: Final = (".heic", ".heif", ".hif")
 _AVIF_BRANDS: Final = frozenset({b"avif", b"avis"})
 _HEIF_BRANDS: Final = frozenset({b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1"})
 _MOST_BOXES: Final = 10_000
 # Boxes on the way to the sizes of images, with the bytes before their content.
 _CONTAINERS: Final = {b"meta": 4, b"iprp": 0, b"ipco": 0}
+
+
+def reads_heic() -> bool:
+    """Whether the extra `heic` is installed."""
+    return find_spec("pi_heif") is not None
+
+
+def is_heic(content: bytes) -> bool:
+    """Whether a file begins as a HEIC image does."""
+    brands = _brands(content)
+    return bool(brands & _HEIF_BRANDS) and not brands & _AVIF_BRANDS
+
+
+def is_readable_suffix(suffix: str) -> bool:
+    """Whether files with an ending, in lower case, can be decoded here."""
+    return suffix in READABLE_SUFFIXES or (suffix in HEIC_SUFFIXES and reads_heic())
 
 
 def sniff_format(content: bytes) -> str:
@@ -56,7 +76,12 @@ def sniff_format(content: bytes) -> str:
     if brands & _AVIF_BRANDS:
         return "AVIF"
     if brands & _HEIF_BRANDS:
-        raise ImageError("The file is a HEIC image, which cannot be read: convert it to JPEG.")
+        if not reads_heic():
+            raise ImageError(
+                "The file is a HEIC image, which cannot be read: install recoquest[heic], "
+                "or convert it to JPEG."
+            )
+        return "HEIC"
     raise ImageError(
         "The file is not an image that can be read: send JPEG, PNG, WebP, AVIF, GIF, BMP or TIFF."
     )
@@ -83,8 +108,8 @@ def stated_sizes(content: bytes, format_name: str) -> Iterator[tuple[int, int]]:
     if format_name == "WebP":
         # Pillow's decoder reserves the whole canvas as soon as it is opened.
         yield _webp_size(content)
-    elif format_name == "AVIF":
-        yield from _avif_sizes(content)
+    elif format_name in ("AVIF", "HEIC"):
+        yield from _box_sizes(content, format_name)
 
 
 def _webp_size(content: bytes) -> tuple[int, int]:
@@ -109,7 +134,7 @@ def _brands(content: bytes) -> set[bytes]:
     return {content[8:12], *(content[place : place + 4] for place in range(16, size - 3, 4))}
 
 
-def _avif_sizes(content: bytes) -> Iterator[tuple[int, int]]:
+def _box_sizes(content: bytes, format_name: str) -> Iterator[tuple[int, int]]:
     """Walk over the boxes to the extents of all images (ISO/IEC 23008-12, section 6.5.3)."""
     spans = [(0, len(content))]
     for _ in range(_MOST_BOXES):
@@ -125,7 +150,7 @@ def _avif_sizes(content: bytes) -> Iterator[tuple[int, int]]:
             yield struct.unpack_from(">II", content, place + 12)
         elif kind in _CONTAINERS:
             spans.append((place + 8 + _CONTAINERS[kind], min(after, end)))
-    raise ImageError(f"The AVIF image has over {_MOST_BOXES:,} boxes; save it anew.")
+    raise ImageError(f"The {format_name} image has over {_MOST_BOXES:,} boxes; save it anew.")
 
 
 def _open_avif(file: io.BytesIO) -> ImageFile.ImageFile:
@@ -135,11 +160,23 @@ def _open_avif(file: io.BytesIO) -> ImageFile.ImageFile:
     return AvifImagePlugin.AvifImageFile(file)
 
 
+def _open_heic(file: io.BytesIO) -> ImageFile.ImageFile:
+    # The extra may be missing, and its libraries are large: loaded for the first such file.
+    from pi_heif import HeifImageFile, options
+
+    # The package takes these settings nowhere else.
+    options.DECODE_THREADS = 1
+    options.THUMBNAILS = options.DEPTH_IMAGES = options.AUX_IMAGES = False
+    opened: ImageFile.ImageFile = HeifImageFile(file)
+    return opened
+
+
 _OPENERS: Final[dict[str, Callable[[io.BytesIO], ImageFile.ImageFile]]] = {
     "JPEG": JpegImageFile,
     "PNG": PngImageFile,
     "WebP": WebPImageFile,
     "AVIF": _open_avif,
+    "HEIC": _open_heic,
     "GIF": GifImageFile,
     "BMP": BmpImageFile,
 }

@@ -44,12 +44,13 @@ def check_structure(content: bytes, format_name: str) -> None:
 
     Args:
         content: The whole file.
-        format_name: As its signature says: JPEG, PNG, WebP, AVIF, GIF, BMP or TIFF.
+        format_name: As its signature says: JPEG, PNG, WebP, AVIF, HEIC, GIF, BMP or TIFF.
 
     Raises:
         ImageTooLargeError: It has more parts than the limit, or describes more pixels than its bytes can.
     """
-    # AVIF has none: libavif bounds the boxes that it keeps, and `formats.stated_sizes` those it walks over.
+    # AVIF and HEIC have none: libavif and libheif bound the boxes that they keep, and
+    # `formats.stated_sizes` those it walks over.
     if format_name in _CHECKS:
         _CHECKS[format_name](content)
 

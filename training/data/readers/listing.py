@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from training.data.decoding.formats import sniff_format
+from training.data.decoding.formats import is_heic, sniff_format
 from training.data.manifest import write_manifest
 from training.data.readers.report import Contents, ImportReport, Tally
 from training.data.record import Record
@@ -151,6 +151,9 @@ def _unreadable(path: str) -> str:
     try:
         sniff_format(start)
     except ImageError:
+        if is_heic(start):
+            way_out = "install recoquest[heic], or convert it to JPEG or PNG"
+            return f"holds a HEIC image, which cannot be read ({way_out})"
         return "is no image that can be read, whatever its name says"
     return ""
 

@@ -31,14 +31,14 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
 
 
 def test_a_folder_says_what_it_found_and_what_it_left_out(command: Command, tmp_path: Path) -> None:
-    (tmp_path / "photos" / "4.heic").touch()
+    (tmp_path / "photos" / "4.jp2").touch()
     (tmp_path / "photos" / "@eaDir").mkdir()
     (tmp_path / "photos" / "@eaDir" / "1.jpg").write_bytes(JPEG_START)
     code, said = command()
     assert code == 0
     assert said.splitlines()[-4:] == [
         "Found 5 files in photos: 3 taken, 0 refused, 2 left out.",
-        "Left out: .heic files, which cannot be read (convert them to JPEG or PNG): 1; "
+        "Left out: .jp2 files, which cannot be read (convert them to JPEG or PNG): 1; "
         "files in folders named '@eaDir': 1.",
         "0 texts, for 0 of 3 images.",
         "Wrote 3 records to photos/manifest.jsonl.",

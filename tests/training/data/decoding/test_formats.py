@@ -27,7 +27,7 @@ from tests.image_quadrants import (
     swapped_profile,
     text_chunk,
 )
-from training.data.decoding.formats import READABLE_SUFFIXES, sniff_format
+from training.data.decoding.formats import READABLE_SUFFIXES
 from training.data.decoding.images import ImageLimits, decode_image, decode_whole, read_header
 from training.data.decoding.window import Window
 from training.errors import ImageError, ImageTooLargeError
@@ -218,11 +218,6 @@ def test_tiffs_of_many_samples_are_refused() -> None:
     wide = tiff(np.zeros((20, 20, 8), np.float64), photometric=2)
     with pytest.raises(ImageTooLargeError, match="8 samples of 64 bits"):
         decode_image(wide, ImageLimits(max_pixels=400))
-
-
-def test_heic_is_named() -> None:
-    with pytest.raises(ImageError, match="HEIC image, which cannot be read: convert it"):
-        sniff_format(struct.pack(">I4s4s", 24, b"ftyp", b"heic") + bytes(4) + b"mif1heic")
 
 
 def test_suffixes_are_lower_case_and_told_apart() -> None:

@@ -1,5 +1,6 @@
 """Listings become manifests with an account of every item."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,7 +48,10 @@ def test_every_item_is_taken_refused_or_left_out(folder: Path) -> None:
     ]
 
 
-def test_files_that_no_decoder_takes_are_refused_at_once(folder: Path) -> None:
+def test_files_that_no_decoder_takes_are_refused_at_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pi_heif", None)
     (folder / "3.jpg").touch()
     (folder / "4.jpg").write_text("<html>404</html>", encoding="utf-8")
     (folder / "5.jpg").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
@@ -57,7 +61,8 @@ def test_files_that_no_decoder_takes_are_refused_at_once(folder: Path) -> None:
     assert report.rejections.named() == [
         "Line 3: '3.jpg' is an empty file.",
         "Line 4: '4.jpg' is no image that can be read, whatever its name says.",
-        "Line 5: '5.jpg' is no image that can be read, whatever its name says.",
+        "Line 5: '5.jpg' holds a HEIC image, which cannot be read (install recoquest[heic], "
+        "or convert it to JPEG or PNG).",
     ]
 
 

@@ -13,6 +13,7 @@ _SUFFIXES: Final = {
     "PNG": ".png",
     "WebP": ".webp",
     "AVIF": ".avif",
+    "HEIC": ".heic",
     "GIF": ".gif",
     "BMP": ".bmp",
     "TIFF": ".tif",

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from training.data.decoding.formats import READABLE_SUFFIXES
+from training.data.decoding.formats import is_readable_suffix
 
 
 def walk_files(folder: Path) -> Iterator[str]:
@@ -19,7 +19,7 @@ def walk_files(folder: Path) -> Iterator[str]:
 
 def is_image(path: str) -> bool:
     """Whether the ending of a path is that of an image."""
-    return os.path.splitext(path)[1].lower() in READABLE_SUFFIXES  # noqa: PTH122
+    return is_readable_suffix(os.path.splitext(path)[1].lower())  # noqa: PTH122
 
 
 class ImageFiles:

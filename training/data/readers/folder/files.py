@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from training.data.decoding.formats import READABLE_SUFFIXES, sniff_format
+from training.data.decoding.formats import HEIC_SUFFIXES, is_readable_suffix, sniff_format
 from training.data.manifest import MANIFEST_NAME
 from training.errors import DataError, ImageError
 
@@ -19,7 +19,7 @@ _SYSTEM_FOLDERS: Final = frozenset(
     }
 )
 _SYSTEM_FILES: Final = frozenset({"thumbs.db", "ehthumbs.db", "desktop.ini"})
-_PHOTOGRAPHS: Final = frozenset({".heic", ".heif", ".hif", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf"})
+_PHOTOGRAPHS: Final = frozenset({".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf"})
 _OTHER_IMAGES: Final = frozenset(
     {".dcm", ".dicom", ".jp2", ".j2k", ".jxl", ".jxr", ".psd", ".svg", ".ico", ".pcx", ".tga", ".eps"}
 )
@@ -119,11 +119,12 @@ def _reason_of_file(entry: "os.DirEntry[str]") -> str:
     if name.startswith(".") or name in _SYSTEM_FILES:
         return "hidden files and files of systems"
     suffix = PurePosixPath(name).suffix
-    if suffix not in READABLE_SUFFIXES:
+    by_content = suffix in (".avif", *HEIC_SUFFIXES)
+    if not by_content and not is_readable_suffix(suffix):
         return unreadable(suffix)
     if not os.path.isfile(entry.path):  # noqa: PTH113
         return "links that lead to no file" if entry.is_symlink() else "pipes, sockets and devices"
-    return _reason_of_avif(entry.path) if suffix == ".avif" else ""
+    return _reason_of_content(entry.path, suffix) if by_content else ""
 
 
 def unreadable(suffix: str) -> str:
@@ -132,22 +133,29 @@ def unreadable(suffix: str) -> str:
         return "files without an ending"
     if not suffix.isprintable():
         suffix = repr(suffix)
+    if suffix in HEIC_SUFFIXES:
+        return (
+            f"{suffix} files, which cannot be read (install recoquest[heic], or convert them to JPEG or PNG)"
+        )
     if suffix in _PHOTOGRAPHS or suffix in _OTHER_IMAGES:
         return f"{suffix} files, which cannot be read (convert them to JPEG or PNG)"
     return f"{suffix} files, which are no images that can be read"
 
 
-def _reason_of_avif(path: str) -> str:
+def _reason_of_content(path: str, suffix: str) -> str:
+    """Why a file that may hold one of two formats, or a JPEG that a telephone has renamed, cannot be read."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123
             start = file.read(_SIGNATURE_BYTES)
     except OSError:
         return "files that cannot be opened"
-    if not start:
+    if not start and is_readable_suffix(suffix):
         # An empty file is named when it is decoded, like one of any other format.
         return ""
     try:
         sniff_format(start)
     except ImageError:
-        return ".avif files that hold another format (convert them to JPEG or PNG)"
+        if suffix in HEIC_SUFFIXES and not is_readable_suffix(suffix):
+            return unreadable(suffix)
+        return f"{suffix} files that hold another format (convert them to JPEG or PNG)"
     return ""

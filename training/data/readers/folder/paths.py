@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from training.data.decoding.formats import READABLE_SUFFIXES
+from training.data.decoding.formats import HEIC_SUFFIXES, READABLE_SUFFIXES
 
 _LONGEST_ID: Final = 255
 _DIGITS: Final = 6
@@ -74,7 +74,7 @@ class PathFinder:
         # The end of a text of several lines, with its quote, may go ahead of the image of its own row.
         if column >= len(values) or any(_has_stray_quote(value) for value in written[:column]):
             return False
-        like_image = PurePosixPath(values[column].lower()).suffix in READABLE_SUFFIXES
+        like_image = PurePosixPath(values[column].lower()).suffix in (*READABLE_SUFFIXES, *HEIC_SUFFIXES)
         like_row = len(values) == columns or (column == 0 and len(values) > 1)
         return self._is_image(values[column]) or (like_image and like_row)
 

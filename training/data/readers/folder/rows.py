@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Final, get_args
 
-from training.data.decoding.formats import READABLE_SUFFIXES
+from training.data.decoding.formats import is_readable_suffix
 from training.data.decoding.images import ImageLimits, check_signature
 from training.data.readers.common.roles import Role
 from training.data.readers.common.splits import SPLITS
@@ -118,7 +118,7 @@ class TableReader:
             hint = "" if like is None else f"; is it {like!r}?"
             return f"there is no image {name.strip()!r} in {self.folder}{hint}"
         suffix = PurePosixPath(path).suffix.lower()
-        if suffix not in READABLE_SUFFIXES and not _has_signature(self.folder / path):
+        if not is_readable_suffix(suffix) and not _has_signature(self.folder / path):
             return f"{name.strip()!r} is one of the {unreadable(suffix)}"
         known = self.images.get(path)
         one_each = dict(self._one_each(row))

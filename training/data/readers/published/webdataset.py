@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from training.data.decoding.formats import READABLE_SUFFIXES
+from training.data.decoding.formats import is_readable_suffix
 from training.data.readers.common.columns import describe
 from training.data.readers.common.extraction import FOLDER, Extraction
 from training.data.readers.common.image_files import walk_files
@@ -20,7 +20,6 @@ from training.data.rejections import LeftOut, Rejection
 from training.errors import DataError, ImageError
 
 _ENDINGS: Final = (".tar", ".tar.gz", ".tgz")
-_IMAGES: Final = frozenset(suffix[1:] for suffix in READABLE_SUFFIXES)
 _TEXTS: Final = frozenset(("txt", "text", "caption", "cls", "label"))
 _LARGEST_IMAGE: Final = 256 << 20
 _LARGEST_TEXT: Final = 16 << 20
@@ -57,7 +56,7 @@ class _Sample:
 
     def add(self, ending: str, content: bytes) -> None:
         kind = ending.rpartition(".")[2]
-        if kind in _IMAGES:
+        if is_readable_suffix(f".{kind}"):
             self.images[ending] = content
         elif kind in _TEXTS or kind == "json":
             self._add_text(kind, content)
@@ -192,7 +191,7 @@ def _require_end(shard: tarfile.TarFile) -> None:
 def _add(
     sample: _Sample, ending: str, shard: tarfile.TarFile, member: tarfile.TarInfo, *, read: bool
 ) -> None:
-    limit = _LARGEST_IMAGE if ending.rpartition(".")[2] in _IMAGES else _LARGEST_TEXT
+    limit = _LARGEST_IMAGE if is_readable_suffix(f".{ending.rpartition('.')[2]}") else _LARGEST_TEXT
     content = b""
     if member.size > limit:
         sample.fault = f"its {ending} has over {limit >> 20} MiB"

@@ -5,13 +5,12 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from operator import itemgetter
 from pathlib import Path
 from typing import BinaryIO, Final, TextIO, cast
 
+from training.data.readers.tables.guesses import likely_encodings
 from training.errors import DataError
 
 _MARKS: Final = (
@@ -29,51 +28,10 @@ _OTHER_FILES: Final = (
     (b"%PDF", "a PDF file"),
 )
 _LINE_END: Final = re.compile("\r\n|\r|\n")
-_HIGH: Final = re.compile(rb"[\x80-\xff]+")
-_INSIDE_WORD: Final = re.compile(rb"(?<=[A-Za-z])[\x80-\xff]+(?=[A-Za-z])")
+_LAST_LINE: Final = re.compile(rb"[\r\n]")
 _SAMPLE: Final = 30
-_GUESSED: Final = 2**16
+_GUESSED: Final = 2**13
 _LONGEST_START: Final = 2**20
-
-
-@dataclass(frozen=True)
-class _Candidate:
-    """An encoding that tables are saved in.
-
-    Attributes:
-        name: For messages, and as `iconv` and Python call it.
-        usual: The characters beyond ASCII that its texts mostly consist of.
-        least: Smallest share of these characters.
-    """
-
-    name: str
-    usual: re.Pattern[str]
-    least: float
-
-
-_WESTERN: Final = re.compile(
-    "[A-Za-zÀÂÄÅÆÇÉÈÊËÍÎÑÓÔÖØÚÜßàáâãäåæçèéêëìíîïñòóôõöøùúûüœ°–—…‘’“”„«»€²³µ½·®©\xa0]"
-)
-_POLISH_TO_CZECH: Final = re.compile("[ąćęłńśźżĄĆĘŁŃŚŹŻáčďéěíňóřšťúůýžÁČĎÉĚÍŇÓŘŠŤÚŮÝŽőűŐŰöüäô–—„”“°]")
-# Each byte beyond ASCII is a character, mostly alone among those of ASCII.
-_ALONE: Final = (
-    _Candidate("Windows-1252", _WESTERN, 0.9),
-    _Candidate("Macintosh", _WESTERN, 0.9),
-    _Candidate("Windows-1250", _POLISH_TO_CZECH, 0.9),
-    _Candidate("Windows-1252", _WESTERN, 0.5),
-)
-# Two bytes beyond ASCII are a character.
-_PAIRS: Final = (
-    # Reports have few kana among their Han; texts in Chinese encodings give next to none here.
-    _Candidate("Shift_JIS", re.compile("[\u3040-\u30ff]"), 0.1),
-    _Candidate("EUC-JP", re.compile("[\u3040-\u30ff]"), 0.1),
-    _Candidate("EUC-KR", re.compile("[\uac00-\ud7a3]"), 0.85),
-)
-_WORDS: Final = (
-    _Candidate("Windows-1251", re.compile("[а-яё]"), 0.7),
-    _Candidate("Windows-1253", re.compile("[α-ωάέήίόύώ]"), 0.7),
-)
-_IDEOGRAPHS: Final = (_Candidate("GB18030", re.compile("[\u4e00-\u9fff\u3000-\u303f\uff00-\uffef]"), 0.9),)
 
 
 @contextmanager
@@ -173,53 +131,39 @@ def _first_wrong_line(path: Path, code: str, first: UnicodeDecodeError) -> str:
     line = len(_LINE_END.findall(before.decode(code, "ignore"))) + 1
     name = "UTF-8" if code.startswith("utf-8") else code
     sentence = f"{path}: line {line} is not {name}"
-    start, rest = before.rpartition(b"\n")[2], bytes(first.object[first.start :])
-    guess = guess_encoding(_whole_lines(start + rest)) if name == "UTF-8" else None
-    if guess is None:
+    start, rest = _LAST_LINE.split(before)[-1][-_GUESSED // 2 :], bytes(first.object[first.start :])
+    guesses = likely_encodings(_whole_lines(start + rest)) if name == "UTF-8" else []
+    if not guesses:
         return f"{sentence}; convert the file to UTF-8 or give its `--encoding`."
-    shown = (
-        start.decode(guess, "ignore")[-_SAMPLE:] + rest.partition(b"\n")[0].decode(guess, "ignore")[:_SAMPLE]
-    )
+    readings = [f"{guess.title}: {_shown(guess.name, start, rest)!r}" for guess in guesses]
+    reads = f"it reads as {_either(readings)}"
     if not before.isascii():
+        return f"{sentence}, as the lines before are; {reads}. Mend the lines that another program added."
+    first_guess = guesses[0].name
+    if len(guesses) == 1:
         return (
-            f"{sentence}, as the lines before are; it reads as {guess}: {shown.strip()!r}. "
-            "Mend the lines that another program added."
+            f"{sentence}; {reads}. Convert the file with `iconv -f {first_guess.upper()} -t UTF-8` or give "
+            f"`--encoding {first_guess.lower()}`."
         )
+    options = _either([f"`--encoding {guess.name.lower()}`" for guess in guesses])
     return (
-        f"{sentence}; it reads as {guess}: {shown.strip()!r}. Convert the file with "
-        f"`iconv -f {guess.upper()} -t UTF-8` or give `--encoding {guess.lower()}`."
+        f"{sentence}; {reads}. Give the one that reads right, {options}, or convert the file with "
+        "`iconv -f ENCODING -t UTF-8`."
     )
 
 
 def _whole_lines(content: bytes) -> bytes:
     """The beginning of the content, up to the end of a line, so that no character is cut."""
     start = content[:_GUESSED]
-    return start[: start.rfind(b"\n") + 1] or start if len(content) > _GUESSED else start
+    end = max(start.rfind(b"\n"), start.rfind(b"\r")) + 1
+    return start[:end] or start if len(content) > _GUESSED else start
 
 
-def guess_encoding(content: bytes) -> str | None:
-    """The encoding that lines not in UTF-8 are most probably in; None for bytes of no known one."""
-    runs = _HIGH.findall(content)
-    alone = next((candidate.name for candidate in _ALONE if _share(content, candidate)), None)
-    if sum(map(len, runs)) < 2 * len(runs):
-        return alone
-    # "Größe" has two of them side by side.
-    if alone is not None and 2 * len(_INSIDE_WORD.findall(content)) >= len(runs):
-        return alone
-    for candidates in (_PAIRS, _WORDS, _IDEOGRAPHS, _ALONE):
-        shares = [(_share(content, candidate), candidate.name) for candidate in candidates]
-        share, name = max(shares, key=itemgetter(0))
-        if share:
-            return name
-    return None
+def _shown(name: str, start: bytes, rest: bytes) -> str:
+    """The place of the first wrong byte as it reads in an encoding."""
+    line = _LAST_LINE.split(rest, 1)[0].decode(name, "ignore")
+    return (start.decode(name, "ignore")[-_SAMPLE:] + line[:_SAMPLE]).strip()
 
 
-def _share(content: bytes, candidate: _Candidate) -> float:
-    """Share of the candidate's usual characters beyond ASCII; 0 where there are too few, or other bytes."""
-    try:
-        text = content.decode(candidate.name)
-    except UnicodeDecodeError:
-        return 0.0
-    beyond = [character for character in text if not character.isascii()]
-    share = sum(candidate.usual.match(character) is not None for character in beyond) / max(1, len(beyond))
-    return share if share >= candidate.least else 0.0
+def _either(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} or {parts[-1]}"

@@ -1,12 +1,14 @@
 """Files of folders: images, and what systems, programs and other formats put beside them."""
 
 import os
+import sys
 import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from tests.needed import needed_module
 from training.data.decoding.formats import READABLE_SUFFIXES
 from training.data.readers.folder.files import find_files
 from training.errors import DataError
@@ -70,17 +72,35 @@ def test_every_ending_that_can_be_read_is_an_image_in_any_case(tmp_path: Path) -
     assert {".jpg", ".jfif", ".jpe", ".mpo", ".avif", ".tiff"} <= set(READABLE_SUFFIXES)
 
 
-def test_other_endings_are_left_out_with_what_to_do(tmp_path: Path) -> None:
+WITHOUT_EXTRA = ".heic files, which cannot be read (install recoquest[heic], or convert them to JPEG or PNG)"
+
+
+def test_other_endings_are_left_out_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pi_heif", None)
     folder = folder_of(tmp_path, "a.heic", "b.HEIC", "c.dcm", "notes.txt", "README", "odd.")
+    (folder / "a.heic").write_bytes(HEIC)
+    folder_of(tmp_path, "renamed.heic", content=b"\xff\xd8\xff\xe0")
     assert by_reason(find_files(folder).reasons) == {
-        ".heic files, which cannot be read (convert them to JPEG or PNG)": ["a.heic", "b.HEIC"],
+        "": ["renamed.heic"],
+        WITHOUT_EXTRA: ["a.heic", "b.HEIC"],
         ".dcm files, which cannot be read (convert them to JPEG or PNG)": ["c.dcm"],
         ".txt files, which are no images that can be read": ["notes.txt"],
         "files without an ending": ["README", "odd."],
     }
 
 
-def test_avif_by_name_and_by_content(tmp_path: Path) -> None:
+def test_heic_files_are_images_with_the_extra(tmp_path: Path) -> None:
+    needed_module("pi_heif", "pip install -c constraints.txt '.[heic]'")
+    folder_of(tmp_path, "a.heic", "b.HIF", "c.jpg", content=HEIC)
+    folder_of(tmp_path, "d.heic", content=b"no image")
+    assert by_reason(find_files(tmp_path).reasons) == {
+        "": ["a.heic", "b.HIF", "c.jpg"],
+        ".heic files that hold another format (convert them to JPEG or PNG)": ["d.heic"],
+    }
+
+
+def test_avif_by_name_and_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pi_heif", None)
     folder_of(tmp_path, "a.avif", content=AVIF)
     folder_of(tmp_path, "b.avif", content=HEIC)
     # A JPEG file is read under any ending of an image.

@@ -260,16 +260,16 @@ def test_splits_in_other_words_are_said(folder: Path) -> None:
 
 
 def test_rows_without_an_image_or_with_one_that_cannot_be_read(folder: Path) -> None:
-    (folder / "a.heic").touch()
+    (folder / "a.jp2").touch()
     (folder / "Photo.JPG").write_bytes(JPEG_START)
     report, records = import_table(
-        folder, "image,text\n,a\nnan,b\na.heic,c\nphoto.jpg,d\n7.jpg,e\n,\n../t.csv,f\n1.jpg,g\n"
+        folder, "image,text\n,a\nnan,b\na.jp2,c\nphoto.jpg,d\n7.jpg,e\n,\n../t.csv,f\n1.jpg,g\n"
     )
     assert texts_of(records) == {"1.jpg": ("g",)}
     assert [(item.line, item.reason) for item in report.rejections.items] == [
         (2, "it names no image"),
         (3, "it names no image"),
-        (4, "'a.heic' is one of the .heic files, which cannot be read (convert them to JPEG or PNG)"),
+        (4, "'a.jp2' is one of the .jp2 files, which cannot be read (convert them to JPEG or PNG)"),
         (5, f"there is no image 'photo.jpg' in {folder}; is it 'Photo.JPG'?"),
         (6, f"there is no image '7.jpg' in {folder}"),
         (8, "'../t.csv' is one of the .csv files, which are no images that can be read"),

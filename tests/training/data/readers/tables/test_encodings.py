@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from training.data.readers.tables.encodings import guess_encoding, open_text, reads_as_utf8
+from training.data.readers.tables.encodings import open_text, reads_as_utf8
+from training.data.readers.tables.guesses import likely_encodings
 from training.errors import DataError
 
 
@@ -125,14 +126,67 @@ def test_damaged_archives_are_an_error(tmp_path: Path) -> None:
         ("EUC-KR", "개가 잔디 위를 달린다"),
         ("GB18030", "1.jpg,左侧胸腔积液，心影增大。双肺未见结节。"),
         ("GB18030", "1.jpg,右下肺见片状影"),
+        ("CP874", "1.jpg,เงาหัวใจขนาดปกติ ปอดทั้งสองข้างโปร่งดี"),
+        ("CP874", "1.jpg,สุนัขวิ่งบนหญ้า"),
+        ("Big5", "1.jpg,左側肋膜積液，心臟擴大。"),
+        ("Big5", "1.jpg,一隻狗在草地上奔跑"),
+        ("CP850", "1.jpg;Ein Hund läuft über die Straße"),
+        ("CP850", "1.jpg;Größe der Straße"),
+        ("CP850", "1.jpg;Deux chiens à côté d'un café très agréable"),
+        ("Shift_JIS", "1.jpg,レントゲン"),
+        ("Shift_JIS", "1.jpg,イヌ"),
+        ("Shift_JIS", "1.jpg,ﾚﾝﾄｹﾞﾝ ｼｬｼﾝ"),
+        ("CP932", "1.jpg,㈱病院の写真①"),
+        ("Windows-1250", "1.jpg,Mężczyzna na łódce"),
+        ("Windows-1250", "1.jpg,łąka"),
+        ("Windows-1250", "1.jpg,pies na łodzi"),
+        ("Windows-1250", "1.jpg,Płyn w jamie opłucnej po stronie lewej"),
+        ("ISO-8859-2", "1.jpg,żółty pies, świeży śnieg"),
+        ("Windows-1252", "1.jpg,it’s a dog"),
+        ("Windows-1252", "1.jpg,niño pequeño ¿dónde?"),
+        ("Windows-1251", "1.jpg,ЛЕГКИЕ БЕЗ ОСОБЕННОСТЕЙ"),
+        ("CP866", "1.jpg,Собака бежит по траве"),
+        ("Windows-1253", "1.jpg,Ένας σκύλος τρέχει"),
+        ("Windows-1254", "1.jpg,Köpek çimenlerde koşuyor"),
     ],
 )
 def test_encodings_that_tables_are_saved_in(encoding: str, text: str) -> None:
-    assert guess_encoding(text.encode(encoding)) == encoding
+    assert likely_encodings(text.encode(encoding))[0].name == encoding
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [
+        ("CP850", "1.jpg;Épanchement pleural à gauche"),
+        ("KOI8-R", "1.jpg,Легкие без очаговых изменений"),
+        ("Windows-1250", "1.jpg,żółty pies"),
+        ("Windows-1250", "1.jpg,Dítě si hraje s míčem"),
+        ("CP874", "1.jpg,แมว"),
+        ("GB18030", "1.jpg,猫"),
+    ],
+)
+def test_few_letters_leave_several_and_the_right_one_among_them(encoding: str, text: str) -> None:
+    found = likely_encodings(text.encode(encoding))
+    assert len(found) <= 3
+    assert text in [guess.text for guess in found]
+
+
+def test_several_encodings_are_shown_as_they_read(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes("image,text\r1.jpg,a dog\r2.jpg,Cœur normal – “caché”\r".encode("cp1252"))
+    with pytest.raises(DataError) as raised:
+        read(path)
+    assert str(raised.value) == (
+        f"{path}: line 3 is not UTF-8; it reads as Windows-1252: '2.jpg,Cœur normal – “caché”' or "
+        "Windows-1250: '2.jpg,Cśur normal – “caché”'. Give the one that reads right, "
+        "`--encoding windows-1252` or `--encoding windows-1250`, or convert the file with "
+        "`iconv -f ENCODING -t UTF-8`."
+    )
+    assert "Cœur" in read(path, "windows-1252")
 
 
 def test_bytes_of_no_encoding() -> None:
-    assert guess_encoding(bytes(range(0x80, 0x100)) * 2) is None
+    assert not likely_encodings(bytes(range(0x80, 0x100)) * 2)
 
 
 def test_a_file_in_utf8_is_noticed(tmp_path: Path) -> None:
