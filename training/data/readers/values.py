@@ -24,7 +24,6 @@ _WHOLE: Final = re.compile(r"[+-]?[0-9]+")
 _LEADING_ZERO: Final = re.compile(r"[+-]?0[0-9]+")
 # Whole numbers of more digits are names: a double does not tell them all apart.
 _MOST_DIGITS: Final = 15
-_DAY: Final = re.compile(r"([0-9]{1,2})\.([0-9]{1,2})\.([0-9]{4})")
 _DATE: Final = re.compile(r"(?:1[89]|2[0-9])[0-9]{6}")
 _AGE: Final = re.compile(r"([0-9]{3})([DWMY])")
 _YEARS: Final = {"D": 1 / 365.25, "W": 7 / 365.25, "M": 1 / 12}
@@ -56,17 +55,6 @@ def is_dicom_date(value: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def day_with_points(value: str) -> str | None:
-    """A day as German tables write it (12.03.2021), as ISO 8601 writes it; None for any other value."""
-    day = _DAY.fullmatch(value.strip())
-    if day is None:
-        return None
-    try:
-        return date(int(day[3]), int(day[2]), int(day[1])).isoformat()
-    except ValueError:
-        return None
 
 
 def is_name_of_digits(value: str) -> bool:

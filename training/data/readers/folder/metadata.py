@@ -5,14 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from training.data.readers.folder.days import read_days
 from training.data.readers.folder.examples import Examples
+from training.data.readers.folder.numbers import find_marks, is_unclear
 from training.data.readers.values import (
-    Decimal,
-    day_with_points,
     dicom_age_years,
-    is_dicom_date,
     is_name_of_digits,
-    parse_number,
 )
 from training.data.record import Scalar
 
@@ -21,7 +19,6 @@ _NUMERIC: Final = 0.99
 # With fewer numbers among its values, nobody takes a column for one of numbers.
 _REMARKABLE: Final = 0.5
 _AGE_COLUMN: Final = re.compile(r"(?i:(?:^|[^a-z])(?:age|alter)(?:$|[^a-z]))|[a-z]Age(?:$|[^a-z])")
-_THOUSANDS: Final = re.compile(r"[+-]?[0-9]{1,3}(?:,[0-9]{3})+")
 
 
 @dataclass
@@ -65,20 +62,14 @@ def read_values(name: str, values: Values, delimiter: str, notes: list[str]) -> 
         delimiter: Of the table: after a semicolon, a comma in a number is a decimal one.
         notes: Gets a sentence on each kind of value that is not what the column seems to be.
     """
-    if values.counts and all(map(is_dicom_date, values.counts)):
-        # As numbers, no range of dates would find them.
-        notes.append(f"{name}: days as DICOM writes them are dates: {values.examples(list(values.counts))}.")
-        return Column({})
-    total = sum(values.counts.values())
-    days = {value: day for value in values.counts if (day := day_with_points(value)) is not None}
-    if days and sum(values.counts[value] for value in days) >= _NUMERIC * total:
-        stored = f"days are stored as dates, such as {next(iter(days.values()))}"
-        notes.append(f"{name}: {stored}: {values.examples(list(days))}.")
+    days = read_days(name, values.counts, values.lines, notes)
+    if days is not None:
         return Column(days)
-    decimal = _decimal(values.counts, delimiter)
+    total = sum(values.counts.values())
+    marks = find_marks(values.counts, delimiter)
     numbers: dict[str, int | float] = {}
     for value in values.counts:
-        number = parse_number(value, decimal)
+        number = marks.parse(value)
         if number is not None:
             numbers[value] = number
     ages = _ages(name, values.counts)
@@ -96,18 +87,19 @@ def read_values(name: str, values: Values, delimiter: str, notes: list[str]) -> 
         return Column({})
     if ages:
         notes.append(f"{name}: DICOM ages are numbers of years: {values.examples(list(ages))}.")
-    if commas := [value for value in numbers if "," in value]:
+    if commas := [value for value in numbers if marks.decimal == "," and "," in value]:
         notes.append(f"{name}: a comma is the decimal mark: {values.examples(commas)}.")
+    if grouped := [value for value in numbers if marks.is_grouped(value)]:
+        notes.append(f"{name}: numbers are written with marks of thousands: {values.examples(grouped)}.")
+    elif unclear := [
+        value for value in numbers if marks.decimal == "." and delimiter == ";" and is_unclear(value)
+    ]:
+        # A German table without any decimal comma: 1.001 may be a thousand and one.
+        notes.append(
+            f"{name}: a point is taken for the decimal mark; write thousands without it: "
+            f"{values.examples(unclear)}."
+        )
     return Column(numbers)
-
-
-def _decimal(counts: Mapping[str, int], delimiter: str) -> Decimal:
-    points = sum(count for value, count in counts.items() if "." in value and parse_number(value) is not None)
-    with_comma = [value for value in counts if "," in value and parse_number(value, ",") is not None]
-    # 1,234 is a thousand or a little more than one.
-    if delimiter != ";" and all(map(_THOUSANDS.fullmatch, with_comma)):
-        return "."
-    return "," if sum(counts[value] for value in with_comma) > points else "."
 
 
 def _ages(name: str, counts: Mapping[str, int]) -> dict[str, int | float]:

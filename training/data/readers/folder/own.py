@@ -79,6 +79,12 @@ def _list_table(
             f"{path} begins with the image {table.columns[0]!r}; put a line with the names of the columns "
             "ahead, such as image,text."
         )
+    if finder.find(table.columns[0].partition("#")[0]) is not None:
+        raise DataError(
+            f"{path} begins with the image {table.columns[0]!r} and has no names of columns, as the files of "
+            "tokens of Flickr8k and Flickr30k: make a table of it with `sed 's/#[0-9]*\\t/\\t/; "
+            "1i image\\ttext'`."
+        )
     columns = read_columns(table)
     rows = TableReader(table, columns, finder, images, keep_unknown_texts)
     rows.read()

@@ -49,7 +49,9 @@ class ReportFiles:
         except FileNotFoundError:
             return Report()
         except UnicodeDecodeError as error:
-            raise DataError(f"the report {name} is not UTF-8 text (byte {error.start + 1})") from error
+            raise DataError(
+                f"the report {name} is not UTF-8 text (byte {error.start + 1}); convert it with iconv"
+            ) from error
         except OSError as error:
             raise DataError(f"the report {name} cannot be read: {error.strerror or error}") from error
 

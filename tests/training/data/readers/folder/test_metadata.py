@@ -2,6 +2,7 @@
 
 import pytest
 
+from index.filters.dates import parse_date
 from training.data.readers.folder.metadata import Values, read_values
 from training.data.record import Scalar
 
@@ -75,9 +76,78 @@ def test_decimal_commas() -> None:
 
 
 def test_thousands_are_not_guessed_at() -> None:
-    read_back, notes = read("price", "1,234", "5", delimiter=",")
-    assert read_back == ["1,234", "5"]
+    read_back, notes = read("price", "1,234", "5.5", "6", delimiter="\t")
+    assert read_back == ["1,234", "5.5", "6"]
     assert "'1,234' on line 2" in notes[0]
+
+
+@pytest.mark.parametrize(
+    ("delimiter", "values", "numbers"),
+    [
+        (",", ("1,001", "5"), (1001, 5)),
+        ("\t", ("1,001", "950"), (1001, 950)),
+        ("\t", ("1,234,567", "2"), (1234567, 2)),
+        (";", ("1,234.5", "12.5"), (1234.5, 12.5)),
+        (";", ("1.001,5", "3,5", "7"), (1001.5, 3.5, 7)),
+        (";", ("1.001", "3,5"), (1001, 3.5)),
+        (";", ("1.234.567", "-2.000.000"), (1234567, -2000000)),
+        (";", ("1 001,5", "2'000"), (1001.5, 2000)),
+    ],
+)
+def test_marks_of_thousands(delimiter: str, values: tuple[str, ...], numbers: tuple[float, ...]) -> None:
+    read_back, notes = read("dose", *values, delimiter=delimiter)
+    assert tuple(read_back) == numbers
+    assert any(note.startswith("dose: numbers are written with marks of thousands: ") for note in notes)
+
+
+def test_a_point_that_may_be_of_thousands_is_said() -> None:
+    read_back, notes = read("dose", "1.001", "2.500", delimiter=";")
+    assert read_back == [1.001, 2.5]
+    assert notes == [
+        "dose: a point is taken for the decimal mark; write thousands without it: "
+        "'1.001' on line 2, '2.500' on line 3."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "days"),
+    [
+        (("3/25/2021", "3/4/2021"), ("2021-03-25", "2021-03-04")),
+        (("25/3/2021", "3/4/2021"), ("2021-03-25", "2021-04-03")),
+        (("2021/03/01", "2021/3/2"), ("2021-03-01", "2021-03-02")),
+        (("25-03-2021", "04-03-2021"), ("2021-03-25", "2021-03-04")),
+        (("3/25/2021 0:00", "3/4/2021 0:00"), ("2021-03-25", "2021-03-04")),
+        (("3/25/2021 1:05:09 PM", "3/4/2021 12:00 AM"), ("2021-03-25T13:05:09", "2021-03-04T00:00:00")),
+        (("25.03.2021 13:05", "4.3.2021 9:00"), ("2021-03-25T13:05:00", "2021-03-04T09:00:00")),
+        (("2021-03-01T10:00:00", "2021-03-02"), ("2021-03-01T10:00:00", "2021-03-02")),
+    ],
+)
+def test_days_in_the_spellings_of_programs(values: tuple[str, ...], days: tuple[str, ...]) -> None:
+    read_back, _ = read("taken", *values)
+    assert tuple(read_back) == days
+    assert all(parse_date(str(day)) for day in read_back)
+
+
+def test_days_that_may_be_two_are_not_guessed_at() -> None:
+    read_back, notes = read("taken", "03/04/2021", "05/05/2021")
+    assert read_back == ["03/04/2021", "05/05/2021"]
+    assert notes == [
+        "taken: '03/04/2021' may be 2021-04-03 or 2021-03-04, and no other value tells which; such days stay "
+        "texts, which no range of dates finds: write them as 2021-03-25: '03/04/2021' on line 2."
+    ]
+
+
+def test_years_of_two_digits_are_said() -> None:
+    read_back, notes = read("taken", "25.03.21")
+    assert read_back == ["25.03.21"]
+    assert "two digits for the year stay texts" in notes[0]
+
+
+def test_what_is_no_day_among_days_is_named() -> None:
+    values = [f"3/{day}/20{year}" for day in range(1, 29) for year in (19, 20, 21, 22)]
+    read_back, notes = read("taken", *values, "unclear")
+    assert read_back[-2:] == ["2022-03-28", "unclear"]
+    assert notes[-1] == "taken: 1 value is no day and stays text: 'unclear' on line 114."
 
 
 def test_points_and_commas_in_one_column() -> None:

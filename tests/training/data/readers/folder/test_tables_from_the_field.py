@@ -385,3 +385,8 @@ def test_a_null_character_costs_its_own_row_alone(folder: Path) -> None:
     report, records = import_table(folder, "image,text\n1.jpg,a dog\n1.jpg,a\0cat\n2.jpg,a lake\n")
     assert texts_of(records) == {"1.jpg": ("a dog",), "2.jpg": ("a lake",)}
     assert report.rejections.named() == ["Line 3: it holds a null character."]
+
+
+def test_files_of_tokens_are_told_how_to_become_tables(folder: Path) -> None:
+    with pytest.raises(DataError, match=r"has no names of columns, as the files of tokens of Flickr8k"):
+        import_table(folder, "1.jpg#0\ta dog\n1.jpg#1\ta brown dog\n")

@@ -84,7 +84,7 @@ def test_unreadable_reports_are_named(reports: Path) -> None:
     (files / "s50414267.txt").write_bytes(b"IMPRESSION: \xff")
     report = imported("mimic-cxr", reports, max_rejected=1)
     assert [(item.line, item.reason) for item in report.rejections.items] == [
-        (1, "the report p10/p10000032/s50414267.txt is not UTF-8 text (byte 13)"),
+        (1, "the report p10/p10000032/s50414267.txt is not UTF-8 text (byte 13); convert it with iconv"),
         (2, "the study s53189527 has several images 'b': files/p10/p10000032/s53189527/b.jpg"),
         (3, "the study s53189527 has several images 'b': files/p10/p10000032/s53189527/b.png"),
     ]
