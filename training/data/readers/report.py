@@ -61,6 +61,7 @@ class Contents:
     records: int = 0
     texts: int = 0
     with_texts: int = 0
+    fragments: int = 0
     labels: Counter[str] = field(default_factory=Counter)
 
     def add(self, record: Record) -> None:
@@ -68,12 +69,19 @@ class Contents:
         self.records += 1
         self.texts += len(record.texts)
         self.with_texts += bool(record.texts)
+        self.fragments += bool(record.report) and not record.texts
         self.labels.update(set(record.labels))
 
     def sentences(self) -> list[str]:
         """Number of texts and labels; nothing about labels where there are none."""
         images = f"{self.records:,} {_several('image', self.records)}"
         lines = [f"{self.texts:,} {_several('text', self.texts)}, for {self.with_texts:,} of {images}."]
+        if self.fragments:
+            have = "image has" if self.fragments == 1 else "images have"
+            lines.append(
+                f"{self.fragments:,} {have} a report and no text: all sentences of it are fragments, "
+                "such as 'Normal.'."
+            )
         if self.labels:
             (label, count), *_ = self.labels.most_common(1)
             lines.append(

@@ -31,7 +31,7 @@ class Marks:
         """Whether a value has marks of thousands."""
         if _SPACED.fullmatch(value):
             return True
-        return bool(self.thousands) and _GROUPED[self.thousands].fullmatch(value) is not None
+        return self.thousands != "" and _GROUPED[self.thousands].fullmatch(value) is not None
 
     def parse(self, value: str) -> int | float | None:
         """The number that a value writes, or None."""
