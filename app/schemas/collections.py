@@ -6,6 +6,7 @@ from pydantic import Field
 
 from app.schemas.search_page import Answer
 from index.filters.facets import Facet, FilteredFacets, Overview
+from index.filters.findings import FindingCounts
 from index.search.results import CollectionInfo
 
 
@@ -54,11 +55,24 @@ class FacetField(FilterField):
     maximum: float | str | None
 
 
+class CountedFinding(Answer):
+    """A finding, and how many images say each thing of it."""
+
+    finding: str
+    present: int = Field(description="Images whose texts and report, taken together, say that it is there.")
+    uncertain: int
+    absent: int
+
+
 class CountedFields(Answer):
     """The images that pass a filter, and the values of their fields."""
 
     count: int = Field(description="Images that pass the filter.")
     fields: list[FacetField]
+    findings: list[CountedFinding] = Field(
+        description="Findings that texts and reports mention, those of most images first; empty where one "
+        "field is asked for."
+    )
 
 
 class ExampleImage(Answer):
@@ -75,6 +89,9 @@ class CollectionOverview(Answer):
     count: int = Field(description="Images that it holds.")
     generation: GenerationInfo | None = Field(description="null while nothing can be searched.")
     fields: list[FacetField] = Field(description="Fields, but for id and group, which tell images apart.")
+    findings: list[CountedFinding] = Field(
+        description="Findings that texts and reports mention, those of most images first."
+    )
     hidden_fields: list[str] = Field(description="Fields that the page does not show, by a setting.")
     examples: list[ExampleImage]
 
@@ -102,6 +119,7 @@ def overview_from(info: CollectionInfo, overview: Overview, hidden: Sequence[str
         count=summary.count,
         generation=summary.generation,
         fields=_facets_from(overview.facets),
+        findings=_findings_from(overview.findings),
         hidden_fields=list(hidden),
         examples=[ExampleImage(id=example.id, text=example.text) for example in overview.examples],
     )
@@ -109,7 +127,15 @@ def overview_from(info: CollectionInfo, overview: Overview, hidden: Sequence[str
 
 def counted_from(counted: FilteredFacets) -> CountedFields:
     """Describe what passes a filter."""
-    return CountedFields(count=counted.count, fields=_facets_from(counted.facets))
+    return CountedFields(
+        count=counted.count,
+        fields=_facets_from(counted.facets),
+        findings=_findings_from(counted.findings),
+    )
+
+
+def _findings_from(findings: Sequence[FindingCounts]) -> list[CountedFinding]:
+    return [CountedFinding(**counts._asdict()) for counts in findings]
 
 
 def _facets_from(facets: Sequence[Facet]) -> list[FacetField]:

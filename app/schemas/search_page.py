@@ -9,6 +9,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from typing_extensions import TypedDict
 
+from app.schemas.findings import StatedByImage, stated_from
 from index.search.results import ActiveGeneration, Hit, ModelInfo, SearchPage, StoredImage
 from training.reports import State
 
@@ -128,6 +129,7 @@ class SearchHit(TypedDict):
         ),
     ]
     texts: Annotated[list[str], Field(description="All texts of the image.")]
+    findings: StatedByImage
     labels: list[str]
     metadata: dict[str, MetadataValue]
     links: HitLinks
@@ -229,6 +231,7 @@ class ListedImage(TypedDict):
     id: str
     group: Annotated[str | None, Field(description="The image's group, such as a patient or a study.")]
     texts: list[str]
+    findings: StatedByImage
     labels: list[str]
     metadata: dict[str, MetadataValue]
     links: HitLinks
@@ -341,6 +344,7 @@ def _listed_from(hit: Hit, images: str) -> ListedImage:
         "id": image.id,
         "group": image.group,
         "texts": list(image.texts),
+        "findings": stated_from(image.findings),
         "labels": list(image.labels),
         "metadata": _plain(image.metadata),
         "links": {"image": path, "thumbnail": f"{path}/thumbnail"},
@@ -371,6 +375,7 @@ def _hit_from(hit: Hit, unusual: float | None, kind: CosineKind, images: str, *,
         "group": image.group,
         "others": hit.others,
         "texts": list(image.texts),
+        "findings": stated_from(image.findings),
         "labels": list(image.labels),
         "metadata": _plain(image.metadata),
         "links": {"image": path, "thumbnail": f"{path}/thumbnail"},

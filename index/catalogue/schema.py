@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 # Revision of the newest migration. Alembic, whose import takes as long as a search, is asked for older ones.
-HEAD: Final = "0014"
+HEAD: Final = "0015"
 # Any constant that other users of the same PostgreSQL server are unlikely to lock.
 _POSTGRESQL_LOCK = 7_236_911_045
 
@@ -69,9 +69,17 @@ def _known_revisions(revision: str) -> set[str]:
 def _migrate(connection: Connection) -> None:
     from alembic import command
 
+    from index.catalogue.migrations.derived import RULES, rebuild_derived
+
+    before = None
+    if inspect(connection).has_table("alembic_version"):
+        before = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
     config = _alembic()
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
+    # Revisions are numbers of four digits.
+    if before is not None and before < RULES:
+        rebuild_derived(connection)
 
 
 def _alembic() -> "Config":

@@ -21,6 +21,7 @@ from index.filters.column_cache import CacheKey, contains_sorted
 from index.filters.columns import TEXT_COLUMNS
 from index.filters.dates import date_text, parse_date
 from index.filters.field_columns import FieldColumns
+from index.filters.findings import FindingCounts, count_findings
 from index.filters.grammar import FieldKind, Filter, unknown_field
 from index.filters.passing_keys import PassingKeys
 from index.filters.sql import known_fields
@@ -70,18 +71,20 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """Facets and examples of a collection."""
+    """Facets, counts of findings and examples of a collection."""
 
     facets: tuple[Facet, ...]
+    findings: tuple[FindingCounts, ...]
     examples: tuple[Example, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FilteredFacets:
-    """Number of the images that pass a filter, and the values of their fields."""
+    """Number of the images that pass a filter, the values of their fields, and their findings."""
 
     count: int
     facets: tuple[Facet, ...]
+    findings: tuple[FindingCounts, ...] = ()
 
 
 class Overviews:
@@ -113,7 +116,7 @@ class Overviews:
             if made is not None and made[0] == row.sequence:
                 return made[1]
             counted = FacetCounts(reading, row.id, row.sequence, self._fields)
-            overview = Overview(counted.every(), examples(reading.session, row.id))
+            overview = Overview(counted.every(), counted.findings(), examples(reading.session, row.id))
             with self._lock:
                 self._made[row.id] = (row.sequence, overview)
             return overview
@@ -146,7 +149,7 @@ class Overviews:
                 passing = self._passing.get(reading, place, row.sequence, filter)
             counted = FacetCounts(reading, row.id, row.sequence, self._fields, passing)
             if field is None:
-                return FilteredFacets(counted.images(), counted.every())
+                return FilteredFacets(counted.images(), counted.every(), counted.findings())
             known = known_fields(reading.session, row.id)
             if field not in known:
                 raise QueryError(unknown_field(field, sorted(known), "to count"), field="field")
@@ -189,6 +192,10 @@ class FacetCounts:
         """Count the values of every field, except those that have one for each image, by name."""
         known = sorted(known_fields(self.reading.session, self.collection_id).items())
         return tuple(self.of(name, kinds) for name, kinds in known if name not in _ONE_EACH)
+
+    def findings(self) -> tuple[FindingCounts, ...]:
+        """Count the images by what they say of findings, those of most images first."""
+        return count_findings(self.reading, self.collection_id, self.sequence, self.fields, self.passing)
 
     def of(self, name: str, kinds: frozenset[FieldKind], containing: str = "") -> Facet:
         """Count the values of a field; of its texts those that contain something, in whatever case."""

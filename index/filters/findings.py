@@ -1,23 +1,33 @@
 """Images and texts by what they say of findings."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from index.catalogue import Reading
 from index.catalogue.collections import Target
 from index.catalogue.tables import FindingRow, TextRow
 from index.filters.column_cache import CacheKey, contains_sorted
-from index.filters.grammar import And, HasFinding, Or
+from index.filters.field_columns import FieldColumns
+from index.filters.grammar import FINDING_FIELD, And, HasFinding, Or
 from index.filters.passing_keys import PassingKeys
 from index.vectors.protocol import Keys
 from training.reports import STATES
 
 # Databases bound the number of values in a statement.
 _TEXTS_AT_ONCE: Final = 10_000
+
+
+class FindingCounts(NamedTuple):
+    """How many images say of a finding that it is present, uncertain or absent."""
+
+    finding: str
+    present: int
+    uncertain: int
+    absent: int
 
 
 class FindingKeys:
@@ -71,3 +81,47 @@ def texts_saying(session: Session, keys: Keys, findings: Sequence[HasFinding]) -
     wanted = {(finding.finding, finding.state) for finding in findings}
     saying = {key for (key, finding), state in states.items() if (finding, state) in wanted}
     return np.array([key for key in keys.tolist() if key in saying], dtype=np.int64)
+
+
+def count_findings(
+    reading: Reading, collection_id: int, sequence: int, fields: FieldColumns, passing: Keys | None
+) -> tuple[FindingCounts, ...]:
+    """Count the images of a collection by what they say of findings, those of most images first.
+
+    Args:
+        reading: Read transaction of the catalogue at `sequence`.
+        collection_id: Key of the collection.
+        sequence: The collection's sequence number.
+        fields: Fields in memory.
+        passing: Keys of the images that are counted, rising; None for all.
+    """
+    column = fields.column(reading, collection_id, sequence, FINDING_FIELD, "text")
+    if column is not None:
+        assert column.texts is not None
+        places, images = column.counts(passing)
+        stated = {column.texts[int(place)]: int(count) for place, count in zip(places, images, strict=True)}
+    else:
+        stated = dict(_counted_by_database(reading.session, collection_id, passing))
+    states: dict[str, dict[str, int]] = {}
+    for said, count in stated.items():
+        name, _, state = said.rpartition(": ")
+        states.setdefault(name, dict.fromkeys(STATES, 0))[state] = count
+    counts = [FindingCounts(name, **own) for name, own in states.items()]
+    return tuple(sorted(counts, key=lambda one: (-(one.present + one.uncertain + one.absent), one.finding)))
+
+
+def _counted_by_database(
+    session: Session, collection_id: int, passing: Keys | None
+) -> Iterator[tuple[str, int]]:
+    """Give what images say of findings, as the catalogue has it, and how many say so."""
+    said, here = FindingRow.image_finding, FindingRow.collection_id == collection_id
+    if passing is None:
+        images = func.count(FindingRow.image_id.distinct())
+        for finding, count in session.execute(select(said, images).where(here).group_by(said)):
+            yield finding, count
+        return
+    for finding in session.execute(select(said).where(here).distinct()).scalars().all():
+        query = select(FindingRow.image_id).where(here, said == finding).distinct()
+        keys = np.fromiter(session.execute(query).scalars(), dtype=np.int64)
+        if count := int(np.count_nonzero(contains_sorted(passing, keys))):
+            yield finding, count

@@ -16,7 +16,7 @@ from index.catalogue.tables import REPORT_POSITION, CollectionRow, FindingRow, I
 from index.errors import UnknownImageError
 from index.search.results import FoundImage, FoundText, StoredFinding, StoredImage
 from training.data.manifest import MetadataValue
-from training.reports import State
+from training.reports import STATES, State
 
 # Size of the cache in images: some kilobytes each, with long reports.
 _CACHE_IMAGES: Final = 10_000
@@ -121,19 +121,29 @@ class FoundImages:
 
 def _read_found(catalogue: Catalogue, keys: Sequence[int], target: Target) -> dict[int, FoundImage]:
     found = {}
-    parts = (keys[start : start + _KEYS_AT_ONCE] for start in range(0, len(keys), _KEYS_AT_ONCE))
+    parts = [keys[start : start + _KEYS_AT_ONCE] for start in range(0, len(keys), _KEYS_AT_ONCE)]
     every = chain.from_iterable(catalogue.rows(_FOUND[target], part) for part in parts)
+    stated: dict[int, list[str]] = {}
+    for key, finding in chain.from_iterable(catalogue.rows(_STATED[target], part) for part in parts):
+        stated.setdefault(key, []).append(finding)
     for key, rows in groupby(every, itemgetter(0)):
         (_, external_id, group, labels, details, position, searched, text), *others = rows
         found[key] = FoundImage(
             id=external_id,
             group=group,
             texts=() if text is None else (text, *(other[-1] for other in others)),
+            findings=_by_state(stated.get(key, ())),
             labels=tuple(_plain(labels)),
             metadata=_metadata(_plain(details)),
             text=None if searched is None else FoundText(position, searched),
         )
     return found
+
+
+def _by_state(stated: Sequence[str]) -> dict[State, tuple[str, ...]]:
+    """Sort findings with their states, as the catalogue has them, by state."""
+    named = [finding.rpartition(": ") for finding in stated]
+    return {state: tuple(name for name, _, own in named if own == state) for state in STATES}
 
 
 def _plain(value: Any) -> Any:
@@ -177,5 +187,21 @@ _FOUND: Final[dict[Target, DirectRead]] = {
         )
         .where(_SEARCHED.c.id.in_(_KEYS))
         .order_by(_SEARCHED.c.id, _TEXTS.c.position)
+    ),
+}
+_FINDINGS: Final = FindingRow.__table__
+_STATED: Final[dict[Target, DirectRead]] = {
+    "images": DirectRead(
+        select(_FINDINGS.c.image_id, _FINDINGS.c.image_finding)
+        .distinct()
+        .where(_FINDINGS.c.image_id.in_(_KEYS))
+        .order_by(_FINDINGS.c.image_id, _FINDINGS.c.image_finding)
+    ),
+    "texts": DirectRead(
+        select(_TEXTS.c.id, _FINDINGS.c.image_finding)
+        .distinct()
+        .select_from(_TEXTS.join(_FINDINGS, _FINDINGS.c.image_id == _TEXTS.c.image_id))
+        .where(_TEXTS.c.id.in_(_KEYS))
+        .order_by(_TEXTS.c.id, _FINDINGS.c.image_finding)
     ),
 }

@@ -1,7 +1,6 @@
 """The sentences of hits that have the words of a query, and the places of these."""
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Final
 
 from sqlalchemy import select
@@ -11,7 +10,7 @@ from index.catalogue.collections import Target
 from index.catalogue.full_text import MAX_CHARACTERS, matched_spans
 from index.catalogue.tables import ImageRow
 from index.search.results import FoundImage, MatchedText
-from training.models.inputs.sentences import sentence_starts
+from training.data.readers.sentences import split_sentences
 
 # A longer text is cut around its first match.
 _MAX_LENGTH: Final = 400
@@ -50,11 +49,8 @@ def _texts(image: FoundImage) -> Sequence[str]:
     return image.texts if image.text is None else (image.text.text,)
 
 
-def _sentences(report: str) -> Iterator[str]:
-    written = report[:MAX_CHARACTERS]
-    for start, end in pairwise([*sentence_starts(written), len(written)]):
-        # Lines of reports are broken anywhere.
-        yield " ".join(written[start:end].split())
+def _sentences(report: str) -> Sequence[str]:
+    return split_sentences(report[:MAX_CHARACTERS], fragments=True)
 
 
 def _best(texts: Sequence[str] | Iterator[str], words: str) -> MatchedText | None:

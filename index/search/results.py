@@ -89,6 +89,7 @@ class FoundImage(NamedTuple):
         text: The found text; None where images are searched.
         group: The image's group.
         texts: All texts of the image.
+        findings: What texts and report say of findings: the names in each state.
         labels: Labels of the image.
         metadata: Metadata of the image.
     """
@@ -97,6 +98,7 @@ class FoundImage(NamedTuple):
     text: FoundText | None
     group: str | None
     texts: tuple[str, ...]
+    findings: Mapping[State, tuple[str, ...]]
     labels: tuple[str, ...]
     metadata: Mapping[str, MetadataValue]
 

@@ -79,6 +79,9 @@ _CUES: Final[tuple[tuple[Effect, Side, tuple[str, ...]], ...]] = (
             rf"{_BE} (?:\w+ )?(?:likely|probable){_AT_END}",
             rf"(?:possible|likely|questioned|suspected|probable){_AT_END}",
             rf"(?:may|might|could|can) not be {_SEEN}",
+            rf"(?:may|might|could) be {_SEEN}",
+            # Behind a finding: "effusion, if any", not "small, if any, effusion".
+            r"[, ](?<=\ufffc[, ]) ?if (?:any|present)\b",
             r"(?:is )?(?:less likely|unlikely)(?! (?:to|that)\b)",
             r"(?:must|should|needs? to) be (?:excluded|ruled out)",
             r"\? ?$",
@@ -153,6 +156,7 @@ _CUES: Final[tuple[tuple[Effect, Side, tuple[str, ...]], ...]] = (
         "before",
         (
             rf"(?:{_BE} )?(?:now )?no longer {_SEEN}",
+            rf"(?:can |could )?no longer be {_SEEN}",
             rf"(?:{_BE} )?{_ISNT} {_HOW_MUCH}{_SEEN}",
             r"(?:has|have|had|is|are|was|were) (?:(?!not |never |nearly |almost |partially |incompletely |"
             r"partly |largely )\w+ ){0,3}(?:resolved|cleared|"
@@ -175,7 +179,7 @@ _CUES: Final[tuple[tuple[Effect, Side, tuple[str, ...]], ...]] = (
             r"no longer",
             rf"(?:no|nothing|without|kein(?:e|er|en|es|em)?|ohne|neither|nor|never|lacks?|{_ISNT}|absent|resolved|denies)",
             r"(?:free|clear) (?:of|from)",
-            r"negative (?:\w+ )?for",
+            r"(?:negative|unremarkable) (?:\w+ )?for",
             r"ruled out for",
             r"(?:absence|lack|disappearance) of",
             r"(?:resolution|clearing|removal) of",

@@ -1,5 +1,10 @@
-"""Singular and plural of English and German words, and parts of German compounds."""
+"""Other forms of words, of which one in a query finds the others.
 
+Singular and plural of English and German, parts of German compounds, words of other alphabets by their
+beginnings, and letters with digits behind them.
+"""
+
+import re
 from typing import Final
 
 # Endings of singular and plural, and the fewest letters before them. Umlauts are folded: "erguss", "ergusse".
@@ -42,6 +47,15 @@ _STEM_LENGTH: Final = 5
 # Letters that stand before a part inside a word, and behind one at its beginning: "abnormal" is no "normal".
 _REST_LENGTH: Final = 3
 _NEGATIONS: Final = frozenset(("dis", "dys", "mis", "non"))
+# Endings of Russian and its neighbours, folded, and of Greek: what is before them begins the other forms.
+_OTHER_ENDING: Final = re.compile(
+    "(?:ого|его|ому|ему|[аяыи]ми|[аяыи]х|[аяоеыи]м|[оеё]в|[аеиоуыэюяйьъії]+|[αεηιουω]+[σν]?)$"
+)
+_OTHER_STEM: Final = 4
+# Letters behind the stem in another form of a word.
+_OTHER_REST: Final = 4
+_DIGITS: Final = tuple("0123456789")
+_NUMBERED: Final = re.compile(r"[^\W\d_]{2,}[0-9]\w*")
 # Words of so many letters may be compounds.
 MIN_COMPOUND: Final = _PART_LENGTH + _REST_LENGTH
 MAX_COMPOUND: Final = 60
@@ -68,9 +82,38 @@ def stems(word: str) -> list[str]:
     return [part for place, part in enumerate(parts) if not any(other in part for other in parts[:place])]
 
 
+def beginnings(word: str) -> list[str]:
+    """Return the beginnings of other words that a folded word stands for.
+
+    Those of letters end in them, digits follow: "ctr" stands for "ctr55". Those of other alphabets than
+    Latin are without their ending, which in Russian and Greek depends on the case.
+    """
+    if not _is_of_letters(word) or len(word) < 2:
+        return []
+    if word.isascii() or len(word) < _OTHER_STEM:
+        return [word]
+    stem = _OTHER_ENDING.sub("", word)
+    return [stem if len(stem) >= _OTHER_STEM else word]
+
+
+def has_beginning(word: str, beginning: str) -> bool:
+    """Tell whether a folded word begins so, and goes on with a digit or, in other alphabets, an ending."""
+    if not word.startswith(beginning):
+        return False
+    rest = word[len(beginning) :]
+    if rest[:1] in _DIGITS:
+        return rest != ""
+    return len(beginning) >= _OTHER_STEM and not beginning.isascii() and len(rest) <= _OTHER_REST
+
+
 def is_compound(word: str) -> bool:
-    """Tell whether a folded word may be made of several."""
-    return MIN_COMPOUND <= len(word) <= MAX_COMPOUND and word.isalpha()
+    """Tell whether a folded word may be one that another word is a part or a beginning of."""
+    if len(word) > MAX_COMPOUND:
+        return False
+    if word.isalpha() and len(word) >= MIN_COMPOUND:
+        return True
+    other = not word.isascii() and len(word) >= _OTHER_STEM and _is_of_letters(word)
+    return other or _NUMBERED.fullmatch(word) is not None
 
 
 def has_part(compound: str, stem: str) -> bool:
@@ -95,3 +138,8 @@ def _singulars(word: str) -> list[str]:
 
 def _takes_endings(word: str) -> bool:
     return word.isascii() and word.isalpha()
+
+
+def _is_of_letters(word: str) -> bool:
+    """Tell whether a word has letters alone, and the marks of its script."""
+    return not any(sign.isdigit() for sign in word)

@@ -5,7 +5,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from index.catalogue.full_text.inflection import has_part, inflections, is_compound, stems
+from index.catalogue.full_text.inflection import (
+    MIN_COMPOUND,
+    beginnings,
+    has_beginning,
+    has_part,
+    inflections,
+    is_compound,
+    stems,
+)
 from index.catalogue.full_text.tokenizer import (
     MAX_WORD_LENGTH,
     fold,
@@ -31,16 +39,20 @@ class QueryWord:
         unspaced: Whether it is a run of a script without spaces, which matches inside any other run.
         inflections: Its singular and plural.
         stems: Parts of compounds that it matches.
+        beginnings: Beginnings of words that it matches.
     """
 
     text: str
     unspaced: bool
     inflections: tuple[str, ...] = ()
     stems: tuple[str, ...] = ()
+    beginnings: tuple[str, ...] = ()
 
     def is_part_of(self, word: str) -> bool:
-        """Tell whether a folded word is a compound of this one, and not its singular or plural."""
-        return word not in (self.text, *self.inflections) and _is_compound_of(word, self.stems)
+        """Tell whether a folded word is a compound or a longer form of this one, not its plural."""
+        if word in (self.text, *self.inflections):
+            return False
+        return _is_compound_of(word, self.stems, self.beginnings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +64,14 @@ class WordQuery:
         runs: Those of scripts without spaces.
         forms: The others with their singular and plural.
         stems: Parts of compounds that match.
+        beginnings: Beginnings of words that match.
     """
 
     words: tuple[QueryWord, ...]
     runs: tuple[str, ...]
     forms: frozenset[str]
     stems: tuple[str, ...]
+    beginnings: tuple[str, ...]
 
     @property
     def size(self) -> int:
@@ -70,7 +84,8 @@ class WordQuery:
         if any(run in folded for run in self.runs) or not self.forms.isdisjoint(indexed_pieces(folded)):
             return True
         stems = [stem for stem in self.stems if stem in folded]
-        return bool(stems) and any(_is_compound_of(word, stems) for word in indexed_pieces(folded))
+        begun = [beginning for beginning in self.beginnings if beginning in folded]
+        return any(_is_compound_of(word, stems, begun) for word in indexed_pieces(folded))
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Return the places (start, end) of matched words and parts of runs in a text, in order and apart."""
@@ -88,7 +103,7 @@ class WordQuery:
         for word in split_words(folded):
             if not word.unspaced:
                 cut = word.text[:MAX_WORD_LENGTH]
-                if cut in self.forms or _is_compound_of(cut, self.stems):
+                if cut in self.forms or _is_compound_of(cut, self.stems, self.beginnings):
                     yield word.start, word.end
                 continue
             for run in self.runs:
@@ -109,17 +124,24 @@ def parse_words(words: str) -> WordQuery:
     for text, is_run in unspaced.items():
         own = () if is_run or parts >= _MAX_PARTS else tuple(stems(text))
         parts += bool(own)
-        found.append(QueryWord(text, is_run, () if is_run else tuple(inflections(text)), own))
+        if is_run:
+            found.append(QueryWord(text, unspaced=True))
+        else:
+            found.append(QueryWord(text, False, tuple(inflections(text)), own, tuple(beginnings(text))))
     return WordQuery(
         tuple(found),
         tuple(word.text for word in found if word.unspaced),
         frozenset(form for word in found if not word.unspaced for form in (word.text, *word.inflections)),
         tuple(dict.fromkeys(stem for word in found for stem in word.stems)),
+        tuple(dict.fromkeys(beginning for word in found for beginning in word.beginnings)),
     )
 
 
-def _is_compound_of(word: str, parts: Sequence[str]) -> bool:
-    return bool(parts) and is_compound(word) and any(has_part(word, part) for part in parts)
+def _is_compound_of(word: str, parts: Sequence[str], begun: Sequence[str]) -> bool:
+    if not (parts or begun) or not is_compound(word):
+        return False
+    is_part = word.isalpha() and len(word) >= MIN_COMPOUND and any(has_part(word, part) for part in parts)
+    return is_part or any(has_beginning(word, beginning) for beginning in begun)
 
 
 def tokens(words: str) -> list[str]:

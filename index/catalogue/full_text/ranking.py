@@ -128,12 +128,16 @@ def _without_common(
 
 def _compounds(session: Session, collection_id: int, words: Iterable[QueryWord]) -> dict[str, list[str]]:
     """Return the compounds of each word that most images of the collection have."""
-    asked = [word for word in words if word.stems]
+    asked = [word for word in words if word.stems or word.beginnings]
     if not asked:
         return {}
     # A stem has letters alone, none that LIKE would take for others.
-    stems = [VocabularyRow.word.contains(stem) for word in asked for stem in word.stems]
-    query = select(VocabularyRow.word).where(VocabularyRow.collection_id == collection_id, or_(*stems))
+    parts = [VocabularyRow.word.contains(stem) for word in asked for stem in word.stems]
+    for beginning in dict.fromkeys(one for word in asked for one in word.beginnings):
+        # Digits come before all letters, and are all that may follow letters of ASCII.
+        after = beginning + (":" if beginning.isascii() else "\U0010ffff")
+        parts.append((VocabularyRow.word >= beginning) & (VocabularyRow.word < after))
+    query = select(VocabularyRow.word).where(VocabularyRow.collection_id == collection_id, or_(*parts))
     ordered = query.order_by(VocabularyRow.images.desc(), VocabularyRow.word)
     known = session.execute(ordered).scalars().all()
     return {word.text: [one for one in known if word.is_part_of(one)][:_MAX_COMPOUNDS] for word in asked}

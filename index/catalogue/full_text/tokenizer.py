@@ -31,6 +31,10 @@ _LEFT_OUT: Final = re.compile(
     "\u1ab0-\u1aff\u1dc0-\u1dff\u200c-\u200f\u202a-\u202e\u2060-\u206f\u20d0-\u20f0\u2de0-\u2dff\u3164\ufe00-\ufe0f"
     "\ufe20-\ufe2f\ufeff\uffa0\U000e0000-\U000e0fff]"
 )
+# Letters of Turkish, Polish, Vietnamese, Danish and others whose accents are parts of them.
+_STROKED: Final = str.maketrans(
+    {"ı": "i", "ł": "l", "đ": "d", "ø": "o", "ħ": "h", "ŧ": "t", "æ": "ae", "œ": "oe"}
+)
 _UNSPACED: Final = (
     # Thai, Lao, Burmese, Khmer, each without its digits.
     "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ebd\u0ec0-\u0ece\u0edc-\u0edf\u1000-\u103f\u1050-\u108f\u109a-\u109d"
@@ -72,7 +76,7 @@ def fold(text: str) -> str:
     if text.isascii():
         return text.lower()
     plain = unicodedata.normalize("NFD", unicodedata.normalize("NFKC", text).casefold())
-    return unicodedata.normalize("NFC", _LEFT_OUT.sub("", plain))
+    return unicodedata.normalize("NFC", _LEFT_OUT.sub("", plain)).translate(_STROKED)
 
 
 def fold_aligned(text: str) -> FoldedText:

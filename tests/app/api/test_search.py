@@ -71,7 +71,7 @@ def test_the_page_of_hits_is_what_the_interface_promises(client: TestClient) -> 
     hit = page["hits"][0]
     assert set(hit) == {
         *("id", "rank", "score", "score_kind", "cosine", "cosine_kind", "unusual", "found_by"),
-        *("text", "matched", "group", "others", "texts", "labels", "metadata", "links"),
+        *("text", "matched", "group", "others", "texts", "findings", "labels", "metadata", "links"),
     }
     assert set(hit["links"]) == {"image", "thumbnail"}
     assert hit["score_kind"] == hit["cosine_kind"] == "cosine"

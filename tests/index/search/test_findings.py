@@ -1,23 +1,25 @@
 """Queries that state an absence prefer what says so, and words are looked up in one state."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from sqlalchemy import select
 
-from index.catalogue.collections import Target
+from index.catalogue.collections import Target, require_collection
 from index.catalogue.tables import TextRow
 from index.engine import SearchEngine
 from index.errors import QueryError
-from index.filters.findings import texts_saying
+from index.filters.field_columns import FieldColumns
+from index.filters.findings import FindingCounts, count_findings, texts_saying
 from index.filters.grammar import HasFinding, parse_filter
 from index.search.request import SearchRequest, stated_findings
 from index.search.results import SearchPage
 from tests.index.orders import all_pages
 from tests.index.samples import begin_generation, put_vectors
 from training.data.manifest import Record
-from training.reports import State
+from training.reports import STATES, State
 
 COUNT = 40
 ABSENT = "No pleural effusion."
@@ -140,3 +142,30 @@ def test_states_of_more_texts_are_looked_up_than_a_statement_can_name(filled: Se
         saying = texts_saying(session, keys, NO_EFFUSION)
         assert saying.tolist() == texts_saying(session, texts[::-1], NO_EFFUSION).tolist()
     assert len(saying) == COUNT // 4
+
+
+@pytest.mark.parametrize("target", ["images", "texts"])
+def test_hits_say_what_their_images_say_of_findings(filled: SearchEngine, target: Target) -> None:
+    page = _search(filled, SearchRequest(k=COUNT, target=target))
+    assert len(page.hits) == COUNT
+    for hit in page.hits:
+        said = {("absent", "present", "", "uncertain")[int(hit.id) % 4]: ("pleural effusion",)}
+        assert hit.image.findings == {state: said.get(state, ()) for state in STATES}
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_findings_are_counted_by_state_of_all_images_and_under_a_filter(
+    filled: SearchEngine, in_memory: bool
+) -> None:
+    catalogue = filled.home.catalogue
+    fields = FieldColumns(10_000 if in_memory else 0)
+    with catalogue.reading() as reading:
+        row = require_collection(reading.session, "c")
+        count = partial(count_findings, reading, row.id, row.sequence, fields)
+        assert count(None) == (FindingCounts("pleural effusion", 10, 10, 10),)
+        keys = np.array([1, 2, 3, 4, 5], dtype=np.int64)
+        assert count(keys) == (FindingCounts("pleural effusion", 1, 1, 2),)
+        assert count(keys[:0]) == ()
+    assert filled.overview("c").findings == (FindingCounts("pleural effusion", 10, 10, 10),)
+    uncertain = parse_filter({"finding": "effusion", "state": "uncertain"})
+    assert filled.facets("c", uncertain, None, "").findings == (FindingCounts("pleural effusion", 0, 10, 0),)

@@ -166,6 +166,13 @@ def test_no_sentence_is_cut_where_a_number_has_a_point() -> None:
         ("Negative CXR for pneumonia.", {("pneumonia", "absent")}),
         ("Pneumothorax (-), effusion (+).", {("pneumothorax", "absent"), ("pleural effusion", "present")}),
         ("Ein Erguss liegt derzeit nicht vor.", {("pleural effusion", "absent")}),
+        ("Lungs are unremarkable for effusion.", {("pleural effusion", "absent")}),
+        ("Effusions, if any, are small.", {("pleural effusion", "uncertain")}),
+        ("Effusion, if present, is tiny.", {("pleural effusion", "uncertain")}),
+        ("There is a small, if any, effusion.", {("pleural effusion", "uncertain")}),
+        ("Trace effusion may be present.", {("pleural effusion", "uncertain")}),
+        ("Effusion can no longer be identified.", {("pleural effusion", "absent")}),
+        ("No change in the effusion, no new mass.", {("pleural effusion", "present"), ("mass", "uncertain")}),
     ],
 )
 def test_a_statement_around_a_finding(text: str, expected: set[tuple[str, str]]) -> None:

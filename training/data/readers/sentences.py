@@ -67,8 +67,8 @@ _LATIN_WORD: Final = re.compile(r"[^\W\d_]{2,}")
 _UNSPACED_WORD: Final = re.compile(f"[{_UNSPACED}]{{2}}")
 
 
-def split_sentences(text: str) -> tuple[str, ...]:
-    """Split running text into sentences, without list numbers and without fragments.
+def split_sentences(text: str, *, fragments: bool = False) -> tuple[str, ...]:
+    """Split running text into sentences, without list numbers; without fragments unless they are wanted.
 
     A sentence ends at the full stop, question or exclamation mark of its script, also without a space behind
     it, at a blank line, and before the next item of a list; not behind an abbreviation or in a number. A
@@ -76,7 +76,8 @@ def split_sentences(text: str) -> tuple[str, ...]:
     words have no spaces between them, two letters are enough.
     """
     pieces = (piece for block in _NEW_BLOCK.split(text) for piece in _pieces(block))
-    return tuple(sentence for sentence in map(_without_marker, pieces) if _says_something(sentence))
+    sentences = filter(None, map(_without_marker, pieces))
+    return tuple(sentence for sentence in sentences if fragments or _says_something(sentence))
 
 
 def report_sentences(sections: Iterable[str]) -> tuple[str, ...]:

@@ -2,9 +2,7 @@
 
 import sqlalchemy as sa
 from alembic import op
-from sqlalchemy.orm import Session
 
-from index.catalogue.full_text import add_words
 from index.catalogue.tables import ComparedText, Key
 
 revision = "0013"
@@ -12,12 +10,11 @@ down_revision = "0012"
 branch_labels = None
 depends_on = None
 
-_IMAGES_AT_ONCE = 500
 _MAX_CHARACTERS = 200_000
 
 
 def upgrade() -> None:
-    """Take in the words of all images again."""
+    """Make the tables; words are taken in by `index.catalogue.migrations.derived`."""
     op.create_table(
         "vocabulary",
         sa.Column("collection_id", Key, nullable=False),
@@ -31,13 +28,11 @@ def upgrade() -> None:
         op.drop_table("image_words")
         # The words are split already: this tokenizer splits at spaces and leaves other scripts alone.
         op.execute("CREATE VIRTUAL TABLE image_words USING fts5(words, tokenize = 'ascii')")
-        _take_in()
         return
     # Without it, all rows are put into the index at once.
     op.drop_index("ix_image_words", "image_words")
     op.execute("TRUNCATE image_words")
     op.add_column("image_words", sa.Column("runs", sa.Text(), nullable=False, server_default=""))
-    _take_in()
     op.execute("CREATE INDEX ix_image_words ON image_words USING gin (words)")
 
 
@@ -61,12 +56,3 @@ def downgrade() -> None:
         f"UPDATE image_words SET words = to_tsvector('simple', {words}) "
         "FROM images WHERE images.id = image_words.image_id"
     )
-
-
-def _take_in() -> None:
-    some = sa.text(f"SELECT id FROM images WHERE id > :after ORDER BY id LIMIT {_IMAGES_AT_ONCE}")
-    after = 0
-    with Session(op.get_bind()) as session:
-        while keys := session.execute(some, {"after": after}).scalars().all():
-            add_words(session, keys)
-            after = keys[-1]

@@ -192,3 +192,42 @@ def test_a_long_sentence_without_spaces_is_one_phrase(engine: SearchEngine) -> N
     written = _write(engine, "c", [f"复查。{sentence}无变化", sentence[:-1], "胸腔积液"])
     assert written.found(sentence) == [0]
     assert sorted(written.found(sentence[5:400])) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "lost"),
+    [
+        ("心胸比CTR55%の拡大", ("CTR", "CTR55", "心胸比"), ("CT", "TR", "C")),
+        ("SpO2 98%, vitamin B12", ("SpO2", "spo", "B12"), ("B", "sp", "B1")),
+        ("Wirbel T12 und L4", ("T12", "L4"), ("T", "T1", "T2", "L")),
+        ("Небольшой плевральный выпот.", ("плеврального", "выпота", "выпоты", "ВЫПОТ"), ("вып", "плевра")),
+        ("Признаки пневмонии, лёгкие чистые.", ("пневмония", "пневмонию", "легкие"), ("пнев",)),
+        ("Μικρή πλευριτική συλλογή.", ("πλευριτικη", "ΣΥΛΛΟΓΗ", "συλλογές"), ("συλ",)),
+        (
+            "İki taraflı plevral efüzyon, kalp ılımlı",
+            ("IKI", "ILIMLI", "efuzyon"),
+            ("fuzy",),
+        ),
+        ("Tràn dịch màng phổi", ("tran dich", "PHỔI"), ("pho1",)),
+        ("Płyn w jamie opłucnej, odma", ("płyn", "PLYN", "opłucnej"), ("wody",)),
+        ("Épanchement pleural à gauche", ("epanchement", "ÉPANCHEMENT"), ("gau",)),
+        ("انصباب جنبي", ("انصباب",), ("جن",)),
+        ("फुफ्फुस बहाव नहीं", ("बहाव", "फुफ्फुस"), ("फु",)),
+        ("תפליט פלאורלי", ("תפליט",), ("תפ",)),
+    ],
+)
+def test_words_are_found_with_their_endings_and_beside_digits(
+    engine: SearchEngine, text: str, found: Sequence[str], lost: Sequence[str]
+) -> None:
+    reports = _write(engine, "c", [text, "Other words."])
+    for words in found:
+        assert (words, reports.found(words), reports.texts(words)) == (words, [0], [0])
+        assert matched_spans(text, words)
+    for words in lost:
+        assert (words, reports.found(words), matched_spans(text, words)) == (words, [], [])
+
+
+def test_a_word_itself_comes_before_the_same_with_digits_or_an_ending(engine: SearchEngine) -> None:
+    reports = _write(engine, "c", ["CTR55%の、выпота", "CTR は、выпот"])
+    assert reports.found("CTR") == [1, 0]
+    assert reports.found("выпот") == [1, 0]
