@@ -10,8 +10,9 @@ from starlette.types import Receive, Scope, Send
 
 from app.http.disconnect import unless_disconnected
 from app.http.problems import problem_responses
-from app.operations.renditions import MAX_SIZE, chosen_rendition, etag_of, make, parse_window
+from app.operations.renditions import MAX_SIZE, chosen_rendition, etag_of, find_levels, make, parse_window
 from app.operations.services import InjectedServices
+from app.schemas.grey_levels import GreyLevels, grey_levels_from
 from app.schemas.search_page import ImageInfo, image_info_from
 from app.server.admission import BusyError
 from app.server.places import Budget
@@ -115,6 +116,24 @@ async def get_rendition(
             continue
         headers |= {"Content-Security-Policy": _NO_SCRIPTS, "Content-Disposition": _disposition(image)}
         return _Picture(content, rendition.media_type, headers, request.app.state.stages.pictures)
+
+
+@router.get(
+    "/levels",
+    summary="Grey levels",
+    responses={
+        **_PROBLEMS,
+        **problem_responses(
+            HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT
+        ),
+    },
+)
+async def get_levels(
+    collection: str, image_id: str, request: Request, services: InjectedServices
+) -> GreyLevels:
+    """The stored values of an image and its windows, to ask for renditions with another one."""
+    image = await services.threads.read(services.engine.image, collection, image_id)
+    return grey_levels_from(await unless_disconnected(request, find_levels(services, image)))
 
 
 @router.get("/content", summary="The file itself", response_class=FileResponse, responses=_FILE_ANSWERS)

@@ -3,16 +3,19 @@
 import asyncio
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from app.decoding.pool import DecodingObserver, DecodingPool, PoolLimits, Priority
 from app.decoding.process import Answer, DecoderLimits, Task
 from app.encoding import EncodingTimeoutError
 from app.settings import Settings
 from index.files.renditions import Rendition
+from training.data.decoding.depth import Levels
 from training.data.decoding.formats import MEDIA_TYPES
 from training.data.decoding.images import ImageLimits, check_signature
 from training.data.record import PICTURE_FIELDS
@@ -26,6 +29,9 @@ _RENDITION_BYTES_A_PIXEL: Final = 4
 _RENDITION_BYTES: Final = 1 << 16
 # Deadline of an upload's decoding in deadlines of a search, as for a writing request.
 _UPLOAD_DEADLINES: Final = 6
+
+
+_LEVELS: Final = TypeAdapter(Levels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +130,18 @@ class ImageDecoders:
         answer = await self._answer_of(future, self.pool.deadline_s)
         return answer.body
 
+    async def levels(self, original: Path) -> Levels | None:
+        """Find the stored values of an image file; None where its samples have 8 bits.
+
+        Raises:
+            ImageError: The file cannot be decoded.
+            EncodingError: Too many images wait, it was not done in time, or the service ends.
+            DecoderStartError: No process can be started.
+        """
+        task = Task({"task": "levels", "path": str(original.absolute())}, 0)
+        answer = await self._answer_of(self.pool.submit(task, Priority.THUMBNAIL), self.pool.deadline_s)
+        return _levels(answer.header.get("levels"))
+
     def close(self) -> None:
         """End all processes at once."""
         self.pool.close()
@@ -148,6 +166,18 @@ def _pixels(answer: Answer, size: int) -> Pixels:
     if len(answer.body) != 3 * size**2:
         raise _nonsense()
     return np.frombuffer(answer.body, dtype=np.uint8).reshape(3, size, size)
+
+
+def _levels(value: object) -> Levels | None:
+    if value is None:
+        return None
+    try:
+        levels = _LEVELS.validate_python(value)
+    except ValidationError:
+        raise _nonsense() from None
+    if not all(map(isfinite, (levels.smallest, levels.largest, levels.low, levels.high))):
+        raise _nonsense()
+    return levels
 
 
 def _flags(value: object) -> tuple[str, ...]:

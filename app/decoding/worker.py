@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ import numpy as np
 
 from app.decoding.messages import BrokenMessageError, receive, send
 from app.launch.parent_death import end_with_parent
-from index.files.renditions import Rendition, make_rendition
+from index.files.renditions import Rendition, make_rendition, read_levels
 from index.files.thumbnails import make_thumbnail
 from training.data.decoding.images import ImageLimits, decode_whole
 from training.data.decoding.window import Window
@@ -109,10 +110,16 @@ def _rendition(header: Mapping[str, Any], _: bytearray) -> Answer:
     return {"outcome": "done"}, made
 
 
+def _levels(header: Mapping[str, Any], _: bytearray) -> Answer:
+    levels = read_levels(Path(header["path"]))
+    return {"outcome": "done", "levels": None if levels is None else asdict(levels)}, b""
+
+
 _TASKS: Final[Mapping[str, Callable[[Mapping[str, Any], bytearray], Answer]]] = {
     "prepare": _prepare,
     "thumbnail": _thumbnail,
     "rendition": _rendition,
+    "levels": _levels,
 }
 
 

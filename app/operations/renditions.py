@@ -1,6 +1,7 @@
 """A picture of a stored image as a browser shows it: what is asked for, and the making of it."""
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from typing import Final
 
@@ -12,12 +13,15 @@ from app.operations.services import Services
 from index.errors import StoreError
 from index.files.renditions import LARGEST_SIDES, VERSION, Rendition, scaled_size
 from index.search.results import StoredImage
+from training.data.decoding.depth import Levels
 from training.data.decoding.window import Window
 from training.errors import ImageError, ImageTooLargeError
 
 MAX_SIZE: Final = 65_500
 _NOT_ACCEPTABLE: Final = Kind("not-acceptable", "No such format can be made", HTTPStatus.NOT_ACCEPTABLE)
 _MAX_NUMBER_CHARACTERS: Final = 64
+# The formats whose samples may have more than 8 bits.
+_DEEP_MEDIA_TYPES: Final = frozenset({"image/png", "image/tiff"})
 
 
 def parse_window(text: str) -> Window | None:
@@ -65,6 +69,21 @@ def etag_of(image: StoredImage, rendition: Rendition) -> str:
     return f'"{image.sha256}-{kind}-{rendition.size or "whole"}-{window}-{VERSION}"'
 
 
+async def find_levels(services: Services, image: StoredImage) -> Levels | None:
+    """Find the stored values of an image in a decoding process; None where its samples have 8 bits.
+
+    Raises:
+        RequestError: It takes more memory or work than a picture may.
+        StoreError: The file is missing or damaged.
+        RecoquestError: Too many pictures are waiting, it was not made in time, or no process can be started.
+    """
+    if image.media_type not in _DEEP_MEDIA_TYPES:
+        return None
+    path = await services.threads.read(services.engine.home.store.path, image.sha256)
+    with _naming_failures(image, "image_id", "The image takes more memory or work than one may."):
+        return await services.images.levels(path)
+
+
 async def make(services: Services, image: StoredImage, rendition: Rendition) -> bytes:
     """Make the picture in a decoding process.
 
@@ -75,10 +94,16 @@ async def make(services: Services, image: StoredImage, rendition: Rendition) -> 
     """
     path = await services.threads.read(services.engine.home.store.path, image.sha256)
     width, height = scaled_size(image.width, image.height, rendition.size)
-    try:
+    detail = "The picture takes more memory or work than one may: give a smaller size."
+    with _naming_failures(image, "size", detail):
         return bytes(await services.images.rendition(path, rendition, width * height))
+
+
+@contextmanager
+def _naming_failures(image: StoredImage, field: str, too_large: str) -> Iterator[None]:
+    try:
+        yield
     except ImageTooLargeError as error:
-        detail = "The picture takes more memory or work than one may: give a smaller size."
-        raise invalid("size", detail) from error
+        raise invalid(field, too_large) from error
     except ImageError as error:
         raise StoreError(f"The stored image {image.sha256} is damaged: {error}") from error

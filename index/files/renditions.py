@@ -8,6 +8,7 @@ from typing import Final
 from PIL import Image, ImageChops
 
 from index.files.thumbnails import STORED_LIMITS
+from training.data.decoding.depth import Levels
 from training.data.decoding.images import PIXELS_VERSION, decode_whole
 from training.data.decoding.window import Window
 
@@ -65,6 +66,16 @@ def make_rendition(original: Path, rendition: Rendition) -> bytes:
         case _:
             image.save(content, "PNG", compress_level=2)
     return content.getvalue()
+
+
+def read_levels(original: Path) -> Levels | None:
+    """Return the stored values of an image file; None where its samples have 8 bits.
+
+    Raises:
+        ImageError: The file cannot be decoded.
+        MemoryError: The process may not have as much memory as this takes.
+    """
+    return decode_whole(original, STORED_LIMITS).levels
 
 
 def _is_grey(image: Image.Image) -> bool:

@@ -122,6 +122,50 @@ def test_a_window_spreads_the_stored_values_that_it_names(client: TestClient) ->
     assert get(client, "film.png", window="auto").content == get(client, "film.png").content
 
 
+def levels(client: TestClient, name: str) -> dict[str, Any]:
+    answer = client.get(f"{IMAGES}/{name}/levels")
+    assert answer.status_code == 200
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+@pytest.mark.parametrize("name", ["film.png", "film.tif"])
+def test_the_automatic_window_of_a_film_shows_what_no_window_shows(client: TestClient, name: str) -> None:
+    found = levels(client, name)
+    assert (found["deep"], found["stated"]) == (True, None)
+    stored = np.asarray(film())
+    assert (found["smallest"], found["largest"]) == (stored.min(), 65_535)
+    window = found["automatic"]
+    # The marker is beyond it.
+    assert window["centre"] + window["width"] / 2 < 255 * 12 + 300
+    same = get(client, name, window=f"{window['centre']},{window['width']}")
+    assert np.array_equal(pixels(same.content), pixels(get(client, name).content))
+
+
+def test_a_window_that_the_file_states_is_told(client: TestClient) -> None:
+    tags = {340: 1000, 341: 2400}
+    put(client, "stated.tif", saved(film(), "TIFF", tiffinfo=tags))
+    found = levels(client, "stated.tif")
+    assert found["stated"] == found["automatic"] == {"centre": 1700, "width": 1400}
+
+
+def test_a_film_of_one_value_has_no_window(client: TestClient) -> None:
+    put(client, "flat.png", saved(Image.fromarray(np.full((40, 40), 1000, np.uint16)), "PNG"))
+    found = levels(client, "flat.png")
+    assert found == {"deep": True, "smallest": 1000, "largest": 1000, "automatic": None, "stated": None}
+
+
+@pytest.mark.parametrize("name", ["colours.tif", "alpha.png", "turned.jpg", "palette.gif"])
+def test_images_of_8_bits_have_no_levels_to_choose_from(client: TestClient, name: str) -> None:
+    assert levels(client, name) == {
+        "deep": False,
+        "smallest": None,
+        "largest": None,
+        "automatic": None,
+        "stated": None,
+    }
+
+
 @pytest.mark.parametrize(
     ("size", "shape"),
     [

@@ -14,6 +14,7 @@ OPERATIONS = {
     "get_image",
     "get_thumbnail",
     "get_rendition",
+    "get_levels",
     "get_content",
     "list_collections",
     "get_collection",

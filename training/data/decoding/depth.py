@@ -53,15 +53,41 @@ class DeepImage:
     canvas: Image.Image | None = None
 
 
-def to_eight_bits(image: DeepImage, window: Window | None = None) -> Image.Image:
-    """Return the image as L, LA, RGB, RGBA or CMYK.
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """The stored values of an image whose samples have more than 8 bits.
+
+    Attributes:
+        smallest: Smallest value of the pixels that were looked at.
+        largest: Largest value of them.
+        low: Value that becomes black where no window is given.
+        high: Value that becomes white.
+        stated: Window that the file states.
+    """
+
+    smallest: float
+    largest: float
+    low: float
+    high: float
+    stated: Window | None = None
+
+
+def to_eight_bits(image: DeepImage, window: Window | None = None) -> tuple[Image.Image, Levels | None]:
+    """Return the image as L, LA, RGB, RGBA or CMYK, and its levels if these made the window.
 
     Args:
         image: Its samples.
         window: Values to be spread over all grey levels; None: as the file states it, else as `find_range`
             finds it. An image of 16 bits that was made from 8 bits gives those.
     """
-    low, high = (window.low, window.high) if window else _range(image)
+    levels = None
+    if window is not None:
+        low, high = window.low, window.high
+    elif image.full is not None:
+        low, high = 0.0, image.full
+    else:
+        levels = _find_levels(image)
+        low, high = levels.low, levels.high
     mode = _MODES[image.colours, image.opaque is not None or image.clear is not None]
     fits = image.canvas is not None and image.canvas.mode == mode
     result = (
@@ -75,7 +101,7 @@ def to_eight_bits(image: DeepImage, window: Window | None = None) -> Image.Image
             colours = np.concatenate((colours, opacity[..., None]), axis=-1)
         band = Image.frombytes(mode, (image.width, len(colours)), colours.tobytes())
         result.paste(band, (0, top))
-    return result
+    return result, levels
 
 
 def grey_image(image: Image.Image) -> DeepImage:
@@ -138,18 +164,16 @@ def _opacity(image: DeepImage, samples: Samples) -> NDArray[np.uint8] | None:
     return None
 
 
-def _range(image: DeepImage) -> tuple[float, float]:
-    """Return the values that become black and white."""
-    if image.full is not None:
-        return 0.0, image.full
+def _find_levels(image: DeepImage) -> Levels:
     sample, step = _sample(image)
+    smallest, largest = (float(sample.min()), float(sample.max())) if len(sample) else (0.0, 0.0)
     if step:
-        return 0.0, 255.0 * step
+        return Levels(smallest, largest, 0.0, 255.0 * step)
     stated = image.stated
     # A window as wide as the values is a statistic of the file, and may be that of a marker.
-    if stated and len(sample) and sample.min() < stated.low and stated.high < sample.max():
-        return stated.low, stated.high
-    return find_range(sample)
+    if stated and smallest < stated.low and stated.high < largest:
+        return Levels(smallest, largest, stated.low, stated.high, stated)
+    return Levels(smallest, largest, *find_range(sample), stated)
 
 
 def _sample(image: DeepImage) -> tuple[Samples, int]:

@@ -14,7 +14,7 @@ from PIL.ImageFile import ImageFile as OpenedImage
 from PIL.TiffImagePlugin import ImageFileDirectory_v2, TiffImageFile
 
 from training.data.decoding.colour import to_srgb
-from training.data.decoding.depth import DEEP_MODES, DeepImage, grey_image, to_eight_bits
+from training.data.decoding.depth import DEEP_MODES, DeepImage, Levels, grey_image, to_eight_bits
 from training.data.decoding.formats import MEDIA_TYPES, open_image, sniff_format, stated_sizes
 from training.data.decoding.frames import count_gif_frames, count_tiff_pages
 from training.data.decoding.pixels import is_blank, lay_on_ground, spread, turn
@@ -91,6 +91,7 @@ class DecodedImage:
         pixels: 8-bit RGB, upright; smaller than the whole where it was decoded at a scale.
         blank: Whether the picture has one colour.
         truncated: Whether the end of the file is missing.
+        levels: Stored values of more than 8 bits, where no window was given.
     """
 
     header: ImageHeader
@@ -99,6 +100,7 @@ class DecodedImage:
     pixels: Image.Image
     blank: bool = False
     truncated: bool = False
+    levels: Levels | None = None
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -249,11 +251,8 @@ def _open(content: bytes, limits: ImageLimits) -> _File:
             content, profile = clean_png(content, checked=limits.checksums)
         image = open_image(content, name)
         check_size(*image.size, limits.max_pixels)
-        frames = (
-            count_gif_frames(content, limits.max_frames)
-            if isinstance(image, GifImageFile)
-            else int(getattr(image, "n_frames", 1))
-        )
+        gif = isinstance(image, GifImageFile)
+        frames = count_gif_frames(content, limits.max_frames) if gif else int(getattr(image, "n_frames", 1))
         _check_frames(frames, limits)
         return _File(content, ImageHeader(name, *image.size, frames, MEDIA_TYPES[name]), profile, image)
 
@@ -299,8 +298,9 @@ def _decode(
         truncated = loaded is None
         if loaded is None:
             loaded = _load_truncated(file, limits, min_side)
-        deep = isinstance(loaded.image, DeepImage)
-        image = to_eight_bits(loaded.image, window) if isinstance(loaded.image, DeepImage) else loaded.image
+        image, levels, deep = loaded.image, None, isinstance(loaded.image, DeepImage)
+        if isinstance(image, DeepImage):
+            image, levels = to_eight_bits(image, window)
         orientation, profile = loaded.orientation, loaded.profile
         # Deep samples take more memory than the pixels.
         del loaded
@@ -313,7 +313,7 @@ def _decode(
         if window is not None and not deep:
             image = spread(image, window)
         pixels = lay_on_ground(image)
-        return DecodedImage(header, *size, pixels, is_blank(pixels), truncated)
+        return DecodedImage(header, *size, pixels, is_blank(pixels), truncated, levels)
 
 
 @dataclass
