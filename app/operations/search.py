@@ -22,6 +22,7 @@ from app.operations.read_search import SentSearch
 from app.operations.services import Services
 from app.schemas.search_page import SearchResponse, TookMs, Truncation, page_from
 from index.engine import SearchEngine
+from index.errors import NoActiveGenerationError
 from index.search.query_vector import Part
 from index.search.results import ActiveGeneration, SearchPage
 from training.errors import ImageError
@@ -42,12 +43,15 @@ async def answer_search(
     query, engine = sent.query, services.engine
     sources = QuerySources.of(query, _named("image", sent.images), _named("unlike_image", sent.unlike_images))
     # Taken before anything is encoded, so that query and collection are of one model.
-    active = await services.threads.read(engine.active, collection)
+    active = await services.threads.read(_active, engine, collection, sources)
     started = time.perf_counter()
-    maker = _PartMaker(services, active)
-    made = await unless_disconnected(request, _all([maker.make(source) for source in sources.all]))
+    made: list[_Made] = []
+    if active is not None:
+        maker = _PartMaker(services, active)
+        made = await unless_disconnected(request, _all([maker.make(source) for source in sources.all]))
     encoded = time.perf_counter()
-    page = await services.threads.read(_find, engine, active, sources, [one.part for one in made])
+    parts = [one.part for one in made]
+    page = await services.threads.read(_find, engine, collection, active, sources, parts)
     seconds = time.perf_counter() - encoded
     services.metrics.searched(seconds)
     took = TookMs(
@@ -57,7 +61,7 @@ async def answer_search(
     )
     return page_from(
         page,
-        active,
+        active or collection,
         k=query.k,
         filter=query.filter,
         took_ms=took,
@@ -66,9 +70,25 @@ async def answer_search(
     )
 
 
+def _active(engine: SearchEngine, collection: str, sources: QuerySources) -> ActiveGeneration | None:
+    """Return the active generation; None where there is none and a list needs none."""
+    try:
+        return engine.active(collection)
+    except NoActiveGenerationError:
+        if sources.all:
+            raise
+        return None
+
+
 def _find(
-    engine: SearchEngine, active: ActiveGeneration, sources: QuerySources, made: Sequence[Part]
+    engine: SearchEngine,
+    collection: str,
+    active: ActiveGeneration | None,
+    sources: QuerySources,
+    made: Sequence[Part],
 ) -> SearchPage:
+    if active is None:
+        return engine.browse(collection, sources.request)
     page = sources.find(engine, active, made)
     # Made in this thread: with thousands of hits before, or blades, it takes milliseconds.
     _ = page.next_cursor, page.z_scores

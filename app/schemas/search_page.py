@@ -93,10 +93,11 @@ class SearchHit(TypedDict):
         ),
     ]
     cosine_kind: Annotated[
-        CosineKind,
+        CosineKind | None,
         Field(
             description="Cosine of two vectors; blade_cosine: of the subspaces that two k-blades span; "
-            "absolute_cosine: its absolute value, of vectors whose sign means nothing."
+            "absolute_cosine: its absolute value, of vectors whose sign means nothing. null in a list of a "
+            "collection without an active generation."
         ),
     ]
     unusual: Annotated[
@@ -180,7 +181,9 @@ class SearchResponse(Answer):
     )
     next_cursor: str | None = Field(default=None, description="Asks for the next page; null on the last.")
     query: QueryEcho
-    served_by: ServedBy
+    served_by: ServedBy | None = Field(
+        description="null for a list of a collection without an active generation."
+    )
     took_ms: TookMs
 
 
@@ -269,7 +272,7 @@ def _images_path(collection: str, prefix: str) -> str:
 
 def page_from(
     page: SearchPage,
-    active: ActiveGeneration,
+    served_by: ActiveGeneration | str,
     *,
     k: int,
     filter: Mapping[str, Any] | None,
@@ -277,8 +280,20 @@ def page_from(
     truncations: Sequence[Truncation] = (),
     prefix: str = "",
 ) -> SearchResponse:
-    """Make the answer to a search from what the engine found."""
-    kind, images = cosine_kind(active), _images_path(active.collection, prefix)
+    """Make the answer to a search from what the engine found.
+
+    Args:
+        page: Hits.
+        served_by: Generation that was searched; the name of a collection that was listed without one.
+        k: Number of hits that were asked for.
+        filter: Filter of the search.
+        took_ms: Times of the request.
+        truncations: Texts that were cut.
+        prefix: Where a proxy has put the service.
+    """
+    active = None if isinstance(served_by, str) else served_by
+    kind = None if active is None else cosine_kind(active)
+    images = _images_path(served_by if isinstance(served_by, str) else served_by.collection, prefix)
     return SearchResponse.model_construct(
         hits=[
             _hit_from(hit, unusual, kind, images, fused=page.fused)
@@ -290,7 +305,9 @@ def page_from(
         query=QueryEcho(
             k=k, filter=dict(filter) if filter is not None else None, truncations=list(truncations)
         ),
-        served_by=ServedBy(
+        served_by=None
+        if active is None
+        else ServedBy(
             collection=active.collection,
             generation=active.generation,
             model=active.model,
@@ -358,7 +375,9 @@ def cosine_kind(by: ActiveGeneration | ModelInfo) -> CosineKind:
     return "cosine" if by.blades == 1 else "blade_cosine"
 
 
-def _hit_from(hit: Hit, unusual: float | None, kind: CosineKind, images: str, *, fused: bool) -> SearchHit:
+def _hit_from(
+    hit: Hit, unusual: float | None, kind: CosineKind | None, images: str, *, fused: bool
+) -> SearchHit:
     image, path = hit.image, f"{images}/{quote(hit.id, safe='')}"
     is_scored = not math.isnan(hit.score)
     return {

@@ -367,7 +367,7 @@ def _print_table(page: "SearchResponse", query: "SearchQuery") -> None:
     first = page.hits[0]
     ranked, fused = first["cosine"] is not None, first["score_kind"] == "fused"
     grouped = first["others"] is not None
-    kinds = [first["cosine_kind"].replace("_", " ").capitalize(), "Unusual"] if ranked else []
+    kinds = [str(first["cosine_kind"]).replace("_", " ").capitalize(), "Unusual"] if ranked else []
     extra = [*kinds, *(["Found by"] if fused else []), *(["Others"] if grouped else [])]
     table = Table("Rank", "Id", *extra, "Text")
     for hit in page.hits:

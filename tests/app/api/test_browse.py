@@ -1,16 +1,19 @@
 """Lists without a query over HTTP: searches for nothing, lists of images, counts under a filter."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy import update
 from typer.testing import CliRunner
 
 from app.application import create_app
 from app.cli.main import build
+from app.engine import open_engine
+from index.catalogue.tables import GenerationRow
 from tests.app.api.test_search import ids, problem
 from tests.app.conftest import COLLECTION, Indexed
 
@@ -38,6 +41,27 @@ def get(client: TestClient, what: str, **parameters: Any) -> dict[str, Any]:
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
+
+
+def test_a_collection_without_an_active_generation_is_listed_but_not_searched(
+    make_indexed: Callable[..., Indexed],
+) -> None:
+    indexed = make_indexed()
+    asked: list[dict[str, Any]] = [{}, {"filter": PA}, {"words": "dogs", "k": 3}, {"group_by": "view"}]
+    with TestClient(create_app(indexed.settings), "http://localhost") as client:
+        before = [search(client, **query) for query in asked]
+        engine = open_engine(indexed.settings)
+        with engine.home.catalogue.write() as session:
+            session.execute(update(GenerationRow).values(state="building"))
+        engine.close()
+        for query, page in zip(asked, before, strict=True):
+            after = search(client, **query)
+            assert after["served_by"] is None
+            assert {hit["cosine_kind"] for hit in after["hits"]} == {None}
+            assert [hit | {"cosine_kind": "cosine"} for hit in after["hits"]] == page["hits"] != []
+            assert (after["count"], after["query"]) == (page["count"], page["query"])
+        for query in ({"text": "two"}, {"text": "two", "words": "two"}, {"like": [{"id": "image-1"}]}):
+            problem(client.post(f"{HERE}/search", json=query), 409, "nothing-indexed")
 
 
 def test_a_search_for_nothing_gives_everything_in_pages_without_scores(
