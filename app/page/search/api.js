@@ -11,13 +11,13 @@ import { fetchJson, sentJson } from '../shared/http.js';
  * @typedef {CollectionSummary & {fields: Field[], hidden_fields: string[], examples: Array<{id: string, text: string}>}} Collection
  * @typedef {{image: string, thumbnail: string}} HitLinks
  * @typedef {{text: string, spans: Array<[number, number]>}} Matched a text with the places of words in it, in code points
- * @typedef {{id: string, rank: number, score: number | null, score_kind: string | null, cosine: number | null, cosine_kind: string,
+ * @typedef {{id: string, rank: number, score: number | null, score_kind: string | null, cosine: number | null, cosine_kind: string | null,
  *   unusual: number | null, found_by: Array<'vector' | 'words' | 'findings'>, matched: Matched | null, group: string | null, others: number | null,
  *   texts: string[], labels: string[], metadata: Record<string, unknown>, links: HitLinks}} Hit
  * @typedef {{field: string, tokens: number, kept: number, searched_text: string}} Truncation
  * @typedef {{hits: Hit[], confident: boolean | null, count: number | null, next_cursor: string | null,
  *   query: {k: number, filter: object | null, truncations: Truncation[]},
- *   served_by: {collection: string, generation: number, model: string, digest: string, exact: boolean},
+ *   served_by: {collection: string, generation: number, model: string, digest: string, exact: boolean} | null,
  *   took_ms: {encode: number, search: number, total: number}}} HitPage
  * @typedef {{text?: string, like?: Array<{id: string}>, unlike?: Array<{id: string}>, words?: string, group_by?: string, k: number,
  *   filter: object | null, cursor: string | null}} SearchQuery
@@ -85,6 +85,11 @@ export class SearchApi {
   /** @param {string} collection @param {string} id @returns {string} */
   contentAddress(collection, id) {
     return this.resolve(`${imagePath(collection, id)}/content`);
+  }
+
+  /** @param {string} collection @param {string} id @param {AbortSignal} [signal] @returns {Promise<import('./image/window-control.js').GreyLevels>} */
+  levels(collection, id, signal) {
+    return this.#ask(`${imagePath(collection, id)}/levels`, { signal });
   }
 
   /** A picture of the image that the browser shows, whatever its file is. @param {string} collection @param {string} id @returns {string} */

@@ -11,17 +11,18 @@
 
 import { ProblemError, problemFrom } from '../shared/http.js';
 import { SearchApi } from './api.js';
-import { ImageDialog } from './image/image-dialog.js';
+import { OpenedImage } from './image/opened-image.js';
 import { Judgements } from './judgements/judgements.js';
 import { CollectionFields } from './query/collection-fields.js';
 import { FilterPanel } from './query/filter-panel.js';
 import { expressionOf, noFilter, withClause } from './query/filter.js';
 import { takeImages } from './query/image-drop.js';
 import { QueryRow } from './query/query-row.js';
-import { bodyOf, isEmpty, NO_QUERY, sameQuery, sameSearch, sideOf, withExample, withoutExamples, withoutPicture, withPicture, withText } from './query/query.js';
+import { bodyOf, isEmpty, isUnranked, NO_QUERY, sameQuery, sameSearch, sideOf, withExample, withMatching, withoutExamples, withoutPicture, withPicture, withText } from './query/query.js';
 import { SearchField } from './query/search-field.js';
 import { combines } from './results/hit.js';
 import { brokenLink, imageIsGone, noCollections } from './results/notices.js';
+import { ResultPages } from './results/result-pages.js';
 import { ResultsView } from './results/results-view.js';
 import { SearchShell } from './search-shell.js';
 import { takeKeys } from './shortcuts.js';
@@ -47,10 +48,7 @@ export class ImageSearch extends HTMLElement {
   #typing = false;
   /** @type {import('./api.js').CollectionSummary[] | null} */
   #collections = null;
-  /** @type {string | null} */
-  #cursor = null;
-  /** @type {AbortController | null} */
-  #request = null;
+  #pages = new ResultPages((cursor, signal) => this.#ask(cursor, signal));
   /** @type {string | null} */
   #imageAddress = null;
   /** @type {AbortController | null} */
@@ -69,7 +67,7 @@ export class ImageSearch extends HTMLElement {
     });
     this.judgements = new Judgements({
       send: (collection, judgement) => this.api.judge(collection, judgement),
-      changed: (id) => [this.results.grid, this.dialog].forEach((view) => view.showJudged(id)),
+      changed: (id) => [this.results.grid, this.opened.dialog].forEach((view) => view.showJudged(id)),
       refused: (error) => this.results.showNotKept(problemFrom(error)),
     });
     this.results = new ResultsView({
@@ -81,27 +79,37 @@ export class ImageSearch extends HTMLElement {
       text: (text) => this.#goTo((query) => withText(query, text)),
       pick: () => this.field.pickImage(),
       clearFilter: () => this.#go({ filter: noFilter() }),
+      byLikeness: () => this.#match('likeness', true),
       others: (field, value) => this.#go({ query: { ...this.#asked(), group: null }, filter: withClause(this.#state.filter, field, { eq: value }) }),
     }, this.judgements);
     this.panel = new FilterPanel({ change: (filter) => this.#go({ filter }), close: () => this.#openPanel(false) });
     this.row = new QueryRow({
-      words: (words) => this.#setWords(words),
+      match: (kind, on) => this.#match(kind, on),
       remove: (id) => this.#mark(id, null),
       clearExamples: () => this.#goTo(withoutExamples),
-      open: (id) => this.#open(id),
+      open: (id) => this.opened.open(id),
       thumbnail: (id) => this.api.thumbnailAddress(this.#state.collection, id),
       filter: (filter) => this.#go({ filter }),
       group: (group) => this.#goTo((query) => ({ ...query, group })),
       leave: () => this.field.focus(),
     });
+    this.opened = new OpenedImage(() => ({ state: this.#state, hits: this.results.hits }), {
+      api: () => this.api,
+      mark: (id, side) => this.#mark(id, side),
+      turn: (id, step) => {
+        this.#state.opened = id;
+        this.#announce(step);
+      },
+      closed: (id) => this.results.grid.focusImage(id),
+    }, this.judgements);
     this.fields = new CollectionFields(this.panel, this.row, () => ({ ...this.#state, api: this.api }), (hidden) => {
       this.results.grid.hide(hidden);
-      this.dialog.hidden = hidden;
+      this.opened.dialog.hidden = hidden;
       this.#showOpening();
     });
     this.#makeApi();
     this.shell = new SearchShell(root, {
-      field: this.field.element, row: this.row.element, panel: this.panel.element, results: this.results.element, dialog: this.dialog.element,
+      field: this.field.element, row: this.row.element, panel: this.panel.element, results: this.results.element, dialog: this.opened.dialog.element,
     }, { collection: (collection) => this.#changeCollection(collection), togglePanel: () => this.#openPanel(this.panel.element.hidden) });
     this.shell.element.hidden = true;
   }
@@ -122,7 +130,7 @@ export class ImageSearch extends HTMLElement {
     const stopKeys = takeKeys(target, {
       search: () => this.field.focus(),
       filters: () => this.#openPanel(this.panel.element.hidden),
-      words: () => this.#setWords(!this.#state.query.words),
+      words: () => this.#match('words', !this.#state.query.words),
       help: () => this.shell.showShortcuts(),
     });
     this.#connection.signal.addEventListener('abort', () => { stopDrop(); stopKeys(); });
@@ -132,7 +140,7 @@ export class ImageSearch extends HTMLElement {
 
   disconnectedCallback() {
     this.#connection?.abort();
-    this.#request?.abort();
+    this.#pages.stop();
   }
 
   /** @param {string} name @param {string | null} before @param {string | null} now */
@@ -160,28 +168,19 @@ export class ImageSearch extends HTMLElement {
     this.#broken = broken;
     this.#typing = false;
     if (this.#collections === null) return;
-    if (same) this.#showOpened();
+    if (same) this.opened.show();
     else this.#enter();
   }
 
   /** Said once the beginning is there, which would replace it. @param {string} reason */
   async #refuse(reason) {
     await this.#started;
-    this.#request?.abort();
-    this.#request = null;
+    this.#pages.stop();
     this.results.showProblem(new ProblemError({ title: 'That cannot be searched with', detail: reason }), () => this.field.pickImage());
   }
 
   #makeApi() {
     this.api = new SearchApi(this.getAttribute('src') ?? new URL('../..', import.meta.url));
-    const mark = (id, side) => this.#mark(id, side);
-    const closed = (id) => {
-      this.#state.opened = null;
-      this.#announce('close');
-      this.results.grid.focusImage(id);
-    };
-    if (this.dialog) this.dialog.actions.api = this.api;
-    else this.dialog = new ImageDialog({ api: this.api, mark, closed, step: (by) => this.#step(by) }, this.judgements);
   }
 
   #appear() {
@@ -213,7 +212,7 @@ export class ImageSearch extends HTMLElement {
     }
     this.fields.describe();
     this.#search(keepTyped);
-    this.#showOpened();
+    this.opened.show();
   }
 
   /** Whether the model of the hits that are shown takes one text, image or example alone. */
@@ -227,7 +226,7 @@ export class ImageSearch extends HTMLElement {
     this.#state = { ...before, query: this.#asked(), ...change, opened: null };
     this.#imageIsGone = false;
     this.#broken = [];
-    this.dialog.dismiss();
+    this.opened.dialog.dismiss();
     if (change.query && sameQuery(change.query, before.query) && !typing && this.#typing) {
       this.#typing = false;
       return;
@@ -257,12 +256,12 @@ export class ImageSearch extends HTMLElement {
   #mark(id, side) {
     const query = this.#asked();
     if (sideOf(query, id) === side) return;
-    this.#go({ query: withExample(this.#takesOne() ? { ...NO_QUERY, words: query.words, group: query.group } : query, id, side) });
+    this.#go({ query: withExample(this.#takesOne() ? { ...NO_QUERY, likeness: query.likeness, words: query.words, group: query.group } : query, id, side) });
   }
 
-  /** @param {boolean} words */
-  #setWords(words) {
-    const query = { ...this.#asked(), words };
+  /** @param {keyof import('./query/query.js').Matching} kind @param {boolean} on */
+  #match(kind, on) {
+    const query = withMatching(this.#asked(), kind, on);
     if (query.text) this.#go({ query });
     else {
       this.#state.query = query;
@@ -281,9 +280,8 @@ export class ImageSearch extends HTMLElement {
     this.fields.describe();
   }
 
-  async #search(keepTyped = false) {
-    this.#request?.abort();
-    const request = (this.#request = new AbortController());
+  #search(keepTyped = false) {
+    this.#pages.stop();
     this.#showQuery(keepTyped);
     // Until the collections are known nothing is asked: #start searches then.
     if (this.#collections === null) return;
@@ -293,31 +291,23 @@ export class ImageSearch extends HTMLElement {
       this.results.showNotice(this.#imageIsGone ? imageIsGone() : brokenLink(this.#broken, () => this.#go({})));
       return;
     }
-    this.results.showSearching(isEmpty(this.#state.query));
-    try {
-      const page = await this.#ask(null, request.signal);
-      if (request !== this.#request) return;
-      this.#cursor = page.next_cursor;
-      this.judgements.found(this.api.base.href, this.#state.collection, this.#state.query);
-      this.results.grid.group = this.#state.query.group;
-      this.results.showPage(page, this.#state.query.words);
-      this.#showOpened();
-    } catch (error) {
-      if (request === this.#request) this.results.showProblem(problemFrom(error), () => this.#search(), expressionOf(this.#state.filter) !== null);
-    }
+    this.results.showSearching(isUnranked(this.#state.query));
+    this.#pages.first((page) => this.#showFirst(page),
+      (error) => this.results.showProblem(problemFrom(error), () => this.#search(), expressionOf(this.#state.filter) !== null));
   }
 
-  async #loadMore() {
-    const request = this.#request;
+  /** @param {import('./api.js').HitPage} page */
+  #showFirst(page) {
+    const { collection, query } = this.#state;
+    this.judgements.found(this.api.base.href, collection, query);
+    this.results.grid.group = query.group;
+    this.results.showPage(page, query.text && query.words ? { likeness: !isUnranked(query) } : null);
+    this.opened.show();
+  }
+
+  #loadMore() {
     this.results.showLoadingMore();
-    try {
-      const page = await this.#ask(this.#cursor, request.signal);
-      if (request !== this.#request) return;
-      this.#cursor = page.next_cursor;
-      this.results.appendPage(page);
-    } catch (error) {
-      if (request === this.#request) this.results.showMoreProblem(problemFrom(error), () => this.#loadMore());
-    }
+    this.#pages.next((page) => this.results.appendPage(page), (error) => this.results.showMoreProblem(problemFrom(error), () => this.#loadMore()));
   }
 
   /** @param {string | null} cursor @param {AbortSignal} signal @returns {Promise<import('./api.js').HitPage>} */
@@ -352,35 +342,7 @@ export class ImageSearch extends HTMLElement {
     const links = Object.fromEntries(Object.entries(hit.links).map(([name, link]) => [name, this.api.resolve(link)]));
     const detail = { ...hit, collection: this.#state.collection, links };
     const event = new CustomEvent('image-select', { detail, bubbles: true, composed: true, cancelable: true });
-    if (this.dispatchEvent(event)) this.#open(hit.id);
-  }
-
-  /** @param {string} id of a hit or an example */
-  #open(id) {
-    this.#state.opened = id;
-    this.#announce('push');
-    this.#showOpened();
-  }
-
-  /** Bring the dialog in line with the state. */
-  #showOpened() {
-    const { opened, collection } = this.#state;
-    if (opened === null) {
-      this.dialog.dismiss();
-      return;
-    }
-    const place = this.results.hits.findIndex(({ id }) => id === opened);
-    const hit = this.results.hits[place] ?? null;
-    const ends = { first: place <= 0, last: place < 0 || place === this.results.hits.length - 1 };
-    this.dialog.open(collection, opened, hit, { ...ends, side: sideOf(this.#state.query, opened) });
-  }
-
-  /** @param {number} by */
-  #step(by) {
-    const place = this.results.hits.findIndex(({ id }) => id === this.#state.opened);
-    this.#state.opened = this.results.hits[place + by].id;
-    this.#announce('replace');
-    this.#showOpened();
+    if (this.dispatchEvent(event)) this.opened.open(hit.id);
   }
 
   /** @param {boolean} open */

@@ -1,7 +1,8 @@
 /** The page around `<image-search>`: keeps its state in the address, so that it can be shared and gone back to. */
 
 import './image-search.js';
-import { fromAddress, titleOf, toAddress } from './query/query.js';
+import { fromAddress, toAddress } from './query/address.js';
+import { titleOf } from './query/query.js';
 
 /** Uploaded images of this visit, by the number of their history entry. @type {Map<number, import('./query/query.js').Picture>} */
 const images = new Map();

@@ -1,6 +1,7 @@
 /** The frame of the search: the bar on top, the row below it, the panel, the results, and what lies over them. */
 
 import { fill, h } from '../shared/dom.js';
+import { iconButton } from '../shared/icon-button.js';
 import { icon } from '../shared/icons.js';
 import { clauseCount } from './query/filter.js';
 
@@ -12,7 +13,7 @@ const SHORTCUTS = [
   ['y n', 'this is what I searched for, this is not'],
   ['w', 'exact words'],
   ['f', 'filters'],
-  ['+ \u2212 0 1 i', 'in an open image: zoom, fit, actual size, invert'],
+  ['+ \u2212 0 1 i g', 'in an open image: zoom, fit, actual size, invert, grey levels of a film'],
   ['Esc', 'close'],
 ];
 
@@ -35,7 +36,7 @@ export class SearchShell {
     this.shortcuts = shortcutDialog();
     this.element = h('div', { class: 'shell' },
       h('div', { class: 'bar' }, h('slot', { name: 'brand' }), parts.field, h('div', { class: 'bar-end' }, this.pickerPlace, this.filterButton,
-        h('button', { class: 'tool keys', type: 'button', title: 'Keyboard shortcuts (?)', 'aria-label': 'Keyboard shortcuts', on: { click: () => this.showShortcuts() } }, icon('keyboard')),
+        iconButton('keyboard', 'Keyboard shortcuts', () => this.showShortcuts(), { class: 'keys', title: 'Keyboard shortcuts (?)' }),
         h('slot', { name: 'tools' }))),
       parts.row,
       h('div', { class: 'body' }, parts.panel, parts.results),

@@ -1,8 +1,10 @@
 /** The dialog with one image: large, with its texts, labels and metadata. */
 
 import { fill, h } from '../../shared/dom.js';
+import { iconButton } from '../../shared/icon-button.js';
 import { icon } from '../../shared/icons.js';
 import { judgeButtons, pressJudged, verdictOf } from '../judgements/judge-buttons.js';
+import { fieldTitle } from '../query/filter.js';
 import { combines, kindText, metadataText, scoreText } from '../results/hit.js';
 import { ImageViewer } from './image-viewer.js';
 
@@ -17,6 +19,9 @@ const SIDES = /** @type {const} */ ([{ side: 'like', name: 'More like this', key
 /** Orders that a hit was found by, in words. */
 const ORDERS = /** @type {const} */ ({ vector: 'likeness', words: 'exact words', findings: 'findings' });
 
+/** Media types of files that may have more than 8 bits. */
+const DEEP_TYPES = ['image/png', 'image/tiff'];
+
 export class ImageDialog {
   /** @type {string | null} */
   id = null;
@@ -28,7 +33,7 @@ export class ImageDialog {
   #request = null;
 
   /**
-   * @param {{api: SearchApi, mark: (id: string, side: Side | null) => void, step: (by: number) => void, closed: (id: string) => void}} actions
+   * @param {{mark: (id: string, side: Side | null) => void, step: (by: number) => void, closed: (id: string) => void}} actions
    *   `mark` makes an example of an image, or takes it back
    * @param {import('../judgements/judgements.js').Judgements} judgements
    */
@@ -38,24 +43,25 @@ export class ImageDialog {
     this.viewer = new ImageViewer();
     this.heading = h('h2', { id: 'image-dialog-title', class: 'dialog-title' });
     this.facts = h('div', { class: 'dialog-facts' });
-    this.previous = this.#button('previous', 'Previous image (\u2190)', () => actions.step(-1));
-    this.next = this.#button('next', 'Next image (\u2192)', () => actions.step(1));
+    this.previous = iconButton('previous', 'Previous image (\u2190)', () => actions.step(-1));
+    this.next = iconButton('next', 'Next image (\u2192)', () => actions.step(1));
     this.element = h('dialog', { class: 'image-dialog', 'aria-labelledby': 'image-dialog-title',
       on: { keydown: (event) => this.#onKey(event), close: () => this.#onClose(), click: (event) => this.#onClick(event) } },
       h('div', { class: 'dialog-frame' }, this.viewer.element,
         h('section', { class: 'dialog-side' },
           h('header', { class: 'dialog-head' }, this.heading, this.previous, this.next,
-            this.#button('close', 'Close (Esc)', () => this.element.close())),
+            iconButton('close', 'Close (Esc)', () => this.element.close())),
           this.facts)));
   }
 
   /**
+   * @param {SearchApi} api
    * @param {string} collection
    * @param {string} id
    * @param {Hit | null} hit the hit that was opened; null for an image opened by its address
    * @param {{first: boolean, last: boolean, side: Side | null}} place among the hits and the examples
    */
-  async open(collection, id, hit, place) {
+  async open(api, collection, id, hit, place) {
     this.#request?.abort();
     const request = (this.#request = new AbortController());
     this.id = id;
@@ -65,16 +71,24 @@ export class ImageDialog {
     this.heading.textContent = hit ? `Number ${hit.rank}` : 'Image';
     this.previous.disabled = place.first;
     this.next.disabled = place.last;
-    this.original = this.actions.api.contentAddress(collection, id);
-    this.viewer.show(this.actions.api.renditionAddress(collection, id), hit?.texts[0] ?? id);
+    this.original = api.contentAddress(collection, id);
+    this.viewer.show(api.renditionAddress(collection, id), hit?.texts[0] ?? id);
     this.#showFacts(hit, hit ?? {}, 'loading');
     if (!this.element.open) this.element.showModal();
     try {
-      const record = await this.actions.api.image(collection, id, request.signal);
-      if (request === this.#request) this.#showFacts(hit, record, 'whole');
+      const record = await api.image(collection, id, request.signal);
+      if (request !== this.#request) return;
+      this.#showFacts(hit, record, 'whole');
+      if (DEEP_TYPES.includes(record.media_type)) this.#offerWindow(api, collection, id, request);
     } catch (error) {
       if (request === this.#request) this.#showFacts(hit, hit ?? {}, 'failed', error);
     }
+  }
+
+  /** Without an answer the automatic window is the only one. @param {SearchApi} api @param {string} collection @param {string} id @param {AbortController} request */
+  async #offerWindow(api, collection, id, request) {
+    const levels = await api.levels(collection, id, request.signal).catch(() => null);
+    if (levels !== null && request === this.#request) this.viewer.window.offer(levels);
   }
 
   /** Show what was said of an image. @param {string} id */
@@ -121,7 +135,7 @@ export class ImageDialog {
   #onClose() {
     this.#request?.abort();
     this.#request = null;
-    this.viewer.picture.removeAttribute('src');
+    this.viewer.clear();
     const id = this.id;
     this.id = null;
     if (id !== null) this.actions.closed(id);
@@ -135,6 +149,7 @@ export class ImageDialog {
   /** @param {KeyboardEvent} event */
   #onKey(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.closest('input, select')) return;
     if (this.viewer.takesKey(event)) event.preventDefault();
     else if (event.key === 'ArrowLeft' && !this.previous.disabled) this.actions.step(-1);
     else if (event.key === 'ArrowRight' && !this.next.disabled) this.actions.step(1);
@@ -144,11 +159,6 @@ export class ImageDialog {
       if (entry) this.#mark(entry.side);
       else if (verdict !== null && this.hit && this.judgements.taken) this.judgements.say(this.hit.id, verdict);
     }
-  }
-
-  /** @param {Parameters<typeof icon>[0]} name @param {string} title @param {() => void} act */
-  #button(name, title, act) {
-    return h('button', { class: 'tool', type: 'button', title, 'aria-label': title, on: { click: act } }, icon(name));
   }
 }
 
@@ -173,5 +183,5 @@ function detailList(id, record, hidden) {
     if (entries.some(([known]) => known === name) || value === null || value === '') continue;
     entries.push([name, metadataText(value)]);
   }
-  return h('dl', { class: 'details' }, ...entries.filter(([name]) => !hidden.has(name)).flatMap(([name, value]) => [h('dt', {}, name.replaceAll('_', ' ')), h('dd', {}, value)]));
+  return h('dl', { class: 'details' }, ...entries.filter(([name]) => !hidden.has(name)).flatMap(([name, value]) => [h('dt', {}, fieldTitle(name)), h('dd', {}, value)]));
 }

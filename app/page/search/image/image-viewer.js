@@ -1,7 +1,8 @@
-/** One image, large: zoom, move, and inverted grey values. */
+/** One image, large: zoom, move, window, and inverted grey values. */
 
 import { h } from '../../shared/dom.js';
-import { icon } from '../../shared/icons.js';
+import { iconButton } from '../../shared/icon-button.js';
+import { WindowControl } from './window-control.js';
 
 const LARGEST_ZOOM = 16;
 const ZOOM_STEP = 1.5;
@@ -16,23 +17,27 @@ export class ImageViewer {
   #y = 0;
   #inverted = false;
   #grip = null;
+  /** Address of the picture through its automatic window. */
+  #address = '';
 
   constructor() {
     this.picture = h('img', { class: 'viewer-picture', alt: '', decoding: 'async' });
     this.picture.setAttribute('draggable', 'false');
     this.lost = h('p', { class: 'viewer-lost', hidden: true }, 'This image cannot be shown.');
     this.zoomText = h('output', { class: 'viewer-zoom', 'aria-label': 'Zoom' });
-    this.invertButton = tool('invert', 'Invert grey values (i)', () => this.invert());
-    this.invertButton.setAttribute('aria-pressed', 'false');
+    this.invertButton = iconButton('invert', 'Invert grey values (i)', () => this.invert(), { 'aria-pressed': 'false' });
+    this.window = new WindowControl((window) => {
+      this.picture.src = window === null ? this.#address : `${this.#address}?window=${window.centre},${window.width}`;
+    });
     this.stage = h('div', { class: 'viewer-stage', on: this.#pointerListeners() }, this.picture, this.lost);
-    this.element = h('div', { class: 'viewer' }, this.stage,
+    this.element = h('div', { class: 'viewer' }, this.stage, this.window.panel,
       h('div', { class: 'viewer-tools', role: 'toolbar', 'aria-label': 'Image' },
-        tool('zoomOut', 'Zoom out (\u2212)', () => this.zoomBy(1 / ZOOM_STEP)), this.zoomText,
-        tool('zoomIn', 'Zoom in (+)', () => this.zoomBy(ZOOM_STEP)),
-        tool('fit', 'Fit to the window (0)', () => this.fit()),
+        iconButton('zoomOut', 'Zoom out (\u2212)', () => this.zoomBy(1 / ZOOM_STEP)), this.zoomText,
+        iconButton('zoomIn', 'Zoom in (+)', () => this.zoomBy(ZOOM_STEP)),
+        iconButton('fit', 'Fit to the window (0)', () => this.fit()),
         h('button', { class: 'tool viewer-actual', type: 'button', title: 'One pixel of the image for one of the screen (1)',
           'aria-label': 'Actual size', on: { click: () => this.actualSize() } }, '1:1'),
-        this.invertButton));
+        this.invertButton, this.window.button));
     this.picture.addEventListener('error', () => this.#showLost(true));
     this.picture.addEventListener('load', () => { this.#showLost(false); this.#draw(); });
     new ResizeObserver(() => this.#draw()).observe(this.stage);
@@ -45,10 +50,18 @@ export class ImageViewer {
    */
   show(address, description) {
     this.picture.alt = description;
-    if (this.picture.getAttribute('src') === address) return;
+    if (this.#address === address) return;
+    this.#address = address;
+    this.window.forget();
     this.fit();
     this.#showLost(false);
     this.picture.src = address;
+  }
+
+  clear() {
+    this.#address = '';
+    this.window.forget();
+    this.picture.removeAttribute('src');
   }
 
   fit() {
@@ -87,6 +100,7 @@ export class ImageViewer {
     else if (event.key === '0') this.fit();
     else if (event.key === '1') this.actualSize();
     else if (event.key === 'i') this.invert();
+    else if (event.key === 'g') this.window.toggle();
     else if (this.#movable && event.key.startsWith('Arrow')) this.#moveByKey(event.key);
     else return false;
     return true;
@@ -177,9 +191,4 @@ export class ImageViewer {
     this.lost.hidden = !lost;
     this.picture.hidden = lost;
   }
-}
-
-/** @param {Parameters<typeof icon>[0]} name @param {string} title @param {() => void} act */
-function tool(name, title, act) {
-  return h('button', { class: 'tool', type: 'button', title, 'aria-label': title, on: { click: act } }, icon(name));
 }

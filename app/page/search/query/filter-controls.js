@@ -1,7 +1,8 @@
 /** The controls of one field in the panel of filters: boxes for its values, or two bounds of numbers or dates. */
 
+import { countText } from '../../shared/count-text.js';
 import { fill, h } from '../../shared/dom.js';
-import { wordOf } from './filter.js';
+import { fieldTitle, wordOf } from './filter.js';
 
 /**
  * @typedef {import('../api.js').Field} Field
@@ -14,11 +15,6 @@ const PAUSE_MS = 250;
 /** Numbers that write days: 20210312. */
 const FIRST_DAY = 19000101;
 const LAST_DAY = 22991231;
-
-/** @param {string} name @returns {string} the name of a field for a reader */
-export function titleOf(name) {
-  return name.replaceAll('_', ' ');
-}
 
 /** @param {Field} field @returns {boolean} whether it is chosen from by two bounds */
 export function isRange(field) {
@@ -37,7 +33,7 @@ function isOfDays({ kinds, minimum, maximum }) {
 export function rangeControl(field, clause, change) {
   const form = isOfDays(field) ? (field.kinds[0] === 'date' ? DATES : DAY_NUMBERS) : NUMBERS;
   const input = (name, end, value, hint) => h('input', { class: 'number', type: form.type, step: 'any', inputMode: form.type === 'number' ? 'decimal' : null,
-    value: value === undefined ? '' : form.shown(value, end), placeholder: String(hint), 'aria-label': `${titleOf(field.name)} ${name}`,
+    value: value === undefined ? '' : form.shown(value, end), placeholder: String(hint), 'aria-label': `${fieldTitle(field.name)} ${name}`,
     ...(form.type === 'date' && { min: form.shown(field.minimum, 'low'), max: form.shown(field.maximum, 'high') }),
     data: { key: `${field.name} ${name}` }, on: { input: () => change(read()) } });
   const low = input('from', 'low', clause?.gte ?? clause?.gt, field.minimum);
@@ -109,7 +105,7 @@ function checkbox(field, value, count, checked, choose) {
 /** @param {Field} field @param {FieldValue[]} rest @param {(value: any, on: boolean) => void} choose */
 function moreValues(field, rest, choose) {
   const option = ({ value, count }, place) => h('option', { value: String(place) }, `${wordOf(value)} (${count})`);
-  return h('select', { class: 'select', 'aria-label': `More values of ${titleOf(field.name)}`, data: { key: `${field.name}+` },
+  return h('select', { class: 'select', 'aria-label': `More values of ${fieldTitle(field.name)}`, data: { key: `${field.name}+` },
     on: { change: (event) => choose(rest[Number(event.target.value)].value, true) } },
     h('option', { value: '', selected: true, disabled: true }, `${rest.length} more\u2026`), ...rest.map(option));
 }
@@ -131,8 +127,8 @@ function finder(field, chosen, box, find) {
     const fresh = values?.filter(({ value }) => !chosen.has(value));
     fill(found, ...(fresh?.length ? fresh.map(box) : [h('p', { class: 'quiet small' }, values === null ? 'The values cannot be read now.' : 'No value has this in it.')]));
   };
-  const input = h('input', { class: 'number', type: 'text', autocomplete: 'off', spellcheck: false, enterKeyHint: 'search', placeholder: `Find among ${field.distinct.toLocaleString('en')}`,
-    'aria-label': `Find a value of ${titleOf(field.name)}`, data: { key: `${field.name}?` },
+  const input = h('input', { class: 'number', type: 'text', autocomplete: 'off', spellcheck: false, enterKeyHint: 'search', placeholder: `Find among ${countText(field.distinct)}`,
+    'aria-label': `Find a value of ${fieldTitle(field.name)}`, data: { key: `${field.name}?` },
     on: { input: () => {
       clearTimeout(timer);
       timer = setTimeout(look, PAUSE_MS);

@@ -1,9 +1,9 @@
 /** The panel of filters, built from the fields that a collection has. */
 
 import { fill, h } from '../../shared/dom.js';
-import { icon } from '../../shared/icons.js';
-import { clauseCount, noFilter, withClause } from './filter.js';
-import { choiceControl, isRange, rangeControl, titleOf } from './filter-controls.js';
+import { iconButton } from '../../shared/icon-button.js';
+import { clauseCount, fieldTitle, noFilter, withClause } from './filter.js';
+import { choiceControl, isRange, rangeControl } from './filter-controls.js';
 
 /**
  * @typedef {import('../api.js').Field} Field
@@ -29,7 +29,7 @@ export class FilterPanel {
     this.actions = actions;
     this.groups = h('div', { class: 'filter-groups' });
     this.clear = h('button', { class: 'button', type: 'button', on: { click: () => this.#set(noFilter()) } }, 'Clear all');
-    this.closeButton = h('button', { class: 'tool', type: 'button', 'aria-label': 'Close the filters', title: 'Close (Esc)', on: { click: actions.close } }, icon('close'));
+    this.closeButton = iconButton('close', 'Close the filters', actions.close, { title: 'Close (Esc)' });
     this.element = h('aside', { class: 'filters', id: 'filters', 'aria-label': 'Filters', hidden: true,
       on: { keydown: (event) => event.key === 'Escape' && actions.close() } },
       h('header', { class: 'filters-head' }, h('h2', {}, 'Filters'), this.clear,
@@ -83,7 +83,7 @@ export class FilterPanel {
     const change = (next) => this.#set(withClause(this.#filter, field.name, next));
     const find = (containing) => this.actions.find(field.name, containing);
     const control = isRange(field) ? rangeControl(field, clause, (next) => this.#setSoon(field.name, next)) : choiceControl(field, clause, change, find);
-    return h('fieldset', { class: 'filter-group', data: { field: field.name } }, h('legend', {}, titleOf(field.name)), ...control);
+    return h('fieldset', { class: 'filter-group', data: { field: field.name } }, h('legend', {}, fieldTitle(field.name)), ...control);
   }
 
   /** @param {Filter} filter */

@@ -72,6 +72,11 @@ export function clauseText(clause) {
   return low !== undefined ? `from ${low}` : `up to ${high}`;
 }
 
+/** @param {string} name @returns {string} the name of a field for a reader */
+export function fieldTitle(name) {
+  return name.replaceAll('_', ' ');
+}
+
 /** @param {unknown} value @returns {string} */
 export function wordOf(value) {
   if (value === true) return 'yes';

@@ -1,18 +1,24 @@
-/** The row below the field: the switch for exact words, the field that hits are grouped by, and chips of the examples and the filter. */
+/** The row below the field: how its text is matched, the field that hits are grouped by, and chips of the examples and the filter. */
 
 import { fill, h } from '../../shared/dom.js';
-import { icon } from '../../shared/icons.js';
-import { clauseCount, clauseText, noFilter, withClause } from './filter.js';
-import { titleOf } from './filter-controls.js';
+import { iconButton } from '../../shared/icon-button.js';
+import { clauseCount, clauseText, fieldTitle, noFilter, withClause } from './filter.js';
 
 /**
  * @typedef {import('./filter.js').Filter} Filter
+ * @typedef {import('./query.js').Matching} Matching
  * @typedef {import('./query.js').Query} Query
  * @typedef {import('./query.js').Side} Side
  */
 
 /** @type {Record<Side, {title: string, name: string}>} */
 const SIDES = { like: { title: 'More like', name: 'liked' }, unlike: { title: 'Less like', name: 'disliked' } };
+
+/** @type {Record<keyof Matching, {name: string, title: string, key: string | null}>} */
+const MATCHING = {
+  likeness: { name: 'Likeness', title: 'Rank images by how well they fit the text, whatever words stand beside them', key: null },
+  words: { name: 'Exact words', title: 'Look the words of the text up in texts and reports (w); without likeness, only images with one of them are shown', key: 'w' },
+};
 
 export class QueryRow {
   /** @type {string[]} */
@@ -21,19 +27,20 @@ export class QueryRow {
   #group = null;
 
   /**
-   * @param {{words: (on: boolean) => void, remove: (id: string) => void, clearExamples: () => void, open: (id: string) => void,
+   * @param {{match: (kind: keyof Matching, on: boolean) => void, remove: (id: string) => void, clearExamples: () => void, open: (id: string) => void,
    *   thumbnail: (id: string) => string, filter: (filter: Filter) => void, group: (field: string | null) => void, leave: () => void}} actions `leave` is called when the
    *   focus was on a chip and none is left
    */
   constructor(actions) {
     this.actions = actions;
-    this.words = h('input', { type: 'checkbox', role: 'switch', 'aria-keyshortcuts': 'w', on: { change: () => actions.words(this.words.checked) } });
-    this.switch = h('label', { class: 'switch', title: 'Also look the typed words up in texts and reports (w)' }, this.words, h('span', {}, 'Exact words'));
+    this.switches = { likeness: this.#switch('likeness'), words: this.#switch('words') };
+    this.matching = h('div', { class: 'matching', role: 'group', 'aria-label': 'Match the text by' }, h('span', { 'aria-hidden': 'true' }, 'Match by'),
+      ...Object.entries(MATCHING).map(([kind, { name, title }]) => h('label', { class: 'switch', title }, this.switches[kind], h('span', {}, name))));
     this.groups = h('select', { class: 'select group-by', 'aria-label': 'Group by', on: { change: () => actions.group(this.groups.value || null) } });
     this.grouping = h('label', { class: 'grouping', title: 'One image for each value of a field, such as a patient or a study' }, h('span', {}, 'Group by'), this.groups);
     this.examples = h('div', { class: 'chips examples', hidden: true });
     this.filters = h('div', { class: 'chips', hidden: true });
-    this.element = h('div', { class: 'query-row' }, this.switch, this.grouping, this.examples, this.filters);
+    this.element = h('div', { class: 'query-row' }, this.matching, this.grouping, this.examples, this.filters);
   }
 
   /** @param {string[]} fields that hits may be grouped by */
@@ -45,14 +52,15 @@ export class QueryRow {
   #showGroups() {
     const names = this.#group && !this.#fields.includes(this.#group) ? [...this.#fields, this.#group] : this.#fields;
     this.grouping.hidden = names.length === 0;
-    fill(this.groups, h('option', { value: '' }, 'nothing'), ...names.map((name) => h('option', { value: name }, titleOf(name))));
+    fill(this.groups, h('option', { value: '' }, 'nothing'), ...names.map((name) => h('option', { value: name }, fieldTitle(name))));
     this.groups.value = this.#group ?? '';
   }
 
   /** @param {Query} query */
-  showQuery({ text, picture, like, unlike, words, group }) {
-    this.words.checked = words;
-    this.switch.hidden = picture !== null && !text;
+  showQuery({ text, picture, like, unlike, likeness, words, group }) {
+    this.switches.likeness.checked = likeness;
+    this.switches.words.checked = words;
+    this.matching.hidden = picture !== null && !text;
     this.#group = group;
     this.#showGroups();
     this.examples.hidden = like.length + unlike.length === 0;
@@ -66,9 +74,15 @@ export class QueryRow {
     this.filters.hidden = count === 0;
     const drop = (name) => this.actions.filter(withClause(filter, name, null));
     fill(this.filters,
-      ...Object.entries(filter.clauses).map(([name, clause]) => this.#filterChip(`${titleOf(name)}: ${clauseText(clause)}`, () => drop(name))),
+      ...Object.entries(filter.clauses).map(([name, clause]) => this.#filterChip(`${fieldTitle(name)}: ${clauseText(clause)}`, () => drop(name))),
       filter.other.length > 0 && this.#filterChip('further conditions', () => this.actions.filter({ ...filter, other: [] })),
       count > 1 && this.#clear('Clear all', () => this.actions.filter(noFilter())));
+  }
+
+  /** @param {keyof Matching} kind */
+  #switch(kind) {
+    const input = h('input', { type: 'checkbox', role: 'switch', 'aria-keyshortcuts': MATCHING[kind].key, on: { change: () => this.actions.match(kind, input.checked) } });
+    return input;
   }
 
   /** @param {Side} side @param {string[]} ids */
@@ -94,7 +108,7 @@ export class QueryRow {
 
   /** @param {string} name @param {() => void} act */
   #drop(name, act) {
-    return h('button', { class: 'tool chip-drop', type: 'button', 'aria-label': name, title: 'Remove', on: { click: (event) => this.#take(event, act) } }, icon('close'));
+    return iconButton('close', name, (event) => this.#take(event, act), { class: 'chip-drop', title: 'Remove' });
   }
 
   /** @param {string} text @param {() => void} act */

@@ -1,23 +1,35 @@
-/** What is searched for, and its form in an address. */
+/** What is searched for, and its form for the service. */
 
 /**
  * @typedef {'like' | 'unlike'} Side which kind of example an image is
  * @typedef {{file: Blob, name: string}} Picture an image file that the reader brought
- * @typedef {{text: string, picture: Picture | null, like: string[], unlike: string[], words: boolean, group: string | null}} Query `like` and
- *   `unlike` hold ids of the collection; `words`: whether the text's words are looked up as well; `group`: the field of which each value
- *   has one hit
+ * @typedef {{likeness: boolean, words: boolean}} Matching how a text is matched: by likeness to images, by its exact words in texts and
+ *   reports, or both
+ * @typedef {Matching & {text: string, picture: Picture | null, like: string[], unlike: string[], group: string | null}} Query `like` and
+ *   `unlike` hold ids of the collection; `group`: the field of which each value has one hit
  * @typedef {import('./filter.js').Filter} Filter
  * @typedef {{collection: string | null, query: Query, filter: Filter, opened: string | null}} SearchState
  */
 
-import { expressionOf, noFilter, parsedFilter } from './filter.js';
+import { expressionOf } from './filter.js';
 
 /** @type {Query} */
-export const NO_QUERY = Object.freeze({ text: '', picture: null, like: [], unlike: [], words: false, group: null });
+export const NO_QUERY = Object.freeze({ text: '', picture: null, like: [], unlike: [], likeness: true, words: false, group: null });
 
 /** @param {Query} query @returns {boolean} whether there is nothing to search for */
 export function isEmpty({ text, picture, like, unlike }) {
   return !text && !picture && like.length + unlike.length === 0;
+}
+
+/** @param {Query} query @returns {boolean} whether its images have no order by likeness: all of them, or those with exact words */
+export function isUnranked(query) {
+  return isEmpty({ ...query, text: query.likeness ? query.text : '' });
+}
+
+/** @param {Query} query @param {keyof Matching} kind @param {boolean} on @returns {Query} one of the two kinds is always on */
+export function withMatching(query, kind, on) {
+  const other = kind === 'words' ? 'likeness' : 'words';
+  return { ...query, [kind]: on, [other]: query[other] || !on };
 }
 
 /** @param {Query} query @param {string} text @returns {Query} the same with a text in the field, beside an image if there is one */
@@ -64,10 +76,11 @@ export function sameSearch(a, b) {
 }
 
 /** @param {Query} query @returns {object} the part of it that the service reads as JSON */
-export function bodyOf({ text, like, unlike, words, group }) {
+export function bodyOf({ text, like, unlike, likeness, words, group }) {
   const examples = (ids) => ids.map((id) => ({ id }));
   return {
-    ...(text && { text, ...(words && { words: text }) }),
+    ...(text && likeness && { text }),
+    ...(text && words && { words: text }),
     ...(like.length > 0 && { like: examples(like) }),
     ...(unlike.length > 0 && { unlike: examples(unlike) }),
     ...(group && { group_by: group }),
@@ -86,59 +99,4 @@ export function titleOf({ text, picture, like, unlike }) {
   if (picture) return 'search by image';
   if (like.length > 0) return `like ${like.join(', ')}`;
   return unlike.length > 0 ? `unlike ${unlike.join(', ')}` : '';
-}
-
-/**
- * The part of an address after `?`. An uploaded image has no place in an address: only `by=image` marks it.
- *
- * @param {SearchState} state
- * @returns {string}
- */
-export function toAddress({ collection, query, filter, opened }) {
-  const parameters = new URLSearchParams();
-  if (collection) parameters.set('collection', collection);
-  if (query.text) parameters.set('q', query.text);
-  if (query.picture) parameters.set('by', 'image');
-  for (const side of ['like', 'unlike']) for (const id of query[side]) parameters.append(side, id);
-  if (query.words) parameters.set('words', 'exact');
-  if (query.group) parameters.set('group', query.group);
-  const expression = expressionOf(filter);
-  if (expression) parameters.set('filter', JSON.stringify(expression));
-  if (opened) parameters.set('image', opened);
-  return parameters.toString();
-}
-
-/** Checks of the parameters that can be broken. @type {Record<string, (value: string) => boolean>} */
-const WHOLE = {
-  filter: (value) => parsedFilter(value) !== null,
-  words: (value) => value === 'exact',
-  by: (value) => value === 'image',
-  group: (value) => value !== '',
-};
-
-/**
- * @param {string} search
- * @returns {SearchState & {imageIsGone: boolean, broken: string[]}} `imageIsGone` when the address stands for a search by an uploaded
- *   image; `broken` has the names of the parameters that cannot be read
- */
-export function fromAddress(search) {
-  const parameters = new URLSearchParams(search);
-  const broken = Object.keys(WHOLE).filter((name) => parameters.has(name) && !WHOLE[name](parameters.get(name)));
-  const given = (name) => (broken.includes(name) ? null : parameters.get(name));
-  const examples = (side) => [...new Set(parameters.getAll(side).filter(Boolean))];
-  const like = examples('like');
-  return {
-    collection: parameters.get('collection'),
-    query: {
-      ...withText(NO_QUERY, parameters.get('q') ?? ''),
-      like,
-      unlike: examples('unlike').filter((id) => !like.includes(id)),
-      words: given('words') !== null,
-      group: given('group'),
-    },
-    filter: parsedFilter(given('filter') ?? '') ?? noFilter(),
-    opened: parameters.get('image'),
-    imageIsGone: given('by') !== null,
-    broken,
-  };
 }

@@ -1,6 +1,7 @@
 /** The field for a sentence and an image, with the image's chip. */
 
 import { fill, h } from '../../shared/dom.js';
+import { iconButton } from '../../shared/icon-button.js';
 import { icon } from '../../shared/icons.js';
 
 const PAUSE_MS = 700;
@@ -22,12 +23,10 @@ export class SearchField {
       maxLength: 4000, 'aria-label': 'Describe the image', 'aria-keyshortcuts': '/',
       on: { input: (event) => this.#onInput(event), keydown: (event) => this.#onKey(event) } });
     this.chip = h('span', { class: 'field-chip', hidden: true });
-    this.clearButton = h('button', { class: 'tool', type: 'button', title: 'Clear the field', 'aria-label': 'Clear the field', hidden: true,
-      on: { click: () => this.#clear() } }, icon('close'));
+    this.clearButton = iconButton('close', 'Clear the field', () => this.#clear(), { hidden: true });
     this.element = h('form', { class: 'field', role: 'search', on: { submit: (event) => this.#onSubmit(event) } },
       icon('search'), this.chip, this.input, this.clearButton,
-      h('button', { class: 'tool', type: 'button', title: 'Search by an image', 'aria-label': 'Search by an image',
-        on: { click: () => this.#picked.click() } }, icon('image')),
+      iconButton('image', 'Search by an image', () => this.pickImage()),
       h('button', { class: 'button primary field-go', type: 'submit' }, 'Search'), this.#picked);
     this.#invite(false);
   }
@@ -54,7 +53,7 @@ export class SearchField {
     }
     const picture = h('img', { src: image.address, alt: '', on: { error: () => picture.remove() } });
     fill(this.chip, picture, h('span', { class: 'field-chip-name' }, image.name),
-      h('button', { class: 'tool', type: 'button', 'aria-label': `Remove ${image.name}`, title: 'Remove', on: { click: () => this.#dropImage() } }, icon('close')));
+      iconButton('close', `Remove ${image.name}`, () => this.#dropImage(), { title: 'Remove' }));
   }
 
   pickImage() {

@@ -2,8 +2,10 @@
 
 import { countText } from '../../shared/count-text.js';
 import { fill, h } from '../../shared/dom.js';
-import { kindText, scoreText } from './hit.js';
+import { hasWords, kindText, scoreText } from './hit.js';
 
+// Images with words are counted up to here.
+const MOST_COUNTED = 10_000;
 const COSINE_MEANING = 'Cosine similarity runs from \u22121 to 1; higher is closer. It orders the images, and is no probability. Beside examples all may lie below 0.';
 const FUSED_MEANING = 'The sum of 1 / (60 + place) over the orders by likeness, by exact words and by findings that have it. It orders the images, and is no probability.';
 
@@ -30,15 +32,16 @@ export function showAnswer(line, page, hits) {
 }
 
 /** @param {import('../api.js').HitPage} page @returns {boolean} whether it was not ranked by likeness to anything */
-export function isList(page) {
-  return page.count !== null;
+export function isList({ count, hits: [first] }) {
+  return count !== null || first?.score === null;
 }
 
 /** @param {import('../api.js').HitPage} page @param {import('../api.js').Hit[]} hits */
 function listText({ count, hits: [first] }, hits) {
-  const thing = first?.others === null ? 'image' : 'group';
-  const many = `${countText(count)} ${thing}${count === 1 ? '' : 's'}`;
-  return hits.length < count ? `${countText(hits.length)} of ${many}` : many;
+  const thing = (first?.others ?? null) === null ? 'image' : 'group';
+  const number = count === null ? `over ${countText(MOST_COUNTED)}` : countText(count);
+  const many = `${number} ${thing}${count === 1 ? '' : 's'}${first && hasWords(first) ? ' with the words' : ''}`;
+  return hits.length === count ? many : `${countText(hits.length)} of ${many}`;
 }
 
 /** @param {import('../api.js').HitPage} page @param {import('../api.js').Hit[]} hits @returns {string} for the live region */

@@ -1,8 +1,10 @@
 /** The grid of hits: one tile an image, walked through with the arrow keys. */
 
+import { countText } from '../../shared/count-text.js';
 import { fill, h } from '../../shared/dom.js';
 import { icon } from '../../shared/icons.js';
 import { judgeButtons, pressJudged, verdictOf } from '../judgements/judge-buttons.js';
+import { fieldTitle } from '../query/filter.js';
 import { combines, groupValueOf, hasWords, kindText, labelsOf, scoreText, summaryOf, textOf } from './hit.js';
 import { markedText } from './marked-text.js';
 
@@ -118,10 +120,10 @@ export class HitGrid {
   #others(hit) {
     const { group } = this;
     const value = group === null ? null : groupValueOf(hit, group);
-    const words = `${hit.others.toLocaleString('en')} more`;
+    const words = `${countText(hit.others)} more`;
     if (value === null) return h('span', { class: 'hit-others quiet' }, words);
-    return h('button', { class: 'link hit-others', type: 'button', title: `All with ${group.replaceAll('_', ' ')} ${value}`,
-      'aria-label': `${words} with ${group.replaceAll('_', ' ')} ${value}`, on: { click: () => this.actions.others(group, value) } }, `${words} of ${value}`);
+    return h('button', { class: 'link hit-others', type: 'button', title: `All with ${fieldTitle(group)} ${value}`,
+      'aria-label': `${words} with ${fieldTitle(group)} ${value}`, on: { click: () => this.actions.others(group, value) } }, `${words} of ${value}`);
   }
 
   /** @param {Hit} hit @param {import('../query/query.js').Side} side @param {string} word @param {string} key */

@@ -1,5 +1,7 @@
 /** How a hit is put into words. */
 
+import { wordOf } from '../query/filter.js';
+
 /** @typedef {import('../api.js').Hit} Hit */
 
 /**
@@ -53,8 +55,5 @@ export function groupValueOf(hit, field) {
 
 /** @param {unknown} value @returns {string} */
 export function metadataText(value) {
-  if (Array.isArray(value)) return value.map(metadataText).join(', ');
-  if (value === true) return 'yes';
-  if (value === false) return 'no';
-  return String(value);
+  return Array.isArray(value) ? value.map(wordOf).join(', ') : wordOf(value);
 }

@@ -13,6 +13,14 @@ export function nothingFound(filtered, clearFilter) {
     filtered && h('button', { class: 'button primary', type: 'button', on: { click: clearFilter } }, 'Clear the filters'));
 }
 
+/** @param {boolean} filtered @param {() => void} byLikeness @returns {HTMLElement} instead of images with exact words, of which there are none */
+export function noneHasWords(filtered, byLikeness) {
+  return h('div', { class: 'notice' }, icon('nothing'),
+    h('h2', {}, 'No image has these words'),
+    h('p', {}, `No text or report of ${filtered ? 'an image that passes the filters' : 'this collection'} has any of them. Try other words, or match by likeness.`),
+    h('button', { class: 'button primary', type: 'button', on: { click: byLikeness } }, 'Match by likeness'));
+}
+
 /** @returns {HTMLElement} */
 export function imageIsGone() {
   return h('div', { class: 'notice' }, icon('image'),

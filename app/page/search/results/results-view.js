@@ -6,7 +6,7 @@ import { isList, showAnswer, spokenAnswer } from './answer-line.js';
 import { HitGrid } from './hit-grid.js';
 import { hasWords } from './hit.js';
 import { landing } from './landing.js';
-import { doubtNotice, notKeptNotice, noWordsNotice, nothingFound, truncationNotice } from './notices.js';
+import { doubtNotice, noneHasWords, notKeptNotice, noWordsNotice, nothingFound, truncationNotice } from './notices.js';
 
 const SKELETON_TILES = 12;
 
@@ -22,7 +22,7 @@ export class ResultsView {
 
   /**
    * @param {{address: (link: string) => string, open: (hit: Hit) => void, mark: (hit: Hit, side: import('../query/query.js').Side) => void,
-   *   leave: () => void, more: () => void, clearFilter: () => void, others: (field: string, value: any) => void,
+   *   leave: () => void, more: () => void, clearFilter: () => void, byLikeness: () => void, others: (field: string, value: any) => void,
    *   text: (text: string) => void, pick: () => void}} actions
    * @param {import('../judgements/judgements.js').Judgements} judgements
    */
@@ -79,18 +79,23 @@ export class ResultsView {
     this.grid.showSkeleton(SKELETON_TILES);
   }
 
-  /** @param {HitPage} page @param {boolean} hadWords exact words were asked for */
-  showPage(page, hadWords) {
+  /** @param {HitPage} page @param {{likeness: boolean} | null} words exact words were asked for, alone or beside likeness */
+  showPage(page, words) {
     this.#settle();
     this.#isList = isList(page);
-    fill(this.notice, page.hits.length === 0 && nothingFound(page.query.filter !== null, this.actions.clearFilter));
-    const wordless = hadWords && page.hits[0]?.score_kind === 'fused' && !page.hits.some(hasWords);
+    fill(this.notice, page.hits.length === 0 && this.#nothing(page.query.filter !== null, words));
+    const wordless = words?.likeness && page.hits[0]?.score_kind === 'fused' && !page.hits.some(hasWords);
     fill(this.above, page.confident === false && page.hits.length > 0 && doubtNotice(), wordless && noWordsNotice(), ...page.query.truncations.map(truncationNotice));
     const focused = this.grid.hasFocus() || this.#hadFocus;
     this.#hadFocus = false;
     this.grid.show(page.hits);
     if (focused) this.grid.focus(0);
     this.#showAround(page);
+  }
+
+  /** @param {boolean} filtered @param {{likeness: boolean} | null} words */
+  #nothing(filtered, words) {
+    return words?.likeness === false ? noneHasWords(filtered, this.actions.byLikeness) : nothingFound(filtered, this.actions.clearFilter);
   }
 
   showLoadingMore() {
