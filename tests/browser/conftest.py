@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from app.application import create_app
-from tests.browser.service import index_shapes, running, site
+from tests.browser.service import index_films, index_shapes, running, site
 from tests.needed import needed, needed_module
 
 if TYPE_CHECKING:
@@ -110,6 +110,13 @@ def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sites]:
         application = create_app(settings.model_copy(update={"cors_origins": origins}))
         with running(application) as service:
             yield Sites(service, host, folder / "host")
+
+
+@pytest.fixture(scope="package")
+def films(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A service with films of 12 bits."""
+    with running(create_app(index_films(tmp_path_factory.mktemp("films")))) as service:
+        yield service
 
 
 @pytest.fixture

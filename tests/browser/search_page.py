@@ -51,6 +51,7 @@ class SearchPage:
         self.chips = page.locator(".chip")
         self.liked = page.get_by_role("group", name="More like").locator(".chip")
         self.disliked = page.get_by_role("group", name="Less like").locator(".chip")
+        self.likeness = page.get_by_role("switch", name="Likeness")
         self.words = page.get_by_role("switch", name="Exact words")
         self.answer = page.locator(".answer")
 

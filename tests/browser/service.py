@@ -10,6 +10,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import uvicorn
 from fastapi import FastAPI
 from PIL import Image, ImageDraw
@@ -17,11 +18,13 @@ from PIL import Image, ImageDraw
 from app.engine import open_engine
 from app.settings import Settings
 from index.ingest import ingest_manifest
+from tests.index.pictures import smooth_picture
 from tests.training.models.tiny import tiny_model, tiny_preprocessing
 from training.data.manifest import Manifest, Record, Split, read_manifest, write_manifest
 from training.models.bundle_writer import save_bundle
-from training.models.encoder import load_encoder
+from training.models.encoder import Encoder, load_encoder
 
+FILM_SIZE = (400, 300)
 SHAPES = "shapes"
 OTHER = "tiles"
 MARKUP = '<img src="x" onerror="document.title=\'owned\'"><b>bold</b>'
@@ -66,19 +69,26 @@ def write_shapes(folder: Path, *, images: int) -> Manifest:
 def index_shapes(home: Path, data: Path) -> Settings:
     """Index the shapes into two collections, the second with fewer of them."""
     settings = Settings(home=home, threads=1, device="cpu")
-    bundle = data / "bundle"
-    save_bundle(
-        bundle,
-        name="tiny",
-        model=tiny_model(),
-        preprocessing=tiny_preprocessing(),
-        metrics={"rsum": 1.0},
-        recipe_yaml="",
-    )
-    encoder = load_encoder(bundle, "cpu")
+    encoder = _tiny_encoder(data / "bundle")
     engine = open_engine(settings)
     ingest_manifest(engine, SHAPES, encoder, write_shapes(data / SHAPES, images=60))
     ingest_manifest(engine, OTHER, encoder, write_shapes(data / OTHER, images=9))
+    engine.close()
+    return settings
+
+
+def index_films(folder: Path) -> Settings:
+    """Index films of 12 bits, as TIFF and in 16-bit PNG, with a marker in a corner."""
+    grey = np.asarray(smooth_picture(3, FILM_SIZE).convert("L")).astype(np.uint16) * 12 + 300
+    grey[:20, :20] = 65_535
+    (folder / "data").mkdir()
+    for name in ("film.tif", "film.png"):
+        Image.fromarray(grey).save(folder / "data" / name)
+    records = [Record(id=name, image=name, split="test", texts=(name,)) for name in ("film.tif", "film.png")]
+    write_manifest(folder / "data", records)
+    settings = Settings(home=folder / "home", threads=1, device="cpu")
+    engine = open_engine(settings)
+    ingest_manifest(engine, "films", _tiny_encoder(folder / "bundle"), read_manifest(folder / "data"))
     engine.close()
     return settings
 
@@ -113,6 +123,18 @@ def site(folder: Path) -> Iterator[str]:
 class _QuietHandler(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         """Leave the tests' output alone."""
+
+
+def _tiny_encoder(bundle: Path) -> Encoder:
+    save_bundle(
+        bundle,
+        name="tiny",
+        model=tiny_model(),
+        preprocessing=tiny_preprocessing(),
+        metrics={"rsum": 1.0},
+        recipe_yaml="",
+    )
+    return load_encoder(bundle, "cpu")
 
 
 def _wait_until_started(server: uvicorn.Server, thread: threading.Thread) -> None:

@@ -45,6 +45,18 @@ def test_nothing_serious_from_the_landing_to_an_open_image(
     assert serious(search) == []
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_serious_in_the_window_of_a_film(
+    open_search: OpenSearch, films: str, watch: Watch, scheme: str
+) -> None:
+    watch.allow(films)
+    search = open_search("?q=film&image=film.tif", site=films, color_scheme=scheme, bypass_csp=True)
+    search.dialog.get_by_role("button", name="Grey levels").click()
+    search.dialog.get_by_role("button", name="All values").click()
+    expect(search.dialog.get_by_role("slider", name="Width")).to_be_visible()
+    assert serious(search) == []
+
+
 def test_nothing_serious_where_nothing_is_found_and_in_the_keys(
     open_search: OpenSearch, watch: Watch
 ) -> None:

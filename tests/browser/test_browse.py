@@ -2,15 +2,20 @@
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from datetime import date
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
+from sqlalchemy import update
 
 from app.application import create_app
+from app.engine import open_engine
 from app.settings import Settings
+from index.catalogue.tables import GenerationRow
 from tests.browser.conftest import OpenSearch, Sites, Watch
 from tests.browser.search_page import PAGE_SIZE, SearchPage, expect
 from tests.browser.service import running
@@ -280,6 +285,40 @@ def test_fields_that_a_setting_hides_are_not_shown(
     expect(details.filter(has_text="size").first).to_be_visible()
     expect(details.filter(has_text=re.compile("^(colour|group)$"))).to_have_count(0)
     expect(search.dialog.locator(".tag")).to_have_count(0)
+
+
+@pytest.fixture
+def unfinished(sites: Sites, tmp_path: Path) -> Iterator[str]:
+    """The same collections from a service in whose home no generation is active."""
+    shutil.copytree(sites.host_folder.parent / "home", tmp_path / "home")
+    settings = Settings(home=tmp_path / "home", threads=1, device="cpu")
+    engine = open_engine(settings)
+    with engine.home.catalogue.write() as session:
+        session.execute(update(GenerationRow).values(state="building"))
+    engine.close()
+    with running(create_app(settings)) as service:
+        yield service
+
+
+def test_a_collection_without_an_active_generation_is_looked_around_in(
+    open_search: OpenSearch, unfinished: str, watch: Watch
+) -> None:
+    watch.allow(unfinished)
+    watch.allow("409")
+    search = open_search("?collection=shapes", site=unfinished)
+    search.settle()
+    expect(search.page.locator(".landing")).to_contain_text("cannot be searched by likeness yet")
+    expect(search.answer).to_contain_text("24 of 60 images")
+    search.page.get_by_role("button", name="Filters").click()
+    search.group("labels").get_by_label("circle").check()
+    expect(search.answer).to_contain_text("20 images")
+    expect(search.page.locator(".hit-mark")).to_have_count(0)
+    search.likeness.uncheck()
+    search.search("middle")
+    expect(search.answer).to_contain_text("images with the words")
+    expect(search.tiles.first.locator("mark")).to_have_text(["middle"])
+    search.likeness.check()
+    expect(search.notice).to_contain_text("The collection cannot be searched yet")
 
 
 @pytest.mark.parametrize("query", ["", "&q=a+red+circle&words=exact&group=group"])

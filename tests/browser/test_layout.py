@@ -62,3 +62,42 @@ def test_whole_images_are_shown_never_cropped(open_search: OpenSearch) -> None:
     search = open_search("?q=circle")
     search.settle()
     expect(search.page.locator(".hit-mat img").first).to_have_css("object-fit", "contain")
+
+
+def test_at_200_percent_nothing_is_lost(open_search: OpenSearch) -> None:
+    search = open_search("?q=circle&words=exact", viewport={"width": 640, "height": 430})
+    search.settle()
+    assert not search.scrolls_sideways()
+    search.page.get_by_role("button", name="Filters").click()
+    search.group("labels").get_by_label("circle").check()
+    search.page.get_by_role("button", name="Show results").click()
+    expect(search.answer).to_contain_text("20 images")
+    assert not search.scrolls_sideways()
+
+
+def test_forced_colours_leave_what_is_on_to_be_seen(open_search: OpenSearch) -> None:
+    search = open_search("?q=circle", forced_colors="active")
+    search.settle()
+
+    def drawn() -> list[str]:
+        colours: list[str] = search.words.evaluate(
+            """input => [getComputedStyle(input), getComputedStyle(input, '::after')]
+                .flatMap((style) => [style.backgroundColor, style.left])"""
+        )
+        return colours
+
+    off = drawn()
+    assert off[0] != off[2]
+    with search.page.expect_response("**/search"):
+        search.words.check()
+    search.settle()
+    on = drawn()
+    assert on[0] not in (on[2], off[0])
+    thumb = search.tiles.first.locator(".judge-button.right")
+    before = thumb.evaluate("button => getComputedStyle(button).outlineStyle")
+    thumb.click()
+    expect(thumb).to_have_attribute("aria-pressed", "true")
+    search.page.mouse.click(2, 2)
+    assert before == "none" != thumb.evaluate("button => getComputedStyle(button).outlineStyle")
+    thumb.click()
+    expect(thumb).to_have_attribute("aria-pressed", "false")

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from playwright.sync_api import Route
 
 from tests.browser.conftest import OpenSearch
 from tests.browser.search_page import expect
@@ -114,3 +115,66 @@ def test_an_image_in_the_field_has_no_words(open_search: OpenSearch) -> None:
     assert search.ids()[0] == "shape-7"
     search.search("purple")
     expect(search.words).to_be_checked()
+
+
+def test_without_likeness_only_images_with_the_words_are_shown(open_search: OpenSearch) -> None:
+    search = open_search("?q=purple+triangle")
+    search.settle()
+    with search.page.expect_response("**/search"):
+        search.likeness.uncheck()
+    search.settle()
+    # One of the two is always on.
+    expect(search.words).to_be_checked()
+    expect(search.page).to_have_url(re.compile("words=only"))
+    answer = search.ask("v1/collections/shapes/search", {"words": "purple triangle", "k": 100})
+    found = [hit["id"] for hit in answer["hits"]]
+    assert search.ids() == found[:24]
+    expect(search.answer).to_contain_text(f"24 of {answer['count']} images with the words")
+    expect(search.page.locator(".hit-score")).to_have_count(0)
+    expect(search.page.locator(".judge")).to_have_count(0)
+    expect(search.tiles.first.locator("mark").first).to_be_visible()
+    search.page.get_by_role("button", name="Show more").click()
+    expect(search.tiles).to_have_count(len(found))
+    assert search.ids() == found
+    search.page.reload()
+    search.settle()
+    expect(search.likeness).not_to_be_checked()
+    assert search.ids() == found[:24]
+    with search.page.expect_response("**/search"):
+        search.words.uncheck()
+    search.settle()
+    expect(search.likeness).to_be_checked()
+    assert search.ids() == search.found_by_text("purple triangle")
+
+
+def test_words_alone_beside_an_example_rank_by_both(open_search: OpenSearch) -> None:
+    search = open_search("?q=purple&words=only")
+    search.settle()
+    liked = search.mark(0, "More like this")
+    assert search.ids() == search.found(words="purple", like=[liked]) != search.found(like=[liked])
+
+
+def test_words_alone_that_no_image_has_are_told_with_a_way_on(open_search: OpenSearch) -> None:
+    search = open_search('?q=giraffe&words=only&filter={"field":"labels","eq":"circle"}')
+    expect(search.notice).to_contain_text("No image has these words")
+    expect(search.notice).to_contain_text("an image that passes the filters")
+    expect(search.answer).to_contain_text("0 images")
+    with search.page.expect_response("**/search"):
+        search.notice.get_by_role("button", name="Match by likeness").click()
+    search.settle()
+    expect(search.words).to_be_checked()
+    assert search.ids() == search.found_by_text("giraffe", filter={"field": "labels", "eq": "circle"})
+
+
+def test_more_images_with_words_than_are_counted(open_search: OpenSearch) -> None:
+    search = open_search()
+    search.settle()
+
+    def answer(route: Route) -> None:
+        page = route.fetch().json()
+        route.fulfill(json={**page, "count": None})
+
+    search.page.route("**/search", answer, times=1)
+    search.likeness.uncheck()
+    search.search("circle")
+    expect(search.answer).to_contain_text("20 of over 10,000 images with the words")

@@ -5,7 +5,7 @@ import { iconButton } from '../../shared/icon-button.js';
 import { icon } from '../../shared/icons.js';
 import { judgeButtons, pressJudged, verdictOf } from '../judgements/judge-buttons.js';
 import { fieldTitle } from '../query/filter.js';
-import { combines, kindText, metadataText, scoreText } from '../results/hit.js';
+import { kindText, metadataText, scoreText, sidesOf } from '../results/hit.js';
 import { ImageViewer } from './image-viewer.js';
 
 /**
@@ -67,7 +67,7 @@ export class ImageDialog {
     this.id = id;
     this.side = place.side;
     this.hit = hit;
-    this.sides = hit === null || combines(hit) ? SIDES : SIDES.slice(0, 1);
+    this.sides = SIDES.filter(({ side: one }) => hit === null || sidesOf(hit).includes(one));
     this.heading.textContent = hit ? `Number ${hit.rank}` : 'Image';
     this.previous.disabled = place.first;
     this.next.disabled = place.last;

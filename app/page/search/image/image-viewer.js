@@ -30,14 +30,14 @@ export class ImageViewer {
       this.picture.src = window === null ? this.#address : `${this.#address}?window=${window.centre},${window.width}`;
     });
     this.stage = h('div', { class: 'viewer-stage', on: this.#pointerListeners() }, this.picture, this.lost);
-    this.element = h('div', { class: 'viewer' }, this.stage, this.window.panel,
+    this.element = h('div', { class: 'viewer' }, this.stage,
       h('div', { class: 'viewer-tools', role: 'toolbar', 'aria-label': 'Image' },
         iconButton('zoomOut', 'Zoom out (\u2212)', () => this.zoomBy(1 / ZOOM_STEP)), this.zoomText,
         iconButton('zoomIn', 'Zoom in (+)', () => this.zoomBy(ZOOM_STEP)),
         iconButton('fit', 'Fit to the window (0)', () => this.fit()),
         h('button', { class: 'tool viewer-actual', type: 'button', title: 'One pixel of the image for one of the screen (1)',
           'aria-label': 'Actual size', on: { click: () => this.actualSize() } }, '1:1'),
-        this.invertButton, this.window.button));
+        this.invertButton, this.window.button), this.window.panel);
     this.picture.addEventListener('error', () => this.#showLost(true));
     this.picture.addEventListener('load', () => { this.#showLost(false); this.#draw(); });
     new ResizeObserver(() => this.#draw()).observe(this.stage);

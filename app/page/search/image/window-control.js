@@ -52,15 +52,17 @@ export class WindowControl {
     this.#show();
   }
 
+  /** The focus goes into the panel, and back to its button. */
   toggle() {
-    if (this.#levels) this.#open(this.panel.hidden);
+    if (this.#levels === null) return;
+    this.#open(this.panel.hidden);
+    (this.panel.hidden ? this.button : this.presets.querySelector('button')).focus();
   }
 
   /** @param {boolean} open */
   #open(open) {
     this.panel.hidden = !open;
     this.button.setAttribute('aria-expanded', String(open));
-    if (open) this.presets.querySelector('button').focus();
   }
 
   /** @param {string} name @param {(place: number) => Partial<GreyWindow>} read what a place from 0 to 1 stands for */
@@ -101,7 +103,12 @@ export class WindowControl {
   #show() {
     const { automatic, stated, smallest, largest } = this.#levels;
     const all = { centre: (smallest + largest) / 2, width: largest - smallest };
-    const presets = [['Automatic', automatic], ['As the file states', stated], ['All values', all]].filter(([, window]) => window !== null);
+    const isStated = stated !== null && isSame(stated, automatic);
+    const presets = [
+      [isStated ? 'Automatic, as the file states' : 'Automatic', automatic],
+      ...(stated === null || isStated ? [] : [['As the file states', stated]]),
+      ['All values', all],
+    ];
     const focused = this.presets.getRootNode().activeElement?.dataset.preset;
     fill(this.presets, ...presets.map(([name, window]) => h('button', { class: 'button', type: 'button', data: { preset: name }, 'aria-pressed': String(isSame(window, this.#window)),
       on: { click: () => this.#choose(window) } }, name)));

@@ -5,10 +5,12 @@ import { fill, h } from '../../shared/dom.js';
 import { icon } from '../../shared/icons.js';
 import { judgeButtons, pressJudged, verdictOf } from '../judgements/judge-buttons.js';
 import { fieldTitle } from '../query/filter.js';
-import { combines, groupValueOf, hasWords, kindText, labelsOf, scoreText, summaryOf, textOf } from './hit.js';
+import { groupValueOf, hasWords, kindText, labelsOf, scoreText, sidesOf, summaryOf, textOf } from './hit.js';
 import { markedText } from './marked-text.js';
 
 /** @typedef {import('../api.js').Hit} Hit */
+
+const MARKS = /** @type {const} */ ({ like: { word: 'More', key: 'm' }, unlike: { word: 'Less', key: 'l' } });
 
 export class HitGrid {
   /** @type {Hit[]} */
@@ -112,7 +114,7 @@ export class HitGrid {
         labels.length + hasWords(hit) > 0 && h('span', { class: 'hit-labels' }, hasWords(hit) && h('span', { class: 'tag words' }, 'exact words'),
           ...labels.map((label) => h('span', { class: 'tag' }, label)))),
       hit.others > 0 && this.#others(hit),
-      h('span', { class: 'hit-marks' }, this.#mark(hit, 'like', 'More', 'm'), combines(hit) && this.#mark(hit, 'unlike', 'Less', 'l')),
+      h('span', { class: 'hit-marks' }, ...sidesOf(hit).map((side) => this.#mark(hit, side))),
       judgeButtons(hit, this.judgements));
   }
 
@@ -126,8 +128,9 @@ export class HitGrid {
       'aria-label': `${words} with ${fieldTitle(group)} ${value}`, on: { click: () => this.actions.others(group, value) } }, `${words} of ${value}`);
   }
 
-  /** @param {Hit} hit @param {import('../query/query.js').Side} side @param {string} word @param {string} key */
-  #mark(hit, side, word, key) {
+  /** @param {Hit} hit @param {import('../query/query.js').Side} side */
+  #mark(hit, side) {
+    const { word, key } = MARKS[side];
     return h('button', { class: `hit-mark ${side}`, type: 'button', title: `${word} like this (${key})`, 'aria-label': `${word} like number ${hit.rank}`,
       on: { click: () => this.actions.mark(hit, side) } }, icon(side), h('span', {}, `${word} like this`));
   }
@@ -151,7 +154,7 @@ export class HitGrid {
   #onKey(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || this.hits.length === 0) return;
     const hit = this.hits[this.#active];
-    const side = { m: 'like', l: combines(hit) && 'unlike' }[event.key];
+    const side = sidesOf(hit).find((one) => MARKS[one].key === event.key);
     if (side) {
       event.preventDefault();
       this.actions.mark(hit, side);

@@ -19,6 +19,12 @@ export function kindText(hit) {
   return hit.score_kind.replace('_', ' ');
 }
 
+/** @param {Hit} hit @returns {Array<'like' | 'unlike'>} the kinds of examples that it can be: none where nothing is searched by likeness yet */
+export function sidesOf(hit) {
+  if (hit.cosine_kind === null) return [];
+  return combines(hit) ? ['like', 'unlike'] : ['like'];
+}
+
 /** @param {Hit} hit @returns {boolean} whether a text and several examples can make one query for the model that found it */
 export function combines(hit) {
   return hit.cosine_kind === 'cosine';
