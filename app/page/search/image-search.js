@@ -15,7 +15,7 @@ import { OpenedImage } from './image/opened-image.js';
 import { Judgements } from './judgements/judgements.js';
 import { CollectionFields } from './query/collection-fields.js';
 import { FilterPanel } from './query/filter-panel.js';
-import { expressionOf, noFilter, withClause } from './query/filter.js';
+import { expressionOf, noFilter, withClause, withFinding } from './query/filter.js';
 import { takeImages } from './query/image-drop.js';
 import { QueryRow } from './query/query-row.js';
 import { bodyOf, isEmpty, isUnranked, NO_QUERY, sameQuery, sameSearch, sideOf, withExample, withMatching, withoutExamples, withoutPicture, withPicture, withText } from './query/query.js';
@@ -96,6 +96,7 @@ export class ImageSearch extends HTMLElement {
     this.opened = new OpenedImage(() => ({ state: this.#state, hits: this.results.hits }), {
       api: () => this.api,
       mark: (id, side) => this.#mark(id, side),
+      filter: (finding, state) => this.#go({ filter: withFinding(this.#state.filter, finding, state) }),
       turn: (id, step) => {
         this.#state.opened = id;
         this.#announce(step);

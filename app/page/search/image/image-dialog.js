@@ -4,7 +4,7 @@ import { fill, h } from '../../shared/dom.js';
 import { iconButton } from '../../shared/icon-button.js';
 import { icon } from '../../shared/icons.js';
 import { judgeButtons, pressJudged, verdictOf } from '../judgements/judge-buttons.js';
-import { fieldTitle } from '../query/filter.js';
+import { fieldTitle, STATES } from '../query/filter.js';
 import { kindText, metadataText, scoreText, sidesOf } from '../results/hit.js';
 import { ImageViewer } from './image-viewer.js';
 
@@ -33,7 +33,7 @@ export class ImageDialog {
   #request = null;
 
   /**
-   * @param {{mark: (id: string, side: Side | null) => void, step: (by: number) => void, closed: (id: string) => void}} actions
+   * @param {{mark: (id: string, side: Side | null) => void, filter: (finding: string, state: import('../query/filter.js').State) => void, step: (by: number) => void, closed: (id: string) => void}} actions
    *   `mark` makes an example of an image, or takes it back
    * @param {import('../judgements/judgements.js').Judgements} judgements
    */
@@ -114,9 +114,21 @@ export class ImageDialog {
       texts.length > 0 && section(texts.length > 1 ? 'Texts' : 'Text', h('ul', { class: 'texts' }, ...texts.map((text) => h('li', {}, text)))),
       record.report && !texts.includes(record.report) && section('Report', h('p', { class: 'report' }, record.report)),
       labels.length > 0 && !this.hidden.has('labels') && section('Labels', h('p', { class: 'tags' }, ...labels.map((label) => h('span', { class: 'tag' }, label)))),
+      record.findings?.length > 0 && section('Findings in the texts', this.#findings(record.findings)),
       section('Details', detailList(this.id, record, this.hidden)),
       state === 'loading' && h('p', { class: 'quiet' }, 'Loading\u2026'),
       state === 'failed' && h('p', { class: 'dialog-problem', role: 'alert' }, error?.message));
+  }
+
+  /** @param {Array<{finding: string, state: import('../query/filter.js').State}>} mentions */
+  #findings(mentions) {
+    const filter = (finding, state) => {
+      this.dismiss();
+      this.actions.filter(finding, state);
+    };
+    return h('ul', { class: 'tags findings', role: 'list' }, ...Object.entries(statesOf(mentions)).map(([finding, state]) => h('li', {},
+      h('button', { class: 'tag finding', type: 'button', data: { state }, title: 'Show the images of which texts say the same', on: { click: () => filter(finding, state) } },
+        `${finding}: `, h('strong', {}, state)))));
   }
 
   /** @param {typeof SIDES[number]} entry */
@@ -166,6 +178,13 @@ export class ImageDialog {
 function meaningOf(hit) {
   if (hit.score_kind === 'fused') return `by ${hit.found_by.map((order) => ORDERS[order]).join(' and ')}; cosine ${scoreText(hit.cosine)}`;
   return `${kindText(hit)} similarity to the query`;
+}
+
+/** The one state of each finding in all texts of an image, as filters take it: present in one of them, else uncertain, else absent.
+ * @param {Array<{finding: string, state: import('../query/filter.js').State}>} mentions @returns {Record<string, import('../query/filter.js').State>} */
+function statesOf(mentions) {
+  const states = (finding) => mentions.filter((mention) => mention.finding === finding).map(({ state }) => state);
+  return Object.fromEntries(mentions.map(({ finding }) => [finding, STATES.find((state) => states(finding).includes(state))]));
 }
 
 /** @param {string} title @param {Node} content */

@@ -12,7 +12,8 @@ import { ImageDialog } from './image-dialog.js';
 export class OpenedImage {
   /**
    * @param {() => {state: SearchState, hits: Hit[]}} now
-   * @param {{api: () => import('../api.js').SearchApi, mark: (id: string, side: Side | null) => void, turn: (id: string | null, step: 'push' | 'replace' | 'close') => void,
+   * @param {{api: () => import('../api.js').SearchApi, mark: (id: string, side: Side | null) => void,
+   *   filter: (finding: string, state: import('../query/filter.js').State) => void, turn: (id: string | null, step: 'push' | 'replace' | 'close') => void,
    *   closed: (id: string) => void}} actions `turn` makes another image, or none, the one that is open
    * @param {import('../judgements/judgements.js').Judgements} judgements
    */
@@ -21,6 +22,7 @@ export class OpenedImage {
     this.actions = actions;
     this.dialog = new ImageDialog({
       mark: actions.mark,
+      filter: actions.filter,
       step: (by) => this.#step(by),
       closed: (id) => {
         actions.turn(null, 'close');

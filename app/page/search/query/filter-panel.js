@@ -2,8 +2,9 @@
 
 import { fill, h } from '../../shared/dom.js';
 import { iconButton } from '../../shared/icon-button.js';
-import { clauseCount, fieldTitle, noFilter, withClause } from './filter.js';
+import { clauseCount, fieldTitle, noFilter, withClause, withFinding } from './filter.js';
 import { choiceControl, isRange, rangeControl } from './filter-controls.js';
+import { findingControls } from './finding-controls.js';
 
 /**
  * @typedef {import('../api.js').Field} Field
@@ -73,8 +74,14 @@ export class FilterPanel {
     this.clear.hidden = clauseCount(this.#filter) === 0;
     fill(this.groups,
       this.#fields.length === 0 && h('p', { class: 'quiet' }, 'The images of this collection carry nothing to filter by.'),
+      Object.keys(this.#filter.findings).length > 0 && this.#findings(),
       ...this.#fields.map((field) => this.#group(field)),
       this.#filter.other.length > 0 && h('p', { class: 'quiet' }, 'A part of the filter came with the address and cannot be changed here.'));
+  }
+
+  #findings() {
+    return h('fieldset', { class: 'filter-group', data: { field: 'finding' } }, h('legend', {}, 'Findings'),
+      ...findingControls(this.#filter.findings, (finding, state) => this.#set(withFinding(this.#filter, finding, state))));
   }
 
   /** @param {Field} field */

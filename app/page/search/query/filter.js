@@ -1,16 +1,20 @@
-/** A filter as the page edits it (one clause a field), and as the service reads it (a JSON expression). */
+/** A filter as the page edits it (one clause a field, one state a finding), and as the service reads it (a JSON expression). */
 
 /**
  * @typedef {{eq: string | number | boolean} | {any_of: Array<string | number>}
  *   | {gte?: number | string, lte?: number | string, gt?: number | string, lt?: number | string}} Clause bounds that are texts are dates
- * @typedef {{clauses: Record<string, Clause>, other: object[]}} Filter `other` holds parts that the panel cannot edit
+ * @typedef {'present' | 'uncertain' | 'absent'} State what texts say of a finding
+ * @typedef {{clauses: Record<string, Clause>, findings: Record<string, State>, other: object[]}} Filter `other` holds parts that the panel cannot edit
  */
 
 const CLAUSE_KEYS = new Set(['field', 'eq', 'any_of', 'gte', 'lte', 'gt', 'lt']);
 
+/** @type {State[]} */
+export const STATES = ['present', 'uncertain', 'absent'];
+
 /** @returns {Filter} */
 export function noFilter() {
-  return { clauses: {}, other: [] };
+  return { clauses: {}, findings: {}, other: [] };
 }
 
 /**
@@ -18,7 +22,11 @@ export function noFilter() {
  * @returns {object | null} what the service takes as `filter`
  */
 export function expressionOf(filter) {
-  const parts = [...Object.entries(filter.clauses).map(([field, clause]) => ({ field, ...clause })), ...filter.other];
+  const parts = [
+    ...Object.entries(filter.clauses).map(([field, clause]) => ({ field, ...clause })),
+    ...Object.entries(filter.findings).map(([finding, state]) => ({ finding, state })),
+    ...filter.other,
+  ];
   if (parts.length === 0) return null;
   return parts.length === 1 ? parts[0] : { and: parts };
 }
@@ -34,7 +42,8 @@ export function filterOf(expression) {
     if (isClause(part) && !Object.hasOwn(filter.clauses, part.field)) {
       const { field, ...clause } = part;
       filter.clauses[field] = clause;
-    } else filter.other.push(part);
+    } else if (isFinding(part) && !Object.hasOwn(filter.findings, part.finding)) filter.findings[part.finding] = part.state;
+    else filter.other.push(part);
   }
   return filter;
 }
@@ -57,9 +66,17 @@ export function withClause(filter, field, clause) {
   return { ...filter, clauses };
 }
 
+/** @param {Filter} filter @param {string} finding @param {State | null} state @returns {Filter} a changed copy */
+export function withFinding(filter, finding, state) {
+  const findings = { ...filter.findings };
+  if (state) findings[finding] = state;
+  else delete findings[finding];
+  return { ...filter, findings };
+}
+
 /** @param {Filter} filter @returns {number} */
-export function clauseCount(filter) {
-  return Object.keys(filter.clauses).length + filter.other.length;
+export function clauseCount({ clauses, findings, other }) {
+  return Object.keys(clauses).length + Object.keys(findings).length + other.length;
 }
 
 /** @param {Clause} clause @returns {string} the clause in words */
@@ -90,6 +107,12 @@ function isClause(part) {
     part !== null && typeof part === 'object' && typeof part.field === 'string' && part.field !== '__proto__' &&
     Object.keys(part).length > 1 && Object.keys(part).every((key) => CLAUSE_KEYS.has(key)) && isWhole(part)
   );
+}
+
+/** @param {any} part */
+function isFinding(part) {
+  return part !== null && typeof part === 'object' && Object.keys(part).length === 2 && typeof part.finding === 'string' && part.finding !== '__proto__' &&
+    STATES.includes(part.state);
 }
 
 /** Whether the panel can show it: lists are lists, and bounds are numbers or texts. The service judges the rest. @param {any} part */

@@ -2,7 +2,7 @@
 
 import { fill, h } from '../../shared/dom.js';
 import { iconButton } from '../../shared/icon-button.js';
-import { clauseCount, clauseText, fieldTitle, noFilter, withClause } from './filter.js';
+import { clauseCount, clauseText, fieldTitle, noFilter, withClause, withFinding } from './filter.js';
 
 /**
  * @typedef {import('./filter.js').Filter} Filter
@@ -75,6 +75,7 @@ export class QueryRow {
     const drop = (name) => this.actions.filter(withClause(filter, name, null));
     fill(this.filters,
       ...Object.entries(filter.clauses).map(([name, clause]) => this.#filterChip(`${fieldTitle(name)}: ${clauseText(clause)}`, () => drop(name))),
+      ...Object.entries(filter.findings).map(([finding, state]) => this.#filterChip(`${finding}: ${state}`, () => this.actions.filter(withFinding(filter, finding, null)))),
       filter.other.length > 0 && this.#filterChip('further conditions', () => this.actions.filter({ ...filter, other: [] })),
       count > 1 && this.#clear('Clear all', () => this.actions.filter(noFilter())));
   }

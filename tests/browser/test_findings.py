@@ -1,0 +1,56 @@
+"""What texts say of findings: named in words at an open image, and filtered by."""
+
+import json
+from urllib.parse import parse_qs, quote, urlsplit
+
+import pytest
+
+from tests.browser.conftest import OpenSearch
+from tests.browser.search_page import expect
+from tests.browser.test_accessibility import serious
+
+pytestmark = pytest.mark.browser
+
+ABSENT = {"finding": "pleural effusion", "state": "absent"}
+
+
+def test_a_finding_of_an_open_image_filters_the_search(open_search: OpenSearch) -> None:
+    search = open_search("?collection=shapes&image=shape-6", bypass_csp=True)
+    finding = search.dialog.get_by_role("button", name="pleural effusion: absent")
+    expect(finding).to_be_visible()
+    assert serious(search) == []
+    with search.page.expect_response("**/search"):
+        finding.click()
+    search.settle()
+    expect(search.dialog).not_to_be_visible()
+    assert search.ids() == ["shape-6"]
+    expect(search.chips).to_have_text(["pleural effusion: absent"])
+    assert json.loads(parse_qs(urlsplit(search.page.url).query)["filter"][0]) == ABSENT
+
+
+def test_the_state_of_a_finding_is_chosen_in_the_panel(open_search: OpenSearch) -> None:
+    both = {"and": [{"field": "labels", "eq": "circle"}, ABSENT]}
+    search = open_search(f"?collection=shapes&filter={quote(json.dumps(both))}", bypass_csp=True)
+    search.settle()
+    assert search.ids() == ["shape-6"]
+    expect(search.chips).to_have_text(["labels: circle", "pleural effusion: absent"])
+    search.page.get_by_role("button", name="Filters").click()
+    state = search.group("finding").get_by_label("pleural effusion")
+    expect(state).to_have_value("absent")
+    assert serious(search) == []
+    state.select_option("present")
+    expect(search.notice).to_contain_text("No image passes the filters")
+    expect(search.chips).to_have_text(["labels: circle", "pleural effusion: present"])
+    expect(state).to_be_focused()
+    state.select_option("any")
+    expect(search.answer).to_contain_text("20 images")
+    expect(search.chips).to_have_text(["labels: circle"])
+    expect(search.group("finding")).to_have_count(0)
+
+
+def test_what_is_no_state_is_left_to_the_service(open_search: OpenSearch) -> None:
+    not_absent = {"not": ABSENT}
+    search = open_search(f"?collection=shapes&filter={quote(json.dumps(not_absent))}")
+    search.settle()
+    expect(search.answer).to_contain_text("24 of 59 images")
+    expect(search.chips).to_have_text(["further conditions"])
