@@ -86,12 +86,17 @@ class Watch:
             self.problems.append(f"request: {request.url}")
 
 
+def find_chromium() -> str:
+    """Return the path of Chromium, which may be named by a variable."""
+    named = os.environ.get("RECOQUEST_TEST_CHROMIUM")
+    found = named or next(filter(None, map(shutil.which, _NAMES)), None)
+    return needed(found, "Chromium", "`apt-get install chromium`")
+
+
 @pytest.fixture(scope="package")
 def chromium() -> "Iterator[Browser]":
     playwright = needed_module("playwright.sync_api", "`pip install playwright`")
-    named = os.environ.get("RECOQUEST_TEST_CHROMIUM")
-    found = named or next(filter(None, map(shutil.which, _NAMES)), None)
-    executable = needed(found, "Chromium", "`apt-get install chromium`")
+    executable = find_chromium()
     with playwright.sync_playwright() as started:
         browser = started.chromium.launch(executable_path=executable, args=_ARGUMENTS)
         yield browser

@@ -8,12 +8,13 @@ import { fetchJson, sentJson } from '../shared/http.js';
  * @typedef {{value: string | number | boolean, count: number}} FieldValue
  * @typedef {{name: string, kinds: Array<'text' | 'number' | 'boolean' | 'date'>, values: FieldValue[], distinct: number,
  *   minimum: number | string | null, maximum: number | string | null}} Field `values` holds the most frequent of `distinct` values
- * @typedef {CollectionSummary & {fields: Field[], hidden_fields: string[], examples: Array<{id: string, text: string}>}} Collection
+ * @typedef {import('./query/finding-controls.js').CountedFinding} CountedFinding
+ * @typedef {CollectionSummary & {fields: Field[], findings?: CountedFinding[], hidden_fields: string[], examples: Array<{id: string, text: string}>}} Collection
  * @typedef {{image: string, thumbnail: string}} HitLinks
  * @typedef {{text: string, spans: Array<[number, number]>}} Matched a text with the places of words in it, in code points
  * @typedef {{id: string, rank: number, score: number | null, score_kind: string | null, cosine: number | null, cosine_kind: string | null,
  *   unusual: number | null, found_by: Array<'vector' | 'words' | 'findings'>, matched: Matched | null, group: string | null, others: number | null,
- *   texts: string[], labels: string[], metadata: Record<string, unknown>, links: HitLinks}} Hit
+ *   texts: string[], labels: string[], findings?: Record<import('./query/filter.js').State, string[]>, metadata: Record<string, unknown>, links: HitLinks}} Hit
  * @typedef {{field: string, tokens: number, kept: number, searched_text: string}} Truncation
  * @typedef {{hits: Hit[], confident: boolean | null, count: number | null, next_cursor: string | null,
  *   query: {k: number, filter: object | null, truncations: Truncation[]},
@@ -65,7 +66,7 @@ export class SearchApi {
    * @param {string} collection
    * @param {{filter?: object | null, field?: string, containing?: string}} question
    * @param {AbortSignal} [signal]
-   * @returns {Promise<{count: number, fields: Field[]}>}
+   * @returns {Promise<{count: number, fields: Field[], findings?: CountedFinding[]}>}
    */
   facets(collection, { filter = null, field, containing }, signal) {
     const parameters = new URLSearchParams({ ...(filter && { filter: JSON.stringify(filter) }), ...(field && { field }), ...(containing && { containing }) });

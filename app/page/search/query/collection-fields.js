@@ -1,6 +1,6 @@
 /** The fields of a collection, for the panel of filters and the row: values, groups, and the images that each value has left. */
 
-import { expressionOf, withClause } from './filter.js';
+import { expressionOf, withClause, withFinding } from './filter.js';
 import { isRange } from './filter-controls.js';
 
 /**
@@ -36,7 +36,7 @@ export class CollectionFields {
   forget() {
     this.described = null;
     this.#asked = null;
-    this.panel.setFields([]);
+    this.panel.setFields([], []);
     this.row.setGroups([]);
   }
 
@@ -56,7 +56,7 @@ export class CollectionFields {
     this.described = described;
     const hidden = new Set(described.hidden_fields);
     const shown = [...groups.fields, ...described.fields].filter(({ name }) => !hidden.has(name));
-    this.panel.setFields(shown);
+    this.panel.setFields(shown, described.findings ?? []);
     this.row.setGroups(shown.filter(isGroup).map(({ name }) => name));
     this.known(hidden);
     this.count();
@@ -68,9 +68,10 @@ export class CollectionFields {
     this.#counting?.abort();
     if (this.described === null) return;
     const counting = (this.#counting = new AbortController());
-    const fields = await counted(api, collection, filter, counting.signal).catch(() => []);
-    if (counting !== this.#counting) return;
-    fields.forEach((field) => this.panel.showCounts(field));
+    const found = await counted(api, collection, filter, counting.signal).catch(() => null);
+    if (counting !== this.#counting || found === null) return;
+    found.fields.forEach((field) => this.panel.showCounts(field));
+    if (found.findings) this.panel.showFindings(found.findings);
   }
 
   /** @param {string} field @param {string} containing @returns {Promise<FieldValue[]>} values of a field with a text in them */
@@ -81,13 +82,21 @@ export class CollectionFields {
   }
 }
 
-/** A field that has a condition itself is counted as if it had none; the groups are not among all fields. @param {SearchApi} api @param {string} collection @param {Filter} filter @param {AbortSignal} signal @returns {Promise<Field[]>} */
+/**
+ * A field or finding that has a condition itself is counted as if it had none; the groups are not among all fields.
+ *
+ * @param {SearchApi} api @param {string} collection @param {Filter} filter @param {AbortSignal} signal
+ * @returns {Promise<{fields: Field[], findings?: import('./finding-controls.js').CountedFinding[]}>}
+ */
 async function counted(api, collection, filter, signal) {
-  const own = [...new Set([...Object.keys(filter.clauses), 'group'])].map((field) => ({ field, filter: expressionOf(withClause(filter, field, null)) }));
-  const answers = await Promise.all([{ filter: expressionOf(filter) }, ...own].map((question) => api.facets(collection, question, signal)));
-  const [every, ...single] = answers.map(({ fields }) => fields);
-  const again = single.flat();
-  return [...every.filter(({ name }) => !again.some((field) => field.name === name)), ...again];
+  const count = (without, field) => api.facets(collection, { filter: expressionOf(without), ...(field && { field }) }, signal);
+  const [every, fields, findings] = await Promise.all([
+    count(filter),
+    Promise.all([...new Set([...Object.keys(filter.clauses), 'group'])].map(async (field) => (await count(withClause(filter, field, null), field)).fields[0])),
+    Promise.all(Object.keys(filter.findings).map(async (finding) => (await count(withFinding(filter, finding, null))).findings?.find((one) => one.finding === finding))),
+  ]);
+  const instead = (all, own, name) => [...all.filter((one) => !own.some((other) => other?.[name] === one[name])), ...own.filter(Boolean)];
+  return { fields: instead(every.fields, fields, 'name'), findings: every.findings && instead(every.findings, findings, 'finding') };
 }
 
 /** Numbers and dates measure an image: no group of images is named by them. @param {Field} field */

@@ -4,13 +4,14 @@ import { fill, h } from '../../shared/dom.js';
 import { iconButton } from '../../shared/icon-button.js';
 import { clauseCount, fieldTitle, noFilter, withClause, withFinding } from './filter.js';
 import { choiceControl, isRange, rangeControl } from './filter-controls.js';
-import { findingControls } from './finding-controls.js';
+import { findingControls, showFindingCounts } from './finding-controls.js';
 
 /**
  * @typedef {import('../api.js').Field} Field
  * @typedef {import('../api.js').FieldValue} FieldValue
  * @typedef {import('./filter.js').Filter} Filter
  * @typedef {import('./filter.js').Clause} Clause
+ * @typedef {import('./finding-controls.js').CountedFinding} CountedFinding
  */
 
 const PAUSE_MS = 350;
@@ -19,6 +20,8 @@ const ORDER = ['labels', 'split'];
 export class FilterPanel {
   /** @type {Field[]} */
   #fields = [];
+  /** @type {CountedFinding[]} */
+  #counted = [];
   /** @type {Filter} */
   #filter = noFilter();
   #timer = 0;
@@ -39,9 +42,10 @@ export class FilterPanel {
       h('footer', { class: 'filters-foot' }, h('button', { class: 'button primary', type: 'button', on: { click: actions.close } }, 'Show results')));
   }
 
-  /** @param {Field[]} fields */
-  setFields(fields) {
+  /** @param {Field[]} fields @param {CountedFinding[]} findings */
+  setFields(fields, findings) {
     this.#fields = fields.filter(isUseful).sort(byPlace);
+    this.#counted = findings;
     this.#draw();
   }
 
@@ -56,6 +60,11 @@ export class FilterPanel {
       check.querySelector('.check-count').textContent = String(count);
       check.classList.toggle('none', count === 0);
     }
+  }
+
+  /** Show how many images say each thing of findings now. @param {CountedFinding[]} findings */
+  showFindings(findings) {
+    showFindingCounts([...this.groups.querySelectorAll('[data-field="finding"]')], findings);
   }
 
   /** Show a filter that was set elsewhere. @param {Filter} filter */
@@ -73,15 +82,15 @@ export class FilterPanel {
   #draw() {
     this.clear.hidden = clauseCount(this.#filter) === 0;
     fill(this.groups,
-      this.#fields.length === 0 && h('p', { class: 'quiet' }, 'The images of this collection carry nothing to filter by.'),
-      Object.keys(this.#filter.findings).length > 0 && this.#findings(),
+      this.#fields.length + this.#counted.length === 0 && h('p', { class: 'quiet' }, 'The images of this collection carry nothing to filter by.'),
+      this.#counted.length + Object.keys(this.#filter.findings).length > 0 && this.#findings(),
       ...this.#fields.map((field) => this.#group(field)),
       this.#filter.other.length > 0 && h('p', { class: 'quiet' }, 'A part of the filter came with the address and cannot be changed here.'));
   }
 
   #findings() {
     return h('fieldset', { class: 'filter-group', data: { field: 'finding' } }, h('legend', {}, 'Findings'),
-      ...findingControls(this.#filter.findings, (finding, state) => this.#set(withFinding(this.#filter, finding, state))));
+      ...findingControls(this.#counted, this.#filter.findings, (finding, state) => this.#set(withFinding(this.#filter, finding, state))));
   }
 
   /** @param {Field} field */

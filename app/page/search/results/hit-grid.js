@@ -5,11 +5,12 @@ import { fill, h } from '../../shared/dom.js';
 import { icon } from '../../shared/icons.js';
 import { judgeButtons, pressJudged, verdictOf } from '../judgements/judge-buttons.js';
 import { fieldTitle } from '../query/filter.js';
-import { groupValueOf, hasWords, kindText, labelsOf, scoreText, sidesOf, summaryOf, textOf } from './hit.js';
+import { findingsOf, groupValueOf, hasWords, kindText, labelsOf, scoreText, sidesOf, summaryOf, textOf } from './hit.js';
 import { markedText } from './marked-text.js';
 
 /** @typedef {import('../api.js').Hit} Hit */
 
+const MOST_FINDINGS = 3;
 const MARKS = /** @type {const} */ ({ like: { word: 'More', key: 'm' }, unlike: { word: 'Less', key: 'l' } });
 
 export class HitGrid {
@@ -104,6 +105,7 @@ export class HitGrid {
     picture.setAttribute('draggable', 'false');
     const text = textOf(hit);
     const labels = labelsOf(hit, this.hidden);
+    const findings = findingsOf(hit);
     return h('li', { class: 'hit', data: { id: hit.id } },
       h('button', { class: 'hit-open', type: 'button', 'aria-label': summaryOf(hit, this.hidden), on: { click: () => this.actions.open(hit) } },
         h('span', { class: 'hit-mat' }, picture),
@@ -112,7 +114,9 @@ export class HitGrid {
           hit.score !== null && h('span', { class: 'hit-score' }, scoreText(hit.score), ' ', h('small', {}, kindText(hit)))),
         text !== null && h('span', { class: hit.matched ? 'hit-text matched' : 'hit-text' }, ...markedText(text, hit.matched?.spans ?? [])),
         labels.length + hasWords(hit) > 0 && h('span', { class: 'hit-labels' }, hasWords(hit) && h('span', { class: 'tag words' }, 'exact words'),
-          ...labels.map((label) => h('span', { class: 'tag' }, label)))),
+          ...labels.map((label) => h('span', { class: 'tag' }, label))),
+        findings.length > 0 && h('span', { class: 'hit-findings', title: findings.join('\n') }, findings.slice(0, MOST_FINDINGS).join(', '),
+          findings.length > MOST_FINDINGS && ` and ${findings.length - MOST_FINDINGS} more`)),
       hit.others > 0 && this.#others(hit),
       h('span', { class: 'hit-marks' }, ...sidesOf(hit).map((side) => this.#mark(hit, side))),
       judgeButtons(hit, this.judgements));

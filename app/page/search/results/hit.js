@@ -1,6 +1,6 @@
 /** How a hit is put into words. */
 
-import { wordOf } from '../query/filter.js';
+import { STATES, wordOf } from '../query/filter.js';
 
 /** @typedef {import('../api.js').Hit} Hit */
 
@@ -46,10 +46,16 @@ export function labelsOf(hit, hidden) {
   return hidden.has('labels') ? [] : hit.labels.filter((label) => label.toLowerCase() !== text);
 }
 
+/** @param {Hit} hit @returns {string[]} what its texts say of findings, but for what a label says already */
+export function findingsOf({ findings = {}, labels }) {
+  const said = new Set(labels.map((label) => label.toLowerCase()));
+  return STATES.flatMap((state) => (findings[state] ?? []).filter((finding) => state !== 'present' || !said.has(finding.toLowerCase())).map((finding) => `${finding}: ${state}`));
+}
+
 /** @param {Hit} hit @param {ReadonlySet<string>} hidden @returns {string} a tile in one sentence, for a screen reader */
 export function summaryOf(hit, hidden) {
   const score = hit.score !== null && `${kindText(hit)} ${scoreText(hit.score)}`;
-  const parts = [`Number ${hit.rank}`, score, hasWords(hit) && 'exact words', textOf(hit), ...labelsOf(hit, hidden)].filter(Boolean);
+  const parts = [`Number ${hit.rank}`, score, hasWords(hit) && 'exact words', textOf(hit), ...labelsOf(hit, hidden), ...findingsOf(hit)].filter(Boolean);
   return `${parts.map((part) => part.replace(/[\s.]+$/, '')).join('. ')}. Open.`;
 }
 
