@@ -272,7 +272,7 @@ def _add_middleware(application: FastAPI, settings: Settings, metrics: Metrics) 
             allow_origins=settings.cors_origins,
             allow_methods=["GET", "POST"],
             allow_headers=["Content-Type", REQUEST_ID_HEADER],
-            expose_headers=[REQUEST_ID_HEADER, "ETag", "Retry-After"],
+            expose_headers=[REQUEST_ID_HEADER, "ETag", "Retry-After", "Deprecation", "Link"],
         )
     application.add_middleware(OriginCheck, allowed=settings.cors_origins)
     application.add_middleware(HostCheck, allowed=AllowedHosts(settings.allowed_hosts, settings.host))

@@ -11,7 +11,7 @@ from app.operations.read_search import read_filter
 from app.operations.services import InjectedServices
 from app.schemas.collections import CountedFields, counted_from
 from app.schemas.search_page import ImageList, image_list_from
-from app.schemas.search_query import MAX_CURSOR_LENGTH, MAX_K
+from app.schemas.search_query import MAX_CURSOR_LENGTH, MAX_LIMIT
 from index.filters.grammar import MAX_FIELD_NAME_LENGTH
 from index.search.request import SearchRequest
 
@@ -38,7 +38,7 @@ class _ImagesWanted(_Filtered):
         max_length=MAX_CURSOR_LENGTH,
         description="`next_cursor` of the page before; the filter must be the same.",
     )
-    limit: int = Field(default=100, ge=1, le=MAX_K, description="Number of images on a page.")
+    limit: int = Field(default=100, ge=1, le=MAX_LIMIT, description="Number of images on a page.")
 
 
 class _FieldsWanted(_Filtered):

@@ -3,12 +3,14 @@
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.responses import JSONResponse
 
 from app.http.problems import problem_responses
 from app.operations.read_search import SentSearch, read_search
 from app.operations.search import answer_search
 from app.operations.services import InjectedServices
+from app.schemas.old_names import deprecation_headers, in_old_names
 from app.schemas.search_page import SearchResponse
 from app.schemas.search_query import SEARCH_BODY
 
@@ -33,16 +35,27 @@ async def sent_search(request: Request, services: InjectedServices) -> SentSearc
     return await read_search(request, services.settings)
 
 
-@router.post("/search", summary="Search", responses=_PROBLEMS, openapi_extra=SEARCH_BODY)
+@router.post(
+    "/search",
+    summary="Search",
+    response_model=SearchResponse,
+    responses=_PROBLEMS,
+    openapi_extra=SEARCH_BODY,
+)
 async def search(
     collection: str,
     sent: Annotated[SentSearch, Depends(sent_search)],
     request: Request,
     services: InjectedServices,
-) -> SearchResponse:
+) -> SearchResponse | Response:
     """Find images, or their texts, by a text, by image files and by examples, alone or together.
 
     Send JSON; to send image files, a form with the same JSON in the field `query`. A file that is sent is not
-    kept. An image of the collection that is an example is left out of the hits.
+    kept. An image of the collection that is an example is left out of the hits. A request that uses the old
+    name of a field is answered in old names, with `Deprecation` (RFC 9745).
     """
-    return await answer_search(request, services, collection, sent)
+    page = await answer_search(request, services, collection, sent)
+    if sent.query.in_old_names:
+        headers = deprecation_headers(request.scope.get("root_path", ""))
+        return JSONResponse(in_old_names(page), headers=headers)
+    return page

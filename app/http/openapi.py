@@ -10,7 +10,7 @@ Find images, or the texts that belong to them, by texts, by images, and by examp
 is not.
 
 Every answer names the model and the generation that gave it. A score orders hits and is not a probability;
-`unusual` and `confident` say how it compares with the collection. Errors are problem documents (RFC 9457)
+`z_score` and `confident` say how it compares with the collection. Errors are problem documents (RFC 9457)
 that say what to do.
 """
 

@@ -182,7 +182,7 @@ def _parse(content: bytes, whole: str) -> SearchQuery:
 
 
 def _check_lengths(query: SearchQuery, settings: Settings) -> None:
-    texts = {"text": query.text, "words": query.words}
+    texts = {"text": query.text, "keywords": query.keywords}
     for name, examples in (("like", query.like), ("unlike", query.unlike)):
         texts.update({f"{name}.{place}.text": example.text for place, example in enumerate(examples)})
     for field, text in texts.items():

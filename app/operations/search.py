@@ -62,7 +62,7 @@ async def answer_search(
     return page_from(
         page,
         active or collection,
-        k=query.k,
+        limit=query.limit,
         filter=query.filter,
         took_ms=took,
         truncations=[one.truncation for one in made if one.truncation is not None],

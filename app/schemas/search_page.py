@@ -100,7 +100,7 @@ class SearchHit(TypedDict):
             "collection without an active generation."
         ),
     ]
-    unusual: Annotated[
+    z_score: Annotated[
         float | None,
         Field(
             description="By how many standard deviations the cosine lies above the mean of the query's "
@@ -108,9 +108,9 @@ class SearchHit(TypedDict):
         ),
     ]
     found_by: Annotated[
-        list[Literal["vector", "words", "findings"]],
+        list[Literal["vector", "keywords", "findings"]],
         Field(
-            description="The lists that the hit comes from: of likeness, of exact words, of what says of "
+            description="The lists that the hit comes from: of likeness, of keywords, of what says of "
             "findings what the query says; none where none was asked for."
         ),
     ]
@@ -122,11 +122,11 @@ class SearchHit(TypedDict):
         Field(description="The text with most of the words that were asked for; null without any of them."),
     ]
     group: Annotated[str | None, Field(description="The image's group, such as a patient or a study.")]
-    others: Annotated[
+    group_size: Annotated[
         int | None,
         Field(
-            description="With groups, their size - 1, counting images that pass the filter and are not "
-            "left out, whatever their similarity. null otherwise."
+            description="With groups, how many of the hit's there are with it, counting what passes the "
+            "filter and is not left out, whatever its similarity. null otherwise."
         ),
     ]
     texts: Annotated[list[str], Field(description="All texts of the image.")]
@@ -139,7 +139,7 @@ class SearchHit(TypedDict):
 class QueryEcho(Answer):
     """The query as it was understood."""
 
-    k: int
+    limit: int
     filter: dict[str, JsonValue] | None = None
     truncations: list[Truncation] = Field(description="The texts that were too long for the encoder.")
 
@@ -274,7 +274,7 @@ def page_from(
     page: SearchPage,
     served_by: ActiveGeneration | str,
     *,
-    k: int,
+    limit: int,
     filter: Mapping[str, Any] | None,
     took_ms: TookMs,
     truncations: Sequence[Truncation] = (),
@@ -285,7 +285,7 @@ def page_from(
     Args:
         page: Hits.
         served_by: Generation that was searched; the name of a collection that was listed without one.
-        k: Number of hits that were asked for.
+        limit: Number of hits that were asked for.
         filter: Filter of the search.
         took_ms: Times of the request.
         truncations: Texts that were cut.
@@ -296,14 +296,14 @@ def page_from(
     images = _images_path(served_by if isinstance(served_by, str) else served_by.collection, prefix)
     return SearchResponse.model_construct(
         hits=[
-            _hit_from(hit, unusual, kind, images, fused=page.fused)
-            for hit, unusual in zip(page.hits, page.z_scores or repeat(None), strict=False)
+            _hit_from(hit, z_score, kind, images, fused=page.fused)
+            for hit, z_score in zip(page.hits, page.z_scores or repeat(None), strict=False)
         ],
         confident=page.confident,
         count=page.count,
         next_cursor=page.next_cursor,
         query=QueryEcho(
-            k=k, filter=dict(filter) if filter is not None else None, truncations=list(truncations)
+            limit=limit, filter=dict(filter) if filter is not None else None, truncations=list(truncations)
         ),
         served_by=None
         if active is None
@@ -376,7 +376,7 @@ def cosine_kind(by: ActiveGeneration | ModelInfo) -> CosineKind:
 
 
 def _hit_from(
-    hit: Hit, unusual: float | None, kind: CosineKind | None, images: str, *, fused: bool
+    hit: Hit, z_score: float | None, kind: CosineKind | None, images: str, *, fused: bool
 ) -> SearchHit:
     image, path = hit.image, f"{images}/{quote(hit.id, safe='')}"
     is_scored = not math.isnan(hit.score)
@@ -387,12 +387,12 @@ def _hit_from(
         "score_kind": ("fused" if fused else kind) if is_scored else None,
         "cosine": hit.cosine if is_scored else None,
         "cosine_kind": kind,
-        "unusual": unusual,
+        "z_score": z_score,
         "found_by": list(hit.found_by),
         "text": None if image.text is None else {"position": image.text.position, "text": image.text.text},
         "matched": None if hit.matched is None else {"text": hit.matched.text, "spans": [*hit.matched.spans]},
         "group": image.group,
-        "others": hit.others,
+        "group_size": None if hit.others is None else hit.others + 1,
         "texts": list(image.texts),
         "findings": stated_from(image.findings),
         "labels": list(image.labels),

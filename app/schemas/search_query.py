@@ -3,22 +3,26 @@
 import hashlib
 import math
 import unicodedata
-from collections.abc import Iterable
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Collection, Iterable
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import (
     AfterValidator,
+    AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
     JsonValue,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
     StringConstraints,
     model_validator,
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticKnownError, ValidationError
 
+from app.schemas.old_names import OLD_NAMES, has_old_name, refuse_both
 from app.schemas.whole_text import refuse_lone_surrogates
 from index.errors import QueryError
 from index.filters.grammar import MAX_FIELD_NAME_LENGTH, FieldName, parse_filter
@@ -27,7 +31,7 @@ from index.search.searcher import unit_query
 from index.vectors.protocol import Vectors
 from training.reports import State
 
-MAX_K = 1000
+MAX_LIMIT = 1000
 MAX_EXAMPLES = 16
 # More numbers than the vectors of any encoder have.
 MAX_VECTOR_LENGTH = 16_384
@@ -64,6 +68,8 @@ class Request(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
+    _other_names: ClassVar[Collection[str]] = ()
+
     @model_validator(mode="before")
     @classmethod
     def _are_known(cls, value: Any) -> Any:
@@ -71,7 +77,7 @@ class Request(BaseModel):
         refuse_lone_surrogates(value)
         if isinstance(value, dict):
             for name in value:
-                if name not in cls.model_fields:
+                if name not in cls.model_fields and name not in cls._other_names:
                     raise _unknown_field(cls, name)
         return value
 
@@ -103,12 +109,16 @@ class Example(Request):
 Examples = Annotated[list[Example], Field(fail_fast=True, max_length=MAX_EXAMPLES)]
 
 
+def _names_of(name: str) -> AliasChoices:
+    return AliasChoices(name, OLD_NAMES[name])
+
+
 class SearchQuery(Request):
     """A search: what to find, among what, and in which order.
 
     A text, liked and disliked examples, and the images of a form make up one query together. Without any of
-    them the hits are the images that pass the filter and have the words, or all, without scores: in the order
-    in which they were added, with words by these.
+    them the hits are the images that pass the filter and have the keywords, or all, without scores: in the
+    order in which they were added, with keywords by these.
     """
 
     text: Text | None = Field(
@@ -120,15 +130,17 @@ class SearchQuery(Request):
         default=[], description="Examples of what is wanted.", examples=[[{"id": "scene00012"}]]
     )
     unlike: Examples = Field(default=[], description="Examples of what is not wanted.", examples=[[]])
-    words: Text | None = Field(
+    keywords: Text | None = Field(
         default=None,
+        validation_alias=_names_of("keywords"),
         description="Words whose matches in texts and reports are fused with the ranking by likeness, by "
         "reciprocal rank; without a query, their matches are the hits. Any of the words matches, up to 64; "
         "more and rarer words rank higher, plurals and compounds behind the words themselves.",
     )
-    words_state: State | None = Field(
+    keywords_state: State | None = Field(
         default=None,
-        description="Take matches of `words` only where the texts say this of the findings that the words "
+        validation_alias=_names_of("keywords_state"),
+        description="Take matches of `keywords` only where the texts say this of the findings that the words "
         "name: present, absent or uncertain.",
         examples=[None],
     )
@@ -160,13 +172,34 @@ class SearchQuery(Request):
         description="Choose hits that differ from each other, by maximal marginal relevance: 0 changes "
         "nothing, 1 looks at nothing else. Scores then do not fall from hit to hit.",
     )
-    k: Annotated[int, Field(ge=1, le=MAX_K)] = Field(
-        default=10, description="Number of hits to return.", examples=[10]
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = Field(
+        default=10,
+        validation_alias=_names_of("limit"),
+        description="Number of hits to return.",
+        examples=[10],
     )
     cursor: Annotated[str, Field(max_length=MAX_CURSOR_LENGTH)] | None = Field(
         default=None,
-        description="`next_cursor` of the page before; everything but k must be the same.",
+        description="`next_cursor` of the page before; everything but limit must be the same.",
     )
+
+    _other_names: ClassVar[Collection[str]] = OLD_NAMES.values()
+    _in_old_names: bool = PrivateAttr(default=False)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _by_name(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        if not isinstance(value, dict):
+            return handler(value)
+        refuse_both(value)
+        query = handler(value)
+        query._in_old_names = has_old_name(value)
+        return query
+
+    @property
+    def in_old_names(self) -> bool:
+        """Whether it names a field as it was named before, and is answered so."""
+        return self._in_old_names
 
     @property
     def stored(self) -> tuple[str, ...]:
@@ -205,7 +238,7 @@ class SearchQuery(Request):
             FilterError: The filter is none.
         """
         return SearchRequest(
-            k=self.k,
+            k=self.limit,
             filter=None if self.filter is None else parse_filter(self.filter),
             cursor=self.cursor,
             # An image that is an example is no answer, but its texts may be.
@@ -214,8 +247,8 @@ class SearchQuery(Request):
             exclude_groups_by="group"
             if isinstance(self.exclude_same_group, bool)
             else self.exclude_same_group,
-            words=self.words,
-            words_state=self.words_state,
+            words=self.keywords,
+            words_state=self.keywords_state,
             stated=() if self.text is None else stated_findings(self.text),
             target=self.target,
             group_by=self.group_by,

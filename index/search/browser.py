@@ -132,7 +132,7 @@ class Browser:
         found_by: tuple[FoundBy, ...] = ()
         matched: Sequence[MatchedText | None] = [None] * len(images)
         if request.words is not None:
-            found_by = ("words",)
+            found_by = ("keywords",)
             matched = matched_texts(self._catalogue, request.words, keys.tolist(), images, request.target)
         hits = tuple(
             Hit(image, before + place, math.nan, math.nan, found_by, others.get(key), match)

@@ -109,7 +109,7 @@ def decode_cursor(cursor: str, binding: Binding, query: Vectors) -> tuple[Vector
     if version != _VERSION or digest != binding.digest:
         raise CursorError(
             "The cursor belongs to another request or to an index that has been replaced: "
-            "keep all but k the same from page to page, or search again without a cursor."
+            "keep all but limit the same from page to page, or search again without a cursor."
         )
     end = _HEADER.size + 4 * len(query)
     if len(content) < end:

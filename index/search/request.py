@@ -76,16 +76,16 @@ class SearchRequest:
             QueryError: A value is out of its range, or two of them exclude each other.
         """
         if self.k < 1:
-            raise QueryError("k, the number of hits, must be at least 1.", field="k")
+            raise QueryError("limit, the number of hits, must be at least 1.", field="limit")
         if self.diversity is not None and not 0 <= self.diversity <= 1:
             raise QueryError("diversity must lie between 0 and 1.", field="diversity")
         if self.words is not None:
             _check_words(self.words)
         if self.words_state is not None and not self.words_findings:
             raise QueryError(
-                "words_state goes with `words` that name a finding, such as effusion: "
+                "keywords_state goes with `keywords` that name a finding, such as effusion: "
                 "name one, or leave it out.",
-                field="words_state",
+                field="keywords_state",
             )
 
     def bound(self) -> str:
@@ -118,8 +118,9 @@ def stated_findings(text: str) -> tuple[HasFinding, ...]:
 def _check_words(words: str) -> None:
     different = parse_words(words).size
     if not different:
-        raise QueryError("There is no word in `words`: give some, or leave it out.", field="words")
+        raise QueryError("There is no word in `keywords`: give some, or leave it out.", field="keywords")
     if different > MAX_WORDS:
         raise QueryError(
-            f"There are {different:,} different words in `words`: give at most {MAX_WORDS}.", field="words"
+            f"There are {different:,} different words in `keywords`: give at most {MAX_WORDS}.",
+            field="keywords",
         )

@@ -13,7 +13,7 @@ from training.data.manifest import MetadataValue
 from training.reports import State
 
 # The list that a hit comes from.
-FoundBy = Literal["vector", "words", "findings"]
+FoundBy = Literal["vector", "keywords", "findings"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ from index.views.manager import ViewEntry, Views
 _TRIES: Final = 3
 _LISTS: Final[tuple[tuple[int, FoundBy], ...]] = (
     (BY_VECTOR, "vector"),
-    (BY_WORDS, "words"),
+    (BY_WORDS, "keywords"),
     (BY_FINDINGS, "findings"),
 )
 _FOUND_BY: Final[dict[int, tuple[FoundBy, ...]]] = {

@@ -126,7 +126,7 @@ def test_the_log_is_json_and_holds_nothing_of_queries_or_patients(
             client.post(SEARCH, json={"text": QUERY, "filter": {"field": "id", "eq": PATIENT}}).status_code
             == 200
         )
-        client.post(SEARCH, json={"text": QUERY, "k": 0})
+        client.post(SEARCH, json={"text": QUERY, "limit": 0})
         client.post(SEARCH, json={"text": QUERY, "filter": {"field": PATIENT, "eq": 1}})
         for path in ("", "/thumbnail", "/content"):
             assert client.get(f"/v1/collections/{COLLECTION}/images/{name}{path}").status_code == 200

@@ -101,7 +101,7 @@ def _scan_ms(home: Path, k: int, *, filtered: bool) -> float:
 
 def _kinds(image: bytes) -> list[_Kind]:
     url = f"http://127.0.0.1/v1/collections/{COLLECTION}/search"
-    filtered = {"text": _TEXT, "filter": _FILTER, "k": 100}
+    filtered = {"text": _TEXT, "filter": _FILTER, "limit": 100}
     return [
         _Kind("text", httpx.Request("POST", url, json={"text": _TEXT})),
         _Kind("text, filter, k 100", httpx.Request("POST", url, json=filtered), k=100, filtered=True),

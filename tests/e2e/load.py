@@ -62,7 +62,7 @@ class Load:
             while not self.stop.is_set():
                 text, asked = draw.choice(TEXTS), time.monotonic()
                 try:
-                    got = client.post("/v1/collections/c/search", json={"text": text, "k": K})
+                    got = client.post("/v1/collections/c/search", json={"text": text, "limit": K})
                 except httpx.HTTPError as error:
                     self.errors.append(repr(error))
                     continue

@@ -49,8 +49,8 @@ def test_an_encoder_of_images_alone_is_evaluated_and_searched_by_image(work: Wor
         refused = client.post(place, json={"text": record.texts[0]})
         assert refused.status_code == 422
         assert refused.json()["title"] == "The collection cannot be searched by text"
-        found = client.post(place, files={"image": picture}, data={"query": json.dumps({"k": IMAGES})})
-        alike = client.post(place, json={"like": [{"id": record.id}], "k": IMAGES})
+        found = client.post(place, files={"image": picture}, data={"query": json.dumps({"limit": IMAGES})})
+        alike = client.post(place, json={"like": [{"id": record.id}], "limit": IMAGES})
     assert len(found.json()["hits"]) == IMAGES
     assert found.json()["hits"][0]["id"] == record.id
     assert len(alike.json()["hits"]) == IMAGES - 1
@@ -63,11 +63,11 @@ def test_all_are_searched_by_text_by_image_and_by_likeness(work: Work) -> None:
         for kind in KINDS:
             place = f"/v1/collections/{kind}"
             answers = [
-                client.post(f"{place}/search", json={"text": record.texts[0], "k": IMAGES}),
+                client.post(f"{place}/search", json={"text": record.texts[0], "limit": IMAGES}),
                 client.post(
-                    f"{place}/search", files={"image": picture}, data={"query": json.dumps({"k": IMAGES})}
+                    f"{place}/search", files={"image": picture}, data={"query": json.dumps({"limit": IMAGES})}
                 ),
-                client.post(f"{place}/search", json={"like": [{"id": record.id}], "k": IMAGES}),
+                client.post(f"{place}/search", json={"like": [{"id": record.id}], "limit": IMAGES}),
             ]
             for answer, expected in zip(answers, (IMAGES, IMAGES, IMAGES - 1), strict=True):
                 assert answer.status_code == 200, answer.text

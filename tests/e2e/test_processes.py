@@ -54,7 +54,7 @@ def encoders(settings: Settings, tmp_path: Path) -> list[Encoder]:
 
 
 def _search(client: httpx.Client, text: str = "two dogs run") -> dict[str, Any]:
-    answer = client.post("/v1/collections/c/search", json={"text": text, "k": 100})
+    answer = client.post("/v1/collections/c/search", json={"text": text, "limit": 100})
     assert answer.status_code == 200, answer.text
     page: dict[str, Any] = answer.json()
     return page

@@ -52,7 +52,7 @@ def engine(trained: Work, jobs: Jobs) -> Iterator[SearchEngine]:
 def _judge_hits(client: httpx.Client) -> None:
     """Like the first and dislike the second hit of some searches."""
     for text in TEXTS:
-        found = client.post("/v1/collections/c/search", json={"text": text, "k": 2}).json()["hits"]
+        found = client.post("/v1/collections/c/search", json={"text": text, "limit": 2}).json()["hits"]
         for hit, relevant in zip(found, (True, False), strict=True):
             said = {"query": {"text": text}, "hit": hit["id"], "relevant": relevant}
             assert client.post("/v1/collections/c/feedback", json=said).status_code == 200

@@ -54,7 +54,7 @@ def test_a_service_starts_and_searches_and_writes_once_there_is_space(
     # As the command does, for a sentence where it cannot be opened.
     open_engine(home.settings).close()
     with serve(home) as client:
-        found = client.post(f"/v1/collections/{COLLECTION}/search", json={"text": "two dogs", "k": 3})
+        found = client.post(f"/v1/collections/{COLLECTION}/search", json={"text": "two dogs", "limit": 3})
         assert (found.status_code, len(found.json()["hits"])) == (200, 3)
         assert client.get("/readyz").status_code == 200
         assert client.get("/v1/jobs").json()["jobs"] == []

@@ -27,7 +27,7 @@ def hostile_filters(draw: random.Random) -> Iterator[Case]:
     """Cases without end: filters that are large, deep, or about nothing."""
     while True:
         for number, filter in enumerate(_filters(draw)):
-            document = {"text": "a dog", "k": draw.choice((1, 10, 100)), "filter": filter}
+            document = {"text": "a dog", "limit": draw.choice((1, 10, 100)), "filter": filter}
             yield Case(f"filter {number}", (json_search(document),))
 
 
@@ -37,11 +37,11 @@ def _documents(draw: random.Random) -> list[Any]:
         {"text": _SURROGATE},
         {"text": "\0" * draw.randint(1, 9_999)},
         {"text": "ǅ̈" * draw.randint(1, 4_000)},
-        {"text": "a dog", "k": 10 ** draw.randint(3, 400)},
-        {"text": "a dog", "k": draw.choice((-1, 0.5, "1", None, [], True))},
-        {"words": " ".join(f"w{n}" for n in range(draw.randint(10, 2_000)))},
-        {"words": '"' * draw.randint(1, 9_999)},
-        {"words": "* OR NEAR(" * draw.randint(1, 900)},
+        {"text": "a dog", "limit": 10 ** draw.randint(3, 400)},
+        {"text": "a dog", "limit": draw.choice((-1, 0.5, "1", None, [], True))},
+        {"keywords": " ".join(f"w{n}" for n in range(draw.randint(10, 2_000)))},
+        {"keywords": '"' * draw.randint(1, 9_999)},
+        {"keywords": "* OR NEAR(" * draw.randint(1, 900)},
         {"text": "a dog", "cursor": draw.choice(("", "!", "A" * 10_000, "eyJhIjoxfQ==", _SURROGATE))},
         {"like": [{"id": f"image-{n}"} for n in range(draw.randint(1, 500))]},
         {"like": [{"vector": [draw.choice((1e308, 0.0, -1.0))] * draw.choice((12, 13, 100_000))}]},

@@ -20,7 +20,7 @@ def answers(engine: SearchEngine, collection: str, encoder: Encoder) -> list[str
         content = engine.image_path(collection, hit.id).read_bytes()
         found.append(f"{hit.id} {hit.image.texts} {hit.image.labels} {hit.image.metadata} {hash(content)}")
     hits = engine.search(active, vector, SearchRequest(k=20, words="report 7 text 5.1")).hits
-    by_words = sorted(hit.id for hit in hits if "words" in hit.found_by)
+    by_words = sorted(hit.id for hit in hits if "keywords" in hit.found_by)
     assert by_words
     return [*found, *by_words]
 

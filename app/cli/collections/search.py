@@ -35,14 +35,14 @@ _OPTIONS = {
     "text": "TEXT",
     "like": "--like",
     "unlike": "--unlike",
-    "words": "--words",
-    "words_state": "--words-state",
+    "keywords": "--keywords",
+    "keywords_state": "--keywords-state",
     "target": "--target",
     "group_by": "--group-by",
     "exclude_same_group": "--exclude-same-group",
     "diversity": "--diversity",
     "filter": "--filter",
-    "k": "-k",
+    "limit": "--limit",
     "cursor": "--cursor",
 }
 
@@ -94,13 +94,14 @@ def search(
         list[Path] | None,
         typer.Option("--unlike-image", help="Image file as a negative example; repeatable."),
     ] = None,
-    words: Annotated[
+    keywords: Annotated[
         str | None,
-        typer.Option("--words", help="Rank exact matches of these words higher; alone, list them."),
+        typer.Option("--keywords", "--words", help="Rank matches of these words higher; alone, list them."),
     ] = None,
-    words_state: Annotated[
+    keywords_state: Annotated[
         str | None,
         typer.Option(
+            "--keywords-state",
             "--words-state",
             help="Only where texts say so of the findings among the words: present, absent or uncertain.",
         ),
@@ -119,7 +120,7 @@ def search(
     diversity: Annotated[
         float | None, typer.Option("--diversity", min=0, max=1, help="How much hits should differ.")
     ] = None,
-    k: Annotated[int, typer.Option("-k", min=1, max=1000, help="How many hits.")] = 10,
+    limit: Annotated[int, typer.Option("--limit", "-k", min=1, max=1000, help="How many hits.")] = 10,
     condition: Annotated[
         str | None, typer.Option("--filter", help='JSON, such as \'{"field": "view", "eq": "PA"}\'.')
     ] = None,
@@ -132,7 +133,7 @@ def search(
 ) -> None:
     """Search a collection by texts, image files, stored images and vectors, alone or together.
 
-    Without any of these, list what passes --filter and has --words, in a stable order.
+    Without any of these, list what passes --filter and has --keywords, in a stable order.
     """
     # Objects of imports stay; collections of garbage among them would take a tenth of the time.
     gc.set_threshold(_GARBAGE_THRESHOLD)
@@ -144,12 +145,12 @@ def search(
     settings = load_settings(home=home, device=device)
     given = [part for part in (text, *(texts or ())) if part is not None]
     common = {
-        "words": words,
-        "words_state": words_state,
+        "keywords": keywords,
+        "keywords_state": keywords_state,
         "target": target,
         "group_by": group_by,
         "diversity": diversity,
-        "k": k,
+        "limit": limit,
         "filter": _parse_json(condition),
     }
     if queries is not None:
@@ -264,7 +265,7 @@ def _answer(
         total=round(maker.encode_ms + page.search_ms, 3),
     )
     return page_from(
-        page, active, k=query.k, filter=query.filter, took_ms=took, truncations=maker.truncations
+        page, active, limit=query.limit, filter=query.filter, took_ms=took, truncations=maker.truncations
     )
 
 
@@ -366,18 +367,18 @@ def _print_table(page: "SearchResponse", query: "SearchQuery") -> None:
         typer.echo("Likely nothing here is what was asked for: the collection has nothing like it.", err=True)
     first = page.hits[0]
     ranked, fused = first["cosine"] is not None, first["score_kind"] == "fused"
-    grouped = first["others"] is not None
-    kinds = [str(first["cosine_kind"]).replace("_", " ").capitalize(), "Unusual"] if ranked else []
-    extra = [*kinds, *(["Found by"] if fused else []), *(["Others"] if grouped else [])]
+    grouped = first["group_size"] is not None
+    kinds = [str(first["cosine_kind"]).replace("_", " ").capitalize(), "Z-score"] if ranked else []
+    extra = [*kinds, *(["Found by"] if fused else []), *(["In group"] if grouped else [])]
     table = Table("Rank", "Id", *extra, "Text")
     for hit in page.hits:
         text = hit["text"] or hit["matched"]
         table.add_row(
             str(hit["rank"]),
             hit["id"],
-            *([] if hit["cosine"] is None else [f"{hit['cosine']:.4f}", _unusual(hit["unusual"])]),
+            *([] if hit["cosine"] is None else [f"{hit['cosine']:.4f}", _z_score(hit["z_score"])]),
             *([" and ".join(hit["found_by"])] if fused else []),
-            *([str(hit["others"])] if grouped else []),
+            *([str(hit["group_size"])] if grouped else []),
             next(iter(hit["texts"]), "") if text is None else text["text"],
         )
     screen.print(table)
@@ -386,12 +387,12 @@ def _print_table(page: "SearchResponse", query: "SearchQuery") -> None:
         typer.echo(f"{first['rank']:,} to {last:,} of {page.count:,}", err=True)
 
 
-def _unusual(deviations: float | None) -> str:
+def _z_score(deviations: float | None) -> str:
     return "" if deviations is None else f"{deviations:+.1f}"
 
 
 def _why_nothing(query: "SearchQuery", page: "SearchResponse") -> str:
-    if query.words is not None and page.count is not None:
+    if query.keywords is not None and page.count is not None:
         return f"No image {'that passes the filter ' if query.filter else ''}has any of the words."
     if query.filter is not None:
         return "Nothing else passes the filter." if query.stored else "Nothing passes the filter."

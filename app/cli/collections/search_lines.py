@@ -87,5 +87,10 @@ def _pages(
     for place, (query, cut) in enumerate(zip(queries, embedded.truncations, strict=True)):
         truncations = [] if cut is None else [Truncation.of("text", cut)]
         yield page_from(
-            pages[place], active, k=query.k, filter=query.filter, took_ms=took, truncations=truncations
+            pages[place],
+            active,
+            limit=query.limit,
+            filter=query.filter,
+            took_ms=took,
+            truncations=truncations,
         )

@@ -71,14 +71,14 @@ def test_a_search_for_nothing_gives_everything_in_pages_without_scores(
     shown: list[str] = []
     cursor = None
     for _ in range(5):
-        page = search(client, k=5, cursor=cursor)
+        page = search(client, limit=5, cursor=cursor)
         assert (page["count"], page["confident"]) == (24, None)
         shown += ids(page)
         cursor = page["next_cursor"]
     assert cursor is None
     assert shown == names
     hit = page["hits"][-1]
-    absent = ("score", "score_kind", "cosine", "unusual", "text", "others", "matched")
+    absent = ("score", "score_kind", "cosine", "z_score", "text", "group_size", "matched")
     assert [hit[name] for name in absent] == [None] * len(absent)
     assert (hit["rank"], hit["found_by"], hit["cosine_kind"]) == (24, [], "cosine")
     assert page["served_by"]["model"] == "tiny-0"
@@ -87,32 +87,32 @@ def test_a_search_for_nothing_gives_everything_in_pages_without_scores(
 def test_a_filter_alone_and_words_alone_give_what_passes(client: TestClient, on_either: Indexed) -> None:
     records = on_either.manifest.records
     passing = [record.id for record in records if record.metadata["view"] == "PA"]
-    page = search(client, filter=PA, k=24)
+    page = search(client, filter=PA, limit=24)
     assert ids(page) == passing
     assert page["count"] == len(passing)
     boats = [record.id for record in records if "boat" in record.texts[0]]
-    page = search(client, words="boat", k=24)
+    page = search(client, keywords="boat", limit=24)
     assert sorted(ids(page)) == sorted(boats)
-    assert {tuple(hit["found_by"]) for hit in page["hits"]} == {("words",)}
+    assert {tuple(hit["found_by"]) for hit in page["hits"]} == {("keywords",)}
     assert {json.dumps(hit["matched"]) for hit in page["hits"]} == {
         json.dumps({"text": "a boat at sea", "spans": [[2, 6]]})
     }
-    (report,) = (hit for hit in search(client, words="pneumothorax")["hits"])
+    (report,) = (hit for hit in search(client, keywords="pneumothorax")["hits"])
     assert report["matched"] == {"text": "Confidential: no pneumothorax.", "spans": [[17, 29]]}
-    fused = search(client, text="a boat", words="boats", k=24)["hits"]
+    fused = search(client, text="a boat", keywords="boats", limit=24)["hits"]
     assert {hit["id"] for hit in fused if hit["matched"]} == {*boats}
-    assert {*ids(search(client, words="boat", filter=PA, k=24))} == {*boats} & {*passing}
-    assert len(search(client, target="texts", words="boat", k=24)["hits"]) == len(boats)
-    assert [hit["others"] for hit in search(client, group_by="view")["hits"]] == [7, 15]
+    assert {*ids(search(client, keywords="boat", filter=PA, limit=24))} == {*boats} & {*passing}
+    assert len(search(client, target="texts", keywords="boat", limit=24)["hits"]) == len(boats)
+    assert [hit["group_size"] for hit in search(client, group_by="view")["hits"]] == [8, 16]
 
 
 def test_what_goes_with_a_query_alone_is_refused_without_one(client: TestClient) -> None:
     problem(client.post(f"{HERE}/search", json={"diversity": 0.3}), 422, "invalid-request", "diversity")
     sent = client.post(f"{HERE}/search", json={"exclude_same_group": True})
     problem(sent, 422, "invalid-request", "exclude_same_group")
-    cursor = search(client, k=2)["next_cursor"]
-    for query in ({"filter": PA}, {"text": "a boat"}, {"words": "boat"}):
-        answer = client.post(f"{HERE}/search", json={**query, "k": 2, "cursor": cursor})
+    cursor = search(client, limit=2)["next_cursor"]
+    for query in ({"filter": PA}, {"text": "a boat"}, {"keywords": "boat"}):
+        answer = client.post(f"{HERE}/search", json={**query, "limit": 2, "cursor": cursor})
         problem(answer, 422, "invalid-cursor", "cursor")
 
 

@@ -139,7 +139,7 @@ def test_a_full_collection_says_so_and_still_changes_its_mind(home: Indexed) -> 
         ({"query": {"text": "x"}, "hit": "image-3"}, "relevant"),
         ({"query": {"text": "x"}, "hit": "image-3", "relevant": "perhaps"}, "relevant"),
         ({"query": {"text": "x"}, "hit": "image-3", "relevant": "yes"}, "relevant"),
-        ({"query": {"text": "x", "words": "x"}, "hit": "image-3", "relevant": True}, "query.words"),
+        ({"query": {"text": "x", "keywords": "x"}, "hit": "image-3", "relevant": True}, "query.keywords"),
     ],
 )
 def test_what_cannot_be_kept_is_told_with_its_field(
@@ -165,7 +165,7 @@ def test_unknown_images_and_collections_are_told(far: TestClient, home: Indexed)
 
 def test_searches_do_not_change_by_what_is_said(far: TestClient) -> None:
     search = f"/v1/collections/{COLLECTION}/search"
-    query = {"text": "two dogs", "k": 24}
+    query = {"text": "two dogs", "limit": 24}
     before = far.post(search, json=query).json()["hits"]
     for hit in before[:3]:
         assert say(far, False, hit=hit["id"]).status_code == 200

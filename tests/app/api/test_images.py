@@ -56,7 +56,7 @@ def test_the_report_comes_with_its_image_only(client: TestClient) -> None:
         "end": end,
     }
     assert (of_text["finding"], of_text["position"]) == ("cardiomegaly", 0)
-    page = client.post(f"/v1/collections/{COLLECTION}/search", json={"text": "x", "k": 24})
+    page = client.post(f"/v1/collections/{COLLECTION}/search", json={"text": "x", "limit": 24})
     assert REPORT not in page.text
 
 

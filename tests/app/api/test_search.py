@@ -59,10 +59,10 @@ def problem_of(answer: Any) -> tuple[int, str]:
 
 
 def test_the_page_of_hits_is_what_the_interface_promises(client: TestClient) -> None:
-    page = search(client, k=3, filter={"field": "view", "eq": "PA"})
+    page = search(client, limit=3, filter={"field": "view", "eq": "PA"})
     assert set(page) == {"hits", "confident", "count", "next_cursor", "query", "served_by", "took_ms"}
     assert page["count"] is None
-    assert page["query"] == {"k": 3, "filter": {"field": "view", "eq": "PA"}, "truncations": []}
+    assert page["query"] == {"limit": 3, "filter": {"field": "view", "eq": "PA"}, "truncations": []}
     assert set(page["served_by"]) == {"collection", "generation", "model", "digest", "exact"}
     assert (page["served_by"]["collection"], page["served_by"]["model"]) == (COLLECTION, "tiny-0")
     assert page["served_by"]["exact"] is True
@@ -70,14 +70,14 @@ def test_the_page_of_hits_is_what_the_interface_promises(client: TestClient) -> 
     assert [hit["rank"] for hit in page["hits"]] == [1, 2, 3]
     hit = page["hits"][0]
     assert set(hit) == {
-        *("id", "rank", "score", "score_kind", "cosine", "cosine_kind", "unusual", "found_by"),
-        *("text", "matched", "group", "others", "texts", "findings", "labels", "metadata", "links"),
+        *("id", "rank", "score", "score_kind", "cosine", "cosine_kind", "z_score", "found_by"),
+        *("text", "matched", "group", "group_size", "texts", "findings", "labels", "metadata", "links"),
     }
     assert set(hit["links"]) == {"image", "thumbnail"}
     assert hit["score_kind"] == hit["cosine_kind"] == "cosine"
     assert hit["score"] == hit["cosine"]
     assert hit["found_by"] == ["vector"]
-    assert (hit["text"], hit["matched"], hit["group"], hit["others"]) == (None, None, None, None)
+    assert (hit["text"], hit["matched"], hit["group"], hit["group_size"]) == (None, None, None, None)
     assert hit["metadata"]["view"] == "PA"
     assert len(hit["texts"]) == 1
 
@@ -88,7 +88,7 @@ def test_text_hits_are_those_of_the_encoder_and_a_brute_force_scan(
     encoder = load_encoder(indexed.bundle, "cpu")
     query = encoder.embed_texts(["two dogs"]).vectors[0]
     expected = _ranking(indexed, query)
-    page = search(client, k=24)
+    page = search(client, limit=24)
     assert ids(page) == [name for name, _ in expected]
     np.testing.assert_allclose([hit["score"] for hit in page["hits"]], [s for _, s in expected], atol=2e-3)
 
@@ -99,7 +99,7 @@ def test_image_hits_are_those_of_the_encoder_and_the_image_itself_comes_first(
     encoder = load_encoder(indexed.bundle, "cpu")
     content = indexed.image_bytes(5)
     query = encoder.embed_images(encoder.prepare_image(decode_image(content))[None])[0]
-    page = search_image(client, content, k=24).json()
+    page = search_image(client, content, limit=24).json()
     assert ids(page)[0] == "image-5"
     assert page["hits"][0]["score"] > 0.999
     assert ids(page) == [name for name, _ in _ranking(indexed, query)]
@@ -116,7 +116,7 @@ def _ranking(indexed: Indexed, query: np.ndarray[Any, np.dtype[np.float32]]) -> 
 
 
 def test_more_like_this_leaves_the_image_itself_out(client: TestClient, indexed: Indexed) -> None:
-    page = search_like(client, "image-3", k=24).json()
+    page = search_like(client, "image-3", limit=24).json()
     engine = open_engine(indexed.settings)
     stored = engine.vector_of(engine.active(COLLECTION), "image-3")
     engine.home.catalogue.close()
@@ -132,19 +132,21 @@ def test_filters_work_the_same_in_every_kind_of_search(client: TestClient, index
         for record in indexed.manifest.records
         if record.id in {"image-6", "image-8", "image-10", "image-12", "image-14"}
     }
-    assert set(ids(search(client, k=24, filter=condition))) == expected
-    assert set(ids(search_image(client, indexed.image_bytes(0), k=24, filter=condition).json())) == expected
-    assert set(ids(search_like(client, "image-3", k=24, filter=condition).json())) == expected
+    assert set(ids(search(client, limit=24, filter=condition))) == expected
+    assert (
+        set(ids(search_image(client, indexed.image_bytes(0), limit=24, filter=condition).json())) == expected
+    )
+    assert set(ids(search_like(client, "image-3", limit=24, filter=condition).json())) == expected
 
 
 def test_pages_follow_each_other_without_gap_or_repetition(client: TestClient) -> None:
-    whole = search(client, k=24)
+    whole = search(client, limit=24)
     assert whole["next_cursor"] is None
     seen: list[str] = []
     ranks: list[int] = []
     cursor = None
     for _ in range(5):
-        page = search(client, k=5, cursor=cursor)
+        page = search(client, limit=5, cursor=cursor)
         seen += ids(page)
         ranks += [hit["rank"] for hit in page["hits"]]
         cursor = page["next_cursor"]
@@ -155,21 +157,21 @@ def test_pages_follow_each_other_without_gap_or_repetition(client: TestClient) -
 
 def test_images_are_paged_too(client: TestClient, indexed: Indexed) -> None:
     content = indexed.image_bytes(2)
-    first = search_image(client, content, k=12).json()
-    second = search_image(client, content, k=12, cursor=first["next_cursor"]).json()
-    assert ids(first) + ids(second) == ids(search_image(client, content, k=24).json())
-    similar = search_like(client, "image-3", k=20).json()
-    rest = search_like(client, "image-3", k=20, cursor=similar["next_cursor"]).json()
+    first = search_image(client, content, limit=12).json()
+    second = search_image(client, content, limit=12, cursor=first["next_cursor"]).json()
+    assert ids(first) + ids(second) == ids(search_image(client, content, limit=24).json())
+    similar = search_like(client, "image-3", limit=20).json()
+    rest = search_like(client, "image-3", limit=20, cursor=similar["next_cursor"]).json()
     assert len(set(ids(similar) + ids(rest))) == 23
 
 
 def test_links_lead_to_the_image_even_when_its_id_needs_quoting(client: TestClient) -> None:
     name = f"{PATIENT} #7?"
-    hit = next(hit for hit in search(client, k=24)["hits"] if hit["id"] == name)
+    hit = next(hit for hit in search(client, limit=24)["hits"] if hit["id"] == name)
     assert unquote(hit["links"]["image"]).endswith(name)
     assert client.get(hit["links"]["image"]).json()["id"] == name
     assert client.get(hit["links"]["thumbnail"]).headers["content-type"] == "image/webp"
-    assert name not in ids(search_like(client, name, k=24).json())
+    assert name not in ids(search_like(client, name, limit=24).json())
 
 
 def test_a_long_text_is_searched_and_the_answer_says_how_it_was_cut(client: TestClient) -> None:
@@ -191,14 +193,14 @@ def test_spaces_around_a_text_do_not_matter(client: TestClient) -> None:
     assert ids(search(client, text="  two dogs\n")) == ids(search(client, text="two dogs"))
 
 
-@pytest.mark.parametrize("k", [0, -1, 1001, 2.5, "many", None, True, [1]])
-def test_a_wrong_k_is_refused(client: TestClient, k: Any) -> None:
-    problem(client.post(SEARCH, json={"text": "x", "k": k}), 422, "invalid-request", "k")
+@pytest.mark.parametrize("limit", [0, -1, 1001, 2.5, "many", None, True, [1]])
+def test_a_wrong_k_is_refused(client: TestClient, limit: Any) -> None:
+    problem(client.post(SEARCH, json={"text": "x", "limit": limit}), 422, "invalid-request", "limit")
 
 
-@pytest.mark.parametrize("k", [0, 1001, "many", ""])
-def test_a_wrong_k_is_refused_in_forms_too(client: TestClient, indexed: Indexed, k: Any) -> None:
-    problem(search_image(client, indexed.image_bytes(0), k=k), 422, "invalid-request", "k")
+@pytest.mark.parametrize("limit", [0, 1001, "many", ""])
+def test_a_wrong_k_is_refused_in_forms_too(client: TestClient, indexed: Indexed, limit: Any) -> None:
+    problem(search_image(client, indexed.image_bytes(0), limit=limit), 422, "invalid-request", "limit")
 
 
 @pytest.mark.parametrize("text", ["", "   \n", 5])
@@ -216,7 +218,7 @@ def test_unknown_fields_are_refused(client: TestClient, indexed: Indexed) -> Non
     problem(client.post(SEARCH, json={"text": "x", "top_k": 5}), 422, "invalid-request", "top_k")
     problem(search_image(client, indexed.image_bytes(0), top_k=5), 422, "invalid-request", "top_k")
     files = {"image": ("x.png", indexed.image_bytes(0))}
-    problem(client.post(SEARCH, files=files, data={"k": "5"}), 422, "invalid-request", "k")
+    problem(client.post(SEARCH, files=files, data={"limit": "5"}), 422, "invalid-request", "limit")
 
 
 def test_a_filter_on_an_unknown_field_is_refused_and_told_the_known_ones(
@@ -318,7 +320,7 @@ def test_a_form_names_its_fields(client: TestClient, indexed: Indexed) -> None:
 
 
 def test_a_query_in_a_form_may_be_a_file(client: TestClient, indexed: Indexed) -> None:
-    files = [("query", ("blob", b'{"k": 3}')), ("image", ("x.png", indexed.image_bytes(4)))]
+    files = [("query", ("blob", b'{"limit": 3}')), ("image", ("x.png", indexed.image_bytes(4)))]
     page = client.post(SEARCH, files=files).json()
     assert ids(page)[0] == "image-4"
     assert len(ids(page)) == 3

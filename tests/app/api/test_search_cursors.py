@@ -19,9 +19,9 @@ def test_a_damaged_cursor_is_refused(client: TestClient, cursor: str) -> None:
 
 
 def test_a_cursor_of_another_search_is_refused(client: TestClient) -> None:
-    cursor = search(client, k=2)["next_cursor"]
+    cursor = search(client, limit=2)["next_cursor"]
     answer = client.post(
-        SEARCH, json={"text": "x", "k": 2, "cursor": cursor, "filter": {"field": "view", "eq": "PA"}}
+        SEARCH, json={"text": "x", "limit": 2, "cursor": cursor, "filter": {"field": "view", "eq": "PA"}}
     )
     problem(answer, 422, "invalid-cursor", "cursor")
 
@@ -30,7 +30,7 @@ def test_a_cursor_of_another_search_is_refused(client: TestClient) -> None:
 def test_a_cursor_is_of_all_that_a_query_is_made_of(
     client: TestClient, indexed: Indexed, target: str
 ) -> None:
-    query: dict[str, Any] = {"k": 2, "target": target, "unlike": [{"text": "a lake"}]}
+    query: dict[str, Any] = {"limit": 2, "target": target, "unlike": [{"text": "a lake"}]}
     liked = ["image-1", "image-2", "image-3"]
     cursor = search_like(client, *liked, **query).json()["next_cursor"]
     assert search_like(client, *liked, **query, cursor=cursor).status_code == 200
@@ -43,7 +43,7 @@ def test_a_cursor_is_of_all_that_a_query_is_made_of(
         search_like(client, *liked[:2], **query, cursor=cursor),
     ):
         problem(other, 422, "invalid-cursor", "cursor")
-    form = {"k": 2, "text": "two dogs", "target": target}
+    form = {"limit": 2, "text": "two dogs", "target": target}
     cursor = search_image(client, indexed.image_bytes(2), **form).json()["next_cursor"]
     assert search_image(client, indexed.image_bytes(2), **form, cursor=cursor).status_code == 200
     other = search_image(client, indexed.image_bytes(3), **form, cursor=cursor)

@@ -58,7 +58,7 @@ def test_everything_that_is_sent_makes_one_query(client: TestClient, grouped: In
         "text": "two dogs",
         "like": [{"id": "image-3"}, {"text": "a boat at sea"}, {"vector": vector.tolist()}],
         "unlike": [{"id": "image-8"}],
-        "k": 24,
+        "limit": 24,
     }
     files = [
         ("image", ("a.png", grouped.image_bytes(5))),
@@ -103,7 +103,7 @@ def test_of_a_vector_only_the_direction_counts(client: TestClient, length: float
 
 
 def test_an_image_of_the_collection_finds_its_own_text_among_texts(client: TestClient) -> None:
-    page = found(client, like=[{"id": "image-3"}], target="texts", k=24)
+    page = found(client, like=[{"id": "image-3"}], target="texts", limit=24)
     assert len(page["hits"]) == 24
     assert {hit["id"] for hit in page["hits"]} >= {"image-3"}
     for hit in page["hits"]:
@@ -114,34 +114,34 @@ def test_an_image_of_the_collection_finds_its_own_text_among_texts(client: TestC
 
 
 def test_the_group_of_an_example_is_left_out_on_demand(client: TestClient) -> None:
-    alone = set(ids(found(client, like=[{"id": "image-9"}], k=24)))
-    page = found(client, like=[{"id": "image-9"}], exclude_same_group=True, k=24)
+    alone = set(ids(found(client, like=[{"id": "image-9"}], limit=24)))
+    page = found(client, like=[{"id": "image-9"}], exclude_same_group=True, limit=24)
     assert alone - set(ids(page)) == {"image-8", "image-10", "image-11"}
     assert "patient-2" not in {hit["group"] for hit in page["hits"]}
 
 
 def test_one_hit_stands_for_each_group(client: TestClient) -> None:
-    page = found(client, text="two dogs", group_by="group", k=24)
+    page = found(client, text="two dogs", group_by="group", limit=24)
     assert len({hit["group"] for hit in page["hits"]}) == len(page["hits"]) == 6
-    assert {hit["others"] for hit in page["hits"]} == {3}
-    best = found(client, text="two dogs", k=1)["hits"][0]
+    assert {hit["group_size"] for hit in page["hits"]} == {4}
+    best = found(client, text="two dogs", limit=1)["hits"][0]
     assert page["hits"][0]["id"] == best["id"]
 
 
 def test_groups_are_of_any_field(client: TestClient) -> None:
-    page = found(client, text="two dogs", group_by="view", k=24)
+    page = found(client, text="two dogs", group_by="view", limit=24)
     views = [hit["metadata"]["view"] for hit in page["hits"]]
     assert sorted(views) == ["AP", "PA"]
-    assert sum(hit["others"] + 1 for hit in page["hits"]) == 24
-    example = found(client, text="two dogs", k=1)["hits"][0]
-    page = found(client, like=[{"id": example["id"]}], exclude_same_group="view", k=24)
+    assert sum(hit["group_size"] for hit in page["hits"]) == 24
+    example = found(client, text="two dogs", limit=1)["hits"][0]
+    page = found(client, like=[{"id": example["id"]}], exclude_same_group="view", limit=24)
     assert page["hits"]
     assert example["metadata"]["view"] not in {hit["metadata"]["view"] for hit in page["hits"]}
 
 
 def test_exact_words_are_fused_and_told(client: TestClient) -> None:
-    page = found(client, text="a boat", words="pneumothorax", k=24)
-    (named,) = [hit for hit in page["hits"] if "words" in hit["found_by"]]
+    page = found(client, text="a boat", keywords="pneumothorax", limit=24)
+    (named,) = [hit for hit in page["hits"] if "keywords" in hit["found_by"]]
     assert "#7" in named["id"]
     assert {hit["score_kind"] for hit in page["hits"]} == {"fused"}
     assert {hit["cosine_kind"] for hit in page["hits"]} == {"cosine"}
@@ -150,15 +150,15 @@ def test_exact_words_are_fused_and_told(client: TestClient) -> None:
 
 def test_as_many_words_are_taken_as_are_looked_up(client: TestClient) -> None:
     words = [f"w{number}" for number in range(63)] + ["dogs"]
-    page = found(client, text="a boat", words=" ".join([*words, *words]).upper(), k=24)
-    assert any("words" in hit["found_by"] for hit in page["hits"])
-    answer = client.post(SEARCH, json={"text": "a boat", "words": " ".join([*words, "snow"])})
-    document = problem(answer, 422, "invalid-request", "words")
-    assert document["detail"] == "There are 65 different words in `words`: give at most 64."
+    page = found(client, text="a boat", keywords=" ".join([*words, *words]).upper(), limit=24)
+    assert any("keywords" in hit["found_by"] for hit in page["hits"])
+    answer = client.post(SEARCH, json={"text": "a boat", "keywords": " ".join([*words, "snow"])})
+    document = problem(answer, 422, "invalid-request", "keywords")
+    assert document["detail"] == "There are 65 different words in `keywords`: give at most 64."
 
 
 def test_diversity_changes_the_order_and_not_what_is_found(client: TestClient) -> None:
-    plain, diverse = (found(client, text="two dogs", k=24, **more) for more in ({}, {"diversity": 0.7}))
+    plain, diverse = (found(client, text="two dogs", limit=24, **more) for more in ({}, {"diversity": 0.7}))
     assert ids(plain)[0] == ids(diverse)[0]
     assert ids(plain) != ids(diverse)
     assert sorted(ids(plain)) == sorted(ids(diverse))
@@ -166,15 +166,15 @@ def test_diversity_changes_the_order_and_not_what_is_found(client: TestClient) -
 
 def test_pages_of_every_form_follow_each_other(client: TestClient) -> None:
     for form in (
-        {"text": "x", "words": "dogs boat"},
+        {"text": "x", "keywords": "dogs boat"},
         {"text": "x", "group_by": "group"},
         {"like": [{"id": "image-1"}, {"text": "a boat"}], "unlike": [{"id": "image-2"}], "diversity": 0.5},
         {"text": "x", "target": "texts"},
     ):
-        whole = found(client, **form, k=24)
+        whole = found(client, **form, limit=24)
         pages, cursor = [], None
         for _ in range(6):
-            page = found(client, **form, k=5, cursor=cursor)
+            page = found(client, **form, limit=5, cursor=cursor)
             pages += page["hits"]
             cursor = page["next_cursor"]
             if cursor is None:
@@ -186,7 +186,7 @@ def test_pages_of_every_form_follow_each_other(client: TestClient) -> None:
     ("query", "field"),
     [
         ({"diversity": 0.5}, "diversity"),
-        ({"text": "x", "words": "--"}, "words"),
+        ({"text": "x", "keywords": "--"}, "keywords"),
         ({"text": "x", "exclude_same_group": True}, "exclude_same_group"),
         ({"like": [{"text": "x"}], "exclude_same_group": True}, "exclude_same_group"),
         ({"like": [{"id": "image-1"}] * 17}, "like"),
@@ -202,8 +202,8 @@ def test_pages_of_every_form_follow_each_other(client: TestClient) -> None:
         ({"text": " \u2060\ufeff\u00a0\u202e\n"}, "text"),
         ({"text": "\u3164\u0301\ufe0f"}, "text"),
         ({"like": [{"text": "\u200b"}]}, "like.0.text"),
-        ({"text": "x", "words": "\u200d"}, "words"),
-        ({"text": "x", "words": "x" * 10_001}, "words"),
+        ({"text": "x", "keywords": "\u200d"}, "keywords"),
+        ({"text": "x", "keywords": "x" * 10_001}, "keywords"),
         ({"text": "x", "target": "reports"}, "target"),
         ({"text": "x", "group_by": "viewx"}, "group_by"),
         ({"text": "x", "group_by": True}, "group_by"),
@@ -229,7 +229,7 @@ def test_what_makes_no_search_is_told_with_its_field(
 
 @pytest.mark.parametrize("text", ["।", "❤\ufe0f", "\ue000", "\u200bx"])
 def test_whatever_can_be_seen_is_a_text(client: TestClient, text: str) -> None:
-    assert found(client, text=text, k=1)["hits"]
+    assert found(client, text=text, limit=1)["hits"]
 
 
 @pytest.mark.parametrize(
@@ -268,30 +268,30 @@ def test_long_texts_are_told_by_their_places(client: TestClient) -> None:
 
 
 def test_what_says_that_a_finding_is_absent_is_preferred_and_told(client: TestClient) -> None:
-    page = found(client, text="no pneumothorax", k=24)
+    page = found(client, text="no pneumothorax", limit=24)
     assert "#7" in page["hits"][0]["id"]
     assert page["hits"][0]["score_kind"] == "fused"
     assert [hit["id"] for hit in page["hits"] if "findings" in hit["found_by"]] == [page["hits"][0]["id"]]
     # Nothing says so of these.
     for text in ("no hernia", "pneumothorax"):
-        assert {hit["score_kind"] for hit in found(client, text=text, k=24)["hits"]} == {"cosine"}
+        assert {hit["score_kind"] for hit in found(client, text=text, limit=24)["hits"]} == {"cosine"}
 
 
 def test_words_are_looked_up_where_a_finding_is_in_one_state(client: TestClient) -> None:
     for state, count in (("absent", 1), ("present", 0), ("uncertain", 0)):
-        page = found(client, text="a boat", words="pneumothorax", words_state=state, k=24)
-        assert sum("words" in hit["found_by"] for hit in page["hits"]) == count
-    answer = client.post(SEARCH, json={"text": "a boat", "words": "boat", "words_state": "present"})
-    document = problem(answer, 422, "invalid-request", "words_state")
-    assert document["detail"].startswith("words_state goes with `words` that name a finding")
-    answer = client.post(SEARCH, json={"text": "a boat", "words": "mass", "words_state": "there"})
-    problem(answer, 422, "invalid-request", "words_state")
+        page = found(client, text="a boat", keywords="pneumothorax", keywords_state=state, limit=24)
+        assert sum("keywords" in hit["found_by"] for hit in page["hits"]) == count
+    answer = client.post(SEARCH, json={"text": "a boat", "keywords": "boat", "keywords_state": "present"})
+    document = problem(answer, 422, "invalid-request", "keywords_state")
+    assert document["detail"].startswith("keywords_state goes with `keywords` that name a finding")
+    answer = client.post(SEARCH, json={"text": "a boat", "keywords": "mass", "keywords_state": "there"})
+    problem(answer, 422, "invalid-request", "keywords_state")
 
 
 def test_findings_are_filtered_by(client: TestClient) -> None:
     filter = {"finding": "pneumothorax", "state": "absent"}
-    assert len(found(client, text="a boat", filter=filter, k=24)["hits"]) == 1
-    enlarged = found(client, text="a boat", filter={"finding": "cardiomegaly", "state": "present"}, k=24)
+    assert len(found(client, text="a boat", filter=filter, limit=24)["hits"]) == 1
+    enlarged = found(client, text="a boat", filter={"finding": "cardiomegaly", "state": "present"}, limit=24)
     assert {hit["texts"][0] for hit in enlarged["hits"]} == {"the heart is enlarged"}
     assert len(enlarged["hits"]) == 6
     answer = client.post(SEARCH, json={"text": "a boat", "filter": {"finding": "giraffe", "state": "absent"}})

@@ -90,7 +90,7 @@ def statuses(answer: Response) -> list[tuple[str, str]]:
 def nearest(client: TestClient, content: bytes, **query: Any) -> dict[str, Any]:
     answer = client.post(
         f"/v1/collections/{COLLECTION}/search",
-        data={"query": json.dumps({"k": 1, **query})},
+        data={"query": json.dumps({"limit": 1, **query})},
         files={"image": ("x.png", content, "image/png")},
     )
     assert answer.status_code == 200, answer.text
@@ -132,7 +132,7 @@ def test_what_is_sent_is_found_by_the_next_search(local: TestClient) -> None:
     assert (image["width"], image["height"]) == (40, 30)
     assert local.get(f"{IMAGES}/new one/content").content == picture(1)
     texts = local.post(
-        f"/v1/collections/{COLLECTION}/search", json={"text": "a boat at sea", "target": "texts", "k": 40}
+        f"/v1/collections/{COLLECTION}/search", json={"text": "a boat at sea", "target": "texts", "limit": 40}
     ).json()
     assert any(hit["id"] == "new one" and hit["score"] > 0.999 for hit in texts["hits"])
 
@@ -326,7 +326,7 @@ def test_a_single_image_that_cannot_be_used_has_the_status_of_its_fault(local: T
 def test_a_collection_is_begun_filled_and_removed(local: TestClient, home: Indexed) -> None:
     new = local.post("/v1/collections", json={"name": "fresh", "same_model_as": COLLECTION})
     assert (new.status_code, new.json()["count"]) == (201, 0)
-    search = {"text": "a boat", "k": 5}
+    search = {"text": "a boat", "limit": 5}
     assert local.post("/v1/collections/fresh/search", json=search).json()["hits"] == []
     before = files_of(home)
     assert statuses(post(local, [{"id": "a"}], [picture(20)], "/v1/collections/fresh/images"))

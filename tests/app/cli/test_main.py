@@ -89,7 +89,7 @@ def test_nothing_heavy_is_imported_before_a_command_runs() -> None:
         (["search", "films", "a text", "--group-by", "x" * 1001], "at most 1000"),
         (["search", "films", "a text", "--diversity", "2"], "less than or equal to 1"),
         (["search", "films", "   "], "there is nothing in it"),
-        (["search", "films", "a text", "--words", " "], "there is nothing in it"),
+        (["search", "films", "a text", "--keywords", " "], "there is nothing in it"),
         (["search", "films", "\u200b\u2060"], "there is nothing in it"),
         (["search", "films", "a text", "-k", "0"], "greater than or equal to 1"),
         (["search", "films", "a text", "--filter", "{"], "not JSON"),

@@ -37,7 +37,7 @@ def _ids(page: dict[str, Any]) -> list[str]:
 
 
 def test_words_are_shown_in_the_sentence_that_has_them(indexed: Indexed) -> None:
-    listed = _search(indexed, "--words", "pneumothorax")
+    listed = _search(indexed, "--keywords", "pneumothorax")
     assert listed.exit_code == 0, listed.output
     assert REPORT in " ".join(listed.stdout.split())
 

@@ -96,7 +96,7 @@ def test_uploads_queries_imports_thumbnails_and_renditions_show_one_picture(
 
 
 def ids_with(client: TestClient, field: str) -> set[str]:
-    query = {"k": 50, "filter": {"field": field, "eq": True}}
+    query = {"limit": 50, "filter": {"field": field, "eq": True}}
     answer = client.post(
         f"/v1/collections/{COLLECTION}/search",
         data={"query": json.dumps(query)},

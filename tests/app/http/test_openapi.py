@@ -104,8 +104,8 @@ def test_both_forms_of_a_search_are_described(description: dict[str, Any]) -> No
     assert form["query"] == query
     schema = description["components"]["schemas"]["SearchQuery"]
     assert set(schema["properties"]) == {
-        *("text", "like", "unlike", "words", "words_state", "target", "filter", "group_by"),
-        *("exclude_same_group", "diversity", "k", "cursor"),
+        *("text", "like", "unlike", "keywords", "keywords_state", "target", "filter", "group_by"),
+        *("exclude_same_group", "diversity", "limit", "cursor"),
     }
     assert all(field.get("description") for field in schema["properties"].values())
 

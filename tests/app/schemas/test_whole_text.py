@@ -45,7 +45,7 @@ def nothing_is_encoded(local: TestClient, monkeypatch: pytest.MonkeyPatch) -> No
     ("method", "path", "body", "field"),
     [
         ("POST", SEARCH, {"text": f"two {_HALF}dogs"}, "text"),
-        ("POST", SEARCH, {"text": "dogs", "words": "\udfff"}, "words"),
+        ("POST", SEARCH, {"text": "dogs", "keywords": "\udfff"}, "keywords"),
         ("POST", SEARCH, {"like": [{"text": "dogs"}, {"text": f"a{_HALF}"}]}, "like.1.text"),
         ("POST", SEARCH, {"unlike": [{"id": _HALF}], "text": "dogs"}, "unlike.0.id"),
         ("POST", SEARCH, {"text": "dogs", "filter": {"field": "view", "eq": _HALF}}, "filter.eq"),

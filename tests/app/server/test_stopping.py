@@ -146,7 +146,7 @@ def test_stalled_uploads_silent_connections_and_stuck_threads_delay_no_end(own: 
             opened.enter_context(service.post(b'{"text": ', length=1000))
             opened.enter_context(service.send(b"GET /livez HTTP/1.1\r\nX: "))
             opened.enter_context(service.send(b""))
-        searches = [opened.enter_context(service.post(b'{"text": "x", "k": 77}')) for _ in range(3)]
+        searches = [opened.enter_context(service.post(b'{"text": "x", "limit": 77}')) for _ in range(3)]
         assert [service.line() for _ in searches] == ["stuck"] * 3
         seconds, lines = service.stop()
         for search in searches:
@@ -159,7 +159,7 @@ def test_stalled_uploads_silent_connections_and_stuck_threads_delay_no_end(own: 
 
 
 def test_a_search_that_is_stuck_in_a_thread_is_told_of_its_deadline(own: Indexed) -> None:
-    with running(own, deadline_s=1.0) as service, service.post(b'{"text": "x", "k": 77}') as search:
+    with running(own, deadline_s=1.0) as service, service.post(b'{"text": "x", "limit": 77}') as search:
         assert search.recv(4096).startswith(b"HTTP/1.1 504 ")
 
 

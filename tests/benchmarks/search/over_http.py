@@ -124,7 +124,7 @@ def _bodies(case: Case, fresh: Iterator[Vectors], count: int) -> list[bytes]:
     """Return bodies of searches that were not made before."""
     bodies = []
     for place in range(count):
-        query: dict[str, Any] = {"like": [{"vector": next(fresh).tolist()}], "k": K}
+        query: dict[str, Any] = {"like": [{"vector": next(fresh).tolist()}], "limit": K}
         if case.conditions:
             query["filter"] = case.conditions[place % len(case.conditions)].as_filter
         bodies.append(json.dumps(query).encode())

@@ -81,7 +81,7 @@ def test_words_alone_list_their_matches_by_rank(engine: SearchEngine) -> None:
     hits = listed(engine, words=words)
     assert {hit.id for hit in hits} == having
     assert len(hits) == len(having) == engine.browse("c", SearchRequest(words=words)).count
-    assert {hit.found_by for hit in hits} == {("words",)}
+    assert {hit.found_by for hit in hits} == {("keywords",)}
     # Images with both come before those with one.
     both = [{*words.split()} <= {*f"{hit.image.texts} {report_of(hit.id)}".split()} for hit in hits]
     assert both.index(False) > 0

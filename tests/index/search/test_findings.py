@@ -115,9 +115,9 @@ def test_only_texts_that_state_an_absence_prefer_anything(
 @pytest.mark.parametrize("target", ["images", "texts"])
 def test_words_are_looked_up_in_one_state(filled: SearchEngine, target: Target, state: State) -> None:
     request = SearchRequest(k=2 * COUNT, words="effusion", target=target)
-    every = [hit for hit in _search(filled, request).hits if "words" in hit.found_by]
+    every = [hit for hit in _search(filled, request).hits if "keywords" in hit.found_by]
     some = [
-        hit for hit in _search(filled, replace(request, words_state=state)).hits if "words" in hit.found_by
+        hit for hit in _search(filled, replace(request, words_state=state)).hits if "keywords" in hit.found_by
     ]
     says = {"present": PRESENT, "absent": ABSENT, "uncertain": "Possible effusion."}[state]
     assert len(every) == COUNT * 3 // 4
@@ -132,7 +132,7 @@ def test_a_state_needs_words_that_name_a_finding(filled: SearchEngine) -> None:
     for words in (None, "chest"):
         with pytest.raises(QueryError, match="name a finding") as failed:
             _search(filled, SearchRequest(words=words, words_state="present"))
-        assert failed.value.field == "words_state"
+        assert failed.value.field == "keywords_state"
 
 
 def test_states_of_more_texts_are_looked_up_than_a_statement_can_name(filled: SearchEngine) -> None:

@@ -56,7 +56,7 @@ def test_a_fused_search_marks_what_has_the_words_and_nothing_else(films: SearchE
     query = unit_vectors(1, 4, seed=5)[0]
     hits = films.search(films.active("c"), query, SearchRequest(words="effusion")).hits
     assert {hit.id for hit in hits if hit.matched} == {"texts", "report"}
-    assert {hit.id for hit in hits if "words" in hit.found_by} == {"texts", "report"}
+    assert {hit.id for hit in hits if "keywords" in hit.found_by} == {"texts", "report"}
     assert all(hit.matched is None for hit in films.search(films.active("c"), query, SearchRequest()).hits)
 
 

@@ -130,16 +130,16 @@ def test_hits_tell_their_lists_and_keep_their_cosine(filled: Filled) -> None:
     for hit in page.hits:
         assert hit.cosine == pytest.approx(plain[hit.id].cosine, abs=1e-6)
         assert ("vector" in hit.found_by) == (hit.id in nearest or hit.score == 0)
-        assert ("words" in hit.found_by) <= (hit.id in has)
-    assert sum("words" in hit.found_by for hit in page.hits) == min(PLACES, len(has))
+        assert ("keywords" in hit.found_by) <= (hit.id in has)
+    assert sum("keywords" in hit.found_by for hit in page.hits) == min(PLACES, len(has))
 
 
 def test_what_is_no_request_is_refused_and_named(filled: Filled) -> None:
     for request, field in (
-        (SearchRequest(k=0), "k"),
+        (SearchRequest(k=0), "limit"),
         (SearchRequest(diversity=1.5), "diversity"),
         (SearchRequest(diversity=float("nan")), "diversity"),
-        (SearchRequest(words=" -- "), "words"),
+        (SearchRequest(words=" -- "), "keywords"),
     ):
         with pytest.raises(QueryError) as failed:
             filled.search("signed", request)

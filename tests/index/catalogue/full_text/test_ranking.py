@@ -218,7 +218,7 @@ def test_any_text_can_be_searched_for(filled: tuple[SearchEngine, Generation, li
 
 def test_more_words_than_are_looked_up_are_refused() -> None:
     SearchRequest(words=" ".join(f"word{number % 64}" for number in range(5000))).check()
-    with pytest.raises(QueryError, match=r"^There are 65 different words in `words`: give at most 64\.$"):
+    with pytest.raises(QueryError, match=r"^There are 65 different words in `keywords`: give at most 64\.$"):
         SearchRequest(words=" ".join(f"word{number}" for number in range(65))).check()
 
 
