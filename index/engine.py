@@ -180,6 +180,10 @@ class SearchEngine:
         """List what passes the filter and has the words, without a query; see `Browser.page`."""
         return self._searcher.browser.page(collection, request)
 
+    def count(self, collection: str, request: SearchRequest) -> int:
+        """Count what passes the filter and has the words; see `Browser.count`."""
+        return self._searcher.browser.count(collection, request)
+
     def facets(
         self, collection: str, filter: Filter | None = None, field: str | None = None, containing: str = ""
     ) -> FilteredFacets:

@@ -1,5 +1,6 @@
 """Lists of a collection's images, and counts of what they hold, without a query."""
 
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Annotated
 
@@ -7,18 +8,25 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.http.problems import problem_responses
-from app.operations.read_search import read_filter
+from app.operations.read_search import read_count, read_filter
 from app.operations.services import InjectedServices
 from app.schemas.collections import CountedFields, counted_from
-from app.schemas.search_page import ImageList, image_list_from
-from app.schemas.search_query import MAX_CURSOR_LENGTH, MAX_LIMIT
+from app.schemas.search.hits import DEFAULT_PARTS, HIT_PARTS
+from app.schemas.search_page import Count, ImageList, image_list_from
+from app.schemas.search_query import MAX_CURSOR_LENGTH, MAX_LIMIT, CountQuery
+from index.engine import SearchEngine
 from index.filters.grammar import MAX_FIELD_NAME_LENGTH
+from index.search.hit_reader import read_details
 from index.search.request import SearchRequest
+from index.search.results import HitDetails, HitPart, SearchPage
 
 router = APIRouter(prefix="/v1/collections/{collection}", tags=["collections"])
 
 _PROBLEMS = problem_responses(
-    HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.SERVICE_UNAVAILABLE
+    HTTPStatus.NOT_FOUND,
+    HTTPStatus.CONFLICT,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+    HTTPStatus.SERVICE_UNAVAILABLE,
 )
 _MAX_CONTAINING = 200
 
@@ -39,6 +47,12 @@ class _ImagesWanted(_Filtered):
         description="`next_cursor` of the page before; the filter must be the same.",
     )
     limit: int = Field(default=100, ge=1, le=MAX_LIMIT, description="Number of images on a page.")
+    parts: list[HitPart] = Field(
+        default=[*DEFAULT_PARTS],
+        alias="with",
+        max_length=len(HIT_PARTS),
+        description="What is told of each image: texts, findings, labels, metadata, report, vector.",
+    )
 
 
 class _FieldsWanted(_Filtered):
@@ -69,8 +83,16 @@ async def list_images(
     asked = SearchRequest(
         k=wanted.limit, filter=read_filter(wanted.filter, services.settings), cursor=wanted.cursor
     )
-    page = await services.threads.read(services.engine.browse, collection, asked)
-    return image_list_from(page, collection, prefix=request.scope.get("root_path", ""))
+    page, details = await services.threads.read(_listed, services.engine, collection, asked, wanted.parts)
+    prefix = request.scope.get("root_path", "")
+    return image_list_from(page, collection, prefix=prefix, parts=wanted.parts, details=details)
+
+
+@router.post("/count", summary="Count", responses=_PROBLEMS)
+async def count_images(collection: str, query: CountQuery, services: InjectedServices) -> Count:
+    """How many images, texts or groups pass a filter and have keywords, exactly, however many there are."""
+    asked = read_count(query, services.settings)
+    return Count(count=await services.threads.read(services.engine.count, collection, asked))
 
 
 @router.get("/facets", summary="Counts of values", responses=_PROBLEMS)
@@ -86,3 +108,12 @@ async def count_values(
         services.engine.facets, collection, parsed, wanted.field, wanted.containing
     )
     return counted_from(found)
+
+
+def _listed(
+    engine: SearchEngine, collection: str, asked: SearchRequest, parts: Sequence[HitPart]
+) -> tuple[SearchPage, list[HitDetails]]:
+    # Without an active generation there are no vectors, which is an error where they are asked for.
+    active = engine.active(collection) if "vector" in parts else None
+    page = engine.browse(collection, asked)
+    return page, read_details(engine.home.catalogue, active, collection, page.hits, parts)

@@ -10,7 +10,7 @@ from app.http.problems import problem_responses
 from app.operations.read_search import SentSearch, read_search
 from app.operations.search import answer_search
 from app.operations.services import InjectedServices
-from app.schemas.old_names import deprecation_headers, in_old_names
+from app.schemas.search.old_names import deprecation_headers, in_old_names
 from app.schemas.search_page import SearchResponse
 from app.schemas.search_query import SEARCH_BODY
 

@@ -70,7 +70,7 @@ class QuerySources:
             (*text, *images),
             _examples("like", query.like),
             (*_examples("unlike", query.unlike), *unlike_images),
-            partial(query.parts, *files),
+            partial(query.digest, *files),
         )
 
     @property

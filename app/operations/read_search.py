@@ -15,11 +15,12 @@ from app.http.content_type import UNREADABLE_FORM, check_form_type
 from app.http.field_errors import FieldError
 from app.http.problem_kinds import INVALID, TOO_LARGE, UNSUPPORTED
 from app.http.problems import RequestError
-from app.schemas.search_query import MAX_EXAMPLES, SearchQuery
+from app.schemas.search_query import MAX_EXAMPLES, CountQuery, SearchQuery
 from app.schemas.whole_text import parse_json
 from app.settings import Settings
 from index.errors import shortened
 from index.filters.grammar import Filter, parse_filter
+from index.search.request import SearchRequest
 
 _JSON = "application/json"
 _MULTIPART = "multipart/form-data"
@@ -57,6 +58,18 @@ async def read_search(request: Request, settings: Settings) -> SentSearch:
     sent.query.check(images=len(sent.images), unlike_images=len(sent.unlike_images))
     _check_lengths(sent.query, settings)
     return sent
+
+
+def read_count(query: CountQuery, settings: Settings) -> SearchRequest:
+    """Check the lengths of what is to be counted, and return what the engine is asked for.
+
+    Raises:
+        RequestError: A text is too long.
+        FilterError: The filter is none.
+    """
+    check_length("keywords", query.keywords or "", settings.max_text_length)
+    check_length("filter", json.dumps(query.filter), settings.max_filter_length)
+    return query.request()
 
 
 def read_filter(text: str | None, settings: Settings) -> Filter | None:

@@ -23,8 +23,9 @@ from app.operations.services import Services
 from app.schemas.search_page import SearchResponse, TookMs, Truncation, page_from
 from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError
+from index.search.hit_reader import read_details
 from index.search.query_vector import Part
-from index.search.results import ActiveGeneration, SearchPage
+from index.search.results import ActiveGeneration, HitDetails, HitPart, SearchPage
 from training.errors import ImageError
 
 
@@ -43,15 +44,16 @@ async def answer_search(
     query, engine = sent.query, services.engine
     sources = QuerySources.of(query, _named("image", sent.images), _named("unlike_image", sent.unlike_images))
     # Taken before anything is encoded, so that query and collection are of one model.
-    active = await services.threads.read(_active, engine, collection, sources)
+    active = await services.threads.read(_active, engine, collection, sources, query.parts)
     started = time.perf_counter()
     made: list[_Made] = []
     if active is not None:
         maker = _PartMaker(services, active)
         made = await unless_disconnected(request, _all([maker.make(source) for source in sources.all]))
     encoded = time.perf_counter()
-    parts = [one.part for one in made]
-    page = await services.threads.read(_find, engine, collection, active, sources, parts)
+    page, details = await services.threads.read(
+        _find, engine, collection, active, sources, [one.part for one in made], query.parts
+    )
     seconds = time.perf_counter() - encoded
     services.metrics.searched(seconds)
     took = TookMs(
@@ -67,15 +69,19 @@ async def answer_search(
         took_ms=took,
         truncations=[one.truncation for one in made if one.truncation is not None],
         prefix=request.scope.get("root_path", ""),
+        parts=query.parts,
+        details=details,
     )
 
 
-def _active(engine: SearchEngine, collection: str, sources: QuerySources) -> ActiveGeneration | None:
+def _active(
+    engine: SearchEngine, collection: str, sources: QuerySources, parts: Sequence[HitPart]
+) -> ActiveGeneration | None:
     """Return the active generation; None where there is none and a list needs none."""
     try:
         return engine.active(collection)
     except NoActiveGenerationError:
-        if sources.all:
+        if sources.all or "vector" in parts:
             raise
         return None
 
@@ -86,13 +92,15 @@ def _find(
     active: ActiveGeneration | None,
     sources: QuerySources,
     made: Sequence[Part],
-) -> SearchPage:
+    parts: Sequence[HitPart],
+) -> tuple[SearchPage, list[HitDetails]]:
     if active is None:
-        return engine.browse(collection, sources.request)
-    page = sources.find(engine, active, made)
+        page = engine.browse(collection, sources.request)
+    else:
+        page = sources.find(engine, active, made)
     # Made in this thread: with thousands of hits before, or blades, it takes milliseconds.
     _ = page.next_cursor, page.z_scores
-    return page
+    return page, read_details(engine.home.catalogue, active, collection, page.hits, parts)
 
 
 def _named(field: str, files: Sequence[bytes]) -> list[ImageFile]:

@@ -4,7 +4,8 @@ from pydantic import Field
 
 from app.lifecycle.verdict import ModelVerdict
 from app.schemas.generations import GenerationEntry
-from app.schemas.search_page import Answer, CosineKind, cosine_kind
+from app.schemas.search.hits import CosineKind, cosine_kind
+from app.schemas.search_page import Answer
 from app.schemas.search_query import Request
 from index.generations.listing import GenerationInfo
 from index.search.results import ModelInfo

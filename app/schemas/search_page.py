@@ -1,22 +1,27 @@
 """Schemas of pages of hits and of images; --json prints the same."""
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
-from typing_extensions import TypedDict
 
-from app.schemas.findings import StatedByImage, stated_from
-from index.search.results import ActiveGeneration, Hit, ModelInfo, SearchPage, StoredImage
+from app.schemas.search.hits import (
+    DEFAULT_PARTS,
+    ListedImage,
+    MetadataValue,
+    SearchHit,
+    cosine_kind,
+    hit_from,
+    listed_from,
+    plain,
+)
+from index.search.results import ActiveGeneration, HitDetails, HitPart, SearchPage, StoredImage
 from training.reports import State
 
 if TYPE_CHECKING:
     from training.models.inputs.texts import Truncation as Cut
-
-MetadataValue = str | int | float | bool | None | list[str | int | float | bool]
 
 
 class Answer(BaseModel):
@@ -37,103 +42,6 @@ class Truncation(Answer):
     def of(cls, field: str, cut: "Cut") -> "Truncation":
         """Say how the text of a query's field was cut."""
         return cls(field=field, tokens=cut.tokens, kept=cut.kept, searched_text=cut.searched_text)
-
-
-class HitLinks(TypedDict):
-    """Paths of a hit's resources on this server."""
-
-    image: Annotated[
-        str, Field(description="Metadata and texts; with `/rendition` a picture, with `/content` the file.")
-    ]
-    thumbnail: str
-
-
-CosineKind = Literal["cosine", "blade_cosine", "absolute_cosine"]
-
-
-class SearchHitText(TypedDict):
-    """A found text."""
-
-    position: Annotated[int, Field(ge=0, description="Position among the image's texts, from 0.")]
-    text: str
-
-
-class SearchHitMatch(TypedDict):
-    """A text, or a sentence of the report, with words that were asked for."""
-
-    text: str
-    spans: Annotated[
-        list[tuple[int, int]],
-        Field(description="Start and end of each word, in characters (Unicode code points) of the text."),
-    ]
-
-
-# Dictionaries: of hundreds of hits, checking what is of our own making would cost more than finding them.
-class SearchHit(TypedDict):
-    """One found image; or one found text, with the image that it belongs to."""
-
-    id: Annotated[str, Field(description="The image's id. Several found texts may belong to one image.")]
-    rank: Annotated[int, Field(ge=1, description="Position over all pages, from 1.")]
-    score: Annotated[
-        float | None,
-        Field(description="Value that orders the hits; not a probability. null without a query."),
-    ]
-    score_kind: Annotated[
-        CosineKind | Literal["fused"] | None,
-        Field(
-            description="The kind of cosine; or fused: the sum over the lists, by likeness, by words and by "
-            "findings, of 1 / (60 + rank) for each that has the hit among its first 1,000. null without a "
-            "query."
-        ),
-    ]
-    cosine: Annotated[
-        float | None,
-        Field(
-            description="Similarity of query and hit, from -1 to 1; not a probability. null without a query."
-        ),
-    ]
-    cosine_kind: Annotated[
-        CosineKind | None,
-        Field(
-            description="Cosine of two vectors; blade_cosine: of the subspaces that two k-blades span; "
-            "absolute_cosine: its absolute value, of vectors whose sign means nothing. null in a list of a "
-            "collection without an active generation."
-        ),
-    ]
-    z_score: Annotated[
-        float | None,
-        Field(
-            description="By how many standard deviations the cosine lies above the mean of the query's "
-            "cosines with a sample of the collection: near 0 is as alike as anything else. Not a probability."
-        ),
-    ]
-    found_by: Annotated[
-        list[Literal["vector", "keywords", "findings"]],
-        Field(
-            description="The lists that the hit comes from: of likeness, of keywords, of what says of "
-            "findings what the query says; none where none was asked for."
-        ),
-    ]
-    text: Annotated[
-        SearchHitText | None, Field(description="The found text; null where images are searched.")
-    ]
-    matched: Annotated[
-        SearchHitMatch | None,
-        Field(description="The text with most of the words that were asked for; null without any of them."),
-    ]
-    group: Annotated[str | None, Field(description="The image's group, such as a patient or a study.")]
-    group_size: Annotated[
-        int | None,
-        Field(
-            description="With groups, how many of the hit's there are with it, counting what passes the "
-            "filter and is not left out, whatever its similarity. null otherwise."
-        ),
-    ]
-    texts: Annotated[list[str], Field(description="All texts of the image.")]
-    findings: StatedByImage
-    labels: list[str]
-    metadata: dict[str, MetadataValue]
-    links: HitLinks
 
 
 class QueryEcho(Answer):
@@ -228,16 +136,10 @@ class ImageInfo(Answer):
     links: ImageLinks
 
 
-class ListedImage(TypedDict):
-    """One image of a list."""
+class Count(Answer):
+    """How many images, texts or groups there are."""
 
-    id: str
-    group: Annotated[str | None, Field(description="The image's group, such as a patient or a study.")]
-    texts: list[str]
-    findings: StatedByImage
-    labels: list[str]
-    metadata: dict[str, MetadataValue]
-    links: HitLinks
+    count: Annotated[int, Field(ge=0)]
 
 
 class ImageList(Answer):
@@ -279,6 +181,8 @@ def page_from(
     took_ms: TookMs,
     truncations: Sequence[Truncation] = (),
     prefix: str = "",
+    parts: Sequence[HitPart] = DEFAULT_PARTS,
+    details: Sequence[HitDetails] = (),
 ) -> SearchResponse:
     """Make the answer to a search from what the engine found.
 
@@ -290,14 +194,18 @@ def page_from(
         took_ms: Times of the request.
         truncations: Texts that were cut.
         prefix: Where a proxy has put the service.
+        parts: What is told of the images of hits.
+        details: What is told and not held with the hits; empty where nothing is.
     """
     active = None if isinstance(served_by, str) else served_by
     kind = None if active is None else cosine_kind(active)
     images = _images_path(served_by if isinstance(served_by, str) else served_by.collection, prefix)
     return SearchResponse.model_construct(
         hits=[
-            _hit_from(hit, z_score, kind, images, fused=page.fused)
-            for hit, z_score in zip(page.hits, page.z_scores or repeat(None), strict=False)
+            hit_from(hit, z_score, kind, images, fused=page.fused, parts=parts, details=known)
+            for hit, z_score, known in zip(
+                page.hits, page.z_scores or repeat(None), details or repeat(None), strict=False
+            )
         ],
         confident=page.confident,
         count=page.count,
@@ -325,9 +233,9 @@ def image_info_from(image: StoredImage, collection: str, *, prefix: str = "") ->
         id=image.id,
         texts=list(image.texts),
         report=image.report,
-        findings=[ImageFinding(**finding._asdict()) for finding in image.findings],
+        findings=[ImageFinding(**found._asdict()) for found in image.findings],
         labels=list(image.labels),
-        metadata=_plain(image.metadata),
+        metadata=plain(image.metadata),
         split=image.split,
         group=image.group,
         width=image.width,
@@ -343,63 +251,23 @@ def image_info_from(image: StoredImage, collection: str, *, prefix: str = "") ->
     )
 
 
-def image_list_from(page: SearchPage, collection: str, *, prefix: str = "") -> ImageList:
+def image_list_from(
+    page: SearchPage,
+    collection: str,
+    *,
+    prefix: str = "",
+    parts: Sequence[HitPart] = DEFAULT_PARTS,
+    details: Sequence[HitDetails] = (),
+) -> ImageList:
     """Describe a page of images without a query."""
     images = _images_path(collection, prefix)
     # Without words, every key is counted.
     assert page.count is not None
     return ImageList.model_construct(
-        images=[_listed_from(hit, images) for hit in page.hits],
+        images=[
+            listed_from(hit, images, parts, known)
+            for hit, known in zip(page.hits, details or repeat(None), strict=False)
+        ],
         count=page.count,
         next_cursor=page.next_cursor,
     )
-
-
-def _listed_from(hit: Hit, images: str) -> ListedImage:
-    image, path = hit.image, f"{images}/{quote(hit.id, safe='')}"
-    return {
-        "id": image.id,
-        "group": image.group,
-        "texts": list(image.texts),
-        "findings": stated_from(image.findings),
-        "labels": list(image.labels),
-        "metadata": _plain(image.metadata),
-        "links": {"image": path, "thumbnail": f"{path}/thumbnail"},
-    }
-
-
-def cosine_kind(by: ActiveGeneration | ModelInfo) -> CosineKind:
-    """Kind of cosine that compares the vectors of an encoder."""
-    if by.unsigned:
-        return "absolute_cosine"
-    return "cosine" if by.blades == 1 else "blade_cosine"
-
-
-def _hit_from(
-    hit: Hit, z_score: float | None, kind: CosineKind | None, images: str, *, fused: bool
-) -> SearchHit:
-    image, path = hit.image, f"{images}/{quote(hit.id, safe='')}"
-    is_scored = not math.isnan(hit.score)
-    return {
-        "id": image.id,
-        "rank": hit.rank,
-        "score": hit.score if is_scored else None,
-        "score_kind": ("fused" if fused else kind) if is_scored else None,
-        "cosine": hit.cosine if is_scored else None,
-        "cosine_kind": kind,
-        "z_score": z_score,
-        "found_by": list(hit.found_by),
-        "text": None if image.text is None else {"position": image.text.position, "text": image.text.text},
-        "matched": None if hit.matched is None else {"text": hit.matched.text, "spans": [*hit.matched.spans]},
-        "group": image.group,
-        "group_size": None if hit.others is None else hit.others + 1,
-        "texts": list(image.texts),
-        "findings": stated_from(image.findings),
-        "labels": list(image.labels),
-        "metadata": _plain(image.metadata),
-        "links": {"image": path, "thumbnail": f"{path}/thumbnail"},
-    }
-
-
-def _plain(metadata: Mapping[str, Any]) -> dict[str, MetadataValue]:
-    return {key: list(v) if isinstance(v, tuple) else v for key, v in metadata.items()}

@@ -22,11 +22,13 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticKnownError, ValidationError
 
-from app.schemas.old_names import OLD_NAMES, has_old_name, refuse_both
+from app.schemas.search.hits import DEFAULT_PARTS, HIT_PARTS
+from app.schemas.search.old_names import OLD_NAMES, has_old_name, refuse_both
 from app.schemas.whole_text import refuse_lone_surrogates
 from index.errors import QueryError
 from index.filters.grammar import MAX_FIELD_NAME_LENGTH, FieldName, parse_filter
 from index.search.request import SearchRequest, stated_findings
+from index.search.results import HitPart
 from index.search.searcher import unit_query
 from index.vectors.protocol import Vectors
 from training.reports import State
@@ -77,14 +79,19 @@ class Request(BaseModel):
         refuse_lone_surrogates(value)
         if isinstance(value, dict):
             for name in value:
-                if name not in cls.model_fields and name not in cls._other_names:
+                if name not in cls._names() and name not in cls._other_names:
                     raise _unknown_field(cls, name)
         return value
 
+    @classmethod
+    def _names(cls) -> list[str]:
+        """Names of the fields in JSON."""
+        return [field.alias or name for name, field in cls.model_fields.items()]
 
-def _unknown_field(model: type[BaseModel], name: str) -> ValidationError:
+
+def _unknown_field(model: type[Request], name: str) -> ValidationError:
     message = "This field is unknown; known are {known}."
-    error = PydanticCustomError("unknown_field", message, {"known": ", ".join(model.model_fields)})
+    error = PydanticCustomError("unknown_field", message, {"known": ", ".join(model._names())})
     return ValidationError.from_exception_data(
         model.__name__, [InitErrorDetails(type=error, loc=(name,), input=None)]
     )
@@ -167,6 +174,10 @@ class SearchQuery(Request):
         "of the field group, or the name of another field.",
         examples=[False],
     )
+    min_score: Annotated[float, Field(ge=-1, le=1)] | None = Field(
+        default=None,
+        description="Leave out hits whose cosine is lower, on every page, whichever lists have them.",
+    )
     diversity: Annotated[float, Field(ge=0, le=1)] | None = Field(
         default=None,
         description="Choose hits that differ from each other, by maximal marginal relevance: 0 changes "
@@ -180,10 +191,16 @@ class SearchQuery(Request):
     )
     cursor: Annotated[str, Field(max_length=MAX_CURSOR_LENGTH)] | None = Field(
         default=None,
-        description="`next_cursor` of the page before; everything but limit must be the same.",
+        description="`next_cursor` of the page before; everything but limit and with must be the same.",
+    )
+    parts: Annotated[list[HitPart], Field(fail_fast=True, max_length=len(HIT_PARTS))] = Field(
+        default=[*DEFAULT_PARTS],
+        alias="with",
+        description="What is told of the image of each hit: texts, findings, labels, metadata, report, and "
+        "vector, which for texts is that of the found text.",
     )
 
-    _other_names: ClassVar[Collection[str]] = OLD_NAMES.values()
+    _other_names: ClassVar[Collection[str]] = tuple(OLD_NAMES.values())
     _in_old_names: bool = PrivateAttr(default=False)
 
     @model_validator(mode="wrap")
@@ -225,7 +242,7 @@ class SearchQuery(Request):
                 field="exclude_same_group",
             )
 
-    def parts(self, images: Iterable[bytes] = (), unlike_images: Iterable[bytes] = ()) -> str:
+    def digest(self, images: Iterable[bytes] = (), unlike_images: Iterable[bytes] = ()) -> str:
         """Return a digest of all that the query vector is made of, files that are sent included."""
         own = self.model_dump_json(include={"text", "like", "unlike"})
         files = [[hashlib.sha256(file).hexdigest() for file in kind] for kind in (images, unlike_images)]
@@ -252,8 +269,42 @@ class SearchQuery(Request):
             stated=() if self.text is None else stated_findings(self.text),
             target=self.target,
             group_by=self.group_by,
+            min_score=self.min_score,
             diversity=self.diversity,
             **known,
+        )
+
+
+class CountQuery(Request):
+    """What to count: all of a collection, or what passes a filter and has keywords."""
+
+    filter: dict[str, JsonValue] | None = Field(
+        default=None, description="A filter, as in a search.", examples=[{"field": "view", "eq": "PA"}]
+    )
+    keywords: Text | None = Field(
+        default=None,
+        description="Count what has any of these words, with their plurals and compounds, as a search finds "
+        "them; however common they are.",
+        examples=[None],
+    )
+    keywords_state: State | None = Field(default=None, description="As in a search.", examples=[None])
+    target: Literal["images", "texts"] = Field(default="images", description="Count images, or their texts.")
+    group_by: FieldName | None = Field(
+        default=None, description="Count groups, such as patients, as in a search.", examples=[None]
+    )
+
+    def request(self) -> SearchRequest:
+        """Return what the engine is asked for.
+
+        Raises:
+            FilterError: The filter is none.
+        """
+        return SearchRequest(
+            filter=None if self.filter is None else parse_filter(self.filter),
+            words=self.keywords,
+            words_state=self.keywords_state,
+            target=self.target,
+            group_by=self.group_by,
         )
 
 

@@ -78,6 +78,8 @@ class Stages:
         method, path = scope["method"], scope["path"]
         if method in _READING:
             return self._reads
+        if path.endswith("/count"):
+            return self._reads
         if path.endswith("/search"):
             is_form = Headers(scope=scope).get("content-type", "").lower().startswith("multipart/")
             return self.image_searches if is_form else self.searches

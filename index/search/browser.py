@@ -66,10 +66,11 @@ class _WordOrder(NamedTuple):
 
     keys: Keys
     groups: Groups | None
+    most: int | None
 
     @property
     def total(self) -> int | None:
-        if len(self.keys) >= MAX_RANKED:
+        if self.most is not None and len(self.keys) >= self.most:
             return None
         return len(self.keys if self.groups is None else self.groups.first_places(self.keys))
 
@@ -118,6 +119,10 @@ class Browser:
             raise QueryError(
                 "diversity goes with a query: give a text, an image or examples.", field="diversity"
             )
+        if request.min_score is not None:
+            raise QueryError(
+                "min_score goes with a query: give a text, an image or examples.", field="min_score"
+            )
         with self._catalogue.reading() as reading:
             row = require_collection(reading.session, collection)
             binding = Binding(f"browse {row.id}", request.bound())
@@ -148,10 +153,34 @@ class Browser:
         took_ms = (time.perf_counter() - started) * 1000
         return SearchPage(hits, place, end, None, True, took_ms, False, found.order.total)
 
+    def count(self, collection: str, request: SearchRequest) -> int:
+        """Count the images, texts or groups that pass the filter and have the words.
+
+        Raises:
+            UnknownCollectionError: No collection has this name.
+            QueryError: There is no word, or no such field to group by.
+            FilterError: The filter does not fit the collection.
+        """
+        request.check()
+        with self._catalogue.reading() as reading:
+            row = require_collection(reading.session, collection)
+            order, _, _ = self._order(reading, row.id, row.sequence, request, most=None)
+            total = order.total
+        assert total is not None
+        return total
+
     def _order(
-        self, reading: Reading, collection_id: int, sequence: int, request: SearchRequest
+        self,
+        reading: Reading,
+        collection_id: int,
+        sequence: int,
+        request: SearchRequest,
+        most: int | None = MAX_RANKED,
     ) -> tuple[_Order, Groups | None, Keys]:
-        """Return the order of a request, its groups, and the keys that may be found."""
+        """Return the order of a request, its groups, and the keys that may be found.
+
+        Of the keys with words, at most `most` are ranked; None ranks all.
+        """
         groups = None
         if request.group_by is not None:
             check_group_field(reading.session, collection_id, request.group_by, of="group_by")
@@ -172,15 +201,17 @@ class Browser:
             return self._passing.get(reading, place, sequence, request.filter)
 
         if request.words is not None:
-            images = None if request.filter is None else findable("images")
+            # With keys to choose from, no word is left out for being common.
+            images = None if request.filter is None and most is not None else findable("images")
+            limit = len(images) if most is None and images is not None else MAX_RANKED
             findings = request.words_findings
             if findings:
                 by_findings = FindingKeys(self._passing, reading, collection_id, sequence)
                 images = by_findings.with_any(findings, images)
-            keys = _with_words(reading.session, collection_id, request.words, request.target, images)
-            if findings and request.target == "texts":
-                keys = texts_saying(reading.session, keys, findings)
-            return _WordOrder(keys, groups), groups, findable(request.target) if groups else NOTHING
+            keys = matching(reading.session, collection_id, request.words, limit, images)
+            if request.target == "texts":
+                keys = _texts_of(reading.session, keys, request)[:most]
+            return _WordOrder(keys, groups, most), groups, findable(request.target) if groups else NOTHING
         keys = findable(request.target)
         return _KeyOrder(keys if groups is None else groups.column.firsts(keys)), groups, keys
 
@@ -210,12 +241,14 @@ class _Found(NamedTuple):
         return {} if self.groups is None else self.groups.others(keys, self.findable)
 
 
-def _with_words(
-    session: Session, collection_id: int, words: str, target: Target, images: Keys | None
-) -> Keys:
-    """Return the keys that match words, best first, of images that pass the filter."""
-    keys = matching(session, collection_id, words, MAX_RANKED, images)
-    return keys if target == "images" else texts_with(session, keys, words)[:MAX_RANKED]
+def _texts_of(session: Session, images: Keys, request: SearchRequest) -> Keys:
+    """Return the keys of the images' texts that have the words, in the state that is asked for."""
+    findings, found = request.words_findings, [NOTHING]
+    # Databases bound the number of values in a statement.
+    for start in range(0, len(images), MAX_RANKED):
+        keys = texts_with(session, images[start : start + MAX_RANKED], request.words or "")
+        found.append(texts_saying(session, keys, findings) if findings else keys)
+    return np.concatenate(found)
 
 
 def _end(end: PageEnd, _confident: bool | None) -> PageEnd:

@@ -1,20 +1,39 @@
 """Images as the catalogue holds them."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any, Final, cast
 
 from pydantic_core import from_json
-from sqlalchemy import BindParameter, bindparam, null, select
+from sqlalchemy import BindParameter, Select, bindparam, null, select
 from sqlalchemy.orm import Session
 
 from index.catalogue import Catalogue, DirectRead, VersionedCache
 from index.catalogue.collections import TARGETS, Target, require_collection
 from index.catalogue.storable import storable_text
-from index.catalogue.tables import REPORT_POSITION, CollectionRow, FindingRow, ImageRow, TextRow
+from index.catalogue.tables import (
+    REPORT_POSITION,
+    CollectionRow,
+    EmbeddingRow,
+    FindingRow,
+    ImageRow,
+    TextEmbeddingRow,
+    TextRow,
+)
 from index.errors import UnknownImageError
-from index.search.results import FoundImage, FoundText, StoredFinding, StoredImage
+from index.search.results import (
+    ActiveGeneration,
+    FoundImage,
+    FoundText,
+    Hit,
+    HitDetails,
+    HitPart,
+    StoredFinding,
+    StoredImage,
+)
+from index.vectors.codec import decode_vectors
+from index.vectors.protocol import Vectors
 from training.data.manifest import MetadataValue
 from training.reports import STATES, State
 
@@ -87,6 +106,73 @@ def _read_findings(session: Session, image_key: int) -> tuple[StoredFinding, ...
         )
         for row in session.execute(query).scalars()
     )
+
+
+def read_details(
+    catalogue: Catalogue,
+    active: ActiveGeneration | None,
+    collection: str,
+    hits: Sequence[Hit],
+    parts: Collection[HitPart],
+) -> list[HitDetails]:
+    """Return what hits do not hold of their images, in order; nothing where no such part is asked for.
+
+    Args:
+        catalogue: Catalogue to read.
+        active: Generation of the vectors; None where none are asked for.
+        collection: Collection of the hits.
+        hits: Hits of one page.
+        parts: What is asked for.
+    """
+    if not {"report", "vector"} & set(parts):
+        return []
+    with catalogue.read() as session:
+        images = (
+            select(ImageRow.external_id, ImageRow.id, ImageRow.report)
+            .join(CollectionRow, CollectionRow.id == ImageRow.collection_id)
+            .where(CollectionRow.name == collection, ImageRow.external_id.in_({hit.id for hit in hits}))
+        )
+        rows = {name: (key, report) for name, key, report in session.execute(images)}
+        keys = [key for key, _ in rows.values()]
+        vectors = {}
+        if "vector" in parts and active is not None:
+            vectors = _vectors_of(session, active, keys, texts=any(hit.image.text for hit in hits))
+    return [_details(hit, rows.get(hit.id), parts, vectors) for hit in hits]
+
+
+def _details(
+    hit: Hit,
+    row: tuple[int, str | None] | None,
+    parts: Collection[HitPart],
+    vectors: Mapping[tuple[int, int | None], Vectors],
+) -> HitDetails:
+    if row is None:
+        return HitDetails()
+    key, report = row
+    position = None if hit.image.text is None else hit.image.text.position
+    return HitDetails(report if "report" in parts else None, vectors.get((key, position)))
+
+
+def _vectors_of(
+    session: Session, active: ActiveGeneration, images: Sequence[int], *, texts: bool
+) -> dict[tuple[int, int | None], Vectors]:
+    """Return vectors by image and position of the text; the position of an image itself is None."""
+    query: Select[int, int | None, bytes]
+    if texts:
+        query = (
+            select(TextRow.image_id, TextRow.position, TextEmbeddingRow.vector)
+            .join(TextEmbeddingRow, TextEmbeddingRow.text_id == TextRow.id)
+            .where(TextEmbeddingRow.generation_id == active.generation, TextRow.image_id.in_(images))
+        )
+    else:
+        query = select(EmbeddingRow.image_id, null(), EmbeddingRow.vector).where(
+            EmbeddingRow.generation_id == active.generation, EmbeddingRow.image_id.in_(images)
+        )
+    rows = session.execute(query).all()
+    if not rows:
+        return {}
+    decoded = decode_vectors([vector for _, _, vector in rows], active.dim)
+    return {(image, position): vector for (image, position, _), vector in zip(rows, decoded, strict=True)}
 
 
 class FoundImages:

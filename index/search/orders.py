@@ -82,20 +82,29 @@ class Scope(NamedTuple):
         query: Query vector (D,) of length one.
         allowed: Keys that pass the filter, rising; None for all.
         hidden: Keys that are left out, rising.
+        min_score: Lowest cosine of a hit; None: any.
     """
 
     view: VectorView
     query: Vectors
     allowed: Keys | None
     hidden: Keys
+    min_score: float | None = None
 
     @classmethod
-    def of(cls, view: VectorView, query: Vectors, allowed: Keys | None, hidden: Keys) -> "Scope":
+    def of(
+        cls,
+        view: VectorView,
+        query: Vectors,
+        allowed: Keys | None,
+        hidden: Keys,
+        min_score: float | None = None,
+    ) -> "Scope":
         """Leave out hidden keys, which rise, as a filter would where they are many."""
         if len(hidden) <= _MANY_HIDDEN:
-            return cls(view, query, allowed, hidden)
+            return cls(view, query, allowed, hidden, min_score)
         every = view.keys() if allowed is None else allowed
-        return cls(view, query, every[~contains_sorted(hidden, every)], NOTHING)
+        return cls(view, query, every[~contains_sorted(hidden, every)], NOTHING, min_score)
 
     def findable(self, every: Keys) -> Keys | None:
         """Return the keys that a search may find, rising; None where these are `every` key that there is."""
@@ -109,10 +118,17 @@ class Scope(NamedTuple):
     def nearest(self, count: int, after: After | None = None) -> Neighbours:
         """Find the `count` nearest; hidden keys are fetched on top, since no view excludes them."""
         found = self.view.search(self.query, count + len(self.hidden), allowed=self.allowed, after=after)
-        if not len(self.hidden):
+        if len(self.hidden):
+            kept = ~contains_sorted(self.hidden, found.keys)
+            found = Neighbours(found.keys[kept][:count], found.scores[kept][:count], found.exact)
+        return self.near_enough(found)
+
+    def near_enough(self, found: Neighbours) -> Neighbours:
+        """Return the hits of at least the lowest cosine."""
+        if self.min_score is None:
             return found
-        kept = ~contains_sorted(self.hidden, found.keys)
-        return Neighbours(found.keys[kept][:count], found.scores[kept][:count], found.exact)
+        kept = found.scores >= np.float32(self.min_score)
+        return Neighbours(found.keys[kept], found.scores[kept], found.exact)
 
 
 class Ranking(Protocol):
@@ -191,7 +207,8 @@ class FusedRanking(RecomputedRanking):
         near = by_vector(self._scope.nearest(max(count, FUSED_PLACES)))
         head = near.take(slice(FUSED_PLACES))
         # The view may not hold what was written or removed a moment ago.
-        matches, cosines = self._scope.view.scores(self._scope.query, self._matches)
+        held = self._scope.view.scores(self._scope.query, self._matches)
+        matches, cosines, _ = self._scope.near_enough(Neighbours(*held, exact=True))
         saying = head.take(slice(0))
         if len(self._saying):
             saying = by_vector(self._scope._replace(allowed=self._saying).nearest(FUSED_PLACES))

@@ -29,6 +29,7 @@ class SearchRequest:
             all of it are a ranking of their own, fused with that by vectors.
         target: Whether images are searched or their texts; a filter is about the image either way.
         group_by: A field: one hit, the best, for all images that have the same value in it.
+        min_score: Lowest cosine of a hit; None: any.
         diversity: Weight of differences between hits, from 0 to 1; None ranks by similarity alone.
         kind: Kind of the query vector; None for a composed or unknown one.
         parts: Parts of a composed query vector as text: the vector itself varies with the collection.
@@ -45,6 +46,7 @@ class SearchRequest:
     stated: tuple[HasFinding, ...] = ()
     target: Target = "images"
     group_by: str | None = None
+    min_score: float | None = None
     diversity: float | None = None
     kind: QueryKind | None = None
     parts: str | None = None
@@ -66,7 +68,7 @@ class SearchRequest:
     def is_plain(self) -> bool:
         """Whether nothing but likeness to the query decides what is on the page."""
         lists = (self.exclude, self.exclude_groups_of, self.stated)
-        others = (self.filter, self.cursor, *(some or None for some in lists))
+        others = (self.filter, self.cursor, self.min_score, *(some or None for some in lists))
         return not self.is_remade and all(part is None for part in others)
 
     def check(self) -> None:
@@ -79,6 +81,8 @@ class SearchRequest:
             raise QueryError("limit, the number of hits, must be at least 1.", field="limit")
         if self.diversity is not None and not 0 <= self.diversity <= 1:
             raise QueryError("diversity must lie between 0 and 1.", field="diversity")
+        if self.min_score is not None and not -1 <= self.min_score <= 1:
+            raise QueryError("min_score, a cosine, must lie between -1 and 1.", field="min_score")
         if self.words is not None:
             _check_words(self.words)
         if self.words_state is not None and not self.words_findings:
@@ -100,6 +104,7 @@ class SearchRequest:
             "stated": [finding.value for finding in self.stated],
             "target": self.target,
             "group_by": self.group_by,
+            "min_score": None if self.min_score is None else float(self.min_score),
             "diversity": None if self.diversity is None else float(self.diversity),
             "kind": self.kind,
             "parts": self.parts,

@@ -9,11 +9,14 @@ from typing import Literal, NamedTuple
 from index.filters.grammar import FieldKind
 from index.scoring.background import ScoreScale
 from index.search.cursors import PageEnd, PagePosition, encode_cursor
+from index.vectors.protocol import Vectors
 from training.data.manifest import MetadataValue
 from training.reports import State
 
 # The list that a hit comes from.
 FoundBy = Literal["vector", "keywords", "findings"]
+# What an answer may tell of the image of a hit.
+HitPart = Literal["texts", "findings", "labels", "metadata", "report", "vector"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +199,18 @@ class StoredFinding(NamedTuple):
     position: int | None
     start: int
     end: int
+
+
+class HitDetails(NamedTuple):
+    """What is known of a hit's image beyond what every hit holds; empty where it was not asked for.
+
+    Attributes:
+        report: The image's report.
+        vector: The vector (D,) of the found image or text; None also where it went meanwhile.
+    """
+
+    report: str | None = None
+    vector: Vectors | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -226,7 +226,7 @@ class Searcher:
                 written = _written_since(reading.session, generation, place.sequence, request.target)
                 hidden = np.union1d(hidden, written)
             allowed = self._allowed(reading, resolved, resolved.passing, request)
-            scope = Scope.of(view, query, allowed, hidden)
+            scope = Scope.of(view, query, allowed, hidden, request.min_score)
             ranking: Ranking = VectorRanking(scope)
             saying = NOTHING
             if request.stated:

@@ -40,6 +40,7 @@ _OPTIONS = {
     "target": "--target",
     "group_by": "--group-by",
     "exclude_same_group": "--exclude-same-group",
+    "min_score": "--min-score",
     "diversity": "--diversity",
     "filter": "--filter",
     "limit": "--limit",
@@ -117,6 +118,9 @@ def search(
             "--exclude-same-group", help="Leave out the groups of stored examples: `group`, or another field."
         ),
     ] = None,
+    min_score: Annotated[
+        float | None, typer.Option("--min-score", min=-1, max=1, help="Lowest cosine of a hit.")
+    ] = None,
     diversity: Annotated[
         float | None, typer.Option("--diversity", min=0, max=1, help="How much hits should differ.")
     ] = None,
@@ -149,6 +153,7 @@ def search(
         "keywords_state": keywords_state,
         "target": target,
         "group_by": group_by,
+        "min_score": min_score,
         "diversity": diversity,
         "limit": limit,
         "filter": _parse_json(condition),

@@ -10,6 +10,7 @@ from fastapi.testclient import TestClient
 OPERATIONS = {
     "search",
     "list_images",
+    "count_images",
     "count_values",
     "get_image",
     "get_thumbnail",
@@ -105,7 +106,7 @@ def test_both_forms_of_a_search_are_described(description: dict[str, Any]) -> No
     schema = description["components"]["schemas"]["SearchQuery"]
     assert set(schema["properties"]) == {
         *("text", "like", "unlike", "keywords", "keywords_state", "target", "filter", "group_by"),
-        *("exclude_same_group", "diversity", "limit", "cursor"),
+        *("exclude_same_group", "diversity", "min_score", "limit", "cursor", "with"),
     }
     assert all(field.get("description") for field in schema["properties"].values())
 

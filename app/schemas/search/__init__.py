@@ -1,0 +1,1 @@
+"""Hits and further forms of searches."""
