@@ -20,7 +20,7 @@ from index.catalogue.collections import (
     require_collection,
 )
 from index.catalogue.tables import CollectionRow, EmbeddingRow, GenerationRow, ImageRow, ModelRow
-from index.errors import GenerationError
+from index.errors import GenerationError, SearchError
 from index.filters.facets import FilteredFacets, Overview, Overviews
 from index.filters.field_columns import FieldColumns
 from index.filters.grammar import Filter
@@ -29,7 +29,7 @@ from index.filters.sql import known_fields
 from index.home import Home
 from index.search.hit_reader import read_image, require_image
 from index.search.query_vector import Parts
-from index.search.request import SearchRequest
+from index.search.request import BatchEntry, SearchRequest
 from index.search.results import (
     ActiveGeneration,
     CollectionInfo,
@@ -190,29 +190,18 @@ class SearchEngine:
         """Count the values of fields among the images that pass a filter; see `Overviews.facets`."""
         return self._overviews.facets(collection, filter, field, containing)
 
-    def search_many(
-        self,
-        active: ActiveGeneration,
-        vectors: Vectors,
-        request: SearchRequest,
-        texts: Sequence[str] | None = None,
-    ) -> list[SearchPage]:
-        """Find the images or texts nearest to each of many queries, faster than one by one.
+    def search_batch(
+        self, active: ActiveGeneration, entries: Sequence[BatchEntry]
+    ) -> list[SearchPage | SearchError]:
+        """Find what is nearest to each of many queries, faster than one by one; see `search`.
 
-        Args:
-            active: Generation to search; the queries must come from its bundle.
-            vectors: The queries (Q, D).
-            request: Filter, page and order of each search.
-            texts: Texts of the queries (Q); see `search`.
+        A search that is wrong, by itself or for this collection, gives its error in place of its page.
 
         Raises:
-            QueryError: A vector or the request cannot be searched for.
-            FilterError: The filter does not fit the collection.
-            CursorError: The request has a cursor that does not belong to each of these searches.
             UnknownCollectionError: The collection is gone.
             GenerationError: The generation is gone.
         """
-        return self._searcher.pages(active, vectors, request, texts)
+        return self._searcher.pages(active, entries)
 
     def vector_of(self, active: ActiveGeneration, image_id: str) -> Vectors:
         """Return the vector (D,) of a stored image.

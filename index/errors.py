@@ -186,6 +186,11 @@ class FilterError(RecoquestError):
         super().__init__(message)
 
 
+SearchError = QueryError | FilterError | CursorError
+# The same, to be caught.
+SEARCH_ERRORS: Final = (QueryError, FilterError, CursorError)
+
+
 class UnknownJobError(RecoquestError):
     """A job that the catalogue does not have."""
 

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, Self
 from app.schemas.search_query import Example, SearchQuery, given_vector
 from index.engine import SearchEngine
 from index.search.query_vector import Part, Parts
-from index.search.request import SearchRequest
+from index.search.request import BatchEntry, SearchRequest
 from index.search.results import ActiveGeneration, SearchPage
 
 
@@ -93,13 +93,20 @@ class QuerySources:
         """
         if not self.all:
             return engine.browse(active.collection, self.request)
+        return engine.search(active, *self.entry(engine, active, made))
+
+    def entry(self, engine: SearchEngine, active: ActiveGeneration, made: Sequence[Part]) -> BatchEntry:
+        """Return the search with the vectors of `all` sources, of which there is one or more.
+
+        Raises:
+            QueryError: The vectors cannot be one query.
+        """
         last = len(self.asked) + len(self.liked)
         parts = Parts(made[: len(self.asked)], made[len(self.asked) : last], made[last:])
         request = replace(self.request, kind=parts.kind)
         if parts.single is None:
             request = replace(request, parts=self._digest())
-        vector = engine.compose(active, parts, request.target)
-        return engine.search(active, vector, request, parts.text)
+        return BatchEntry(engine.compose(active, parts, request.target), request, parts.text)
 
 
 def stored_part(engine: SearchEngine, active: ActiveGeneration, source: StoredSource) -> Part:

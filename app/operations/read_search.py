@@ -15,7 +15,7 @@ from app.http.content_type import UNREADABLE_FORM, check_form_type
 from app.http.field_errors import FieldError
 from app.http.problem_kinds import INVALID, TOO_LARGE, UNSUPPORTED
 from app.http.problems import RequestError
-from app.schemas.search_query import MAX_EXAMPLES, CountQuery, SearchQuery
+from app.schemas.search_query import MAX_EXAMPLES, BatchQuery, CountQuery, SearchQuery
 from app.schemas.whole_text import parse_json
 from app.settings import Settings
 from index.errors import shortened
@@ -58,6 +58,16 @@ async def read_search(request: Request, settings: Settings) -> SentSearch:
     sent.query.check(images=len(sent.images), unlike_images=len(sent.unlike_images))
     _check_lengths(sent.query, settings)
     return sent
+
+
+def check_batch(query: BatchQuery, settings: Settings) -> None:
+    """Refuse a batch with a text or a filter that is too long to be looked at.
+
+    Raises:
+        RequestError: It has one.
+    """
+    for place, one in enumerate(query.searches):
+        _check_lengths(one, settings, f"searches.{place}.")
 
 
 def read_count(query: CountQuery, settings: Settings) -> SearchRequest:
@@ -194,10 +204,10 @@ def _parse(content: bytes, whole: str) -> SearchQuery:
         raise RequestValidationError([{**e, "loc": e["loc"] or (whole,)} for e in errors]) from None
 
 
-def _check_lengths(query: SearchQuery, settings: Settings) -> None:
+def _check_lengths(query: SearchQuery, settings: Settings, place: str = "") -> None:
     texts = {"text": query.text, "keywords": query.keywords}
     for name, examples in (("like", query.like), ("unlike", query.unlike)):
         texts.update({f"{name}.{place}.text": example.text for place, example in enumerate(examples)})
     for field, text in texts.items():
-        check_length(field, text or "", settings.max_text_length)
-    check_length("filter", json.dumps(query.filter), settings.max_filter_length)
+        check_length(f"{place}{field}", text or "", settings.max_text_length)
+    check_length(f"{place}filter", json.dumps(query.filter), settings.max_filter_length)

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import Request
 
@@ -28,9 +28,11 @@ from index.search.query_vector import Part
 from index.search.results import ActiveGeneration, HitDetails, HitPart, SearchPage
 from training.errors import ImageError
 
+_Result = TypeVar("_Result")
+
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class MadePart:
     """A part of the query, and how its text was cut."""
 
     part: Part
@@ -46,10 +48,12 @@ async def answer_search(
     # Taken before anything is encoded, so that query and collection are of one model.
     active = await services.threads.read(_active, engine, collection, sources, query.parts)
     started = time.perf_counter()
-    made: list[_Made] = []
+    made: list[MadePart] = []
     if active is not None:
-        maker = _PartMaker(services, active)
-        made = await unless_disconnected(request, _all([maker.make(source) for source in sources.all]))
+        maker = PartMaker(services, active)
+        made = await unless_disconnected(
+            request, side_by_side([maker.make(source) for source in sources.all])
+        )
     encoded = time.perf_counter()
     page, details = await services.threads.read(
         _find, engine, collection, active, sources, [one.part for one in made], query.parts
@@ -86,6 +90,19 @@ def _active(
         return None
 
 
+def told_of(
+    engine: SearchEngine,
+    collection: str,
+    active: ActiveGeneration | None,
+    page: SearchPage,
+    parts: Sequence[HitPart],
+) -> list[HitDetails]:
+    """Compute what a page computes when it is wanted, and read what is told of its hits."""
+    # In a thread: with thousands of hits before, or blades, it takes milliseconds.
+    _ = page.next_cursor, page.z_scores
+    return read_details(engine.home.catalogue, active, collection, page.hits, parts)
+
+
 def _find(
     engine: SearchEngine,
     collection: str,
@@ -98,9 +115,7 @@ def _find(
         page = engine.browse(collection, sources.request)
     else:
         page = sources.find(engine, active, made)
-    # Made in this thread: with thousands of hits before, or blades, it takes milliseconds.
-    _ = page.next_cursor, page.z_scores
-    return page, read_details(engine.home.catalogue, active, collection, page.hits, parts)
+    return page, told_of(engine, collection, active, page, parts)
 
 
 def _named(field: str, files: Sequence[bytes]) -> list[ImageFile]:
@@ -113,13 +128,13 @@ def _named(field: str, files: Sequence[bytes]) -> list[ImageFile]:
 
 
 @dataclass(frozen=True, slots=True)
-class _PartMaker:
+class PartMaker:
     """Makes the vectors of a query's parts by one generation's encoder."""
 
     services: Services
     active: ActiveGeneration
 
-    async def make(self, source: Source) -> _Made:
+    async def make(self, source: Source) -> MadePart:
         """Encode a text or an image file, or look up the vector of an example."""
         match source:
             case TextSource():
@@ -128,27 +143,27 @@ class _PartMaker:
                 return await self._of_image(source)
             case StoredSource():
                 engine, threads = self.services.engine, self.services.threads
-                return _Made(await threads.read(stored_part, engine, self.active, source))
+                return MadePart(await threads.read(stored_part, engine, self.active, source))
 
-    async def _of_text(self, source: TextSource) -> _Made:
+    async def _of_text(self, source: TextSource) -> MadePart:
         loaded = await self.services.encoders.of(self.active)
         encoded = await loaded.queue.encode_text(source.text)
         cut = encoded.truncation
         judged = source.text if loaded.encoder.knows_only_its_texts else None
         part = Part(encoded.vector, "text", judged)
-        return _Made(part, None if cut is None else Truncation.of(source.field, cut))
+        return MadePart(part, None if cut is None else Truncation.of(source.field, cut))
 
-    async def _of_image(self, file: ImageFile) -> _Made:
+    async def _of_image(self, file: ImageFile) -> MadePart:
         loaded = await self.services.encoders.of(self.active)
         try:
             prepared = await self.services.images.prepare(file.content, loaded.image_config)
         except ImageError as error:
             raise type(error)(f"{file.name}: {error}" if file.name else str(error)) from error
         encoded = await loaded.queue.encode_image(prepared)
-        return _Made(Part(encoded.vector, "image"))
+        return MadePart(Part(encoded.vector, "image"))
 
 
-async def _all(works: Sequence[Coroutine[Any, Any, _Made]]) -> list[_Made]:
+async def side_by_side(works: Sequence[Coroutine[Any, Any, _Result]]) -> list[_Result]:
     """Await all works side by side; the first error ends the others."""
     if len(works) == 1:
         return [await works[0]]

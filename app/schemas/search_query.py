@@ -35,6 +35,8 @@ from training.reports import State
 
 MAX_LIMIT = 1000
 MAX_EXAMPLES = 16
+# Searches of a batch: a full queue of an encoder.
+MAX_SEARCHES = 64
 # More numbers than the vectors of any encoder have.
 MAX_VECTOR_LENGTH = 16_384
 # A cursor holds the query's vector and up to 10,000 keys: this is enough for 6,000 dimensions.
@@ -273,6 +275,24 @@ class SearchQuery(Request):
             diversity=self.diversity,
             **known,
         )
+
+
+class BatchQuery(Request):
+    """Searches that are answered together."""
+
+    searches: Annotated[list[SearchQuery], Field(fail_fast=True, min_length=1, max_length=MAX_SEARCHES)] = (
+        Field(
+            description="Searches, each as it would be sent alone.",
+            examples=[[{"text": "a dog"}, {"text": "a boat", "limit": 3}]],
+        )
+    )
+
+    @model_validator(mode="after")
+    def _has_new_names(self) -> "BatchQuery":
+        if any(query.in_old_names for query in self.searches):
+            old = ", ".join(f"{name} for {before}" for name, before in OLD_NAMES.items())
+            raise ValueError(f"A batch takes the names of now alone: {old}.")
+        return self
 
 
 class CountQuery(Request):

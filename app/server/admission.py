@@ -16,6 +16,7 @@ from app.server.answers import raw_answer
 from app.server.places import Budget, ConcurrencyLimiter, Place
 from app.settings import Settings
 
+_PASSAGE: Final = "recoquest.passage"
 _HEALTH: Final = frozenset({"/livez", "/readyz", "/metrics"})
 _READING: Final = frozenset({HTTPMethod.GET, HTTPMethod.HEAD, HTTPMethod.OPTIONS})
 # Bytes of a body that do not count: searches without images have room beside the largest forms.
@@ -80,6 +81,8 @@ class Stages:
             return self._reads
         if path.endswith("/count"):
             return self._reads
+        if path.endswith("/search/batch"):
+            return self.searches
         if path.endswith("/search"):
             is_form = Headers(scope=scope).get("content-type", "").lower().startswith("multipart/")
             return self.image_searches if is_form else self.searches
@@ -123,6 +126,7 @@ class Admission:
         try:
             async with passage.timeout:
                 passage.enter()
+                scope[_PASSAGE] = passage
                 await self.app(scope, passage.take, passage.give)
         except TimeoutError:
             if not passage.timeout.expired():
@@ -175,6 +179,19 @@ class _Passage:
                     self._begin()
         return message
 
+    def count_as(self, weight: int) -> None:
+        """Have a request whose body has come count for several.
+
+        Raises:
+            BusyError: There is no room for so many.
+        """
+        if self._place is None:
+            return
+        wider = self._stage.places.widen(self._place, weight)
+        if wider is None:
+            raise self._stage.refusal()
+        self._place = wider
+
     async def give(self, message: Message) -> None:
         """Send a part of the answer; the first one ends the work."""
         if message["type"] == "http.response.start":
@@ -218,6 +235,17 @@ class _Passage:
 
 
 _BUSY: Final = "More requests are at work than the service can answer in time; try again in a moment."
+
+
+def count_as(scope: Scope, weight: int) -> None:
+    """Have a request count for several of its kind until its answer begins.
+
+    Raises:
+        BusyError: There is no room for so many.
+    """
+    passage = scope.get(_PASSAGE)
+    if isinstance(passage, _Passage):
+        passage.count_as(weight)
 
 
 def raw_refusal(*, close: bool) -> bytes:

@@ -16,10 +16,11 @@ _HALF_LIFE_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Place of a request: its start, and the number of concurrent requests."""
+    """Place of a request: its start, the number of concurrent requests, and for how many it counts."""
 
     since: float
     number: int
+    weight: int = 1
 
 
 class ConcurrencyLimiter:
@@ -68,9 +69,17 @@ class ConcurrencyLimiter:
         self._at_work += 1
         return Place(time.monotonic(), self._at_work)
 
+    def widen(self, place: Place, weight: int) -> Place | None:
+        """Return the place of a request that counts for several; None: there is no room beside others."""
+        others = self._at_work - place.weight
+        if others and self._too_many(others + weight - 1):
+            return None
+        self._at_work = others + weight
+        return Place(place.since, others + weight, weight)
+
     def give_back(self, place: Place, *, answered: bool) -> None:
         """Give a place back; `answered` tells whether the request was worked on to its end."""
-        self._at_work -= 1
+        self._at_work -= place.weight
         if not self._at_work:
             self._idle_since = time.monotonic()
         if answered:

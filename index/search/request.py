@@ -1,6 +1,7 @@
 """The request of a search, without its query vector."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pydantic_core import to_json
 
@@ -9,6 +10,7 @@ from index.catalogue.full_text import MAX_WORDS, parse_words, tokens
 from index.errors import QueryError
 from index.filters.grammar import Filter, HasFinding
 from index.scoring.sample_queries import QueryKind
+from index.vectors.protocol import Vectors
 from training.reports import State, find_findings, image_states
 
 
@@ -64,13 +66,6 @@ class SearchRequest:
         """Whether the order depends on all hits before a place, and is made again for every page."""
         return self.words is not None or self.group_by is not None or self.diversity is not None
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether nothing but likeness to the query decides what is on the page."""
-        lists = (self.exclude, self.exclude_groups_of, self.stated)
-        others = (self.filter, self.cursor, self.min_score, *(some or None for some in lists))
-        return not self.is_remade and all(part is None for part in others)
-
     def check(self) -> None:
         """Refuse what cannot be searched for.
 
@@ -110,6 +105,14 @@ class SearchRequest:
             "parts": self.parts,
         }
         return to_json(values).decode()
+
+
+class BatchEntry(NamedTuple):
+    """A search of a batch: its query vector (D,), the rest, and its text as in `SearchEngine.search`."""
+
+    vector: Vectors
+    request: SearchRequest
+    text: str | None
 
 
 def stated_findings(text: str) -> tuple[HasFinding, ...]:

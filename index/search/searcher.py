@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import count, repeat, starmap
 from typing import Final, NamedTuple
@@ -15,7 +15,7 @@ from index.catalogue import Catalogue, Reading
 from index.catalogue.collections import TARGETS, Generation, Target
 from index.catalogue.full_text import matching, texts_with
 from index.catalogue.tables import CollectionRow, EmbeddingRow, TextEmbeddingRow
-from index.errors import QueryError
+from index.errors import SEARCH_ERRORS, QueryError, SearchError
 from index.filters.column_cache import CacheKey, contains_sorted
 from index.filters.findings import FindingKeys, texts_saying
 from index.filters.passing_keys import PassingKeys
@@ -41,10 +41,10 @@ from index.search.orders import (
     by_vector,
 )
 from index.search.query_vector import Parts, compose
-from index.search.request import SearchRequest
+from index.search.request import BatchEntry, SearchRequest
 from index.search.resolver import RequestResolver, ResolvedRequest
 from index.search.results import ActiveGeneration, FoundBy, FoundImage, Hit, MatchedText, SearchPage
-from index.vectors.protocol import After, Keys, Vectors
+from index.vectors.protocol import After, Keys, Neighbours, Vectors
 from index.views.manager import ViewEntry, Views
 
 # Attempts at a page whose hits are removed meanwhile.
@@ -163,34 +163,51 @@ class Searcher:
         return page
 
     def pages(
-        self,
-        active: ActiveGeneration,
-        vectors: Vectors,
-        request: SearchRequest,
-        texts: Sequence[str] | None = None,
-    ) -> list[SearchPage]:
-        """Return a page of hits for each query; see `SearchEngine.search_many`."""
-        request.check()
-        queries = [unit_query(vector, active.dim) for vector in vectors]
-        resolved = self._resolver.resolve(active, request)
-        searches = [
-            self._begin(resolved, query, request, text)
-            for query, text in zip(queries, texts or repeat(None, len(queries)), strict=True)
-        ]
-        firsts: list[Ranked | None] = [None] * len(searches)
-        if searches and request.is_plain:
-            near = searches[0].scope.view.search_many(np.stack(queries), request.k + 1)
-            firsts = [by_vector(found) for found in near]
+        self, active: ActiveGeneration, entries: Sequence[BatchEntry]
+    ) -> list[SearchPage | SearchError]:
+        """Return a page of hits for each entry; see `SearchEngine.search_batch`."""
+        searches: dict[int, _Search] = {}
+        answers: dict[int, SearchPage | SearchError] = {}
+        for place, (vector, request, text) in enumerate(entries):
+            try:
+                request.check()
+                query = unit_query(vector, active.dim)
+                resolved = self._resolver.resolve(active, request)
+                searches[place] = self._begin(resolved, query, request, text)
+            except SEARCH_ERRORS as error:
+                answers[place] = error
+        firsts = self._nearest_together(searches, entries)
+        for place, search in searches.items():
+            try:
+                started = time.perf_counter()
+                answers[place] = self._page(search, entries[place].request, started, firsts.get(place))
+            except SEARCH_ERRORS as error:
+                answers[place] = error
+        return [answers[place] for place in range(len(entries))]
+
+    def _nearest_together(
+        self, searches: Mapping[int, _Search], entries: Sequence[BatchEntry]
+    ) -> dict[int, Ranked]:
+        """Return the first hits, by place, of searches by likeness alone, made together."""
+        alike: dict[tuple[int, int], list[int]] = {}
+        for place, search in searches.items():
+            scope = search.scope
+            if search.place is None and not search.remade and not len(scope.hidden):
+                alike.setdefault((id(scope.view), id(scope.allowed)), []).append(place)
+        firsts = {}
+        for places in alike.values():
+            scope = searches[places[0]].scope
+            most = max(entries[place].request.k for place in places) + 1
+            queries = np.stack([searches[place].scope.query for place in places])
+            near = scope.view.search_many(queries, most, allowed=scope.allowed)
+            for place, (keys, scores, exact) in zip(places, near, strict=True):
+                k = entries[place].request.k + 1
+                found = searches[place].scope.near_enough(Neighbours(keys[:k], scores[:k], exact))
+                firsts[place] = by_vector(found)
             # Read together, they are kept for the pages one by one.
-            self._images.of(
-                np.unique(np.concatenate([found.keys for found in near])).tolist(),
-                request.target,
-                resolved.version,
-            )
-        return [
-            self._page(search, request, time.perf_counter(), first)
-            for search, first in zip(searches, firsts, strict=True)
-        ]
+            every = np.unique(np.concatenate([firsts[place].keys for place in places])).tolist()
+            self._images.of(every, entries[places[0]].request.target, searches[places[0]].resolved.version)
+        return firsts
 
     def _page(
         self, search: _Search, request: SearchRequest, started: float, first: Ranked | None = None

@@ -83,8 +83,8 @@ class VectorView(Protocol):
         A score is the same as in a search.
         """
 
-    def search_many(self, queries: Vectors, k: int) -> list[Neighbours]:
-        """Find the `k` nearest vectors to each query (Q, D) of length one."""
+    def search_many(self, queries: Vectors, k: int, *, allowed: Keys | None = None) -> list[Neighbours]:
+        """Find the `k` nearest vectors to each query (Q, D) of length one, among `allowed` as in `search`."""
 
 
 def held_vectors(view: VectorView, keys: Keys) -> tuple[Keys, Vectors]:

@@ -13,7 +13,7 @@ from index.vectors.ann.ivf_pq import IvfPq, sample_size
 from index.vectors.ann.search import AnnSearch, OperatingPoint
 from index.vectors.exact_search import scan_each, search_exactly
 from index.vectors.filter_mask import FilterMask, FilterMasks
-from index.vectors.id_map import IdMap, Rows
+from index.vectors.id_map import IdMap
 from index.vectors.lock import ReadWriteLock
 from index.vectors.protocol import After, Keys, Neighbours, Vectors, ViewName
 from index.vectors.ranking import Scores, cosines, has_boundary_ties, page_offset, ranked, ranked_many
@@ -168,13 +168,7 @@ class CosineView:
         The rows of `allowed` are kept as long as the same array is used: it must not be changed.
         """
         with self._lock.reading():
-            passing = self._masks.get(allowed, self._ids)
-            if self._ann is not None:
-                rows = self._ann.shortlist(query, k if after is None else k + after.rank, passing)
-                hits = self._ranked(query, k, rows, after)
-                if hits is not None:
-                    return hits
-            return self._scan(query, k, passing, after)
+            return self._nearest(query, k, self._masks.get(allowed, self._ids), after)
 
     def scores(self, query: Vectors, keys: Keys) -> tuple[Keys, Scores]:
         """Return the keys (N,) that the view holds, and their scores; see `VectorView`."""
@@ -182,14 +176,16 @@ class CosineView:
             rows, known = self._ids.find(keys)
             return keys[known], cosines(query, self._store.get(rows[known]))
 
-    def search_many(self, queries: Vectors, k: int) -> list[Neighbours]:
+    def search_many(self, queries: Vectors, k: int, *, allowed: Keys | None = None) -> list[Neighbours]:
         """Find the `k` nearest vectors to each query (Q, D) of length one; see `VectorView`."""
         if not len(queries):
             return []
         with self._lock.reading():
-            passing = self._masks.get(None, self._ids)
+            passing = self._masks.get(allowed, self._ids)
             if self._ann is None:
                 return scan_each(queries, k, passing, self._ids.keys, self._store)
+            if not passing.is_all:
+                return [self._nearest(query, k, passing) for query in queries]
             shortlists = self._ann.shortlists(queries, k, passing)
             width = max((len(rows) for rows in shortlists if rows is not None), default=0)
             padded = np.full((len(queries), width), -1, dtype=np.int64)
@@ -204,15 +200,16 @@ class CosineView:
                 for query, one in zip(queries, found, strict=True)
             ]
 
-    def _ranked(self, query: Vectors, k: int, rows: Rows | None, after: After | None) -> Neighbours | None:
-        """Return the page of hits among candidates; None if there may be others."""
-        if rows is None:
-            return None
-        keys, scores = ranked(query, self._ids.keys, rows, self._store.get)
-        first = page_offset(keys, scores, after)
-        if first + k > len(keys) or has_boundary_ties(scores, k if after is None else k + after.rank):
-            return None
-        return Neighbours(keys[first : first + k], scores[first : first + k], exact=False)
+    def _nearest(self, query: Vectors, k: int, passing: FilterMask, after: After | None = None) -> Neighbours:
+        """Return the page of hits among candidates of the codes; where there may be others, by a scan."""
+        last = k if after is None else k + after.rank
+        rows = None if self._ann is None else self._ann.shortlist(query, last, passing)
+        if rows is not None:
+            keys, scores = ranked(query, self._ids.keys, rows, self._store.get)
+            first = page_offset(keys, scores, after)
+            if first + k <= len(keys) and not has_boundary_ties(scores, last):
+                return Neighbours(keys[first : first + k], scores[first : first + k], exact=False)
+        return self._scan(query, k, passing, after)
 
     def _scan(self, query: Vectors, k: int, passing: FilterMask, after: After | None) -> Neighbours:
         near = None if self._gpu is None else self._gpu.nearest

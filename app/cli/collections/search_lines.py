@@ -11,6 +11,8 @@ import typer
 
 from app.cli.options import indexed, query_device
 from app.schemas.search_page import SearchResponse, TookMs, Truncation, page_from
+from index.search.request import BatchEntry
+from index.search.results import SearchPage
 from training.errors import DataError
 from training.models.onnx.loading import load_query_encoder
 from training.progress import progress_bar
@@ -19,8 +21,7 @@ if TYPE_CHECKING:
     from app.schemas.search_query import SearchQuery
     from app.settings import Settings
     from index.engine import SearchEngine
-    from index.filters.grammar import HasFinding
-    from index.search.results import ActiveGeneration, SearchPage
+    from index.search.results import ActiveGeneration
     from training.models.encoder import Encoder
     from training.models.onnx.encoder import OnnxEncoder
 
@@ -69,25 +70,20 @@ def _pages(
     texts = [query.text or "" for query in queries]
     embedded = encoder.embed_texts(texts)
     encoded = perf_counter()
-    # Texts that say the same of findings are searched for together; most say nothing of any.
-    requests = [replace(query.request(), kind="text") for query in queries]
-    alike: dict[tuple[HasFinding, ...], list[int]] = {}
-    for place, request in enumerate(requests):
-        alike.setdefault(request.stated, []).append(place)
-    pages: dict[int, SearchPage] = {}
-    for places in alike.values():
-        judged = [texts[place] for place in places] if encoder.knows_only_its_texts else None
-        found = engine.search_many(active, embedded.vectors[places], requests[places[0]], judged)
-        pages.update(zip(places, found, strict=True))
+    judged = texts if encoder.knows_only_its_texts else [None] * len(texts)
+    requests = (replace(query.request(), kind="text") for query in queries)
+    pages = engine.search_batch(active, list(map(BatchEntry, embedded.vectors, requests, judged)))
     # Every query gets an equal share of the batch's time.
     encode, search = (
         1000 * seconds / len(queries) for seconds in (encoded - started, perf_counter() - encoded)
     )
     took = TookMs(encode=round(encode, 3), search=round(search, 3), total=round(encode + search, 3))
-    for place, (query, cut) in enumerate(zip(queries, embedded.truncations, strict=True)):
+    for query, page, cut in zip(queries, pages, embedded.truncations, strict=True):
+        if not isinstance(page, SearchPage):
+            raise page
         truncations = [] if cut is None else [Truncation.of("text", cut)]
         yield page_from(
-            pages[place],
+            page,
             active,
             limit=query.limit,
             filter=query.filter,

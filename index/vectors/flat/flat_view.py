@@ -115,9 +115,9 @@ class FlatView(ABC):
             rows, known = self._ids.find(keys)
             return keys[known], self._exact(query, rows[known])
 
-    def search_many(self, queries: Vectors, k: int) -> list[Neighbours]:
+    def search_many(self, queries: Vectors, k: int, *, allowed: Keys | None = None) -> list[Neighbours]:
         """Find the `k` nearest vectors to each query (Q, D); see `VectorView`."""
-        return [self.search(query, k) for query in queries]
+        return [self.search(query, k, allowed=allowed) for query in queries]
 
     def write(self, folder: Path, stem: str, on_copied: Callable[[], None] | None = None) -> dict[str, Path]:
         """Write the view into files of this folder, by part; then call `on_copied`."""

@@ -9,6 +9,7 @@ from fastapi.testclient import TestClient
 
 OPERATIONS = {
     "search",
+    "search_batch",
     "list_images",
     "count_images",
     "count_values",

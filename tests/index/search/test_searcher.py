@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from index.catalogue.collections import TARGETS, Target
-from index.errors import QueryError
+from index.errors import CursorError, FilterError, QueryError
 from index.filters.grammar import parse_filter
 from index.search.query_vector import Part, Parts
-from index.search.request import SearchRequest
+from index.search.request import BatchEntry, SearchRequest
+from index.search.results import SearchPage
 from index.search.searcher import unit_query
 from tests.index.orders import (
     COUNT,
@@ -44,18 +45,37 @@ def test_every_combination_equals_the_reference_on_one_page_and_over_all(filled:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_many_searches_at_once_answer_as_each_alone(filled: Filled, kind: str) -> None:
+def test_searches_of_a_batch_answer_as_each_alone(filled: Filled, kind: str) -> None:
     active = filled.engine.active(kind)
-    queries = np.stack([query_of(seed) for seed in range(3)])
-    for values in list(combinations())[::7]:
-        request = SearchRequest(k=7, kind="image", **values)
-        pages = filled.engine.search_many(active, queries, request)
-        alone = [filled.engine.search(active, query, request) for query in queries]
-        assert [replace(page, search_ms=0.0) for page in pages] == [
-            replace(page, search_ms=0.0) for page in alone
-        ], values
-        assert [page.next_cursor for page in pages] == [page.next_cursor for page in alone], values
-    assert filled.engine.search_many(active, queries[:0], SearchRequest()) == []
+    requests = [
+        SearchRequest(**{"k": 3 + place % 7, "kind": "image", **values})
+        for place, values in enumerate(combinations())
+    ]
+    entries = [BatchEntry(query_of(seed % 5), request, None) for seed, request in enumerate(requests)]
+    pages = filled.engine.search_batch(active, entries)
+    for (query, request, _), page in zip(entries, pages, strict=True):
+        alone = filled.engine.search(active, query, request)
+        assert isinstance(page, SearchPage), request
+        assert replace(page, search_ms=0.0) == replace(alone, search_ms=0.0), request
+        assert page.next_cursor == alone.next_cursor, request
+    assert filled.engine.search_batch(active, []) == []
+
+
+def test_a_wrong_search_of_a_batch_fails_alone(filled: Filled) -> None:
+    active = filled.engine.active("signed")
+    wrong = [
+        SearchRequest(filter=parse_filter({"field": "unknown", "eq": 1})),
+        SearchRequest(cursor="damaged"),
+        SearchRequest(group_by="unknown"),
+        SearchRequest(k=0),
+    ]
+    requests = [SearchRequest(k=4), *wrong, SearchRequest(k=6)]
+    pages = filled.engine.search_batch(active, [BatchEntry(query_of(1), one, None) for one in requests])
+    found = [page if isinstance(page, SearchPage) else type(page) for page in pages]
+    assert found[1:-1] == [FilterError, CursorError, QueryError, QueryError]
+    for request, page in ((requests[0], pages[0]), (requests[-1], pages[-1])):
+        assert isinstance(page, SearchPage)
+        assert page.hits == filled.engine.search(active, query_of(1), request).hits
 
 
 def test_hits_of_groups_count_the_others_that_could_be_found(filled: Filled) -> None:

@@ -67,9 +67,9 @@ class ReferenceView:
             query, self.vectors(held) if len(held) else np.empty((0, self.dim), np.float32)
         )
 
-    def search_many(self, queries: Vectors, k: int) -> list[Neighbours]:
+    def search_many(self, queries: Vectors, k: int, *, allowed: Keys | None = None) -> list[Neighbours]:
         """Find the `k` nearest vectors to each query (Q, D)."""
-        return [self.search(query, k) for query in queries]
+        return [self.search(query, k, allowed=allowed) for query in queries]
 
     def _in_order(self) -> tuple[Keys, Vectors]:
         """All keys, rising, with their vectors."""

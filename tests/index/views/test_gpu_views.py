@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from index.engine import SearchEngine
-from index.search.request import SearchRequest
+from index.search.request import BatchEntry, SearchRequest
+from index.search.results import SearchPage
 from index.vectors.protocol import Vectors
 from index.vectors.storage.gpu import GpuScan
 from index.vectors.view import CosineView
@@ -49,8 +50,9 @@ def test_an_engine_scans_on_the_gpu_that_is_asked_for_also_after_a_restart(tmp_p
     _wait(lambda: view.name == "gpu")
     assert view.device_bytes >= COUNT * DIM * 2
     assert _asked(engine) == expected
-    many = engine.search_many(engine.active("c"), unit_vectors(5, DIM, seed=1), SearchRequest(k=10))
-    assert [[hit.id for hit in page.hits] for page in many] == expected
+    entries = [BatchEntry(vector, SearchRequest(k=10), None) for vector in unit_vectors(5, DIM, seed=1)]
+    many = engine.search_batch(engine.active("c"), entries)
+    assert [[hit.id for hit in page.hits] for page in many if isinstance(page, SearchPage)] == expected
     assert [choice.name for choice in engine.explain_views("c") if choice.chosen] == ["gpu"]
     put_vectors(engine, _active(engine)[0], make_records(COUNT + 1)[COUNT:], unit_vectors(1, DIM, seed=1))
     expected = _asked(engine)

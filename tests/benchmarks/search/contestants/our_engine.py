@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 from app.engine import open_engine
 from app.settings import Settings
 from index.filters.grammar import parse_filter
-from index.search.request import SearchRequest
+from index.search.request import BatchEntry, SearchRequest
 from index.search.results import SearchPage
 from tests.benchmarks.search.contestants.contestant import Contestant, Found
 from tests.benchmarks.search.made_vectors import Vectors
@@ -58,8 +58,9 @@ class OurEngine(Contestant):
 
     def search_batch(self, queries: Vectors, k: int, effort: int) -> Found:
         active = self._engine.active(COLLECTION)
-        pages = self._engine.search_many(active, queries, SearchRequest(k=k, kind="text"))
-        return [_read(page) for page in pages]
+        request = SearchRequest(k=k, kind="text")
+        pages = self._engine.search_batch(active, [BatchEntry(query, request, None) for query in queries])
+        return [_read(page) for page in pages if isinstance(page, SearchPage)]
 
     def _fill(self, workload: Workload) -> None:
         # They bring torch, which a start is not to load.

@@ -1,0 +1,1 @@
+"""Many searches, and many embeddings, in one request."""
