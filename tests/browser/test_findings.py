@@ -45,7 +45,14 @@ def test_the_state_of_a_finding_is_chosen_in_the_panel(open_search: OpenSearch) 
     state.select_option("any")
     expect(search.answer).to_contain_text("20 images")
     expect(search.chips).to_have_text(["labels: circle"])
-    expect(search.group("finding")).to_have_count(0)
+    expect(state).to_have_value("")
+    expect(state.get_by_role("option")).to_have_text(["any", "present (0)", "uncertain (0)", "absent (1)"])
+
+
+def test_a_tile_names_the_findings_of_its_texts(open_search: OpenSearch) -> None:
+    search = open_search(f"?collection=shapes&filter={quote(json.dumps(ABSENT))}")
+    search.settle()
+    expect(search.page.locator(".hit-findings")).to_have_text(["pleural effusion: absent"])
 
 
 def test_what_is_no_state_is_left_to_the_service(open_search: OpenSearch) -> None:

@@ -56,7 +56,7 @@ export class CollectionFields {
     this.described = described;
     const hidden = new Set(described.hidden_fields);
     const shown = [...groups.fields, ...described.fields].filter(({ name }) => !hidden.has(name));
-    this.panel.setFields(shown, described.findings ?? []);
+    this.panel.setFields(shown, described.findings);
     this.row.setGroups(shown.filter(isGroup).map(({ name }) => name));
     this.known(hidden);
     this.count();

@@ -47,9 +47,9 @@ export function labelsOf(hit, hidden) {
 }
 
 /** @param {Hit} hit @returns {string[]} what its texts say of findings, but for what a label says already */
-export function findingsOf({ findings = {}, labels }) {
+export function findingsOf({ findings, labels }) {
   const said = new Set(labels.map((label) => label.toLowerCase()));
-  return STATES.flatMap((state) => (findings[state] ?? []).filter((finding) => state !== 'present' || !said.has(finding.toLowerCase())).map((finding) => `${finding}: ${state}`));
+  return STATES.flatMap((state) => findings[state].filter((finding) => state !== 'present' || !said.has(finding.toLowerCase())).map((finding) => `${finding}: ${state}`));
 }
 
 /** @param {Hit} hit @param {ReadonlySet<string>} hidden @returns {string} a tile in one sentence, for a screen reader */
