@@ -84,6 +84,18 @@ class StaleWriteError(RecoquestError):
     """The target of a write has changed meanwhile; nothing was written, and it can be tried again."""
 
 
+class ConditionError(RecoquestError):
+    """A write whose condition on the present revision of its image does not hold; nothing was written.
+
+    Attributes:
+        revision: Present revision of the image; None: there is no such image.
+    """
+
+    def __init__(self, message: str, revision: str | None) -> None:
+        self.revision = revision
+        super().__init__(message)
+
+
 class CollectionNameError(RecoquestError):
     """A name that no collection can have."""
 

@@ -10,8 +10,9 @@ from starlette.types import Receive, Scope, Send
 
 from app.http.disconnect import unless_disconnected
 from app.http.problems import problem_responses
-from app.operations.renditions import MAX_SIZE, chosen_rendition, etag_of, find_levels, make, parse_window
+from app.operations.renditions import MAX_SIZE, chosen_rendition, find_levels, make, parse_window, rendition_etag
 from app.operations.services import InjectedServices
+from app.schemas.etags import etag_of
 from app.schemas.grey_levels import GreyLevels, grey_levels_from
 from app.schemas.search_page import ImageInfo, image_info_from
 from app.server.admission import BusyError
@@ -35,6 +36,7 @@ _PICTURE: dict[str, Any] = {
     "content": {name: {"schema": {"type": "string", "format": "binary"}} for name in LARGEST_SIDES},
     "headers": {"ETag": {"schema": {"type": "string"}}, "Vary": {"schema": {"type": "string"}}},
 }
+_ETAG = {"ETag": {"description": "Of the image as it is now.", "schema": {"type": "string"}}}
 _NOT_MODIFIED: dict[str, Any] = {"description": "The caller's copy is the current one."}
 _FILE_ANSWERS: dict[int | str, dict[str, Any]] = {**_PROBLEMS, 200: _FILE, 304: _NOT_MODIFIED}
 
@@ -103,7 +105,11 @@ async def get_rendition(
     while True:
         image = await services.threads.read(services.engine.image, collection, image_id)
         rendition = chosen_rendition(image, accept, size, levels)
-        headers = {"ETag": etag_of(image, rendition), "Cache-Control": _CACHE_CONTROL, "Vary": "Accept"}
+        headers = {
+            "ETag": rendition_etag(image, rendition),
+            "Cache-Control": _CACHE_CONTROL,
+            "Vary": "Accept",
+        }
         if _matches(if_none_match, headers["ETag"]):
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
         try:
@@ -146,12 +152,26 @@ async def get_content(
     )
 
 
-@router.get("", summary="What is known of an image", responses=_PROBLEMS)
+@router.get(
+    "",
+    summary="What is known of an image",
+    response_model=ImageInfo,
+    responses={**_PROBLEMS, 200: {"headers": _ETAG}, 304: _NOT_MODIFIED},
+)
 async def get_image(
-    collection: str, image_id: str, request: Request, services: InjectedServices
-) -> ImageInfo:
-    """Texts, report, labels, metadata and size of one image."""
+    collection: str,
+    image_id: str,
+    request: Request,
+    response: Response,
+    services: InjectedServices,
+    if_none_match: IfNoneMatch = None,
+) -> ImageInfo | Response:
+    """Texts, report, labels, metadata and size of one image; its ETag is the If-Match of a change of it."""
     image = await services.threads.read(services.engine.image, collection, image_id)
+    etag = etag_of(image.revision)
+    if _matches(if_none_match, etag):
+        return _not_modified(etag)
+    response.headers["ETag"] = etag
     return image_info_from(image, collection, prefix=request.scope.get("root_path", ""))
 
 

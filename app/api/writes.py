@@ -9,10 +9,12 @@ from app.access.protected_routes import GuardedRoute
 from app.access.security import require_admin
 from app.http.disconnect import unless_disconnected
 from app.http.problems import problem_responses
+from app.operations.conditions import write_condition
 from app.operations.read_uploads import SentImage, read_upload, read_uploads
 from app.operations.services import InjectedServices, Services
 from app.operations.write_images import WrittenImages, change_one, write_one, write_sent
 from app.schemas.collections import CollectionSummary, collection_from
+from app.schemas.etags import etag_of
 from app.schemas.writes import (
     UPLOAD_BODY,
     UPLOADS_BODY,
@@ -24,11 +26,10 @@ from app.schemas.writes import (
     count_written,
     written_by,
 )
-from index.errors import UnknownImageError
 from index.generations.new_collections import create_collection
 from index.generations.remove_collection import remove_collection
 from index.search.results import CollectionInfo
-from index.writes.live import remove_images
+from index.writes.live import Condition, remove_image
 
 router = APIRouter(
     prefix="/v1/collections", tags=["writes"], dependencies=[Depends(require_admin)], route_class=GuardedRoute
@@ -53,6 +54,10 @@ _ENCODING_PROBLEMS = problem_responses(
     HTTPStatus.TOO_MANY_REQUESTS,
     HTTPStatus.GATEWAY_TIMEOUT,
 )
+_CONDITION_PROBLEMS = problem_responses(HTTPStatus.PRECONDITION_FAILED)
+_ETAG = {"ETag": {"description": "Of the image as it is now.", "schema": {"type": "string"}}}
+
+IfCondition = Annotated[Condition, Depends(write_condition)]
 
 
 async def sent_images(request: Request, services: InjectedServices) -> list[SentImage]:
@@ -108,7 +113,12 @@ async def post_images(
 @router.put(
     "/{collection}/images/{image_id}",
     summary="Put an image in",
-    responses={**_ENCODING_PROBLEMS, 201: {"model": WriteAnswer, "description": "The image is new."}},
+    responses={
+        **_ENCODING_PROBLEMS,
+        **_CONDITION_PROBLEMS,
+        200: {"description": "The image was there.", "headers": _ETAG},
+        201: {"model": WriteAnswer, "description": "The image is new.", "headers": _ETAG},
+    },
     openapi_extra=UPLOAD_BODY,
 )
 async def put_image(
@@ -117,37 +127,61 @@ async def put_image(
     request: Request,
     response: Response,
     services: InjectedServices,
+    condition: IfCondition,
 ) -> WriteAnswer:
-    """Put in an image under this id, or replace the one there with all that is said of it."""
-    written = await unless_disconnected(request, write_one(services, collection, sent))
+    """Put in an image under this id, or replace the one there with all that is said of it.
+
+    `If-None-Match: *` puts in a new image only, and `If-Match` replaces only the one that the caller knows.
+    """
+    written = await unless_disconnected(request, write_one(services, collection, sent, condition))
     answer = _single(written)
+    response.headers["ETag"] = answer.etag
     if answer.status == "created":
         response.status_code = HTTPStatus.CREATED
     return answer
 
 
-@router.patch("/{collection}/images/{image_id}", summary="Change what is said", responses=_ENCODING_PROBLEMS)
+@router.patch(
+    "/{collection}/images/{image_id}",
+    summary="Change what is said",
+    responses={**_ENCODING_PROBLEMS, **_CONDITION_PROBLEMS, 200: {"headers": _ETAG}},
+)
 async def patch_image(
     collection: str,
     image_id: str,
     changes: ImageChanges,
     request: Request,
+    response: Response,
     services: InjectedServices,
+    condition: IfCondition,
 ) -> WriteAnswer:
-    """Change texts, report, labels, metadata, group or split of an image; what is left out stays."""
-    changing = change_one(services, collection, image_id, changes)
-    active, outcome, truncated = await unless_disconnected(request, changing)
-    return WriteAnswer(id=image_id, status=outcome, truncated_texts=truncated, written_to=written_by(active))
+    """Change texts, report, labels, metadata, group or split of an image; what is left out stays.
+
+    With `If-Match`, only what the caller knows is changed, so that nobody undoes the change of another.
+    """
+    changing = change_one(services, collection, image_id, changes, condition)
+    active, changed, truncated = await unless_disconnected(request, changing)
+    etag = etag_of(changed.revision)
+    response.headers["ETag"] = etag
+    return WriteAnswer(
+        id=image_id,
+        status=changed.outcome,
+        etag=etag,
+        truncated_texts=truncated,
+        written_to=written_by(active),
+    )
 
 
 @router.delete(
-    "/{collection}/images/{image_id}", summary="Remove an image", responses=problem_responses(*_PROBLEMS)
+    "/{collection}/images/{image_id}",
+    summary="Remove an image",
+    responses=problem_responses(*_PROBLEMS) | _CONDITION_PROBLEMS,
 )
-async def delete_image(collection: str, image_id: str, services: InjectedServices) -> Removed:
+async def delete_image(
+    collection: str, image_id: str, services: InjectedServices, condition: IfCondition
+) -> Removed:
     """Remove an image with all that is said of it, and its file if no other image has the same."""
-    removed = await services.threads.write(remove_images, services.engine.home, collection, [image_id])
-    if not removed:
-        raise UnknownImageError(collection, image_id)
+    await services.threads.write(remove_image, services.engine.home, collection, image_id, condition)
     return Removed(collection=collection, id=image_id)
 
 
@@ -159,9 +193,11 @@ def _begin(services: Services, new: NewCollection) -> CollectionInfo:
 def _single(written: WrittenImages) -> WriteAnswer:
     (image,) = written.images
     assert image.status != "refused"
+    assert image.etag is not None
     return WriteAnswer(
         id=image.id,
         status=image.status,
+        etag=image.etag,
         truncated_texts=image.truncated_texts,
         written_to=written_by(written.active),
     )

@@ -21,6 +21,7 @@ from index.errors import (
     CatalogueTimeoutError,
     CollectionExistsError,
     CollectionNameError,
+    ConditionError,
     CursorError,
     DiskFullError,
     FeedbackFullError,
@@ -226,6 +227,11 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
     UnregisteredModelError: Kind("unregistered-model", "There is no such model", HTTPStatus.NOT_FOUND),
     StaleWriteError: Kind(
         "changed-meanwhile", "Somebody else changed it", HTTPStatus.CONFLICT, retry_after_s=1
+    ),
+    ConditionError: Kind(
+        "precondition-failed",
+        "The condition of the request does not hold",
+        HTTPStatus.PRECONDITION_FAILED,
     ),
     DiskFullError: Kind(
         "disk-full",

@@ -17,12 +17,9 @@ from app.http.methods import allowed_methods
 from app.http.problem_kinds import DEFECT, FRAMEWORK_KINDS, INVALID, UNSUPPORTED, Kind, kind_of
 from app.observability.logging import where
 from app.observability.tracebacks import let_go
-from index.errors import (
-    shortened,
-)
-from training.errors import (
-    RecoquestError,
-)
+from app.schemas.etags import etag_of
+from index.errors import ConditionError, shortened
+from training.errors import RecoquestError
 
 # Some errors quote the request, or list names of the catalogue.
 _MAX_DETAIL_LENGTH: Final = 4_000
@@ -112,7 +109,9 @@ async def answer_recoquest_error(request: Request, error: Exception) -> JSONResp
     field = _field_of(error, kind)
     message = shortened(str(error), _MAX_DETAIL_LENGTH)
     errors = [FieldError(field=field, message=message)] if field is not None else []
-    return problem_response(kind, str(error), request_id=_request_id(request), errors=errors)
+    current = error.revision if isinstance(error, ConditionError) else None
+    headers = {} if current is None else {"ETag": etag_of(current)}
+    return problem_response(kind, str(error), request_id=_request_id(request), errors=errors, headers=headers)
 
 
 async def answer_validation_error(request: Request, error: Exception) -> JSONResponse:

@@ -61,7 +61,7 @@ def chosen_rendition(image: StoredImage, accept: str, size: int | None, window: 
     return Rendition(media_type, None if longest == max(image.width, image.height) else longest, window)
 
 
-def etag_of(image: StoredImage, rendition: Rendition) -> str:
+def rendition_etag(image: StoredImage, rendition: Rendition) -> str:
     """Return the strong ETag of a rendition, which is known before it is made."""
     kind = rendition.media_type.partition("/")[2]
     # Without a comma, by which lists of tags are split.

@@ -11,13 +11,14 @@ from app.encoding.pool import LoadedEncoder
 from app.observability.tracebacks import let_go
 from app.operations.read_uploads import SentImage, changed_record
 from app.operations.services import Services
+from app.schemas.etags import etag_of
 from app.schemas.writes import ImageChanges, Written
 from index.errors import StaleWriteError
-from index.search.results import ActiveGeneration
+from index.search.results import ActiveGeneration, revision_of
 from index.vectors.codec import encode_vectors
 from index.writes.images import ImageWrite, Outcome, PictureWrite
 from index.writes.intake import Compared, KnownImage, Prepared, compare
-from index.writes.live import Upload, change_image, known_now, put_images
+from index.writes.live import UNCONDITIONAL, Changed, Condition, Upload, change_image, known_now, put_images
 from training.data.decoding.images import check_signature
 from training.data.manifest import Record
 from training.data.record import LineError
@@ -59,32 +60,36 @@ async def write_sent(services: Services, collection: str, images: Sequence[SentI
     return await _repeated(lambda: _write_once(services, collection, images, refuse=True))
 
 
-async def write_one(services: Services, collection: str, image: SentImage) -> WrittenImages:
-    """Write one image, as `write_sent` does.
+async def write_one(
+    services: Services, collection: str, image: SentImage, condition: Condition
+) -> WrittenImages:
+    """Write one image, as `write_sent` does, if a condition holds of the one there.
 
     Raises:
+        ConditionError: The condition does not hold.
         ImageError: The image cannot be used.
         RecoquestError: The write failed; see `write_sent`.
     """
-    return await _repeated(lambda: _write_once(services, collection, [image], refuse=False))
+    return await _repeated(lambda: _write_once(services, collection, [image], condition, refuse=False))
 
 
 async def change_one(
-    services: Services, collection: str, image_id: str, changes: ImageChanges
-) -> tuple[ActiveGeneration, Outcome, int]:
-    """Change the record of an image; new texts are embedded.
+    services: Services, collection: str, image_id: str, changes: ImageChanges, condition: Condition
+) -> tuple[ActiveGeneration, Changed, int]:
+    """Change the record of an image, if a condition holds of it; new texts are embedded.
 
     Returns:
         The generation that has it, the outcome, and how many of the new texts are longer than the encoder
         reads.
 
     Raises:
+        ConditionError: The condition does not hold.
         RecoquestError: The write failed whole; see `write_sent`.
     """
     # For any present record; nothing is embedded for a change that is refused.
     changed_record(_BLANK, changes, services.settings)
 
-    async def once() -> tuple[ActiveGeneration, Outcome, int]:
+    async def once() -> tuple[ActiveGeneration, Changed, int]:
         active = await services.threads.read(services.engine.active, collection)
         loaded = await services.encoders.of(active)
         embedded = await _embed_texts(services, loaded, changes.texts or [])
@@ -92,10 +97,10 @@ async def change_one(
         def change(record: Record) -> Record:
             return changed_record(record, changes, services.settings)
 
-        outcome = await services.threads.write(
-            change_image, services.engine.home, active, image_id, change, embedded.vectors
+        changed = await services.threads.write(
+            change_image, services.engine.home, active, image_id, change, embedded.vectors, condition
         )
-        return active, outcome, embedded.count_truncated(changes.texts or [])
+        return active, changed, embedded.count_truncated(changes.texts or [])
 
     return await _repeated(once)
 
@@ -110,13 +115,21 @@ async def _repeated(work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
 
 
 async def _write_once(
-    services: Services, collection: str, images: Sequence[SentImage], *, refuse: bool
+    services: Services,
+    collection: str,
+    images: Sequence[SentImage],
+    condition: Condition = UNCONDITIONAL,
+    *,
+    refuse: bool,
 ) -> WrittenImages:
     active = await services.threads.read(services.engine.active, collection)
     loaded = await services.encoders.of(active)
     # An id that is refused may be none that a database can look for.
     ids = [image.id for image in images if isinstance(image.record, Record)]
     known = await services.threads.read(known_now, services.engine.home, active, ids)
+    for image_id in ids:
+        # The transaction looks again; nothing is decoded for a write that would be refused.
+        condition.check(image_id, known[image_id].revision if image_id in known else None)
     prepared = await _each(services, [_prepare(services, known, loaded, image) for image in images])
     failed = next((item.error for item in prepared if item.error is not None), None)
     if failed is not None and not refuse:
@@ -126,7 +139,7 @@ async def _write_once(
     embedded = await _embed_texts(services, loaded, texts)
     outcomes: dict[str, Outcome] = {}
     if ready:
-        uploads = [item.upload(embedded.vectors) for item in ready]
+        uploads = [item.upload(embedded.vectors, condition) for item in ready]
         outcomes = await services.threads.write(put_images, services.engine.home, active, uploads)
     return WrittenImages(active, [item.written(outcomes, embedded) for item in prepared])
 
@@ -137,6 +150,7 @@ class _Ready:
 
     Attributes:
         content: The file as it is stored.
+        known: Revision of the image that is there.
     """
 
     sent: SentImage
@@ -144,8 +158,16 @@ class _Ready:
     prepared: Prepared | None = None
     vector: bytes | None = None
     error: ImageError | LineError | None = None
+    known: str | None = None
 
-    def upload(self, texts: dict[str, bytes]) -> Upload:
+    @property
+    def revision(self) -> str | None:
+        """Revision of the image when it has been written."""
+        if self.prepared is None:
+            return self.known
+        return revision_of(self.prepared.record_digest, self.prepared.sha256)
+
+    def upload(self, texts: dict[str, bytes], condition: Condition) -> Upload:
         assert self.prepared is not None
         picture, record = self.prepared.picture, self.prepared.record
         write = None
@@ -156,7 +178,7 @@ class _Ready:
         own = {text: texts[text] for text in record.texts if text in texts}
         digest, replaces = self.prepared.record_digest, self.prepared.replaces
         made = ImageWrite(record, digest, write, self.prepared.sha256, own, replaces)
-        return Upload(made, self.content)
+        return Upload(made, self.content, condition)
 
     def written(self, outcomes: dict[str, Outcome], texts: _TextVectors) -> Written:
         if self.error is not None:
@@ -165,8 +187,12 @@ class _Ready:
                 reason = f"The record cannot be used: {reason}."
             return Written(id=self.sent.id, status="refused", reason=reason)
         truncated = 0 if self.prepared is None else texts.count_truncated(self.prepared.record.texts)
+        assert self.revision is not None
         return Written(
-            id=self.sent.id, status=outcomes.get(self.sent.id, "unchanged"), truncated_texts=truncated
+            id=self.sent.id,
+            status=outcomes.get(self.sent.id, "unchanged"),
+            etag=etag_of(self.revision),
+            truncated_texts=truncated,
         )
 
 
@@ -178,7 +204,8 @@ async def _prepare(
     try:
         compared = await _compared(services, known, loaded, image, image.record)
         if not compared.is_new:
-            return _Ready(image, compared.content, compared.prepared)
+            revision = known[image.id].revision if image.id in known else None
+            return _Ready(image, compared.content, compared.prepared, known=revision)
         # The vector is of the file that is stored.
         decoded = await services.images.decode_upload(compared.content, loaded.image_config)
     except ImageError as error:

@@ -102,6 +102,7 @@ class Written(Answer):
 
     id: str
     status: Literal["created", "replaced", "unchanged", "refused"]
+    etag: str | None = Field(default=None, description="ETag of the image; null where it was refused.")
     reason: str | None = Field(default=None, description="Why it was refused.")
     truncated_texts: int = _TRUNCATED
 
@@ -120,6 +121,7 @@ class WriteAnswer(Answer):
 
     id: str
     status: Literal["created", "replaced", "unchanged"]
+    etag: str = Field(description="ETag of the image, also in the header: If-Match of the next change.")
     truncated_texts: int = _TRUNCATED
     written_to: WrittenBy
 

@@ -86,6 +86,7 @@ def read_image(session: Session, collection: str, image_id: str) -> StoredImage:
         height=row.height,
         media_type=row.media_type,
         sha256=row.sha256,
+        record_digest=row.record_digest,
     )
 
 

@@ -1,11 +1,13 @@
 """Pages of hits and their descriptions."""
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
+from index.catalogue.schema import HEAD
 from index.filters.grammar import FieldKind
 from index.scoring.background import ScoreScale
 from index.search.cursors import PageEnd, PagePosition, encode_cursor
@@ -17,6 +19,7 @@ from training.reports import State
 FoundBy = Literal["vector", "keywords", "findings"]
 # What an answer may tell of the image of a hit.
 HitPart = Literal["texts", "findings", "labels", "metadata", "report", "vector"]
+_REVISION_DIGITS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,3 +232,20 @@ class StoredImage:
     height: int
     media_type: str
     sha256: str
+    record_digest: str
+
+    @property
+    def revision(self) -> str:
+        """Names this state of the image; see `revision_of`."""
+        return revision_of(self.record_digest, self.sha256)
+
+
+def revision_of(record_digest: str, sha256: str) -> str:
+    """Name a state of an image, by record and file; equal states have equal names, also after a restore.
+
+    Args:
+        record_digest: Digest of the record, as `index.writes.intake.record_digest` makes it.
+        sha256: Digest of the stored file.
+    """
+    # Another schema may read other findings from the same record.
+    return hashlib.sha256(f"{HEAD} {record_digest} {sha256}".encode()).hexdigest()[:_REVISION_DIGITS]

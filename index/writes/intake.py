@@ -14,6 +14,7 @@ from index.catalogue.collections import Generation
 from index.catalogue.tables import EmbeddingRow, ImageRow
 from index.files.image_store import ImageStore
 from index.files.metadata.strip import strip_metadata
+from index.search.results import revision_of
 from training.data.decoding.images import ImageLimits, decode_whole
 from training.data.manifest import Record
 from training.errors import ImageError, ImageTooLargeError
@@ -27,6 +28,11 @@ class KnownImage:
     sha256: str
     record_digest: str
     embedded: bool
+
+    @property
+    def revision(self) -> str:
+        """Names this state of the image."""
+        return revision_of(self.record_digest, self.sha256)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import sleep
-from typing import cast
+from typing import Any, Final, NamedTuple, cast
 
-from sqlalchemy import select
+from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
 from index.catalogue import PAUSE_SECONDS
@@ -15,14 +15,15 @@ from index.catalogue.collections import (
     Generation,
     find_active,
     get_generation,
+    lock_collection,
     require_collection,
 )
 from index.catalogue.tables import CollectionRow, ImageRow
-from index.errors import GenerationError, StaleWriteError
+from index.errors import ConditionError, GenerationError, StaleWriteError, shortened
 from index.files.orphans import collect_orphans, keep_files, mark_orphans
 from index.home import Home
-from index.search.hit_reader import read_image
-from index.search.results import ActiveGeneration, StoredImage
+from index.search.hit_reader import read_image, require_image
+from index.search.results import ActiveGeneration, StoredImage, revision_of
 from index.writes.deletion import AT_ONCE, delete_images
 from index.writes.images import ImageWrite, Outcome, write_images
 from index.writes.intake import KnownImage, known_images, record_digest
@@ -33,11 +34,71 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition of a write on the present revision of its image (RFC 9110, section 13.1).
+
+    Attributes:
+        matches: Revisions of which the image must have one; empty: it must exist. None: no condition.
+        differs: Revisions of which the image must have none; empty: it must not exist. None: no condition.
+    """
+
+    matches: frozenset[str] | None = None
+    differs: frozenset[str] | None = None
+
+    def check(self, image_id: str, revision: str | None) -> None:
+        """Refuse the write of an image, unless its present revision meets the condition.
+
+        Args:
+            image_id: Id of the image.
+            revision: Present revision; None: there is no such image.
+
+        Raises:
+            ConditionError: The condition does not hold.
+        """
+        named = shortened(image_id)
+        if self.matches is not None and revision is None:
+            raise ConditionError(
+                f"There is no image {named!r} any more, and nothing was written: leave If-Match out to put "
+                "it in as a new one.",
+                None,
+            )
+        if self.matches and revision not in self.matches:
+            raise ConditionError(
+                f"The image {named!r} was changed meanwhile, and nothing was written; its ETag is "
+                f'"{revision}" now. Get it again, make the change on what it is now, and send that with this '
+                "ETag in If-Match.",
+                revision,
+            )
+        if (
+            self.differs is not None
+            and revision is not None
+            and (not self.differs or revision in self.differs)
+        ):
+            raise ConditionError(
+                f"There is an image {named!r} already, and nothing was written; its ETag is "
+                f'"{revision}". Choose another id, or send that ETag in If-Match, without If-None-Match, to '
+                "change it.",
+                revision,
+            )
+
+
+UNCONDITIONAL: Final = Condition()
+
+
+class Changed(NamedTuple):
+    """Outcome of a change, and the revision that the image has then."""
+
+    outcome: Outcome
+    revision: str
+
+
+@dataclass(frozen=True, slots=True)
 class Upload:
-    """An image to be written and the bytes of its file as they are stored."""
+    """An image to be written, the bytes of its file as they are stored, and the condition of the write."""
 
     write: ImageWrite
     content: bytes
+    condition: Condition = UNCONDITIONAL
 
 
 def known_now(home: Home, active: ActiveGeneration, ids: Collection[str]) -> dict[str, KnownImage]:
@@ -68,6 +129,7 @@ def put_images(home: Home, active: ActiveGeneration, uploads: Sequence[Upload]) 
     Raises:
         StaleWriteError: The collection is searched in another generation by now, or an image was changed
             meanwhile; nothing is written, and the same can be done again.
+        ConditionError: The condition of an upload does not hold; nothing is written.
         UnknownCollectionError: The collection is gone.
         DiskFullError: The disk has no space left; nothing is written.
         StoreError: The disk does not take a file; nothing is written.
@@ -79,7 +141,11 @@ def put_images(home: Home, active: ActiveGeneration, uploads: Sequence[Upload]) 
         with home.catalogue.write() as session:
             generation = _locked(session, active)
             writes = [upload.write for upload in uploads]
-            before = _digests(session, generation, [write.record.id for write in writes])
+            stored = _stored(session, generation, [write.record.id for write in writes])
+            for upload in uploads:
+                image_id = upload.write.record.id
+                upload.condition.check(image_id, _revision(stored.get(image_id)))
+            before = {row.sha256 for row in stored.values()}
             outcomes = write_images(session, generation, writes)
             originals = {digest: partial(bytes, content) for digest, content in files.items()}
             keep_files(session, home.store, originals)
@@ -106,7 +172,8 @@ def change_image(
     image_id: str,
     change: Callable[[Record], Record],
     text_vectors: Mapping[str, bytes],
-) -> Outcome:
+    condition: Condition = UNCONDITIONAL,
+) -> Changed:
     """Change what is said of an image; its file and vector stay.
 
     Args:
@@ -115,8 +182,10 @@ def change_image(
         image_id: Id of the image.
         change: Makes the new record of the present one.
         text_vectors: Vectors of the texts that are new.
+        condition: What must hold of the image before.
 
     Raises:
+        ConditionError: The condition does not hold; nothing is written.
         StaleWriteError: The collection is searched in another generation by now; nothing is written.
         UnknownCollectionError: The collection is gone.
         UnknownImageError: The collection has no image of this id.
@@ -125,12 +194,31 @@ def change_image(
     with home.catalogue.write() as session:
         generation = _locked(session, active)
         image = read_image(session, active.collection, image_id)
+        condition.check(image_id, image.revision)
         before = _record_of(image)
         record = change(before)
         if record == before:
-            return "unchanged"
+            return Changed("unchanged", image.revision)
         write = ImageWrite(record, record_digest(record), None, image.sha256, text_vectors)
-        return write_images(session, generation, [write])[image_id]
+        outcome = write_images(session, generation, [write])[image_id]
+        return Changed(outcome, revision_of(write.record_digest, image.sha256))
+
+
+def remove_image(home: Home, collection: str, image_id: str, condition: Condition = UNCONDITIONAL) -> None:
+    """Remove one image from a collection, with its file if no other image uses it.
+
+    Raises:
+        ConditionError: The condition does not hold; nothing is removed.
+        UnknownCollectionError: No collection has this name.
+        UnknownImageError: The collection has no image of this id.
+        DiskFullError: The disk has no space left; nothing is removed.
+    """
+    with home.catalogue.write() as session:
+        lock_collection(session, require_collection(session, collection).id)
+        row = require_image(session, collection, image_id)
+        condition.check(image_id, revision_of(row.record_digest, row.sha256))
+        removed = delete_images(session, collection, [image_id])
+    _tidy(home, set(removed.values()))
 
 
 def remove_images(home: Home, collection: str, ids: Sequence[str]) -> list[str]:
@@ -200,11 +288,15 @@ def _stale(active: ActiveGeneration) -> StaleWriteError:
     )
 
 
-def _digests(session: Session, generation: Generation, ids: Collection[str]) -> set[str]:
-    query = select(ImageRow.sha256).where(
+def _stored(session: Session, generation: Generation, ids: Collection[str]) -> dict[str, Row[Any]]:
+    query = select(ImageRow.external_id, ImageRow.record_digest, ImageRow.sha256).where(
         ImageRow.collection_id == generation.collection_id, ImageRow.external_id.in_(list(ids))
     )
-    return set(session.execute(query).scalars())
+    return {row.external_id: row for row in session.execute(query)}
+
+
+def _revision(row: Row[Any] | None) -> str | None:
+    return None if row is None else revision_of(row.record_digest, row.sha256)
 
 
 def _tidy(home: Home, digests: Collection[str]) -> None:

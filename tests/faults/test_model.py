@@ -113,7 +113,7 @@ class World:
 
             vectors = {text: stored_vector(text)}
             active = engine.active(collection)
-            assert change_image(engine.home, active, image_id, change, vectors) == "replaced"
+            assert change_image(engine.home, active, image_id, change, vectors).outcome == "replaced"
             held = self.oracles[collection].images[image_id]
             self.oracles[collection].put(change(held.record), held.picture)
 
