@@ -43,6 +43,7 @@ from app.http.ranges import Ranges
 from app.http.request_context import REQUEST_ID_HEADER, RequestContext
 from app.jobs.housekeeping import remove_old_queue
 from app.observability.metrics import Metrics
+from app.operations import idempotency
 from app.operations.readiness import Readiness, generations_to_load
 from app.operations.services import Services
 from app.server.admission import Admission, Stages
@@ -271,8 +272,16 @@ def _add_middleware(application: FastAPI, settings: Settings, metrics: Metrics) 
             CORSMiddleware,
             allow_origins=settings.cors_origins,
             allow_methods=["GET", "POST"],
-            allow_headers=["Content-Type", REQUEST_ID_HEADER],
-            expose_headers=[REQUEST_ID_HEADER, "ETag", "Retry-After", "Deprecation", "Link"],
+            allow_headers=["Content-Type", REQUEST_ID_HEADER, idempotency.HEADER],
+            expose_headers=[
+                REQUEST_ID_HEADER,
+                idempotency.REPLAYED,
+                "Deprecation",
+                "ETag",
+                "Link",
+                "Location",
+                "Retry-After",
+            ],
         )
     application.add_middleware(OriginCheck, allowed=settings.cors_origins)
     application.add_middleware(HostCheck, allowed=AllowedHosts(settings.allowed_hosts, settings.host))

@@ -96,6 +96,26 @@ class ConditionError(RecoquestError):
         super().__init__(message)
 
 
+class KeyReusedError(RecoquestError):
+    """An idempotency key that was sent with another request before."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This Idempotency-Key was sent with another request before, and nothing was done: draw a new key "
+            "for a new request, or send exactly the first one again."
+        )
+
+
+class KeyInUseError(RecoquestError):
+    """A request with an idempotency key that is still being answered."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The request that was first sent with this Idempotency-Key is still being answered: send this "
+            "again in a moment to get its answer."
+        )
+
+
 class CollectionNameError(RecoquestError):
     """A name that no collection can have."""
 

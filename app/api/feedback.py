@@ -4,16 +4,16 @@ from http import HTTPStatus
 
 from fastapi import APIRouter, Depends
 
-from app.access.protected_routes import GuardedRoute
 from app.access.security import require_admin, require_feedback
 from app.http.problems import problem_responses
+from app.operations.idempotency import IdempotentRoute, idempotency_key
 from app.operations.read_search import check_length
 from app.operations.services import InjectedServices, Services
 from app.schemas.feedback import FeedbackSummary, Judged, NewJudgement
 from index.feedback.judgements import FeedbackCounts, count_feedback, record_judgement
 
 router = APIRouter(
-    prefix="/v1/collections/{collection}/feedback", tags=["feedback"], route_class=GuardedRoute
+    prefix="/v1/collections/{collection}/feedback", tags=["feedback"], route_class=IdempotentRoute
 )
 
 _PROBLEMS = (
@@ -36,7 +36,7 @@ _PROBLEMS = (
         HTTPStatus.UNPROCESSABLE_ENTITY,
         HTTPStatus.INSUFFICIENT_STORAGE,
     ),
-    dependencies=[Depends(require_feedback)],
+    dependencies=[Depends(require_feedback), Depends(idempotency_key)],
 )
 async def post_feedback(collection: str, new: NewJudgement, services: InjectedServices) -> Judged:
     """Say whether a hit is what was searched for; models learn from it when they are trained again.

@@ -6,16 +6,16 @@ from typing import Annotated
 
 from fastapi import APIRouter, BackgroundTasks, Depends, Path
 
-from app.access.protected_routes import GuardedRoute
 from app.access.security import require_admin
 from app.http.problems import problem_responses
 from app.operations.activate import swap_to
+from app.operations.idempotency import IdempotentRoute, idempotency_key
 from app.operations.services import InjectedServices
 from app.schemas.generations import ActivatedGeneration, GenerationEntry, Generations
 from index.generations.activation import generation_before, generation_of
 from index.generations.listing import list_generations
 
-router = APIRouter(prefix="/v1/collections/{collection}", tags=["generations"], route_class=GuardedRoute)
+router = APIRouter(prefix="/v1/collections/{collection}", tags=["generations"], route_class=IdempotentRoute)
 
 _PROBLEMS = problem_responses(HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE)
 _CHANGE_PROBLEMS = problem_responses(
@@ -40,7 +40,7 @@ async def list_collection_generations(collection: str, services: InjectedService
     "/generations/{number}/activate",
     summary="Search in this generation",
     responses=_CHANGE_PROBLEMS,
-    dependencies=[Depends(require_admin)],
+    dependencies=[Depends(require_admin), Depends(idempotency_key)],
 )
 async def activate_generation(
     collection: str, number: _Number, services: InjectedServices, later: BackgroundTasks
@@ -54,7 +54,7 @@ async def activate_generation(
     "/rollback",
     summary="Search in the generation before",
     responses=_CHANGE_PROBLEMS,
-    dependencies=[Depends(require_admin)],
+    dependencies=[Depends(require_admin), Depends(idempotency_key)],
 )
 async def roll_back(
     collection: str, services: InjectedServices, later: BackgroundTasks

@@ -7,15 +7,15 @@ from functools import partial
 from http import HTTPStatus
 from typing import Annotated, TypeVar
 
-from fastapi import APIRouter, Depends, Path, Query, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from sqlalchemy.orm import Session
 
-from app.access.protected_routes import GuardedRoute
 from app.access.security import require_admin
 from app.http.problems import problem_responses
 from app.jobs.heartbeat import count_workers
 from app.jobs.queue import give_job
+from app.operations.idempotency import Attempt, IdempotentRoute, attempt_of, idempotency_key
 from app.operations.services import InjectedServices, Services
 from app.schemas.jobs import DuplicatesJob, JobEntry, Jobs, NewJob, ReindexJob, RetrainJob
 from index.catalogue.collections import require_active, require_collection
@@ -25,7 +25,7 @@ from index.generations.activation import generation_of
 from index.generations.models import require_model
 
 router = APIRouter(
-    prefix="/v1/jobs", tags=["jobs"], dependencies=[Depends(require_admin)], route_class=GuardedRoute
+    prefix="/v1/jobs", tags=["jobs"], dependencies=[Depends(require_admin)], route_class=IdempotentRoute
 )
 
 _LOOK_SECONDS = 0.5
@@ -53,10 +53,11 @@ async def known_job(job: _Number, services: InjectedServices) -> Job:
     responses=_PROBLEMS
     | problem_responses(HTTPStatus.CONFLICT)
     | {202: {"headers": {"Location": {"description": "The job.", "schema": {"type": "string"}}}}},
+    dependencies=[Depends(idempotency_key)],
 )
-async def post_job(request: NewJob, services: InjectedServices, response: Response) -> JobEntry:
+async def post_job(new: NewJob, request: Request, services: InjectedServices, response: Response) -> JobEntry:
     """Queue a job; a worker takes it when one is free. Nothing happens where no `recoquest worker` runs."""
-    match request:
+    match new:
         case ReindexJob(collection=collection, generation=int(number)):
             await _read(services, partial(generation_of, collection=collection, number=number))
         case ReindexJob(collection=collection, model=str(digest)):
@@ -65,8 +66,11 @@ async def post_job(request: NewJob, services: InjectedServices, response: Respon
         case RetrainJob(collection=collection) | DuplicatesJob(collection=collection):
             await _read(services, partial(require_active, collection=collection))
     catalogue = services.engine.home.catalogue
-    job = await services.threads.write(give_job, catalogue, request.kind, request.arguments())
-    response.headers["Location"] = f"/v1/jobs/{job.id}"
+    attempt = attempt_of(request)
+    # A service that is killed now has queued the job with its answer, or neither.
+    also = None if attempt is None else partial(_keep_answer, attempt)
+    job = await services.threads.write(give_job, catalogue, new.kind, new.arguments(), also=also)
+    response.headers["Location"] = _location(job)
     return JobEntry.of(job)
 
 
@@ -93,6 +97,7 @@ async def get_one_job(job: Annotated[Job, Depends(known_job)]) -> JobEntry:
     summary="Cancel a job",
     status_code=HTTPStatus.ACCEPTED,
     responses=_PROBLEMS | problem_responses(HTTPStatus.CONFLICT),
+    dependencies=[Depends(idempotency_key)],
 )
 async def post_cancel(job: _Number, services: InjectedServices) -> JobEntry:
     """End a job before its time; its worker may need some seconds to stop it. What it has written stays."""
@@ -128,6 +133,15 @@ async def get_job_events(
         if JobEntry.of(job) != entry:
             entry = JobEntry.of(job)
             yield ServerSentEvent(event="job", data=entry)
+
+
+def _location(job: Job) -> str:
+    return f"/v1/jobs/{job.id}"
+
+
+def _keep_answer(attempt: Attempt, session: Session, job: Job) -> None:
+    headers = {"content-type": "application/json", "location": _location(job)}
+    attempt.keep(session, HTTPStatus.ACCEPTED, headers, JobEntry.of(job).model_dump_json().encode())
 
 
 async def _read(services: Services, query: Callable[[Session], _Found]) -> _Found:

@@ -7,13 +7,13 @@ from typing import Annotated
 from fastapi import APIRouter, BackgroundTasks, Depends, Path, Response
 from sqlalchemy.orm import Session
 
-from app.access.protected_routes import GuardedRoute
 from app.access.security import require_admin
 from app.http.problem_kinds import Kind
 from app.http.problems import RequestError, problem_responses
 from app.jobs.folder import JobFolder
 from app.jobs.kinds import bundle_of
 from app.operations.activate import swap_to
+from app.operations.idempotency import IdempotentRoute, idempotency_key
 from app.operations.model_card import model_card
 from app.operations.services import InjectedServices, Services
 from app.schemas.generations import ActivatedGeneration
@@ -23,7 +23,7 @@ from index.catalogue.jobs import get_job
 from index.generations.activation import generation_before
 from index.generations.models import generation_by, register_model, require_model
 
-router = APIRouter(prefix="/v1/models", tags=["models"], route_class=GuardedRoute)
+router = APIRouter(prefix="/v1/models", tags=["models"], route_class=IdempotentRoute)
 
 _NO_MODEL = Kind("no-model", "The job has made no model", HTTPStatus.CONFLICT)
 _NOT_SEARCHED = Kind("model-not-searched", "The collection is searched with another", HTTPStatus.CONFLICT)
@@ -56,7 +56,7 @@ async def get_model(digest: _Digest, services: InjectedServices) -> ModelCard:
     status_code=HTTPStatus.CREATED,
     responses=_CHANGE_PROBLEMS
     | {201: {"headers": {"Location": {"description": "The model.", "schema": {"type": "string"}}}}},
-    dependencies=[Depends(require_admin)],
+    dependencies=[Depends(require_admin), Depends(idempotency_key)],
 )
 async def post_model(request: NewModel, services: InjectedServices, response: Response) -> ModelCard:
     """Take the model of a training or retraining job, so that collections can be embedded with it."""
@@ -69,7 +69,7 @@ async def post_model(request: NewModel, services: InjectedServices, response: Re
     "/{digest}/activate",
     summary="Search with this model",
     responses=_CHANGE_PROBLEMS,
-    dependencies=[Depends(require_admin)],
+    dependencies=[Depends(require_admin), Depends(idempotency_key)],
 )
 async def activate_model(
     digest: _Digest, place: ModelPlace, services: InjectedServices, later: BackgroundTasks
@@ -83,7 +83,7 @@ async def activate_model(
     "/{digest}/rollback",
     summary="Take this model back",
     responses=_CHANGE_PROBLEMS,
-    dependencies=[Depends(require_admin)],
+    dependencies=[Depends(require_admin), Depends(idempotency_key)],
 )
 async def roll_back_model(
     digest: _Digest, place: ModelPlace, services: InjectedServices, later: BackgroundTasks

@@ -5,11 +5,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from app.access.protected_routes import GuardedRoute
 from app.access.security import require_admin
 from app.http.disconnect import unless_disconnected
 from app.http.problems import problem_responses
 from app.operations.conditions import write_condition
+from app.operations.idempotency import IdempotentRoute, idempotency_key
 from app.operations.read_uploads import SentImage, read_upload, read_uploads
 from app.operations.services import InjectedServices, Services
 from app.operations.write_images import WrittenImages, change_one, write_one, write_sent
@@ -32,7 +32,10 @@ from index.search.results import CollectionInfo
 from index.writes.live import Condition, remove_image
 
 router = APIRouter(
-    prefix="/v1/collections", tags=["writes"], dependencies=[Depends(require_admin)], route_class=GuardedRoute
+    prefix="/v1/collections",
+    tags=["writes"],
+    dependencies=[Depends(require_admin)],
+    route_class=IdempotentRoute,
 )
 
 _PROBLEMS = (
@@ -71,7 +74,11 @@ async def sent_image(image_id: str, request: Request, services: InjectedServices
 
 
 @router.post(
-    "", summary="Begin a collection", status_code=HTTPStatus.CREATED, responses=problem_responses(*_PROBLEMS)
+    "",
+    summary="Begin a collection",
+    status_code=HTTPStatus.CREATED,
+    responses=problem_responses(*_PROBLEMS),
+    dependencies=[Depends(idempotency_key)],
 )
 async def post_collection(new: NewCollection, services: InjectedServices) -> CollectionSummary:
     """Begin a collection without images; it can be written to and searched at once."""
@@ -90,6 +97,7 @@ async def delete_collection(collection: str, services: InjectedServices) -> Remo
     summary="Put images in",
     responses=_ENCODING_PROBLEMS,
     openapi_extra=UPLOADS_BODY,
+    dependencies=[Depends(idempotency_key)],
 )
 async def post_images(
     collection: str,

@@ -31,6 +31,8 @@ from index.errors import (
     IncompleteGenerationError,
     JobExistsError,
     JobStateError,
+    KeyInUseError,
+    KeyReusedError,
     NoActiveGenerationError,
     QueryError,
     StaleWriteError,
@@ -233,6 +235,13 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
         "The condition of the request does not hold",
         HTTPStatus.PRECONDITION_FAILED,
     ),
+    KeyInUseError: Kind(
+        "request-in-progress",
+        "The first request is still being answered",
+        HTTPStatus.CONFLICT,
+        retry_after_s=1,
+    ),
+    KeyReusedError: Kind("idempotency-key-reused", "The key was sent with another request", INVALID.status),
     DiskFullError: Kind(
         "disk-full",
         "The disk is full",

@@ -16,8 +16,7 @@ _MAX_TAGS: Final = 100
 _IfMatch = Annotated[
     str | None,
     Header(
-        description="ETag that the image must have, or * for any image: else the answer is 412 and nothing is "
-        "written.",
+        description="ETag that the image must have, or * for any image: else 412, and nothing is written.",
         examples=['"5d41402abc4b2a76b9719d911017c592"'],
     ),
 ]

@@ -11,10 +11,17 @@ from index.catalogue.full_text import add_words
 from training.progress import ProgressBar
 
 _AT_ONCE: Final = 2000
-# Orphans belong to one store, the identity to one home, no other machine may continue a job, and words are
-# made again.
+# Orphans belong to one store, the identity to one home, no other machine may continue a job, answers tell of
+# writes that a restore undoes, and words are made again.
 _LEFT_OUT: Final = tuple(
-    table.__tablename__ for table in (tables.OrphanRow, tables.HomeRow, tables.JobRow, tables.VocabularyRow)
+    table.__tablename__
+    for table in (
+        tables.OrphanRow,
+        tables.HomeRow,
+        tables.JobRow,
+        tables.IdempotencyKeyRow,
+        tables.VocabularyRow,
+    )
 )
 # Tables that count their keys, and what removals call the keys that are gone.
 _COUNTED: Final = {"images": "images", "texts": "texts", "generations": None, "models": None}

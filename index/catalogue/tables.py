@@ -337,3 +337,23 @@ class FeedbackRow(Table):
     relevant: Mapped[bool]
     model: Mapped[str] = mapped_column(String(100))
     created: Mapped[str] = mapped_column(Text)
+
+
+class IdempotencyKeyRow(Table):
+    """A request that a caller has named, and its answer once it has one; see `index.catalogue.idempotency`.
+
+    `attempt` answers it, and renews its lease meanwhile. Times are in ISO 8601.
+    """
+
+    __tablename__ = "idempotency_keys"
+    __table_args__ = (Index("ix_idempotency_keys_created", "created"),)
+
+    caller: Mapped[str] = mapped_column(String(64), primary_key=True)
+    key: Mapped[str] = mapped_column(String(255), primary_key=True)
+    request: Mapped[str] = mapped_column(String(64))
+    attempt: Mapped[str] = mapped_column(String(32))
+    created: Mapped[str] = mapped_column(Text)
+    leased_until: Mapped[str] = mapped_column(Text)
+    status: Mapped[int | None]
+    headers: Mapped[dict[str, str] | None] = mapped_column(JSON(none_as_null=True))
+    body: Mapped[bytes | None] = mapped_column(LargeBinary)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import sleep
-from typing import Any, Final, NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
@@ -288,14 +288,14 @@ def _stale(active: ActiveGeneration) -> StaleWriteError:
     )
 
 
-def _stored(session: Session, generation: Generation, ids: Collection[str]) -> dict[str, Row[Any]]:
+def _stored(session: Session, generation: Generation, ids: Collection[str]) -> dict[str, Row[str, str, str]]:
     query = select(ImageRow.external_id, ImageRow.record_digest, ImageRow.sha256).where(
         ImageRow.collection_id == generation.collection_id, ImageRow.external_id.in_(list(ids))
     )
     return {row.external_id: row for row in session.execute(query)}
 
 
-def _revision(row: Row[Any] | None) -> str | None:
+def _revision(row: Row[str, str, str] | None) -> str | None:
     return None if row is None else revision_of(row.record_digest, row.sha256)
 
 

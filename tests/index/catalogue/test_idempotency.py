@@ -1,0 +1,107 @@
+"""Idempotency keys in the catalogue: one attempt at a time, one answer, forgotten after a day."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from index.catalogue import Catalogue
+from index.catalogue.idempotency import (
+    KEPT,
+    LEASE,
+    KeptAnswer,
+    KeyedRequest,
+    begin_request,
+    keep_answer,
+    release_key,
+    renew_lease,
+)
+from index.engine import SearchEngine
+from index.errors import KeyInUseError, KeyReusedError
+
+SENT = KeyedRequest("caller", "key", "request")
+ANSWER = KeptAnswer(202, {"location": "/v1/jobs/1"}, b'{"id": 1}')
+START = datetime(2026, 1, 1, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture
+def catalogue(engine: SearchEngine) -> Catalogue:
+    return engine.home.catalogue
+
+
+def begin(
+    catalogue: Catalogue, attempt: str, after: timedelta = timedelta(), sent: KeyedRequest = SENT
+) -> KeptAnswer | None:
+    with catalogue.write() as session:
+        return begin_request(session, sent, attempt, START + after)
+
+
+def keep(catalogue: Catalogue, attempt: str, answer: KeptAnswer = ANSWER) -> None:
+    with catalogue.write() as session:
+        keep_answer(session, SENT, attempt, answer)
+
+
+def test_the_answer_is_kept_for_a_day_and_then_forgotten(catalogue: Catalogue) -> None:
+    assert begin(catalogue, "a") is None
+    keep(catalogue, "a")
+    assert begin(catalogue, "b") == ANSWER
+    # The first answer stands.
+    keep(catalogue, "a", KeptAnswer(500, {}, b""))
+    assert begin(catalogue, "b", KEPT) == ANSWER
+    assert begin(catalogue, "b", KEPT + SECOND) is None
+
+
+def test_while_an_attempt_is_made_no_other_is(catalogue: Catalogue) -> None:
+    begin(catalogue, "a")
+    with pytest.raises(KeyInUseError):
+        begin(catalogue, "b")
+    with catalogue.write() as session:
+        renew_lease(session, SENT, "a", START + LEASE / 2)
+    with pytest.raises(KeyInUseError):
+        begin(catalogue, "b", LEASE)
+    assert begin(catalogue, "b", LEASE * 2) is None
+
+
+def test_an_attempt_that_was_taken_over_neither_answers_nor_renews(catalogue: Catalogue) -> None:
+    begin(catalogue, "a")
+    begin(catalogue, "b", LEASE)
+    keep(catalogue, "a")
+    with catalogue.write() as session:
+        renew_lease(session, SENT, "a", START + LEASE * 10)
+        release_key(session, SENT, "a")
+    with pytest.raises(KeyInUseError):
+        begin(catalogue, "c", LEASE)
+    keep(catalogue, "b")
+    assert begin(catalogue, "c", LEASE) == ANSWER
+
+
+def test_a_key_is_released_by_an_attempt_without_an_answer_only(catalogue: Catalogue) -> None:
+    begin(catalogue, "a")
+    with catalogue.write() as session:
+        release_key(session, SENT, "a")
+    assert begin(catalogue, "b") is None
+    keep(catalogue, "b")
+    with catalogue.write() as session:
+        release_key(session, SENT, "b")
+    assert begin(catalogue, "c") == ANSWER
+
+
+def test_keys_belong_to_a_caller_and_a_request(catalogue: Catalogue) -> None:
+    begin(catalogue, "a")
+    with pytest.raises(KeyReusedError):
+        begin(catalogue, "b", sent=replace(SENT, request="other"))
+    assert begin(catalogue, "b", sent=replace(SENT, caller="other")) is None
+    assert begin(catalogue, "b", sent=replace(SENT, key="other")) is None
+
+
+def test_of_attempts_at_the_same_time_one_is_made(catalogue: Catalogue) -> None:
+    def attempt(number: int) -> bool:
+        try:
+            return begin(catalogue, str(number)) is None
+        except KeyInUseError:
+            return False
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(attempt, range(16))) == 1
