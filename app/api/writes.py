@@ -95,7 +95,11 @@ async def delete_collection(collection: str, services: InjectedServices) -> Remo
 @router.post(
     "/{collection}/images",
     summary="Put images in",
-    responses=_ENCODING_PROBLEMS,
+    responses={
+        **_ENCODING_PROBLEMS,
+        200: {"description": "All images are there."},
+        207: {"model": WritesAnswer, "description": "Some were refused; the others are there."},
+    },
     openapi_extra=UPLOADS_BODY,
     dependencies=[Depends(idempotency_key)],
 )
@@ -103,17 +107,24 @@ async def post_images(
     collection: str,
     sent: Annotated[list[SentImage], Depends(sent_images)],
     request: Request,
+    response: Response,
     services: InjectedServices,
 ) -> WritesAnswer:
     """Put in one or many images, replacing those of the same id; the answer has a status for each.
 
-    An image that cannot be used is refused and the others are written, all in one step. When the answer
-    comes, they are on the disk and the next search finds them. Sent again, they are unchanged.
+    An image that cannot be used is refused and the others are written, all in one step: the answer is 207
+    then. When the answer comes, they are on the disk and the next search finds them. Sent again, they are
+    unchanged.
     """
     written = await unless_disconnected(request, write_sent(services, collection, sent))
+    counts = count_written(written.images)
+    if counts.refused:
+        response.status_code = HTTPStatus.MULTI_STATUS
     return WritesAnswer(
-        images=written.images,
-        counts=count_written(written.images),
+        written=counts.received - counts.refused,
+        refused=counts.refused,
+        results=written.images,
+        counts=counts,
         written_to=written_by(written.active),
     )
 

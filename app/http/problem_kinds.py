@@ -75,6 +75,11 @@ class Kind:
     authenticate: str | None = None
 
 
+def type_of(kind: Kind) -> str:
+    """Return the URN of a kind, by which programs know it."""
+    return f"urn:recoquest:{kind.slug}"
+
+
 INVALID = Kind("invalid-request", "The request is not valid", HTTPStatus.UNPROCESSABLE_ENTITY)
 TOO_LARGE = Kind("content-too-large", "The request is too large", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
 UNSUPPORTED = Kind(

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 
 from app.http.field_errors import FieldError, describe_errors, field_errors
 from app.http.methods import allowed_methods
-from app.http.problem_kinds import DEFECT, FRAMEWORK_KINDS, INVALID, UNSUPPORTED, Kind, kind_of
+from app.http.problem_kinds import DEFECT, FRAMEWORK_KINDS, INVALID, UNSUPPORTED, Kind, kind_of, type_of
 from app.observability.logging import where
 from app.observability.tracebacks import let_go
 from app.schemas.etags import etag_of
@@ -64,7 +64,7 @@ def problem_response(
 ) -> JSONResponse:
     """Make the answer that tells of a problem."""
     document = Problem(
-        type=f"urn:recoquest:{kind.slug}",
+        type=type_of(kind),
         title=kind.title,
         status=kind.status,
         detail=kind.detail or shortened(detail, _MAX_DETAIL_LENGTH),

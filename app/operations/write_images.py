@@ -8,11 +8,12 @@ from typing import Any, Final, TypeVar
 
 from app.encoding import Priority
 from app.encoding.pool import LoadedEncoder
+from app.http.problem_kinds import INVALID, kind_of, type_of
 from app.observability.tracebacks import let_go
 from app.operations.read_uploads import SentImage, changed_record
 from app.operations.services import Services
 from app.schemas.etags import etag_of
-from app.schemas.writes import ImageChanges, Written
+from app.schemas.writes import ImageChanges, Refusal, Written
 from index.errors import StaleWriteError
 from index.search.results import ActiveGeneration, revision_of
 from index.vectors.codec import encode_vectors
@@ -182,10 +183,7 @@ class _Ready:
 
     def written(self, outcomes: dict[str, Outcome], texts: _TextVectors) -> Written:
         if self.error is not None:
-            reason = str(self.error)
-            if isinstance(self.error, LineError):
-                reason = f"The record cannot be used: {reason}."
-            return Written(id=self.sent.id, status="refused", reason=reason)
+            return Written(id=self.sent.id, status="refused", problem=_refusal(self.error))
         truncated = 0 if self.prepared is None else texts.count_truncated(self.prepared.record.texts)
         assert self.revision is not None
         return Written(
@@ -194,6 +192,18 @@ class _Ready:
             etag=etag_of(self.revision),
             truncated_texts=truncated,
         )
+
+
+def _refusal(error: ImageError | LineError) -> Refusal:
+    if isinstance(error, LineError):
+        return Refusal(
+            type=type_of(INVALID),
+            title=INVALID.title,
+            status=INVALID.status,
+            detail=f"The record cannot be used: {error}.",
+        )
+    kind = kind_of(error)
+    return Refusal(type=type_of(kind), title=kind.title, status=kind.status, detail=str(error))
 
 
 async def _prepare(

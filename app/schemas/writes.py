@@ -97,13 +97,22 @@ _TRUNCATED: int = Field(
 )
 
 
+class Refusal(Answer):
+    """Problem of one image; `type`, `title`, `status` and `detail` of a problem document (RFC 9457)."""
+
+    type: str = Field(examples=["urn:recoquest:not-an-image"])
+    title: str
+    status: int = Field(description="Status that the image would have had alone.")
+    detail: str = Field(description="Explanation, and a remedy.")
+
+
 class Written(Answer):
     """Outcome of writing one image."""
 
     id: str
     status: Literal["created", "replaced", "unchanged", "refused"]
     etag: str | None = Field(default=None, description="ETag of the image; null where it was refused.")
-    reason: str | None = Field(default=None, description="Why it was refused.")
+    problem: Refusal | None = Field(default=None, description="Why it was refused; null where it was not.")
     truncated_texts: int = _TRUNCATED
 
 
@@ -139,7 +148,9 @@ class WriteCounts(Answer):
 class WritesAnswer(Answer):
     """Outcome of each image, in the order of the files; all but the refused are on the disk."""
 
-    images: list[Written]
+    written: int = Field(description="Images that are there as they were sent.")
+    refused: int = Field(description="Images that are not; the status of the answer is 207 if there are any.")
+    results: list[Written]
     counts: WriteCounts
     written_to: WrittenBy
 

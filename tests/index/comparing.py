@@ -2,10 +2,12 @@
 
 from sqlalchemy import select
 
-from index.catalogue.tables import HomeRow, JobRow, OrphanRow, Table
+from index.catalogue.tables import HomeRow, IdempotencyKeyRow, JobRow, OrphanRow, Table
 from index.engine import SearchEngine
 from index.search.request import SearchRequest
 from training.models.encoder import Encoder
+
+_LEFT_OUT = (OrphanRow, HomeRow, JobRow, IdempotencyKeyRow)
 
 
 def answers(engine: SearchEngine, collection: str, encoder: Encoder) -> list[str]:
@@ -33,5 +35,5 @@ def rows(engine: SearchEngine) -> dict[str, list[str]]:
                 map(repr, session.execute(select(*(c for c in table.c if c.name != "uid"))).all())
             )
             for table in Table.metadata.sorted_tables
-            if table.name not in {left.__tablename__ for left in (OrphanRow, HomeRow, JobRow)}
+            if table.name not in {row.__tablename__ for row in _LEFT_OUT}
         }

@@ -58,7 +58,7 @@ def test_every_answer_has_the_etag_that_the_next_change_names(local: TestClient)
     assert put(local, "told", picture(1), {"labels": ["a"]}).headers["ETag"] == first
     files = [("image", ("a.png", picture(3), "image/png")), ("image", ("b.png", b"none", "image/png"))]
     several = local.post(IMAGES, files=files, data={"records": '[{"id": "one"}, {"id": "two"}]'})
-    assert [image["etag"] for image in several.json()["images"]] == [etag_now(local, "one"), None]
+    assert [image["etag"] for image in several.json()["results"]] == [etag_now(local, "one"), None]
 
 
 def test_a_copy_that_is_current_is_not_sent_again(local: TestClient) -> None:

@@ -127,10 +127,10 @@ def test_uploads_and_collections_are_answered_again(local: TestClient) -> None:
 
     key = new_key()
     first = send(key, picture(1))
-    assert first.json()["images"][0]["status"] == "created"
+    assert first.json()["results"][0]["status"] == "created"
     assert send(key, picture(1)).content == first.content
     problem(send(key, picture(2)), 422, "idempotency-key-reused")
-    assert send(new_key(), picture(1)).json()["images"][0]["status"] == "unchanged"
+    assert send(new_key(), picture(1)).json()["results"][0]["status"] == "unchanged"
     new, key = {"name": "again", "same_model_as": COLLECTION}, new_key()
     made = local.post("/v1/collections", json=new, headers=key)
     assert made.status_code == 201
@@ -225,7 +225,7 @@ def test_an_upload_whose_caller_has_gone_is_answered_later(
             assert time.monotonic() < deadline
             time.sleep(0.05)
         assert (again.status_code, again.headers["Idempotency-Replayed"]) == (200, "true")
-        assert again.json()["images"][0]["status"] == "created"
+        assert again.json()["results"][0]["status"] == "created"
 
 
 def _form(boundary: bytes, record: dict[str, Any], content: bytes) -> bytes:

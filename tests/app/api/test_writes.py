@@ -83,8 +83,9 @@ def replace_when_looked_up(client: TestClient, new: bytes, monkeypatch: pytest.M
 
 
 def statuses(answer: Response) -> list[tuple[str, str]]:
-    assert answer.status_code == 200, answer.text
-    return [(image["id"], image["status"]) for image in answer.json()["images"]]
+    refused = [image for image in answer.json()["results"] if image["status"] == "refused"]
+    assert answer.status_code == (207 if refused else 200), answer.text
+    return [(image["id"], image["status"]) for image in answer.json()["results"]]
 
 
 def nearest(client: TestClient, content: bytes, **query: Any) -> dict[str, Any]:
@@ -141,7 +142,7 @@ def test_outcomes_are_counted_and_truncated_texts_too(local: TestClient) -> None
     long = " ".join(["snow"] * 100)
     records: list[dict[str, Any]] = [{"id": "cut", "texts": [long, "two dogs"]}, {"id": "bad"}]
     answer = post(local, records, [picture(50), b"no image"])
-    assert [image["truncated_texts"] for image in answer.json()["images"]] == [1, 0]
+    assert [image["truncated_texts"] for image in answer.json()["results"]] == [1, 0]
     assert answer.json()["counts"] == {
         "received": 2, "created": 1, "replaced": 0, "unchanged": 0, "refused": 1,
     }  # fmt: skip
@@ -196,11 +197,17 @@ def test_each_image_has_its_own_status(local: TestClient) -> None:
     assert [status for _, status in statuses(answer)] == [
         "created", "refused", "unchanged", "refused", "refused",
     ]  # fmt: skip
-    reasons = [image["reason"] for image in answer.json()["images"]]
-    assert reasons[0] is None
-    assert "not an image" in reasons[1]
-    assert "'/'" in reasons[3]
-    assert "megapixels" in reasons[4]
+    assert answer.status_code == 207
+    assert (answer.json()["written"], answer.json()["refused"]) == (2, 3)
+    problems = [image["problem"] for image in answer.json()["results"]]
+    assert (problems[0], problems[2]) == (None, None)
+    told = [
+        (each["type"].removeprefix("urn:recoquest:"), each["status"]) for each in problems if each is not None
+    ]
+    assert told == [("not-an-image", 415), ("invalid-request", 422), ("image-too-large", 413)]
+    assert "not an image" in problems[1]["detail"]
+    assert "'/'" in problems[3]["detail"]
+    assert "megapixels" in problems[4]["detail"]
     assert local.get(f"{IMAGES}/broken").status_code == 404
 
 
@@ -273,7 +280,10 @@ def test_what_is_removed_does_not_come_back(local: TestClient, home: Indexed) ->
 def test_no_database_can_have_a_null_character(local: TestClient) -> None:
     answer = post(local, [{"id": "a\0"}, {"id": "beside"}], [picture(60), picture(61)])
     assert [status for _, status in statuses(answer)] == ["refused", "created"]
-    assert answer.json()["images"][0]["reason"] == "The record cannot be used: 'id' holds a null character."
+    assert (
+        answer.json()["results"][0]["problem"]["detail"]
+        == "The record cannot be used: 'id' holds a null character."
+    )
     path = f"{IMAGES}/%00"
     problem(local.delete(path), 404, "unknown-image")
     for read in (path, f"{path}/content", f"{path}/thumbnail"):
@@ -298,7 +308,7 @@ def test_a_group_that_no_database_looks_for_is_refused_and_a_long_comment_kept(l
     answer = post(local, records, [picture(62), picture(63)])
     assert [status for _, status in statuses(answer)] == ["refused", "created"]
     reason = "The record cannot be used: 'group' has 2,001 bytes in UTF-8; the limit is 2,000."
-    assert answer.json()["images"][0]["reason"] == reason
+    assert answer.json()["results"][0]["problem"]["detail"] == reason
     assert local.get(f"{IMAGES}/remarked").json()["metadata"] == {"comment": comment}
 
 
