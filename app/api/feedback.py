@@ -38,7 +38,7 @@ _PROBLEMS = (
     ),
     dependencies=[Depends(require_feedback), Depends(idempotency_key)],
 )
-async def post_feedback(collection: str, new: NewJudgement, services: InjectedServices) -> Judged:
+async def judge_hit(collection: str, new: NewJudgement, services: InjectedServices) -> Judged:
     """Say whether a hit is what was searched for; models learn from it when they are trained again.
 
     The last judgement of the same query and image stands, so it can be sent again. Searches do not change by
@@ -56,7 +56,7 @@ async def post_feedback(collection: str, new: NewJudgement, services: InjectedSe
     responses=problem_responses(*_PROBLEMS),
     dependencies=[Depends(require_admin)],
 )
-async def get_feedback(collection: str, services: InjectedServices) -> FeedbackSummary:
+async def count_judgements(collection: str, services: InjectedServices) -> FeedbackSummary:
     """Numbers of relevance judgements in a collection."""
     return FeedbackSummary.of(collection, await services.threads.read(_count, services, collection))
 

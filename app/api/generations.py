@@ -11,9 +11,9 @@ from app.http.problems import problem_responses
 from app.operations.activate import swap_to
 from app.operations.idempotency import IdempotentRoute, idempotency_key
 from app.operations.services import InjectedServices
-from app.schemas.generations import ActivatedGeneration, GenerationEntry, Generations
+from app.schemas.generations import Generation, Generations
+from index.generations import listing
 from index.generations.activation import generation_before, generation_of
-from index.generations.listing import list_generations
 
 router = APIRouter(prefix="/v1/collections/{collection}", tags=["generations"], route_class=IdempotentRoute)
 
@@ -30,10 +30,10 @@ _Number = Annotated[int, Path(ge=1, lt=2**63, description="Number of the generat
 
 
 @router.get("/generations", summary="All generations", responses=_PROBLEMS)
-async def list_collection_generations(collection: str, services: InjectedServices) -> Generations:
+async def list_generations(collection: str, services: InjectedServices) -> Generations:
     """Every generation that is kept, with its state and what was measured of it."""
-    found = await services.threads.read(list_generations, services.engine.home, collection)
-    return Generations(generations=[GenerationEntry.of(info) for info in found])
+    found = await services.threads.read(listing.list_generations, services.engine.home, collection)
+    return Generations(generations=[Generation.of(info) for info in found])
 
 
 @router.post(
@@ -44,7 +44,7 @@ async def list_collection_generations(collection: str, services: InjectedService
 )
 async def activate_generation(
     collection: str, number: _Number, services: InjectedServices, later: BackgroundTasks
-) -> ActivatedGeneration:
+) -> Generation:
     """Load the generation and its encoder, tell other services, then search in it from one moment on."""
     find = partial(generation_of, collection=collection, number=number)
     return await swap_to(services, find, later)
@@ -56,8 +56,8 @@ async def activate_generation(
     responses=_CHANGE_PROBLEMS,
     dependencies=[Depends(require_admin), Depends(idempotency_key)],
 )
-async def roll_back(
+async def roll_back_collection(
     collection: str, services: InjectedServices, later: BackgroundTasks
-) -> ActivatedGeneration:
+) -> Generation:
     """Embed what the generation before lacks, and search in it again; 409 if it lacks too much."""
     return await swap_to(services, partial(generation_before, collection=collection), later)

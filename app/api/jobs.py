@@ -17,10 +17,11 @@ from app.jobs.heartbeat import count_workers
 from app.jobs.queue import give_job
 from app.operations.idempotency import Attempt, IdempotentRoute, attempt_of, idempotency_key
 from app.operations.services import InjectedServices, Services
-from app.schemas.jobs import DuplicatesJob, JobEntry, Jobs, NewJob, ReindexJob, RetrainJob
+from app.schemas.jobs import DuplicatesJob, JobEntry, JobKind, Jobs, NewJob, ReindexJob, RetrainJob
+from index.catalogue import jobs as catalogue
 from index.catalogue.collections import require_active, require_collection
-from index.catalogue.jobs import Job, JobState, cancel_job, get_job, list_jobs
-from index.errors import CatalogueError
+from index.catalogue.jobs import Job, JobState
+from index.errors import CatalogueError, CursorError
 from index.generations.activation import generation_of
 from index.generations.models import require_model
 
@@ -37,13 +38,15 @@ _COMMON = (
 )
 _PROBLEMS = problem_responses(*_COMMON, HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
 _Number = Annotated[int, Path(ge=1, lt=2**63, description="Number of the job.")]
-_Limit = Annotated[int, Query(ge=1, le=1000, description="Most that are listed.")]
+_Limit = Annotated[int, Query(ge=1, le=1000, description="Number of jobs on a page.")]
+# Of numbers that a database can look for.
+_MAX_CURSOR = 18
 _Found = TypeVar("_Found")
 
 
 async def known_job(job: _Number, services: InjectedServices) -> Job:
     """The job of a path; one that is not there is told of before an answer begins."""
-    return await _read(services, partial(get_job, job=job))
+    return await _read(services, partial(catalogue.get_job, job=job))
 
 
 @router.post(
@@ -55,7 +58,9 @@ async def known_job(job: _Number, services: InjectedServices) -> Job:
     | {202: {"headers": {"Location": {"description": "The job.", "schema": {"type": "string"}}}}},
     dependencies=[Depends(idempotency_key)],
 )
-async def post_job(new: NewJob, request: Request, services: InjectedServices, response: Response) -> JobEntry:
+async def create_job(
+    new: NewJob, request: Request, services: InjectedServices, response: Response
+) -> JobEntry:
     """Queue a job; a worker takes it when one is free. Nothing happens where no `recoquest worker` runs."""
     match new:
         case ReindexJob(collection=collection, generation=int(number)):
@@ -65,29 +70,44 @@ async def post_job(new: NewJob, request: Request, services: InjectedServices, re
             await _read(services, partial(require_model, digest=digest))
         case RetrainJob(collection=collection) | DuplicatesJob(collection=collection):
             await _read(services, partial(require_active, collection=collection))
-    catalogue = services.engine.home.catalogue
     attempt = attempt_of(request)
     # A service that is killed now has queued the job with its answer, or neither.
     also = None if attempt is None else partial(_keep_answer, attempt)
-    job = await services.threads.write(give_job, catalogue, new.kind, new.arguments(), also=also)
+    job = await services.threads.write(
+        give_job, services.engine.home.catalogue, new.kind, new.arguments(), also=also
+    )
     response.headers["Location"] = _location(job)
     return JobEntry.of(job)
 
 
 @router.get("", summary="All jobs", responses=problem_responses(*_COMMON, HTTPStatus.UNPROCESSABLE_ENTITY))
-async def get_jobs(
+async def list_jobs(
     services: InjectedServices,
     state: Annotated[JobState | None, Query(description="Only those in this state.")] = None,
+    kind: Annotated[JobKind | None, Query(description="Only those of this kind.")] = None,
     limit: _Limit = 50,
+    cursor: Annotated[
+        str | None,
+        Query(max_length=_MAX_CURSOR, description="`next_cursor` of the page before.", examples=["41"]),
+    ] = None,
 ) -> Jobs:
-    """The jobs, the latest first, and how many workers are there to do them."""
-    found = await _read(services, partial(list_jobs, state=state, limit=limit))
+    """The jobs, the latest first, page by page, and how many workers are there to do them.
+
+    New jobs come before the first page: none of the others comes twice, and none is passed over.
+    """
+    query = partial(catalogue.list_jobs, state=state, kind=kind, limit=limit + 1, before=_before(cursor))
+    found = await _read(services, query)
+    shown, more = found[:limit], found[limit:]
     workers = await services.threads.read(count_workers, services.settings)
-    return Jobs(jobs=[JobEntry.of(job) for job in found], workers=workers)
+    return Jobs(
+        jobs=[JobEntry.of(job) for job in shown],
+        workers=workers,
+        next_cursor=str(shown[-1].id) if more else None,
+    )
 
 
 @router.get("/{job}", summary="One job", responses=_PROBLEMS)
-async def get_one_job(job: Annotated[Job, Depends(known_job)]) -> JobEntry:
+async def get_job(job: Annotated[Job, Depends(known_job)]) -> JobEntry:
     """A job with its state."""
     return JobEntry.of(job)
 
@@ -99,12 +119,12 @@ async def get_one_job(job: Annotated[Job, Depends(known_job)]) -> JobEntry:
     responses=_PROBLEMS | problem_responses(HTTPStatus.CONFLICT),
     dependencies=[Depends(idempotency_key)],
 )
-async def post_cancel(job: _Number, services: InjectedServices) -> JobEntry:
+async def cancel_job(job: _Number, services: InjectedServices) -> JobEntry:
     """End a job before its time; its worker may need some seconds to stop it. What it has written stays."""
 
     def cancel() -> Job:
         with services.engine.home.catalogue.write() as session:
-            return cancel_job(session, job)
+            return catalogue.cancel_job(session, job)
 
     return JobEntry.of(await services.threads.write(cancel))
 
@@ -115,7 +135,7 @@ async def post_cancel(job: _Number, services: InjectedServices) -> JobEntry:
     response_class=EventSourceResponse,
     responses=_PROBLEMS,
 )
-async def get_job_events(
+async def stream_job_events(
     job: Annotated[Job, Depends(known_job)], services: InjectedServices
 ) -> AsyncIterator[ServerSentEvent]:
     """The job now and after every change, as server-sent events called `job`, until it has ended.
@@ -129,7 +149,7 @@ async def get_job_events(
             await asyncio.wait_for(services.stopping.wait(), _LOOK_SECONDS)
             return
         with suppress(CatalogueError):
-            job = await _read(services, partial(get_job, job=job.id))
+            job = await _read(services, partial(catalogue.get_job, job=job.id))
         if JobEntry.of(job) != entry:
             entry = JobEntry.of(job)
             yield ServerSentEvent(event="job", data=entry)
@@ -142,6 +162,12 @@ def _location(job: Job) -> str:
 def _keep_answer(attempt: Attempt, session: Session, job: Job) -> None:
     headers = {"content-type": "application/json", "location": _location(job)}
     attempt.keep(session, HTTPStatus.ACCEPTED, headers, JobEntry.of(job).model_dump_json().encode())
+
+
+def _before(cursor: str | None) -> int | None:
+    if cursor is not None and not cursor.isdecimal():
+        raise CursorError("The cursor is not one of a page of jobs: send `next_cursor` of the page before.")
+    return None if cursor is None else int(cursor)
 
 
 async def _read(services: Services, query: Callable[[Session], _Found]) -> _Found:

@@ -3,11 +3,13 @@
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated
+from urllib.parse import quote
 
 from fastapi import APIRouter, BackgroundTasks, Depends, Path, Response
 from sqlalchemy.orm import Session
 
 from app.access.security import require_admin
+from app.http.deprecation import REPLACED, name_successor
 from app.http.problem_kinds import Kind
 from app.http.problems import RequestError, problem_responses
 from app.jobs.folder import JobFolder
@@ -16,12 +18,13 @@ from app.operations.activate import swap_to
 from app.operations.idempotency import IdempotentRoute, idempotency_key
 from app.operations.model_card import model_card
 from app.operations.services import InjectedServices, Services
-from app.schemas.generations import ActivatedGeneration
+from app.schemas.generations import Generation
 from app.schemas.models import DIGEST_PATTERN, ModelCard, ModelPlace, Models, ModelSummary, NewModel
-from index.catalogue.collections import Generation, require_active
+from index.catalogue import collections
 from index.catalogue.jobs import get_job
+from index.generations import models
 from index.generations.activation import generation_before
-from index.generations.models import generation_by, register_model, require_model
+from index.generations.models import generation_by, require_model
 
 router = APIRouter(prefix="/v1/models", tags=["models"], route_class=IdempotentRoute)
 
@@ -58,7 +61,7 @@ async def get_model(digest: _Digest, services: InjectedServices) -> ModelCard:
     | {201: {"headers": {"Location": {"description": "The model.", "schema": {"type": "string"}}}}},
     dependencies=[Depends(require_admin), Depends(idempotency_key)],
 )
-async def post_model(request: NewModel, services: InjectedServices, response: Response) -> ModelCard:
+async def register_model(request: NewModel, services: InjectedServices, response: Response) -> ModelCard:
     """Take the model of a training or retraining job, so that collections can be embedded with it."""
     digest = await services.threads.write(_registered, services, request.job)
     response.headers["Location"] = f"/v1/models/{digest}"
@@ -68,29 +71,47 @@ async def post_model(request: NewModel, services: InjectedServices, response: Re
 @router.post(
     "/{digest}/activate",
     summary="Search with this model",
-    responses=_CHANGE_PROBLEMS,
+    deprecated=True,
+    responses=_CHANGE_PROBLEMS | REPLACED,
     dependencies=[Depends(require_admin), Depends(idempotency_key)],
 )
 async def activate_model(
-    digest: _Digest, place: ModelPlace, services: InjectedServices, later: BackgroundTasks
-) -> ActivatedGeneration:
-    """Embed what the generation by this model lacks, and search in it; 409 if it lacks too much."""
+    digest: _Digest,
+    place: ModelPlace,
+    services: InjectedServices,
+    response: Response,
+    later: BackgroundTasks,
+) -> Generation:
+    """Embed what the generation by this model lacks, and search in it: activate the generation instead.
+
+    The card of a model has the numbers of its generations.
+    """
     find = partial(generation_by, collection=place.collection, digest=digest)
-    return await swap_to(services, find, later)
+    generation = await swap_to(services, find, later)
+    path = f"/v1/collections/{quote(place.collection, safe='')}/generations/{generation.number}/activate"
+    name_successor(response, path)
+    return generation
 
 
 @router.post(
     "/{digest}/rollback",
     summary="Take this model back",
-    responses=_CHANGE_PROBLEMS,
+    deprecated=True,
+    responses=_CHANGE_PROBLEMS | REPLACED,
     dependencies=[Depends(require_admin), Depends(idempotency_key)],
 )
 async def roll_back_model(
-    digest: _Digest, place: ModelPlace, services: InjectedServices, later: BackgroundTasks
-) -> ActivatedGeneration:
-    """Search a collection as before it was searched with this model; refused where it no longer is."""
+    digest: _Digest,
+    place: ModelPlace,
+    services: InjectedServices,
+    response: Response,
+    later: BackgroundTasks,
+) -> Generation:
+    """Search a collection as before it was searched with this model: roll back the collection instead."""
     find = partial(_generation_before, collection=place.collection, digest=digest)
-    return await swap_to(services, find, later)
+    generation = await swap_to(services, find, later)
+    name_successor(response, f"/v1/collections/{quote(place.collection, safe='')}/rollback")
+    return generation
 
 
 async def _card(services: Services, digest: str) -> ModelCard:
@@ -108,12 +129,12 @@ def _registered(services: Services, number: int) -> str:
         raise RequestError(
             _NO_MODEL, f"Job {number} ({job.kind}) has made no model: give a train or retrain job that has."
         )
-    return register_model(engine.home, bundle).digest
+    return models.register_model(engine.home, bundle).digest
 
 
-def _generation_before(session: Session, collection: str, digest: str) -> Generation:
+def _generation_before(session: Session, collection: str, digest: str) -> collections.Generation:
     model = require_model(session, digest)
-    active, _ = require_active(session, collection)
+    active, _ = collections.require_active(session, collection)
     if active.digest != digest:
         raise RequestError(
             _NOT_SEARCHED,

@@ -44,7 +44,7 @@ async def sent_search(request: Request, services: InjectedServices) -> SentSearc
     responses=_PROBLEMS,
     openapi_extra=SEARCH_BODY,
 )
-async def search(
+async def search_images(
     collection: str,
     sent: Annotated[SentSearch, Depends(sent_search)],
     request: Request,

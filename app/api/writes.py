@@ -26,7 +26,7 @@ from app.schemas.writes import (
     count_written,
     written_by,
 )
-from index.generations.new_collections import create_collection
+from index.generations import new_collections
 from index.generations.remove_collection import remove_collection
 from index.search.results import CollectionInfo
 from index.writes.live import Condition, remove_image
@@ -80,7 +80,7 @@ async def sent_image(image_id: str, request: Request, services: InjectedServices
     responses=problem_responses(*_PROBLEMS),
     dependencies=[Depends(idempotency_key)],
 )
-async def post_collection(new: NewCollection, services: InjectedServices) -> CollectionSummary:
+async def create_collection(new: NewCollection, services: InjectedServices) -> CollectionSummary:
     """Begin a collection without images; it can be written to and searched at once."""
     return collection_from(await services.threads.write(_begin, services, new))
 
@@ -103,7 +103,7 @@ async def delete_collection(collection: str, services: InjectedServices) -> Remo
     openapi_extra=UPLOADS_BODY,
     dependencies=[Depends(idempotency_key)],
 )
-async def post_images(
+async def upload_images(
     collection: str,
     sent: Annotated[list[SentImage], Depends(sent_images)],
     request: Request,
@@ -165,7 +165,7 @@ async def put_image(
     summary="Change what is said",
     responses={**_ENCODING_PROBLEMS, **_CONDITION_PROBLEMS, 200: {"headers": _ETAG}},
 )
-async def patch_image(
+async def update_image(
     collection: str,
     image_id: str,
     changes: ImageChanges,
@@ -205,7 +205,9 @@ async def delete_image(
 
 
 def _begin(services: Services, new: NewCollection) -> CollectionInfo:
-    create_collection(services.engine.home, new.name, model=new.model, same_as=new.same_model_as)
+    new_collections.create_collection(
+        services.engine.home, new.name, model=new.model, same_as=new.same_model_as
+    )
     return services.engine.collection(new.name)
 
 

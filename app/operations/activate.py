@@ -9,18 +9,19 @@ from fastapi import BackgroundTasks
 from sqlalchemy.orm import Session
 
 from app.operations.services import Services
-from app.schemas.generations import ActivatedGeneration
+from app.schemas import generations as described
 from index.catalogue.collections import Generation
 from index.errors import GenerationError, IncompleteGenerationError, UnknownGenerationError
 from index.files.bundles import registered_bundle
 from index.generations.activation import require_nearly_complete
+from index.generations.listing import GenerationInfo, describe_generation
 from index.generations.retention import try_drop_old_generations
 from index.generations.swap import take_over
 
 FindGeneration = Callable[[Session], Generation]
 
 
-async def swap_to(services: Services, find: FindGeneration, later: BackgroundTasks) -> ActivatedGeneration:
+async def swap_to(services: Services, find: FindGeneration, later: BackgroundTasks) -> described.Generation:
     """Load a generation and its encoder, tell other services, then search in it from one moment on.
 
     What was written lately and has no vector in it is embedded first.
@@ -57,9 +58,7 @@ async def swap_to(services: Services, find: FindGeneration, later: BackgroundTas
         collection,
         services.settings.keep_generations,
     )
-    return ActivatedGeneration(
-        collection=collection, number=generation.id, model=generation.model, digest=generation.digest
-    )
+    return described.Generation.of(await services.threads.read(_described, services, generation.id))
 
 
 @contextmanager
@@ -73,6 +72,11 @@ def _unless_dropped(generation: Generation) -> Iterator[None]:
             f"Generation {generation.id} of {generation.collection!r} was dropped meanwhile, and nothing was "
             "changed."
         ) from None
+
+
+def _described(services: Services, number: int) -> GenerationInfo:
+    with services.engine.home.catalogue.read() as session:
+        return describe_generation(session, number)
 
 
 def _found(services: Services, find: FindGeneration) -> Generation:

@@ -6,7 +6,8 @@ from pathlib import Path
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from app.schemas.models import DIGEST_PATTERN, ModelCard, ModelSummary, PlacedGeneration, Retraining, Training
+from app.schemas.generations import Generation
+from app.schemas.models import DIGEST_PATTERN, ModelCard, ModelSummary, Retraining, Training
 from index.catalogue.jobs import Job, job_that_made
 from index.engine import SearchEngine
 from index.errors import UnregisteredModelError
@@ -37,7 +38,7 @@ def model_card(engine: SearchEngine, digest: str, *, loaded: bool) -> ModelCard:
         towers=_towers(engine.home.bundles_folder / digest / CONFIG_FILE),
         training=_training(info.recipe),
         retraining=None if job is None else _retraining(job),
-        generations=[PlacedGeneration.at(collection, each) for collection, each in generations],
+        generations=[Generation.of(each) for each in generations],
     )
 
 

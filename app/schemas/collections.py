@@ -4,18 +4,11 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
+from app.schemas.generations import GenerationName
 from app.schemas.search_page import Answer
 from index.filters.facets import Facet, FilteredFacets, Overview
 from index.filters.findings import FindingCounts
 from index.search.results import CollectionInfo
-
-
-class GenerationInfo(Answer):
-    """The active embedding of a collection."""
-
-    number: int
-    model: str
-    digest: str
 
 
 class FilterField(Answer):
@@ -33,7 +26,7 @@ class CollectionSummary(Answer):
 
     name: str
     count: int = Field(description="Images that it holds.")
-    generation: GenerationInfo | None = Field(description="null while nothing can be searched.")
+    generation: GenerationName | None = Field(description="null while nothing can be searched.")
     fields: list[FilterField]
 
 
@@ -87,7 +80,7 @@ class CollectionOverview(Answer):
 
     name: str
     count: int = Field(description="Images that it holds.")
-    generation: GenerationInfo | None = Field(description="null while nothing can be searched.")
+    generation: GenerationName | None = Field(description="null while nothing can be searched.")
     fields: list[FacetField] = Field(description="Fields, but for id and group, which tell images apart.")
     findings: list[CountedFinding] = Field(
         description="Findings that texts and reports mention, those of most images first."
@@ -106,7 +99,9 @@ def collection_from(info: CollectionInfo) -> CollectionSummary:
     """Describe a collection."""
     generation = None
     if info.generation is not None and info.model is not None and info.digest is not None:
-        generation = GenerationInfo(number=info.generation, model=info.model, digest=info.digest)
+        generation = GenerationName(
+            collection=info.name, number=info.generation, model=info.model, digest=info.digest
+        )
     fields = [FilterField(name=field.name, kinds=list(field.kinds)) for field in info.fields]
     return CollectionSummary(name=info.name, count=info.count, generation=generation, fields=fields)
 

@@ -9,13 +9,19 @@ from index.generations.comparison import Comparison
 from index.generations.listing import GenerationInfo
 
 
-class GenerationEntry(Answer):
+class GenerationName(Answer):
+    """Which generation: its number, and the encoder that made its vectors."""
+
+    collection: str
+    number: int = Field(description="Number in the addresses of generations.")
+    model: str = Field(description="Name of the encoder.")
+    digest: str = Field(description="Digest of the encoder.")
+
+
+class Generation(GenerationName):
     """One generation of a collection."""
 
-    number: int
     state: Literal["building", "active", "retired"]
-    model: str
-    digest: str
     images: int = Field(description="Images that have a vector in it.")
     texts: int = Field(description="Texts that have one.")
     missing: int = Field(description="Images of the collection that have none in it.")
@@ -26,7 +32,7 @@ class GenerationEntry(Answer):
     )
 
     @classmethod
-    def of(cls, info: GenerationInfo) -> "GenerationEntry":
+    def of(cls, info: GenerationInfo) -> "Generation":
         """Describe a generation."""
         return cls.model_validate(info, from_attributes=True)
 
@@ -34,13 +40,4 @@ class GenerationEntry(Answer):
 class Generations(Answer):
     """All generations of a collection, the latest first."""
 
-    generations: list[GenerationEntry]
-
-
-class ActivatedGeneration(Answer):
-    """The generation that is searched from now on."""
-
-    collection: str
-    number: int
-    model: str
-    digest: str
+    generations: list[Generation]

@@ -9,6 +9,8 @@ from app.schemas.search_page import Answer
 from app.schemas.search_query import Request
 from index.catalogue.jobs import Job, JobState
 
+JobKind = Literal["train", "evaluate", "import", "index", "reindex", "tidy", "retrain", "duplicates"]
+
 
 class TidyJob(Request):
     """Remove old generations, folders of old jobs, and files that nothing uses."""
@@ -113,7 +115,8 @@ class JobEntry(Answer):
 
 
 class Jobs(Answer):
-    """Jobs, the latest first."""
+    """A page of jobs, the latest first."""
 
     jobs: list[JobEntry]
     workers: int = Field(description="Number of workers; jobs wait while there is none.")
+    next_cursor: str | None = Field(description="Asks for the next page; null on the last.")

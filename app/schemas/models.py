@@ -3,11 +3,10 @@
 from pydantic import Field
 
 from app.lifecycle.verdict import ModelVerdict
-from app.schemas.generations import GenerationEntry
+from app.schemas.generations import Generation
 from app.schemas.search.hits import CosineKind, cosine_kind
 from app.schemas.search_page import Answer
 from app.schemas.search_query import Request
-from index.generations.listing import GenerationInfo
 from index.search.results import ModelInfo
 
 DIGEST_PATTERN = r"^[0-9a-f]{64}$"
@@ -68,17 +67,6 @@ class Retraining(Answer):
     judgement: ModelVerdict | None = Field(description="Comparison with the active model; null: none.")
 
 
-class PlacedGeneration(GenerationEntry):
-    """A generation, and the collection that it is of."""
-
-    collection: str
-
-    @classmethod
-    def at(cls, collection: str, info: GenerationInfo) -> "PlacedGeneration":
-        """Describe a generation of a collection."""
-        return cls(collection=collection, **GenerationEntry.of(info).model_dump())
-
-
 class ModelCard(ModelSummary):
     """One registered bundle: origin, metrics and use."""
 
@@ -87,7 +75,7 @@ class ModelCard(ModelSummary):
     )
     training: Training | None = Field(description="null: the bundle keeps no recipe that this release reads.")
     retraining: Retraining | None = Field(description="null where no retraining here made it.")
-    generations: list[PlacedGeneration] = Field(description="Generations by this model, the latest first.")
+    generations: list[Generation] = Field(description="Generations by this model, the latest first.")
 
 
 class NewModel(Request):

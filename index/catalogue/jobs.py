@@ -74,11 +74,30 @@ def get_job(session: Session, job: int) -> Job:
     return _job(row)
 
 
-def list_jobs(session: Session, *, state: JobState | None = None, limit: int | None = None) -> list[Job]:
-    """Return the jobs, or those in one state, the latest first."""
+def list_jobs(
+    session: Session,
+    *,
+    state: JobState | None = None,
+    kind: str | None = None,
+    before: int | None = None,
+    limit: int | None = None,
+) -> list[Job]:
+    """Return the jobs, the latest first.
+
+    Args:
+        session: Session of the catalogue.
+        state: Only those in this state.
+        kind: Only those of this kind.
+        before: Only those given before the job of this number.
+        limit: At most so many.
+    """
     query = select(JobRow).order_by(JobRow.id.desc()).limit(limit)
     if state is not None:
         query = query.where(JobRow.state == state)
+    if kind is not None:
+        query = query.where(JobRow.kind == kind)
+    if before is not None:
+        query = query.where(JobRow.id < before)
     return [_job(row) for row in session.execute(query).scalars()]
 
 

@@ -23,6 +23,7 @@ class GenerationInfo:
         comparison: Metrics of this generation and of the one that was active.
     """
 
+    collection: str
     number: int
     state: str
     model: str
@@ -48,14 +49,20 @@ def list_generations(home: Home, collection: str) -> list[GenerationInfo]:
             .where(GenerationRow.collection_id == row.id)
             .order_by(GenerationRow.id.desc())
         )
-        return [describe_generation(session, each) for each in session.execute(query).scalars().all()]
+        return [describe_generation(session, each.id) for each in session.execute(query).scalars().all()]
 
 
-def describe_generation(session: Session, row: GenerationRow) -> GenerationInfo:
-    """Count what a generation has, and say what was measured of it."""
-    generation, _ = get_generation(session, row.id)
+def describe_generation(session: Session, number: int) -> GenerationInfo:
+    """Count what a generation has, and say what was measured of it.
+
+    Raises:
+        GenerationError: It is gone.
+    """
+    generation, _ = get_generation(session, number)
+    row = session.get_one(GenerationRow, number)
     comparison = None if row.comparison is None else Comparison.model_validate(row.comparison)
     return GenerationInfo(
+        collection=generation.collection,
         number=row.id,
         state=row.state,
         model=generation.model,

@@ -70,16 +70,16 @@ def find_model(session: Session, model: str) -> ModelRow:
     return found[0]
 
 
-def generations_by(session: Session, digest: str) -> list[tuple[str, GenerationInfo]]:
-    """Return the generations that a model has made, each with its collection, the latest first."""
+def generations_by(session: Session, digest: str) -> list[GenerationInfo]:
+    """Return the generations that a model has made, the latest first."""
     query = (
-        select(CollectionRow.name, GenerationRow)
+        select(GenerationRow.id)
         .join(CollectionRow, CollectionRow.id == GenerationRow.collection_id)
         .join(ModelRow, ModelRow.id == GenerationRow.model_id)
         .where(ModelRow.digest == digest, NOT_DELETED)
         .order_by(GenerationRow.id.desc())
     )
-    return [(name, describe_generation(session, row)) for name, row in session.execute(query).all()]
+    return [describe_generation(session, number) for number in session.execute(query).scalars().all()]
 
 
 def generation_by(session: Session, collection: str, digest: str) -> Generation:

@@ -135,7 +135,7 @@ def test_the_log_is_json_and_holds_nothing_of_queries_or_patients(
         search_image(client, b"no image", filter={"field": "id", "eq": PATIENT})
     lines = [json.loads(line) for line in json_log.getvalue().splitlines()]
     answered = [line for line in lines if line["event"] == "answered"]
-    assert [line["operation"] for line in answered[:2]] == ["search", "search"]
+    assert [line["operation"] for line in answered[:2]] == ["search_images", "search_images"]
     assert all({"request_id", "status", "ms", "timestamp", "level"} <= set(line) for line in answered)
     text = json.dumps(lines)
     for secret in (PATIENT, QUERY, REPORT, "cardiomegaly"):
@@ -150,8 +150,8 @@ def test_figures_count_requests_batches_and_searches(indexed: Indexed) -> None:
         answer = client.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain")
     figures = dict(line.rsplit(" ", 1) for line in answer.text.splitlines() if not line.startswith("#"))
-    assert figures['recoquest_requests_total{operation="search",status="200"}'] == "1.0"
-    assert figures['recoquest_requests_total{operation="search",status="422"}'] == "1.0"
+    assert figures['recoquest_requests_total{operation="search_images",status="200"}'] == "1.0"
+    assert figures['recoquest_requests_total{operation="search_images",status="422"}'] == "1.0"
     assert figures['recoquest_requests_total{operation="none",status="404"}'] == "1.0"
     assert figures['recoquest_encode_batch_size_count{kind="text"}'] == "1.0"
     assert figures["recoquest_search_seconds_count"] == "1.0"

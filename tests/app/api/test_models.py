@@ -1,5 +1,6 @@
 """Registered models over HTTP: their cards, one of a job, and which one a collection is searched with."""
 
+import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -104,17 +105,26 @@ def test_the_model_of_a_job_is_registered_embedded_activated_and_taken_back(
     reindex(engine, generation, encoder, show_progress=False)
 
     changed = local.post(activation, json={"collection": COLLECTION})
-    assert changed.json() == {
+    listed = local.get(f"/v1/collections/{COLLECTION}/generations").json()["generations"]
+    assert changed.json() == next(each for each in listed if each["number"] == generation.id)
+    assert {name: changed.json()[name] for name in ("collection", "state", "model", "digest", "missing")} == {
         "collection": COLLECTION,
-        "number": generation.id,
+        "state": "active",
         "model": "further",
         "digest": digest,
+        "missing": 0,
     }
+    successor = f"/v1/collections/{COLLECTION}/generations/{generation.id}/activate"
+    assert changed.headers["Link"] == f'<{successor}>; rel="successor-version"'
+    assert re.fullmatch("@[0-9]+", changed.headers["Deprecation"])
+    assert "Deprecation" not in local.post(successor).headers
     assert engine.active(COLLECTION).digest == digest
     other = local.post(f"/v1/models/{base}/rollback", json={"collection": COLLECTION})
     assert "is searched with 'further'" in problem(other, 409, "model-not-searched")["detail"]
     back = local.post(f"/v1/models/{digest}/rollback", json={"collection": COLLECTION})
     assert (back.status_code, back.json()["digest"]) == (200, base)
+    assert back.headers["Link"] == f'</v1/collections/{COLLECTION}/rollback>; rel="successor-version"'
+    assert "Deprecation" in back.headers
     assert engine.active(COLLECTION).digest == base
 
 

@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 OPERATIONS = {
-    "search",
+    "search_images",
     "search_batch",
     "list_images",
     "count_images",
@@ -22,28 +22,28 @@ OPERATIONS = {
     "get_collection",
     "list_models",
     "get_model",
-    "post_model",
+    "register_model",
     "activate_model",
     "roll_back_model",
     "get_liveness",
     "get_readiness",
     "get_metrics",
-    "roll_back",
+    "roll_back_collection",
     "activate_generation",
-    "list_collection_generations",
+    "list_generations",
     "delete_collection",
-    "post_collection",
+    "create_collection",
     "delete_image",
-    "patch_image",
+    "update_image",
     "put_image",
-    "post_images",
-    "post_feedback",
-    "get_feedback",
-    "post_job",
-    "get_jobs",
-    "get_one_job",
-    "post_cancel",
-    "get_job_events",
+    "upload_images",
+    "judge_hit",
+    "count_judgements",
+    "create_job",
+    "list_jobs",
+    "get_job",
+    "cancel_job",
+    "stream_job_events",
 }
 
 
@@ -97,7 +97,7 @@ def test_json_answers_have_a_schema(description: dict[str, Any]) -> None:
 
 
 def test_both_forms_of_a_search_are_described(description: dict[str, Any]) -> None:
-    search = next(o for o in operations(description) if o["operationId"] == "search")
+    search = next(o for o in operations(description) if o["operationId"] == "search_images")
     content = search["requestBody"]["content"]
     query = {"$ref": "#/components/schemas/SearchQuery"}
     assert content["application/json"]["schema"] == query

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from fastapi.testclient import TestClient
@@ -14,6 +14,8 @@ from pydantic import SecretStr
 from app.application import create_app
 from app.engine import open_engine
 from app.jobs.heartbeat import Heartbeat
+from app.jobs.kinds import KINDS
+from app.schemas.jobs import JobKind
 from index.catalogue.jobs import add_job, beat, claim_job, end_job
 from index.engine import SearchEngine
 from tests.app.api.test_writes import LOCAL
@@ -141,6 +143,43 @@ def test_strangers_learn_and_change_nothing(on_either: Indexed, method: str) -> 
         assert keyed.get("/v1/jobs").status_code == 401
         bearer = {"Authorization": f"Bearer {key.get_secret_value()}"}
         assert keyed.get("/v1/jobs", headers=bearer).status_code == 200
+
+
+def test_jobs_are_listed_page_by_page_while_others_are_given(local: TestClient, engine: SearchEngine) -> None:
+    def give(kind: str) -> int:
+        with engine.home.catalogue.write() as session:
+            return add_job(session, kind, []).id
+
+    numbers = [give(kind) for kind in ("tidy", "evaluate", "tidy", "tidy", "evaluate", "tidy", "tidy")]
+    wanted = {"kind": "tidy", "state": "queued", "limit": "2"}
+    pages, cursor = [], None
+    while True:
+        page = local.get("/v1/jobs", params={**wanted, **({"cursor": cursor} if cursor else {})}).json()
+        assert all((job["kind"], job["state"]) == ("tidy", "queued") for job in page["jobs"])
+        pages.append([job["id"] for job in page["jobs"]])
+        give("tidy")
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    shown = [number for page in pages for number in page]
+    assert shown[:5] == [numbers[place] for place in (6, 5, 3, 2, 0)]
+    assert shown == sorted(set(shown), reverse=True)
+    assert all(len(page) == 2 for page in pages[:-1])
+    last = local.get("/v1/jobs", params={"limit": 1000}).json()
+    assert last["next_cursor"] is None
+    exact = local.get("/v1/jobs", params={"limit": len(last["jobs"])}).json()
+    assert exact["next_cursor"] is None
+
+
+@pytest.mark.parametrize("cursor", ["x", "-1", "1.5", "\u0661\u00b2", ""])
+def test_a_cursor_that_is_none_is_refused(local: TestClient, cursor: str) -> None:
+    answer = local.get("/v1/jobs", params={"cursor": cursor})
+    assert (answer.status_code, answer.json()["type"]) == (422, "urn:recoquest:invalid-cursor")
+
+
+def test_kinds_of_jobs_are_those_that_workers_do(local: TestClient) -> None:
+    assert set(get_args(JobKind)) == set(KINDS)
+    assert local.get("/v1/jobs?kind=dance").status_code == 422
 
 
 @pytest.mark.slow

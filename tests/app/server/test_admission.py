@@ -154,7 +154,7 @@ def test_bodies_beyond_the_budget_are_refused_until_others_are_done(indexed: Ind
             # Small ones pass beside it.
             assert statuses(await server.exchange(SEARCHING)) == [200]
             writer.close()
-            await until_figure(server, 'recoquest_requests_total{operation="search",status="499"}', 1)
+            await until_figure(server, 'recoquest_requests_total{operation="search_images",status="499"}', 1)
             large = head("POST", SEARCH, "Content-Type: application/json", "Content-Length: 90000")
             answer = await server.exchange(large + b'{"text": "two dogs"}'.ljust(90_000))
             assert statuses(answer) == [200]
