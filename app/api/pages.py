@@ -6,6 +6,8 @@ from pathlib import Path
 from fastapi import APIRouter
 from fastapi.responses import FileResponse, HTMLResponse, Response
 
+from app.http.description.problems import problems_page
+
 router = APIRouter(include_in_schema=False)
 
 PAGE_FOLDER = Path(__file__).parent.parent / "page"
@@ -63,6 +65,12 @@ async def get_docs() -> Response:
 async def get_docs_start() -> Response:
     """The script that shows the description; a file, because inline scripts are forbidden."""
     return Response(_START, media_type="text/javascript", headers={"Cache-Control": "no-cache"})
+
+
+@router.get("/docs/problems")
+async def get_problems() -> Response:
+    """The kinds of problems, with what to do about each; a problem document leads here."""
+    return HTMLResponse(problems_page(), headers={"Cache-Control": "no-cache"})
 
 
 def _page(name: str) -> Response:

@@ -80,6 +80,11 @@ def type_of(kind: Kind) -> str:
     return f"urn:recoquest:{kind.slug}"
 
 
+def help_of(kind: Kind) -> str:
+    """Return the path of the section that explains a kind, in the page of `app.http.description.problems`."""
+    return f"/docs/problems#{kind.slug}"
+
+
 INVALID = Kind("invalid-request", "The request is not valid", HTTPStatus.UNPROCESSABLE_ENTITY)
 TOO_LARGE = Kind("content-too-large", "The request is too large", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
 UNSUPPORTED = Kind(

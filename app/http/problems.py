@@ -14,7 +14,16 @@ from starlette.exceptions import HTTPException
 
 from app.http.field_errors import FieldError, describe_errors, field_errors
 from app.http.methods import allowed_methods
-from app.http.problem_kinds import DEFECT, FRAMEWORK_KINDS, INVALID, UNSUPPORTED, Kind, kind_of, type_of
+from app.http.problem_kinds import (
+    DEFECT,
+    FRAMEWORK_KINDS,
+    INVALID,
+    UNSUPPORTED,
+    Kind,
+    help_of,
+    kind_of,
+    type_of,
+)
 from app.observability.logging import where
 from app.observability.tracebacks import let_go
 from app.schemas.etags import etag_of
@@ -41,6 +50,10 @@ class Problem(BaseModel):
     title: str = Field(description="The kind of problem in words.")
     status: int
     detail: str = Field(description="Explanation of this error, and a remedy.")
+    help: str = Field(
+        description="Path on this server of what it means and what to do.",
+        examples=["/docs/problems#unknown-image"],
+    )
     request_id: str | None = Field(default=None, description="Finds the request in the service's log.")
     errors: list[FieldError] = Field(default_factory=list, description="Errors of single fields.")
 
@@ -68,6 +81,7 @@ def problem_response(
         title=kind.title,
         status=kind.status,
         detail=kind.detail or shortened(detail, _MAX_DETAIL_LENGTH),
+        help=help_of(kind),
         request_id=request_id,
         errors=list(errors),
     )

@@ -43,7 +43,8 @@ def problem(answer: Any, status: int, kind: str, *fields: str) -> dict[str, Any]
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     document: dict[str, Any] = answer.json()
-    assert set(document) == {"type", "title", "status", "detail", "request_id", "errors"}
+    assert set(document) == {"type", "title", "status", "detail", "help", "request_id", "errors"}
+    assert document["help"] == f"/docs/problems#{kind}"
     assert document["type"] == f"urn:recoquest:{kind}"
     assert document["status"] == status
     assert document["detail"].strip()

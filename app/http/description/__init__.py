@@ -1,0 +1,1 @@
+"""Descriptions of the interface for its readers: problems, and examples of operations."""
