@@ -44,7 +44,9 @@ _FILE_ANSWERS: dict[int | str, dict[str, Any]] = {**_PROBLEMS, 200: _FILE, 304: 
 _CACHE_CONTROL = "private, no-cache"
 _NO_SCRIPTS = "default-src 'none'; sandbox"
 
-IfNoneMatch = Annotated[str | None, Header(description="ETag of the copy that the caller has.")]
+IfNoneMatch = Annotated[
+    str | None, Header(alias="If-None-Match", description="ETag of the copy that the caller has.")
+]
 Size = Annotated[
     int | None,
     Query(ge=1, le=MAX_SIZE, description="Longest side in pixels; without it the whole.", examples=[1024]),

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from app.http.description.examples import add_examples
 from app.http.problems import MEDIA_TYPE
 from app.schemas.search_query import SearchQuery
 
@@ -28,6 +29,7 @@ TAGS = [
 
 _PROBLEM_REFERENCE = "#/components/schemas/Problem"
 _FIRST_ERROR_STATUS = 400
+_EVENTS = "text/event-stream"
 
 
 def describe(schema: dict[str, Any]) -> dict[str, Any]:
@@ -37,6 +39,10 @@ def describe(schema: dict[str, Any]) -> dict[str, Any]:
             for status, response in operation["responses"].items():
                 if int(status) >= _FIRST_ERROR_STATUS:
                     response["content"] = {MEDIA_TYPE: {"schema": {"$ref": _PROBLEM_REFERENCE}}}
+                elif _EVENTS in response.get("content", {}):
+                    # The framework describes single events, for which OpenAPI 3.1 has no word.
+                    response["content"][_EVENTS] = {"schema": {"type": "string"}}
+    add_examples(schema)
     # The body is read by hand, since it comes in two forms, so the framework knows nothing of its schema.
     search = SearchQuery.model_json_schema(ref_template="#/components/schemas/{model}")
     schema["components"]["schemas"] |= {**search.pop("$defs"), SearchQuery.__name__: search}

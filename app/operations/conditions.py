@@ -16,13 +16,16 @@ _MAX_TAGS: Final = 100
 _IfMatch = Annotated[
     str | None,
     Header(
+        alias="If-Match",
         description="ETag that the image must have, or * for any image: else 412, and nothing is written.",
-        examples=['"5d41402abc4b2a76b9719d911017c592"'],
     ),
 ]
 _IfNoneMatch = Annotated[
     str | None,
-    Header(description="ETag that the image must not have; * where there must be no image of this id."),
+    Header(
+        alias="If-None-Match",
+        description="ETag that the image must not have; * where there must be no image of this id.",
+    ),
 ]
 
 

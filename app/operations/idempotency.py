@@ -50,7 +50,6 @@ async def idempotency_key(
             description="A name that the caller draws for this request, such as a UUID. Sent again with the "
             f"same name within 24 hours, it gets the first answer, with `{REPLAYED}: true`, and is not done "
             "again.",
-            examples=["0b8f7f2e-6c1c-4d7e-9f65-2f1a9d7c0a11"],
         ),
     ] = None,
 ) -> None:

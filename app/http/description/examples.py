@@ -1,0 +1,93 @@
+"""Examples of all operations, which can be tried on a demo: `make demo` fills its collection `scenes`."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+_JSON: Final = "application/json"
+_FORM: Final = "multipart/form-data"
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A request of an operation.
+
+    Attributes:
+        parameters: Values of its parameters, by name.
+        body: Its JSON body.
+        form: Texts of its form, by field; files are the caller's.
+    """
+
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    body: Any = None
+    form: Mapping[str, str] | None = None
+
+
+_SCENES: Final = {"collection": "scenes"}
+_SCENE: Final = {**_SCENES, "image_id": "scene00012"}
+_WARD: Final = {"collection": "ward"}
+_DIGEST: Final = {"digest": "58f02ce1a9b47d6e3c5a1f0b8e92d4c758f02ce1a9b47d6e3c5a1f0b8e92d4c7"}
+_TEXT: Final = "two dogs run through shallow water"
+
+# In an order in which they can be tried one after the other.
+EXAMPLES: Final[Mapping[str, Example]] = {
+    "get_liveness": Example(),
+    "get_readiness": Example(),
+    "get_metrics": Example(),
+    "list_collections": Example(),
+    "get_collection": Example(_SCENES),
+    "list_images": Example({**_SCENES, "limit": 5, "filter": '{"field": "split", "eq": "test"}'}),
+    "count_values": Example({**_SCENES, "field": "labels"}),
+    "search_images": Example(_SCENES, {"text": _TEXT, "k": 5}),
+    "get_image": Example(_SCENE),
+    "get_thumbnail": Example(_SCENE),
+    "get_rendition": Example({**_SCENE, "size": 64}),
+    "get_content": Example(_SCENE),
+    "judge_hit": Example(_SCENES, {"query": {"text": _TEXT}, "hit": "scene00012", "relevant": True}),
+    "count_judgements": Example(_SCENES),
+    "create_collection": Example(body={"name": "ward", "same_model_as": "scenes"}),
+    "upload_images": Example(
+        _WARD, form={"records": json.dumps([{"id": "first", "texts": ["a dog in the snow"]}])}
+    ),
+    "put_image": Example(
+        {**_WARD, "image_id": "second"}, form={"record": json.dumps({"report": "No finding."})}
+    ),
+    "update_image": Example(
+        {**_WARD, "image_id": "second"}, {"labels": ["Edema"], "report": None, "metadata": {"view": "PA"}}
+    ),
+    "delete_image": Example({**_WARD, "image_id": "second"}),
+    "delete_collection": Example(_WARD),
+    "list_models": Example(),
+    "get_model": Example(_DIGEST),
+    "register_model": Example(body={"job": 1}),
+    "list_generations": Example(_SCENES),
+    "roll_back_collection": Example(_SCENES),
+    "activate_generation": Example({**_SCENES, "number": 2}),
+    "activate_model": Example(_DIGEST, {"collection": "scenes"}),
+    "roll_back_model": Example(_DIGEST, {"collection": "scenes"}),
+    "create_job": Example(body={"kind": "duplicates", "collection": "scenes"}),
+    "list_jobs": Example({"kind": "duplicates", "limit": 10}),
+    "cancel_job": Example({"job": 2}),
+    "get_job": Example({"job": 1}),
+    "stream_job_events": Example({"job": 1}),
+}
+
+
+def add_examples(schema: dict[str, Any]) -> None:
+    """Write the examples into an OpenAPI description: of parameters, and of bodies."""
+    for operation in _operations(schema):
+        example = EXAMPLES.get(operation["operationId"], Example())
+        for parameter in operation.get("parameters", ()):
+            if parameter["name"] in example.parameters:
+                parameter["example"] = example.parameters[parameter["name"]]
+        content = operation.get("requestBody", {}).get("content", {})
+        if example.body is not None:
+            content[_JSON]["example"] = example.body
+        if example.form is not None:
+            content[_FORM]["example"] = dict(example.form)
+
+
+def _operations(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for path in schema["paths"].values():
+        yield from path.values()
