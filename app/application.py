@@ -11,6 +11,7 @@ import structlog
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
+from opentelemetry.trace import Tracer, TracerProvider
 from starlette.middleware.cors import CORSMiddleware
 
 from app.access.hosts import AllowedHosts, HostCheck
@@ -43,6 +44,7 @@ from app.http.ranges import Ranges
 from app.http.request_context import REQUEST_ID_HEADER, RequestContext
 from app.jobs.housekeeping import remove_old_queue
 from app.observability.metrics import Metrics
+from app.observability.tracing import open_provider, tracer_of
 from app.operations import idempotency
 from app.operations.readiness import Readiness, generations_to_load
 from app.operations.services import Services
@@ -74,6 +76,7 @@ def create_app(
     *,
     load: LoadEncoder | None = None,
     give_up: Callable[[], object] | None = None,
+    tracer_provider: TracerProvider | None = None,
 ) -> FastAPI:
     """Build the application; nothing is opened before it starts.
 
@@ -81,6 +84,10 @@ def create_app(
         settings: Settings; None: those of the environment.
         load: Opens a bundle; None loads it onto the device of the settings.
         give_up: Ends the process, once an encoder hangs for good; None: nothing does.
+        tracer_provider: Takes the traces of requests; None: the collector of the settings does, if any.
+
+    Raises:
+        TelemetryError: The settings name a collector, and the extra `telemetry` is not installed.
     """
     settings = settings or Settings()
     metrics = Metrics()
@@ -90,6 +97,7 @@ def create_app(
         description=DESCRIPTION,
         version=version("recoquest"),
         openapi_tags=TAGS,
+        # The framework's own traces tell addresses and bodies; `app.observability.tracing` does not.
         telemetry={"tracing": False, "metrics": False, "logs": False},
         docs_url=None,
         redoc_url=None,
@@ -122,7 +130,9 @@ def create_app(
         application.include_router(module.router)
     application.mount("/docs/assets", StaticFiles(directory=pages.swagger_ui_folder()), name="swagger-ui")
     application.mount("/page", StaticFiles(directory=pages.PAGE_FOLDER, check_dir=False), name="page")
-    _add_middleware(application, settings, metrics)
+    if tracer_provider is None and settings.traces_url is not None:
+        tracer_provider = open_provider(settings.traces_url)
+    _add_middleware(application, settings, metrics, tracer_of(tracer_provider))
     return application
 
 
@@ -259,7 +269,9 @@ async def _warm(services: Services, load: Callable[[int], None], generation: int
         _log.warning("a collection cannot be loaded ahead", step=name, generation=generation, error=kind)
 
 
-def _add_middleware(application: FastAPI, settings: Settings, metrics: Metrics) -> None:
+def _add_middleware(
+    application: FastAPI, settings: Settings, metrics: Metrics, tracer: Tracer | None
+) -> None:
     """Wrap the application, from the inside out."""
     application.add_middleware(Methods)
     application.add_middleware(Ranges)
@@ -272,7 +284,7 @@ def _add_middleware(application: FastAPI, settings: Settings, metrics: Metrics) 
             CORSMiddleware,
             allow_origins=settings.cors_origins,
             allow_methods=["GET", "POST"],
-            allow_headers=["Content-Type", REQUEST_ID_HEADER, idempotency.HEADER],
+            allow_headers=["Content-Type", REQUEST_ID_HEADER, idempotency.HEADER, "traceparent"],
             expose_headers=[
                 REQUEST_ID_HEADER,
                 idempotency.REPLAYED,
@@ -281,11 +293,12 @@ def _add_middleware(application: FastAPI, settings: Settings, metrics: Metrics) 
                 "Link",
                 "Location",
                 "Retry-After",
+                "Server-Timing",
             ],
         )
     application.add_middleware(OriginCheck, allowed=settings.cors_origins)
     application.add_middleware(HostCheck, allowed=AllowedHosts(settings.allowed_hosts, settings.host))
-    application.add_middleware(RequestContext, metrics=metrics)
+    application.add_middleware(RequestContext, metrics=metrics, origins=settings.cors_origins, tracer=tracer)
     application.add_middleware(
         SecurityHeaders, frame_ancestors=settings.frame_ancestors, shared=bool(settings.cors_origins)
     )

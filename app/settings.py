@@ -65,6 +65,12 @@ class Settings(BaseSettings):
         description="Key that changes need; None: changes from this machine only.",
     )
 
+    traces_url: str | None = Field(
+        default=None,
+        pattern="^https?://",
+        description="Collector that takes traces as OTLP over HTTP; needs the extra `telemetry`.",
+    )
+
     max_connections: int = Field(
         default=1024, ge=8, description="Most open connections; more get status 503."
     )

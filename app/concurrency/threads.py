@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Final, ParamSpec, TypeVar
 
 from app.concurrency.handover import Handover
+from app.concurrency.timings import timed
 from index.errors import CatalogueBusyError
 
 P = ParamSpec("P")
@@ -48,7 +49,8 @@ class Threads:
 
     async def read(self, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
         """Call what reads the catalogue, the index or files; context variables are carried along."""
-        return await self._handover.result_of(self._submit(self._reads, work, *args, **kwargs))
+        with timed("catalogue"):
+            return await self._handover.result_of(self._submit(self._reads, work, *args, **kwargs))
 
     async def write(self, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
         """Call what writes, and may wait for a lock that another process holds.
@@ -63,7 +65,8 @@ class Threads:
                 raise CatalogueBusyError(_LATE)
             return work(*args, **kwargs)
 
-        return await self._handover.result_of(self._submit(self._writes, unless_late))
+        with timed("catalogue"):
+            return await self._handover.result_of(self._submit(self._writes, unless_late))
 
     async def thumbnail(self, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
         """Call the maker of a thumbnail."""

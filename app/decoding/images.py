@@ -1,6 +1,7 @@
 """Images of callers, decoded and resized by the decoding pool; no pixel is decoded in this process."""
 
 import asyncio
+import time
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from math import isfinite
@@ -10,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
+from app.concurrency.timings import record_waited
 from app.decoding.pool import DecodingObserver, DecodingPool, PoolLimits, Priority
 from app.decoding.process import Answer, DecoderLimits, Task
 from app.encoding import EncodingTimeoutError
@@ -156,10 +158,13 @@ class ImageDecoders:
         return await self._answer_of(self.pool.submit(task, priority, deadline_s), deadline_s)
 
     async def _answer_of(self, future: Future[Answer], deadline_s: float) -> Answer:
+        started = time.perf_counter()
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(future), deadline_s)
+            answer = await asyncio.wait_for(asyncio.wrap_future(future), deadline_s)
         except TimeoutError:
             raise _too_late() from None
+        record_waited("decode", time.perf_counter() - started, answer.seconds)
+        return answer
 
 
 def _pixels(answer: Answer, size: int) -> Pixels:

@@ -73,11 +73,12 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer of a process: well-formed, yet untrusted."""
+    """The answer of a process, well-formed yet untrusted, and the seconds that it took."""
 
     outcome: Outcome
     header: dict[str, Any]
     body: bytearray
+    seconds: float = 0.0
 
 
 class DecodingProcess:
@@ -116,6 +117,7 @@ class DecodingProcess:
         Raises:
             DecoderLostError: The process ended before it answered, or was killed at the deadline.
         """
+        started = time.monotonic()
         try:
             self._connection.settimeout(max(0.001, until - time.monotonic()))
             send(self._connection, task.header, task.content)
@@ -129,7 +131,7 @@ class DecodingProcess:
         if outcome not in _OUTCOMES:
             self.end()
             raise DecoderLostError("crash")
-        return Answer(outcome, header, body)
+        return Answer(outcome, header, body, time.monotonic() - started)
 
     def kill(self) -> None:
         """Kill it from any thread; whoever waits for its answer is told."""

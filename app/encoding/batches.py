@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -91,7 +92,7 @@ class Batches:
         finally:
             thread.end_pass()
         seconds = time.perf_counter() - started
-        self._deliver(part, results)
+        self._deliver(part, results, seconds)
         if self._observer is not None:
             self._observer.encoded(part[0].kind, len(part), seconds)
         return True
@@ -108,14 +109,14 @@ class Batches:
             fail(part, error if isinstance(error, EncoderLostError) else reason, cause=error)
         return len(part) == 1
 
-    def _deliver(self, part: list[Job], results: Sequence[Encoded | None]) -> None:
+    def _deliver(self, part: list[Job], results: Sequence[Encoded | None], pass_s: float) -> None:
         for job, result in zip(part, results, strict=True):
             if result is None:
                 _log.error("a vector is not finite", kind=job.kind)
                 fail([job], EncodingFailedError(FAILED))
             else:
                 self.last_success = time.monotonic()
-                succeed(job, result)
+                succeed(job, replace(result, pass_s=pass_s))
 
     def _vectors(self, batch: list[Job]) -> list[Encoded | None]:
         """The vector of each query; None where it is not finite."""

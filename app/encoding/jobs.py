@@ -116,10 +116,11 @@ class QueueLimits:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Vector (D,) of one query and how its text was cut."""
+    """Vector (D,) of one query, how its text was cut, and the seconds of its forward pass."""
 
     vector: NDArray[np.float32]
     truncation: Truncation | None = None
+    pass_s: float = 0.0
 
 
 @dataclass(slots=True)

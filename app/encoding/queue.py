@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import structlog
 
 from app.concurrency.handover import Handover
+from app.concurrency.timings import record_waited
 from app.encoding.batches import AbandonedError, Batches
 from app.encoding.errors import (
     FAILED,
@@ -160,11 +161,14 @@ class EncodingQueue:
             supervisor.join(max(0.0, end - time.monotonic()))
 
     async def _wait_for(self, future: Future[Encoded]) -> Encoded:
+        started = time.perf_counter()
         try:
             async with asyncio.timeout(self._limits.deadline_s):
-                return await self._handover.result_of(future)
+                encoded = await self._handover.result_of(future)
         except TimeoutError:
             raise EncodingTimeoutError(TOO_SLOW) from None
+        record_waited("encode", time.perf_counter() - started, encoded.pass_s)
+        return encoded
 
     def _supervise(self, lane: int) -> None:
         while not self._closed:

@@ -4,18 +4,22 @@ import asyncio
 import re
 import time
 import uuid
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import structlog
+from opentelemetry.trace import Tracer, format_trace_id
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.concurrency.timings import Timings, collected_timings
 from app.http.problem_kinds import DEFECT, STOPPING, Kind
 from app.http.problems import problem_response
 from app.observability.logging import where
 from app.observability.metrics import Metrics
 from app.observability.tracebacks import let_go
+from app.observability.tracing import begin_span, end_span, trace_id_of
 
 REQUEST_ID_HEADER = "X-Request-ID"
 
@@ -30,10 +34,18 @@ class RequestContext:
     """ASGI middleware, outside of all that can err.
 
     A log line names the operation, never the path or the query: both may hold what belongs to a patient.
+
+    Args:
+        app: The application inside.
+        metrics: Told of every answer.
+        origins: Origins of other sites whose pages may read the times of an answer.
+        tracer: Begins the spans of traces; None: there are none.
     """
 
     app: ASGIApp
     metrics: Metrics
+    origins: Collection[str] = ()
+    tracer: Tracer | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -43,8 +55,18 @@ class RequestContext:
         started = time.perf_counter()
         request_id = _request_id(scope)
         scope.setdefault("state", {}).update(request_id=request_id, started=started)
-        tracked = _TrackedSend(send, request_id)
-        with structlog.contextvars.bound_contextvars(request_id=request_id):
+        headers = Headers(scope=scope)
+        traceparent = headers.get("traceparent", "")
+        span = None if self.tracer is None else begin_span(self.tracer, traceparent)
+        named = {"request_id": request_id}
+        trace_id = (
+            trace_id_of(traceparent) if span is None else format_trace_id(span.get_span_context().trace_id)
+        )
+        if trace_id is not None:
+            named["trace_id"] = trace_id
+        origin = headers.get("origin", "")
+        with structlog.contextvars.bound_contextvars(**named), collected_timings() as timings:
+            tracked = _TrackedSend(send, request_id, timings, origin if origin in self.origins else None)
             try:
                 await self.app(scope, receive, tracked)
             except ClientDisconnect:
@@ -57,6 +79,8 @@ class RequestContext:
                 let_go(error)
                 await self._answer(DEFECT, scope, receive, tracked)
             self._report(scope, tracked.status, time.perf_counter() - started)
+            if self.tracer is not None and span is not None:
+                end_span(self.tracer, span, _operation(scope), tracked.status, timings.spans)
 
     async def _answer(self, kind: Kind, scope: Scope, receive: Receive, send: "_TrackedSend") -> None:
         """Answer with a problem unless an answer has begun."""
@@ -74,12 +98,20 @@ class RequestContext:
 class _TrackedSend:
     send: Send
     request_id: str
+    timings: Timings
+    reader: str | None = None
     status: int = 0
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = int(message["status"])
-            MutableHeaders(scope=message)[REQUEST_ID_HEADER] = self.request_id
+            headers = MutableHeaders(scope=message)
+            headers[REQUEST_ID_HEADER] = self.request_id
+            parts = self.timings.milliseconds()
+            if parts:
+                headers["Server-Timing"] = ", ".join(f"{name};dur={ms:.2f}" for name, ms in parts.items())
+                if self.reader is not None:
+                    headers["Timing-Allow-Origin"] = self.reader
         await self.send(message)
 
 

@@ -13,6 +13,7 @@ from prometheus_client import (
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
+from app.concurrency.timings import record
 from app.decoding.pool import DecodeOutcome, RestartReason
 from app.encoding import Kind
 from index.vectors.ann.search import OperatingPoint
@@ -156,6 +157,7 @@ class Metrics:
     def searched(self, seconds: float) -> None:
         """An index has been searched."""
         self._search.observe(seconds)
+        record("search", seconds)
 
     def render(self) -> bytes:
         """All figures in Prometheus' text format."""

@@ -23,6 +23,7 @@ OTHERS: Final[dict[str, Any]] = {
     "device": "cuda:1",
     "threads": 3,
     "admin_key": "a-very-secret-key",
+    "traces_url": "http://collector:4318/v1/traces",
     "max_connections": 99,
     "max_bodies_bytes": 9_000_000,
     "max_body_bytes": 20_000,
