@@ -146,7 +146,9 @@ def _checked_key(given: list[str]) -> str:
 
 
 def _caller(request: Request) -> str:
-    return hashlib.sha256(request.headers.get("authorization", "").encode("latin-1")).hexdigest()
+    """Return the SHA-256 of what a caller is known by: a key, a token, or a session."""
+    credentials = [request.headers.get(name, "") for name in ("authorization", "cookie")]
+    return hashlib.sha256("\n".join(credentials).encode("latin-1")).hexdigest()
 
 
 def _whole(body: bytes) -> Receive:

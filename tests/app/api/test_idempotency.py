@@ -150,6 +150,24 @@ def test_callers_without_rights_learn_no_answer(on_either: Indexed) -> None:
         assert give(client, {**key, **bearer}).json() == first.json()
 
 
+def test_callers_with_other_credentials_have_other_keys(on_either: Indexed) -> None:
+    opened = replace(on_either, settings=on_either.settings.model_copy(update={"open_feedback": True}))
+    key = new_key()
+    with serve(opened) as client:
+        for hit, credentials in (
+            ("image-1", {}),
+            ("image-2", {"Authorization": "Bearer one"}),
+            ("image-3", {"Authorization": "Bearer two"}),
+            ("image-4", {"Cookie": "session=one"}),
+        ):
+            judgement = {"query": {"text": "a boat"}, "hit": hit, "relevant": True}
+            answer = client.post(
+                f"/v1/collections/{COLLECTION}/feedback", json=judgement, headers={**key, **credentials}
+            )
+            assert (answer.status_code, answer.json()["hit"]) == (200, hit)
+            assert "Idempotency-Replayed" not in answer.headers
+
+
 def test_a_cut_connection_starts_no_second_job(own: Indexed) -> None:
     key = uuid.uuid4().hex
     head = (
