@@ -1,0 +1,64 @@
+"""The caller of a request and the roles it has, by collection."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, Literal, get_args
+
+from starlette.requests import HTTPConnection
+
+Role = Literal["reader", "judge", "curator", "admin", "auditor"]
+Kind = Literal["anonymous", "key", "token", "session"]
+
+ROLES: Final[tuple[Role, ...]] = get_args(Role)
+EVERY_COLLECTION: Final = "*"
+
+# The roles that have all rights of a role, itself among them.
+_GIVEN_BY: Final[Mapping[Role, frozenset[Role]]] = {
+    "reader": frozenset({"reader", "judge", "curator", "admin"}),
+    "judge": frozenset({"judge", "admin"}),
+    "curator": frozenset({"curator", "admin"}),
+    "admin": frozenset({"admin"}),
+    "auditor": frozenset({"auditor", "admin"}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """The caller of a request.
+
+    Attributes:
+        kind: Sort of credential that was checked; anonymous: none was sent.
+        id: Stable identifier: of a key its id, of a token its issuer and subject; empty without either.
+        name: Name for people; the audit trail shows it.
+        grants: Roles by collection; those under `*` hold in every collection and outside of them.
+    """
+
+    kind: Kind
+    id: str
+    name: str
+    grants: Mapping[str, frozenset[Role]]
+
+    def may(self, role: Role, collection: str | None) -> bool:
+        """Whether the caller has the rights of a role.
+
+        Args:
+            role: Role that an operation needs.
+            collection: Collection that the operation is about; None: it is about none or all of them.
+        """
+        given = _GIVEN_BY[role]
+        if not given.isdisjoint(self.grants.get(EVERY_COLLECTION, frozenset())):
+            return True
+        if collection is None or collection == EVERY_COLLECTION:
+            return False
+        return not given.isdisjoint(self.grants.get(collection, frozenset()))
+
+
+NOBODY: Final = Principal("anonymous", "", "anonymous", MappingProxyType({}))
+
+
+def principal_of(request: HTTPConnection) -> Principal:
+    """The caller of a request; nobody with any right before the request was checked."""
+    found = getattr(request.state, "principal", NOBODY)
+    assert isinstance(found, Principal)
+    return found
