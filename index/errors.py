@@ -236,3 +236,11 @@ class JobExistsError(RecoquestError):
 
 class JobStateError(RecoquestError):
     """A job that is not in a state in which this can be done with it."""
+
+
+class UnknownKeyError(RecoquestError):
+    """There is no API key of this identifier or name."""
+
+
+class KeyNameError(RecoquestError):
+    """The name of a new API key is not valid, or has as many keys as it may have."""

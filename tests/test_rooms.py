@@ -26,8 +26,8 @@ ORDER: Final = {
         "evaluation samples shortcuts recipes conversion trainer tasks classification language_models"
     ),
     "index": (
-        "errors vectors catalogue files filters scoring home views search duplicates engine writes feedback "
-        "generations backup ingest"
+        "errors vectors catalogue keys files filters scoring home views search duplicates engine writes "
+        "feedback generations backup ingest"
     ),
     "app": (
         "settings launch concurrency engine jobs encoding decoding doctor observability lifecycle "

@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 from starlette.requests import HTTPConnection
 
-Role = Literal["reader", "judge", "curator", "admin", "auditor"]
-Kind = Literal["anonymous", "key", "token", "session"]
+from index.keys.grants import EVERY_COLLECTION, ROLES, Grants, Role
 
-ROLES: Final[tuple[Role, ...]] = get_args(Role)
-EVERY_COLLECTION: Final = "*"
+__all__ = ["EVERY_COLLECTION", "NOBODY", "ROLES", "Grants", "Kind", "Principal", "Role", "principal_of"]
+
+Kind = Literal["anonymous", "key", "token", "session"]
 
 # The roles that have all rights of a role, itself among them.
 _GIVEN_BY: Final[Mapping[Role, frozenset[Role]]] = {
@@ -37,7 +37,7 @@ class Principal:
     kind: Kind
     id: str
     name: str
-    grants: Mapping[str, frozenset[Role]]
+    grants: Grants
 
     def may(self, role: Role, collection: str | None) -> bool:
         """Whether the caller has the rights of a role.

@@ -288,6 +288,26 @@ class HomeRow(Table):
     uid: Mapped[str] = mapped_column(String(32))
 
 
+class ApiKeyRow(Table):
+    """A key of the service's interface, without its secret; see `index.keys.api_keys`.
+
+    `digest` is the SHA-256 of the secret, `grants` are roles by collection. Times are in ISO 8601; `used` is
+    the day of the last use. Revoked keys stay, since the audit trail names them.
+    """
+
+    __tablename__ = "api_keys"
+    __table_args__ = (Index("ix_api_keys_name", "name"), {"sqlite_with_rowid": False})
+
+    id: Mapped[str] = mapped_column(String(20), primary_key=True)
+    name: Mapped[str] = mapped_column(Text)
+    digest: Mapped[bytes] = mapped_column(LargeBinary)
+    grants: Mapped[dict[str, list[str]]] = mapped_column(JSON)
+    created: Mapped[str] = mapped_column(Text)
+    expires: Mapped[str | None] = mapped_column(Text)
+    revoked: Mapped[str | None] = mapped_column(Text)
+    used: Mapped[str | None] = mapped_column(Text)
+
+
 class JobRow(Table):
     """Work that was given to the workers, and what has become of it.
 

@@ -1,0 +1,1 @@
+"""API keys of the service: made, listed, rotated, revoked, checked."""

@@ -1,0 +1,233 @@
+"""API keys in the catalogue: at most two live ones of a name, for a client to go from one to the other."""
+
+import hmac
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from typing import Final
+
+from sqlalchemy import select, text, update
+from sqlalchemy.orm import Session
+
+from index.catalogue.collections import now
+from index.catalogue.tables import ApiKeyRow
+from index.errors import KeyNameError, UnknownKeyError
+from index.keys.grants import EVERY_COLLECTION, Grants, Role, role_of, written_grants
+
+FIRST_ADMIN: Final = "first admin"
+MAX_LIVE: Final = 2
+MAX_NAME_LENGTH: Final = 100
+_PREFIX: Final = "rq"
+_ID_BYTES: Final = 6
+_SECRET_BYTES: Final = 32
+# Prefix, identifier in hexadecimal digits, and the secret in unpadded base64.
+_LENGTH: Final = len(_PREFIX) + 1 + 2 * _ID_BYTES + 1 + 43
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """A key without its secret; see `ApiKeyRow`. Times are in ISO 8601, UTC; None: never.
+
+    Attributes:
+        id: Identifier, part of the key itself.
+        name: Client or person that has the key.
+        digest: SHA-256 of the secret.
+        grants: Roles by collection.
+        created: Time of its making.
+        expires: End of its validity.
+        revoked: Time of its revocation.
+        used: Day of its last use.
+    """
+
+    id: str
+    name: str
+    digest: bytes
+    grants: Grants
+    created: str
+    expires: str | None
+    revoked: str | None
+    used: str | None
+
+    def is_of(self, secret: str) -> bool:
+        """Whether a secret belongs to the key; the comparison takes the same time for every wrong one."""
+        return hmac.compare_digest(_digest(secret), self.digest)
+
+    @property
+    def state(self) -> str:
+        """One of live, expired and revoked, at this moment."""
+        if self.revoked is not None:
+            return "revoked"
+        return "expired" if self.expires is not None and self.expires <= now() else "live"
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    """A key that was made.
+
+    Attributes:
+        key: Its entry in the catalogue.
+        text: The key that a client sends; the only copy.
+    """
+
+    key: ApiKey
+    text: str
+
+
+def split_key(given: str) -> tuple[str, str] | None:
+    """Split a key into identifier and secret; None where it has another form."""
+    parts = given.split("_", 2)
+    if len(given) != _LENGTH or len(parts) != 3 or parts[0] != _PREFIX:
+        return None
+    return parts[1], parts[2]
+
+
+def create_key(session: Session, name: str, grants: Grants, *, days: int | None) -> NewKey:
+    """Make the first live key of a name.
+
+    Args:
+        session: Session of a transaction that writes.
+        name: Client or person that gets the key.
+        grants: Roles by collection.
+        days: Days until it expires; None: it does not expire.
+
+    Raises:
+        KeyNameError: The name is not valid, or has a live key.
+    """
+    if not 0 < len(name.strip()) <= MAX_NAME_LENGTH or not name.isprintable():
+        raise KeyNameError(
+            f"{name!r} is not a name of a key: give 1 to {MAX_NAME_LENGTH} printable characters."
+        )
+    _lock(session)
+    if any(key.state == "live" for key in _keys_of(session, name)):
+        raise KeyNameError(
+            f"{name!r} has a key: `recoquest keys rotate` makes the one that replaces it; give a new key "
+            "another name."
+        )
+    return _add(session, name, grants, None if days is None else timedelta(days=days))
+
+
+def create_first_key(session: Session) -> NewKey | None:
+    """Make a key for the administrator of a catalogue that never had any key; None where there is one."""
+    _lock(session)
+    if session.execute(select(ApiKeyRow.id).limit(1)).first() is not None:
+        return None
+    return _add(session, FIRST_ADMIN, {EVERY_COLLECTION: frozenset[Role]({"admin"})}, None)
+
+
+def rotate_key(session: Session, name: str) -> NewKey:
+    """Make the key that replaces the newest of a name, with its roles and for as many days.
+
+    Raises:
+        UnknownKeyError: No key of this name can be replaced.
+        KeyNameError: The name has two live keys.
+    """
+    _lock(session)
+    keys = [key for key in _keys_of(session, name) if key.revoked is None]
+    if not keys:
+        raise UnknownKeyError(
+            f"There is no key of the name {name!r} that can be replaced: `recoquest keys list` shows all."
+        )
+    live = [key for key in keys if key.state == "live"]
+    if len(live) >= MAX_LIVE:
+        raise KeyNameError(
+            f"{name!r} has {len(live)} keys: revoke one first, "
+            f"`recoquest keys revoke {live[0].id}` the older one."
+        )
+    last = keys[-1]
+    lifetime = None
+    if last.expires is not None:
+        lifetime = datetime.fromisoformat(last.expires) - datetime.fromisoformat(last.created)
+    return _add(session, name, last.grants, lifetime)
+
+
+def revoke_key(session: Session, key: str) -> ApiKey:
+    """Revoke a key by its identifier; a revoked one stays as it is.
+
+    Raises:
+        UnknownKeyError: No key has this identifier.
+    """
+    revoked = update(ApiKeyRow).where(ApiKeyRow.id == key, ApiKeyRow.revoked.is_(None)).values(revoked=now())
+    session.execute(revoked)
+    found = find_key(session, key)
+    if found is None:
+        raise UnknownKeyError(f"There is no key {key!r}: `recoquest keys list` shows the identifiers of all.")
+    return found
+
+
+def find_key(session: Session, key: str) -> ApiKey | None:
+    """The key of an identifier, whatever its state."""
+    row = session.get(ApiKeyRow, key, populate_existing=True)
+    return None if row is None else _key(row)
+
+
+def list_keys(session: Session) -> list[ApiKey]:
+    """All keys, by name and then the oldest first."""
+    rows = session.execute(select(ApiKeyRow).order_by(ApiKeyRow.name, ApiKeyRow.created, ApiKeyRow.id))
+    return [_key(row) for row in rows.scalars()]
+
+
+def note_use(session: Session, key: str, day: str) -> None:
+    """Note the day of a key's last use."""
+    session.execute(update(ApiKeyRow).where(ApiKeyRow.id == key).values(used=day))
+
+
+def today() -> str:
+    """The day in UTC, as `used` has it."""
+    return datetime.now(UTC).date().isoformat()
+
+
+def _lock(session: Session) -> None:
+    """Let one transaction at a time make keys; SQLite does so for all that write."""
+    if session.get_bind().dialect.name == "postgresql":
+        session.execute(text(f"LOCK TABLE {ApiKeyRow.__tablename__} IN SHARE ROW EXCLUSIVE MODE"))
+
+
+def _keys_of(session: Session, name: str) -> Sequence[ApiKey]:
+    query = select(ApiKeyRow).where(ApiKeyRow.name == name).order_by(ApiKeyRow.created, ApiKeyRow.id)
+    return [_key(row) for row in session.execute(query).scalars()]
+
+
+def _add(session: Session, name: str, grants: Grants, lifetime: timedelta | None) -> NewKey:
+    key, secret = secrets.token_hex(_ID_BYTES), secrets.token_urlsafe(_SECRET_BYTES)
+    expires = None
+    if lifetime is not None:
+        expires = (datetime.now(UTC) + lifetime).isoformat(timespec="microseconds")
+    row = ApiKeyRow(
+        id=key,
+        name=name,
+        digest=_digest(secret),
+        grants=written_grants(grants),
+        created=now(),
+        expires=expires,
+    )
+    session.add(row)
+    session.flush()
+    return NewKey(_key(row), f"{_PREFIX}_{key}_{secret}")
+
+
+def _digest(secret: str) -> bytes:
+    # A slow hash makes passwords costly to guess; 256 random bits cannot be guessed from any hash.
+    return sha256(secret.encode("utf-8", "surrogatepass")).digest()
+
+
+def _key(row: ApiKeyRow) -> ApiKey:
+    return ApiKey(
+        id=row.id,
+        name=row.name,
+        digest=row.digest,
+        grants=_known_grants(row.grants),
+        created=row.created,
+        expires=row.expires,
+        revoked=row.revoked,
+        used=row.used,
+    )
+
+
+def _known_grants(written: Mapping[str, Sequence[str]]) -> Grants:
+    """Grants without the roles that only another version of recoquest knows."""
+    return {
+        collection: frozenset(role for name in names if (role := role_of(name)) is not None)
+        for collection, names in written.items()
+    }

@@ -1,0 +1,181 @@
+"""API keys: made once, checked by their digest, two at a time, and gone when they are revoked or expired."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+from sqlalchemy import text, update
+
+from index.catalogue import Catalogue, open_catalogue
+from index.catalogue.tables import ApiKeyRow
+from index.errors import KeyNameError, UnknownKeyError
+from index.keys.api_keys import (
+    NewKey,
+    create_first_key,
+    create_key,
+    find_key,
+    list_keys,
+    note_use,
+    revoke_key,
+    rotate_key,
+    split_key,
+)
+from index.keys.grants import Grants, parse_grants, written_grants
+
+READER: Grants = {"scenes": frozenset({"reader"})}
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def catalogue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalogue]:
+    url = f"sqlite:///{tmp_path / 'catalogue.sqlite3'}"
+    if request.param == "postgresql":
+        url = request.getfixturevalue("postgresql_url")
+    opened = open_catalogue(url)
+    yield opened
+    opened.close()
+
+
+def _create(catalogue: Catalogue, name: str, days: int | None = 90) -> NewKey:
+    with catalogue.write() as session:
+        return create_key(session, name, READER, days=days)
+
+
+def _expire(catalogue: Catalogue, key: str) -> None:
+    with catalogue.write() as session:
+        past = {"created": "2001-01-01T00:00:00.000000+00:00", "expires": "2001-01-08T00:00:00.000000+00:00"}
+        session.execute(update(ApiKeyRow).where(ApiKeyRow.id == key).values(**past))
+
+
+def test_a_key_is_found_by_its_parts_and_its_secret_is_nowhere_in_the_catalogue(catalogue: Catalogue) -> None:
+    made = _create(catalogue, "viewer")
+    parts = split_key(made.text)
+    assert parts is not None
+    key, secret = parts
+    with catalogue.read() as session:
+        found = find_key(session, key)
+        row = session.execute(text("SELECT * FROM api_keys")).one()
+    assert found == made.key
+    assert found is not None
+    assert (found.state, found.name, found.grants) == ("live", "viewer", READER)
+    assert found.is_of(secret)
+    assert not found.is_of(secret[:-1] + ("A" if secret[-1] != "A" else "B"))
+    assert secret not in repr(row)
+    assert secret not in repr(made.key)
+
+
+@pytest.mark.parametrize(
+    "wrong", ["", "rq", "rq_1_2", "rq__", "Bearer", "xx_0123456789ab_" + "a" * 43, "a.b.c"]
+)
+def test_another_text_is_no_key(wrong: str) -> None:
+    assert split_key(wrong) is None
+
+
+def test_no_two_keys_are_alike(catalogue: Catalogue) -> None:
+    made = [_create(catalogue, f"viewer {number}") for number in range(20)]
+    assert len({new.text for new in made} | {new.key.id for new in made}) == 40
+    # 256 bits in base64 without its padding.
+    assert {len(parts[1]) for new in made if (parts := split_key(new.text))} == {43}
+
+
+def test_a_name_has_two_keys_while_it_is_rotated_and_no_third(catalogue: Catalogue) -> None:
+    first = _create(catalogue, "viewer", days=30)
+    with pytest.raises(KeyNameError, match="rotate"):
+        _create(catalogue, "viewer")
+    with catalogue.write() as session:
+        second = rotate_key(session, "viewer")
+    assert second.text != first.text
+    assert second.key.grants == first.key.grants
+    assert second.key.expires is not None
+    assert first.key.expires is not None
+    assert second.key.expires > first.key.expires
+    with pytest.raises(KeyNameError, match=first.key.id), catalogue.write() as session:
+        rotate_key(session, "viewer")
+    with catalogue.write() as session:
+        assert revoke_key(session, first.key.id).state == "revoked"
+    with catalogue.write() as session:
+        third = rotate_key(session, "viewer")
+    with catalogue.read() as session:
+        assert [(key.id, key.state) for key in list_keys(session)] == [
+            (first.key.id, "revoked"),
+            (second.key.id, "live"),
+            (third.key.id, "live"),
+        ]
+
+
+def test_an_expired_key_is_replaced_for_as_many_days_and_a_revoked_one_is_not(catalogue: Catalogue) -> None:
+    made = _create(catalogue, "viewer")
+    _expire(catalogue, made.key.id)
+    with catalogue.write() as session:
+        expired = find_key(session, made.key.id)
+        new = rotate_key(session, "viewer").key
+    assert expired is not None
+    assert (expired.state, new.state) == ("expired", "live")
+    assert new.expires is not None
+    assert new.expires[:10] > new.created[:10]
+    with catalogue.write() as session:
+        for key in (made.key.id, new.id):
+            revoke_key(session, key)
+    with pytest.raises(UnknownKeyError, match="viewer"), catalogue.write() as session:
+        rotate_key(session, "viewer")
+    assert _create(catalogue, "viewer").key.state == "live"
+
+
+def test_a_revoked_key_stays_revoked_since_the_same_time(catalogue: Catalogue) -> None:
+    made = _create(catalogue, "viewer", days=None)
+    assert made.key.expires is None
+    with catalogue.write() as session:
+        once = revoke_key(session, made.key.id)
+    with catalogue.write() as session:
+        assert revoke_key(session, made.key.id) == once
+    with pytest.raises(UnknownKeyError, match="list"), catalogue.write() as session:
+        revoke_key(session, "0" * 12)
+
+
+def test_the_day_of_use_is_kept(catalogue: Catalogue) -> None:
+    made = _create(catalogue, "viewer")
+    with catalogue.write() as session:
+        note_use(session, made.key.id, "2026-11-27")
+        found = find_key(session, made.key.id)
+    assert found is not None
+    assert (made.key.used, found.used) == (None, "2026-11-27")
+
+
+def test_processes_that_start_together_make_one_first_key(catalogue: Catalogue) -> None:
+    at_once = Barrier(4)
+
+    def start() -> NewKey | None:
+        at_once.wait()
+        with catalogue.write() as session:
+            return create_first_key(session)
+
+    with ThreadPoolExecutor(4) as threads:
+        made = [found.result() for found in [threads.submit(start) for _ in range(4)]]
+    first = [new for new in made if new is not None]
+    assert len(first) == 1
+    assert first[0].key.grants == {"*": frozenset({"admin"})}
+    with catalogue.write() as session:
+        revoke_key(session, first[0].key.id)
+    # Revoking every key opens no door to a new one.
+    with catalogue.write() as session:
+        assert create_first_key(session) is None
+
+
+@pytest.mark.parametrize("name", ["", "  ", "a\nb", "a" * 101])
+def test_a_name_is_a_line_of_text(catalogue: Catalogue, name: str) -> None:
+    with pytest.raises(KeyNameError, match="name"):
+        _create(catalogue, name)
+
+
+def test_grants_are_read_as_they_are_written() -> None:
+    written = {"*": ["auditor"], "scenes": ["reader", "curator"]}
+    assert written_grants(parse_grants(written)) == written
+
+
+@pytest.mark.parametrize(
+    "wrong", [None, {}, [], "reader", {"a": []}, {"a": "reader"}, {"a": ["owner"]}, {"a": [1]}]
+)
+def test_other_grants_are_refused(wrong: object) -> None:
+    with pytest.raises(ValueError, match=r"role"):
+        parse_grants(wrong)
