@@ -14,8 +14,8 @@ from fastapi.staticfiles import StaticFiles
 from opentelemetry.trace import Tracer, TracerProvider
 from starlette.middleware.cors import CORSMiddleware
 
+from app.access.authentication import Authenticator
 from app.access.hosts import AllowedHosts, HostCheck
-from app.access.key_guesses import BruteForceLimiter
 from app.access.origins import OriginCheck
 from app.access.security import SecurityHeaders
 from app.api import (
@@ -104,9 +104,6 @@ def create_app(
         generate_unique_id_function=_operation_id,
         lifespan=partial(_run, settings=settings, metrics=metrics, load=load, give_up=give_up),
     )
-    application.state.admin_key = settings.admin_key
-    application.state.key_guesses = BruteForceLimiter(metrics.key_refused)
-    application.state.open_feedback = settings.open_feedback
     application.state.stopping = asyncio.Event()
     application.state.connections = Connections(
         ConnectionLimits(settings.max_connections), metrics.connection_ended
@@ -180,6 +177,9 @@ async def _services(
     patience = service_patience(settings)
     engine = await threads.background(open_engine, settings, patience, decoders.thumbnail)
     await threads.background(_tidy_up, settings, engine.home)
+    application.state.authenticator = Authenticator(
+        settings, engine.home.catalogue, threads, metrics.key_refused
+    )
     metrics.watch_queues(encoders.waiting)
     readiness = Readiness(
         engine, encoders, threads, timeout_s=settings.readiness_timeout_s, cache_s=settings.readiness_cache_s
@@ -283,8 +283,16 @@ def _add_middleware(
         application.add_middleware(
             CORSMiddleware,
             allow_origins=settings.cors_origins,
-            allow_methods=["GET", "POST"],
-            allow_headers=["Content-Type", REQUEST_ID_HEADER, idempotency.HEADER, "traceparent"],
+            allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+            allow_headers=[
+                "Authorization",
+                "Content-Type",
+                "If-Match",
+                "If-None-Match",
+                "traceparent",
+                REQUEST_ID_HEADER,
+                idempotency.HEADER,
+            ],
             expose_headers=[
                 REQUEST_ID_HEADER,
                 idempotency.REPLAYED,

@@ -1,11 +1,14 @@
 """Settings, from the environment, an environment file, or arguments."""
 
+import json
 import os
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from cronsim import CronSim, CronSimError
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
@@ -13,6 +16,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from sqlalchemy import make_url
 
 from index.catalogue.connections import without_password
+from index.keys.grants import Role, parse_grants
 from training.errors import RecoquestError
 
 PREFIX = "RECOQUEST_"
@@ -27,10 +31,23 @@ GONE = frozenset({PREFIX + "QUEUE_URL"})
 _HOST = re.compile(r"(\*?\.)?[A-Za-z0-9_-][A-Za-z0-9._-]*|\[?[0-9A-Fa-f:.]+\]?")
 
 MIB = 2**20
+_OF_CALLERS = frozenset({"admin_key", "oidc_issuer", "oidc_audience", "oidc_groups_claim", "oidc_roles"})
 
 
 class SettingsError(RecoquestError):
     """A setting is unknown or has a value that cannot be used."""
+
+
+def is_safe_url(url: str) -> bool:
+    """Whether nobody between can change what an address answers: HTTPS, or HTTP on this machine."""
+    try:
+        parts = urlsplit(url)
+        name = parts.hostname or ""
+        local = name == "localhost" or (parts.scheme == "http" and ip_address(name).is_loopback)
+    except ValueError:
+        return False
+    is_plain = parts.username is None and not parts.query and not parts.fragment
+    return bool(name) and is_plain and (parts.scheme == "https" or (parts.scheme == "http" and local))
 
 
 class Settings(BaseSettings):
@@ -62,7 +79,31 @@ class Settings(BaseSettings):
     admin_key: SecretStr | None = Field(
         default=None,
         min_length=16,
-        description="Key that changes need; None: changes from this machine only.",
+        description="A key with every right, beside those of `recoquest keys`.",
+    )
+    open_reading: bool = Field(
+        default=False, description="Whether everybody who reaches the service may search, without a key."
+    )
+    open_network: bool = Field(
+        default=False,
+        description="Whether that holds for other machines too; False: the service does not start with both "
+        "open reading and an address that others reach.",
+    )
+    oidc_issuer: str | None = Field(
+        default=None, description="Address of an OpenID Connect provider whose tokens are taken."
+    )
+    oidc_audience: str | None = Field(
+        default=None, description="Audience that its tokens must name; needed with an issuer."
+    )
+    oidc_groups_claim: str = Field(
+        default="groups",
+        min_length=1,
+        description="Claim with a caller's groups; a dot leads into an object, as in realm_access.roles.",
+    )
+    oidc_roles: Annotated[dict[str, dict[str, frozenset[Role]]], NoDecode] = Field(
+        default={},
+        description='Roles by group and collection as JSON, such as {"radiology": {"scenes": ["reader"]}}; '
+        "*: every collection.",
     )
 
     traces_url: str | None = Field(
@@ -126,7 +167,7 @@ class Settings(BaseSettings):
 
     open_feedback: bool = Field(
         default=False,
-        description="Whether everybody who searches may judge hits; False: only who may change anything.",
+        description="Whether everybody who may search may judge hits; False: only who has the role judge.",
     )
     max_feedback: int = Field(default=100_000, ge=0, description="Most judgements in a collection.")
 
@@ -221,6 +262,26 @@ class Settings(BaseSettings):
                 raise ValueError(f"{error}: give times as in a crontab, such as 0 3 * * 0") from None
         return value
 
+    @field_validator("oidc_roles", mode="before")
+    @classmethod
+    def _are_roles(cls, value: object) -> object:
+        try:
+            groups = json.loads(value) if isinstance(value, str) else value
+        except ValueError:
+            groups = None
+        if not isinstance(groups, dict):
+            raise ValueError('give JSON such as {"radiology": {"scenes": ["reader"]}}')
+        return {str(group): parse_grants(grants) for group, grants in groups.items()}
+
+    @model_validator(mode="after")
+    def _is_whole_provider(self) -> Self:
+        if self.oidc_issuer is not None:
+            if not is_safe_url(self.oidc_issuer):
+                raise ValueError("RECOQUEST_OIDC_ISSUER must be an address that begins with https://")
+            if not self.oidc_audience:
+                raise ValueError("RECOQUEST_OIDC_ISSUER needs RECOQUEST_OIDC_AUDIENCE beside it")
+        return self
+
     @property
     def catalogue_url(self) -> str:
         """The catalogue's SQLAlchemy URL, the default one filled in."""
@@ -229,11 +290,11 @@ class Settings(BaseSettings):
     def environment_of_a_job(self, environment: Mapping[str, str]) -> dict[str, str]:
         """An environment like the one given, in which another process has these settings in any folder.
 
-        The admin key is left out: a job answers no requests.
+        What says who may send requests is left out: a job answers none.
         """
         known = _known_variables()
         kept = {name: value for name, value in environment.items() if name.upper() not in known}
-        values = {name: getattr(self, name) for name in self.model_fields_set - {"admin_key"}}
+        values = {name: getattr(self, name) for name in self.model_fields_set - _OF_CALLERS}
         # Neither may depend on the folder that the process works in.
         values["home"] = self.home.absolute()
         if self.database_url is not None:
@@ -273,6 +334,8 @@ def load_settings(env_file: Path | None = None, **values: Any) -> Settings:
 
 def as_text(value: object) -> str:
     """A setting as a variable from which the same setting is read."""
+    if isinstance(value, dict):
+        return json.dumps(value)
     return ",".join(value) if isinstance(value, list | tuple) else str(value)
 
 
@@ -303,5 +366,6 @@ def _explain(errors: Iterable[Mapping[str, Any]]) -> str:
         if error["type"] == "extra_forbidden":
             parts.append(f"{PREFIX}{name} is not a setting")
         else:
-            parts.append(f"{PREFIX}{name}: {error['msg'].removeprefix('Value error, ')}")
+            message = error["msg"].removeprefix("Value error, ")
+            parts.append(f"{PREFIX}{name}: {message}" if name else message)
     return f"The settings cannot be used: {'; '.join(parts)}."

@@ -14,6 +14,7 @@ from app.jobs.queue import give_job
 from app.settings import Settings
 from index.catalogue import Catalogue, open_catalogue
 from index.catalogue.jobs import Job, get_job
+from tests.access import OPEN
 from tests.e2e.work import COMMAND
 
 PATIENCE_SECONDS = 600
@@ -78,6 +79,7 @@ def opened_jobs(home: Path, database_url: str | None, train_processes: int = 0) 
         job_lease_s=15,
         job_stop_s=8,
         train_processes=train_processes,
+        **OPEN,
     )
     catalogue = open_catalogue(settings.catalogue_url)
     try:

@@ -1,1 +1,1 @@
-"""Access control: hosts, origins, the admin key."""
+"""Access control: hosts, origins, callers and their roles."""

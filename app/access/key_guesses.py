@@ -1,4 +1,4 @@
-"""Wrong admin keys, counted by who sends them: whoever guesses waits longer and longer."""
+"""Wrong keys, counted by who sends them: whoever guesses waits longer and longer."""
 
 import math
 import time
@@ -44,7 +44,7 @@ class _Guesser:
 
 
 class BruteForceLimiter:
-    """Slows guesses of the admin key down, by the client's address.
+    """Slows guesses of keys down, by the client's address.
 
     Behind a proxy all clients have its address, so they are told apart by the last address in
     `X-Forwarded-For`, which the proxy itself has written. Who invents such addresses is counted by the own
@@ -91,7 +91,7 @@ class BruteForceLimiter:
         self._count(reason)
         self._total += 1
         if now - self._logged_at >= _LOGGED_EVERY_S:
-            _log.warning("wrong admin keys", count=self._total - self._logged, since_start=self._total)
+            _log.warning("wrong keys", count=self._total - self._logged, since_start=self._total)
             self._logged_at, self._logged = now, self._total
 
 

@@ -53,6 +53,10 @@ class Principal:
             return False
         return not given.isdisjoint(self.grants.get(collection, frozenset()))
 
+    def may_somewhere(self, role: Role) -> bool:
+        """Whether the caller has the rights of a role in any collection."""
+        return any(not _GIVEN_BY[role].isdisjoint(roles) for roles in self.grants.values())
+
 
 NOBODY: Final = Principal("anonymous", "", "anonymous", MappingProxyType({}))
 

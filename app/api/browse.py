@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
+from app.access.permissions import GuardedRoute, may
 from app.http.problems import problem_responses
 from app.operations.read_search import read_count, read_filter
 from app.operations.services import InjectedServices
@@ -20,7 +21,12 @@ from index.search.hit_reader import read_details
 from index.search.request import SearchRequest
 from index.search.results import HitDetails, HitPart, SearchPage
 
-router = APIRouter(prefix="/v1/collections/{collection}", tags=["collections"])
+router = APIRouter(
+    prefix="/v1/collections/{collection}",
+    tags=["collections"],
+    dependencies=[may("reader")],
+    route_class=GuardedRoute,
+)
 
 _PROBLEMS = problem_responses(
     HTTPStatus.NOT_FOUND,

@@ -2,9 +2,9 @@
 
 from http import HTTPStatus
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter
 
-from app.access.security import require_admin, require_feedback
+from app.access.permissions import may
 from app.http.problems import problem_responses
 from app.operations.idempotency import IdempotentRoute, idempotency_key
 from app.operations.read_search import check_length
@@ -36,7 +36,7 @@ _PROBLEMS = (
         HTTPStatus.UNPROCESSABLE_ENTITY,
         HTTPStatus.INSUFFICIENT_STORAGE,
     ),
-    dependencies=[Depends(require_feedback), Depends(idempotency_key)],
+    dependencies=[may("judge"), Depends(idempotency_key)],
 )
 async def judge_hit(collection: str, new: NewJudgement, services: InjectedServices) -> Judged:
     """Say whether a hit is what was searched for; models learn from it when they are trained again.
@@ -54,7 +54,7 @@ async def judge_hit(collection: str, new: NewJudgement, services: InjectedServic
     "",
     summary="Count judgements",
     responses=problem_responses(*_PROBLEMS),
-    dependencies=[Depends(require_admin)],
+    dependencies=[may("curator")],
 )
 async def count_judgements(collection: str, services: InjectedServices) -> FeedbackSummary:
     """Numbers of relevance judgements in a collection."""

@@ -4,9 +4,9 @@ from functools import partial
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, BackgroundTasks, Depends, Path
+from fastapi import APIRouter, BackgroundTasks, Path
 
-from app.access.security import require_admin
+from app.access.permissions import may
 from app.http.problems import problem_responses
 from app.operations.activate import swap_to
 from app.operations.idempotency import IdempotentRoute, idempotency_key
@@ -29,7 +29,7 @@ _CHANGE_PROBLEMS = problem_responses(
 _Number = Annotated[int, Path(ge=1, lt=2**63, description="Number of the generation.")]
 
 
-@router.get("/generations", summary="All generations", responses=_PROBLEMS)
+@router.get("/generations", summary="All generations", responses=_PROBLEMS, dependencies=[may("reader")])
 async def list_generations(collection: str, services: InjectedServices) -> Generations:
     """Every generation that is kept, with its state and what was measured of it."""
     found = await services.threads.read(listing.list_generations, services.engine.home, collection)
@@ -40,7 +40,7 @@ async def list_generations(collection: str, services: InjectedServices) -> Gener
     "/generations/{number}/activate",
     summary="Search in this generation",
     responses=_CHANGE_PROBLEMS,
-    dependencies=[Depends(require_admin), Depends(idempotency_key)],
+    dependencies=[may("admin"), Depends(idempotency_key)],
 )
 async def activate_generation(
     collection: str, number: _Number, services: InjectedServices, later: BackgroundTasks
@@ -54,7 +54,7 @@ async def activate_generation(
     "/rollback",
     summary="Search in the generation before",
     responses=_CHANGE_PROBLEMS,
-    dependencies=[Depends(require_admin), Depends(idempotency_key)],
+    dependencies=[may("admin"), Depends(idempotency_key)],
 )
 async def roll_back_collection(
     collection: str, services: InjectedServices, later: BackgroundTasks

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import FileResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from app.access.permissions import GuardedRoute, may
 from app.http.disconnect import unless_disconnected
 from app.http.problems import problem_responses
 from app.operations.renditions import MAX_SIZE, chosen_rendition, find_levels, make, parse_window, rendition_etag
@@ -25,7 +26,12 @@ from index.home import Home
 from index.search.results import StoredImage
 from training.data.decoding.images import PIXELS_VERSION
 
-router = APIRouter(prefix="/v1/collections/{collection}/images/{image_id}", tags=["images"])
+router = APIRouter(
+    prefix="/v1/collections/{collection}/images/{image_id}",
+    tags=["images"],
+    dependencies=[may("reader")],
+    route_class=GuardedRoute,
+)
 
 _PROBLEMS = problem_responses(
     HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.INTERNAL_SERVER_ERROR

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from sqlalchemy.orm import Session
 
-from app.access.security import require_admin
+from app.access.permissions import may
 from app.http.problems import problem_responses
 from app.jobs.heartbeat import count_workers
 from app.jobs.queue import give_job
@@ -26,7 +26,7 @@ from index.generations.activation import generation_of
 from index.generations.models import require_model
 
 router = APIRouter(
-    prefix="/v1/jobs", tags=["jobs"], dependencies=[Depends(require_admin)], route_class=IdempotentRoute
+    prefix="/v1/jobs", tags=["jobs"], dependencies=[may("admin")], route_class=IdempotentRoute
 )
 
 _LOOK_SECONDS = 0.5

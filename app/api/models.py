@@ -5,10 +5,10 @@ from http import HTTPStatus
 from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import APIRouter, BackgroundTasks, Depends, Path, Response
+from fastapi import APIRouter, BackgroundTasks, Path, Response
 from sqlalchemy.orm import Session
 
-from app.access.security import require_admin
+from app.access.permissions import may
 from app.http.deprecation import REPLACED, name_successor
 from app.http.problem_kinds import Kind
 from app.http.problems import RequestError, problem_responses
@@ -39,7 +39,12 @@ _CHANGE_PROBLEMS = _PROBLEMS | problem_responses(
 _Digest = Annotated[str, Path(pattern=DIGEST_PATTERN, description="Digest of the model.")]
 
 
-@router.get("", summary="All models", responses=problem_responses(HTTPStatus.SERVICE_UNAVAILABLE))
+@router.get(
+    "",
+    summary="All models",
+    responses=problem_responses(HTTPStatus.SERVICE_UNAVAILABLE),
+    dependencies=[may("reader")],
+)
 async def list_models(services: InjectedServices) -> Models:
     """Every registered encoder with its digest and the collections searched with it."""
     found = await services.threads.read(services.engine.models)
@@ -47,7 +52,7 @@ async def list_models(services: InjectedServices) -> Models:
     return Models(models=[ModelSummary.of(info, loaded=info.digest in loaded) for info in found])
 
 
-@router.get("/{digest}", summary="One model", responses=_PROBLEMS)
+@router.get("/{digest}", summary="One model", responses=_PROBLEMS, dependencies=[may("reader")])
 async def get_model(digest: _Digest, services: InjectedServices) -> ModelCard:
     """Origin of a model, its metrics, and the generations that it has embedded."""
     return await _card(services, digest)
@@ -59,7 +64,7 @@ async def get_model(digest: _Digest, services: InjectedServices) -> ModelCard:
     status_code=HTTPStatus.CREATED,
     responses=_CHANGE_PROBLEMS
     | {201: {"headers": {"Location": {"description": "The model.", "schema": {"type": "string"}}}}},
-    dependencies=[Depends(require_admin), Depends(idempotency_key)],
+    dependencies=[may("admin"), Depends(idempotency_key)],
 )
 async def register_model(request: NewModel, services: InjectedServices, response: Response) -> ModelCard:
     """Take the model of a training or retraining job, so that collections can be embedded with it."""
@@ -73,7 +78,7 @@ async def register_model(request: NewModel, services: InjectedServices, response
     summary="Search with this model",
     deprecated=True,
     responses=_CHANGE_PROBLEMS | REPLACED,
-    dependencies=[Depends(require_admin), Depends(idempotency_key)],
+    dependencies=[may("admin"), Depends(idempotency_key)],
 )
 async def activate_model(
     digest: _Digest,
@@ -98,7 +103,7 @@ async def activate_model(
     summary="Take this model back",
     deprecated=True,
     responses=_CHANGE_PROBLEMS | REPLACED,
-    dependencies=[Depends(require_admin), Depends(idempotency_key)],
+    dependencies=[may("admin"), Depends(idempotency_key)],
 )
 async def roll_back_model(
     digest: _Digest,

@@ -6,6 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse
 
+from app.access.permissions import GuardedRoute, may
 from app.http.problems import problem_responses
 from app.operations.bulk.search_batch import BatchResponse, answer_batch
 from app.operations.read_search import SentSearch, check_batch, read_search
@@ -16,7 +17,12 @@ from app.schemas.search_page import SearchResponse
 from app.schemas.search_query import SEARCH_BODY, BatchQuery
 from app.server.admission import count_as
 
-router = APIRouter(prefix="/v1/collections/{collection}", tags=["search"])
+router = APIRouter(
+    prefix="/v1/collections/{collection}",
+    tags=["search"],
+    dependencies=[may("reader")],
+    route_class=GuardedRoute,
+)
 
 _PROBLEMS = problem_responses(
     HTTPStatus.BAD_REQUEST,

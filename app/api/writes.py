@@ -5,7 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from app.access.security import require_admin
+from app.access.permissions import may
 from app.http.disconnect import unless_disconnected
 from app.http.problems import problem_responses
 from app.operations.conditions import write_condition
@@ -34,7 +34,6 @@ from index.writes.live import Condition, remove_image
 router = APIRouter(
     prefix="/v1/collections",
     tags=["writes"],
-    dependencies=[Depends(require_admin)],
     route_class=IdempotentRoute,
 )
 
@@ -78,14 +77,19 @@ async def sent_image(image_id: str, request: Request, services: InjectedServices
     summary="Begin a collection",
     status_code=HTTPStatus.CREATED,
     responses=problem_responses(*_PROBLEMS),
-    dependencies=[Depends(idempotency_key)],
+    dependencies=[may("admin"), Depends(idempotency_key)],
 )
 async def create_collection(new: NewCollection, services: InjectedServices) -> CollectionSummary:
     """Begin a collection without images; it can be written to and searched at once."""
     return collection_from(await services.threads.write(_begin, services, new))
 
 
-@router.delete("/{collection}", summary="Remove a collection", responses=problem_responses(*_PROBLEMS))
+@router.delete(
+    "/{collection}",
+    summary="Remove a collection",
+    responses=problem_responses(*_PROBLEMS),
+    dependencies=[may("admin")],
+)
 async def delete_collection(collection: str, services: InjectedServices) -> Removed:
     """Remove a collection with its images, their files, and every generation."""
     await services.threads.write(remove_collection, services.engine, collection)
@@ -101,7 +105,7 @@ async def delete_collection(collection: str, services: InjectedServices) -> Remo
         207: {"model": WritesAnswer, "description": "Some were refused; the others are there."},
     },
     openapi_extra=UPLOADS_BODY,
-    dependencies=[Depends(idempotency_key)],
+    dependencies=[may("curator"), Depends(idempotency_key)],
 )
 async def upload_images(
     collection: str,
@@ -139,6 +143,7 @@ async def upload_images(
         201: {"model": WriteAnswer, "description": "The image is new.", "headers": _ETAG},
     },
     openapi_extra=UPLOAD_BODY,
+    dependencies=[may("curator")],
 )
 async def put_image(
     collection: str,
@@ -164,6 +169,7 @@ async def put_image(
     "/{collection}/images/{image_id}",
     summary="Change what is said",
     responses={**_ENCODING_PROBLEMS, **_CONDITION_PROBLEMS, 200: {"headers": _ETAG}},
+    dependencies=[may("curator")],
 )
 async def update_image(
     collection: str,
@@ -195,6 +201,7 @@ async def update_image(
     "/{collection}/images/{image_id}",
     summary="Remove an image",
     responses=problem_responses(*_PROBLEMS) | _CONDITION_PROBLEMS,
+    dependencies=[may("curator")],
 )
 async def delete_image(
     collection: str, image_id: str, services: InjectedServices, condition: IfCondition

@@ -23,6 +23,7 @@ from app.cli.errors import ended
 from app.cli.operate.backup import backup, restore
 from app.cli.operate.doctor import doctor
 from app.cli.operate.jobs import jobs
+from app.cli.operate.keys import keys
 from app.cli.operate.serve import serve
 from app.cli.operate.settings import settings
 from app.cli.operate.tidy import tidy
@@ -81,6 +82,7 @@ def build() -> typer.Typer:
     recoquest.command()(serve)
     recoquest.command()(worker)
     recoquest.add_typer(jobs)
+    recoquest.add_typer(keys)
     recoquest.command()(tidy)
     recoquest.command()(settings)
     recoquest.command()(doctor)

@@ -1,5 +1,6 @@
 """The OpenAPI description: its words, and problem documents under their own media type."""
 
+from http import HTTPStatus
 from typing import Any
 
 from app.http.description.examples import add_examples
@@ -19,7 +20,7 @@ TAGS = [
     {"name": "search", "description": "Pages of hits."},
     {"name": "images", "description": "What a hit points to."},
     {"name": "feedback", "description": "Relevance judgements of hits, for retraining."},
-    {"name": "writes", "description": "Changes, which are taken from the service's own machine only."},
+    {"name": "writes", "description": "Changes of images and of whole collections."},
     {"name": "collections", "description": "What can be searched."},
     {"name": "generations", "description": "Which embedding of a collection is searched."},
     {"name": "jobs", "description": "What workers do in their own time; for whoever runs the service."},
@@ -30,12 +31,21 @@ TAGS = [
 _PROBLEM_REFERENCE = "#/components/schemas/Problem"
 _FIRST_ERROR_STATUS = 400
 _EVENTS = "text/event-stream"
+# Answers of every operation that needs a role.
+_REFUSALS = (
+    HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.TOO_MANY_REQUESTS,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+)
 
 
 def describe(schema: dict[str, Any]) -> dict[str, Any]:
     """Correct the generated description: what errors are, and nothing of the framework's own format."""
     for path in schema["paths"].values():
         for operation in path.values():
+            if operation.get("security"):
+                _describe_role(operation)
             for status, response in operation["responses"].items():
                 if int(status) >= _FIRST_ERROR_STATUS:
                     response["content"] = {MEDIA_TYPE: {"schema": {"$ref": _PROBLEM_REFERENCE}}}
@@ -49,3 +59,11 @@ def describe(schema: dict[str, Any]) -> dict[str, Any]:
     for name in ("HTTPValidationError", "ValidationError"):
         schema["components"]["schemas"].pop(name, None)
     return schema
+
+
+def _describe_role(operation: dict[str, Any]) -> None:
+    """Say in words which role an operation needs, and what callers without it are answered."""
+    roles = {role for needed in operation["security"] for names in needed.values() for role in names}
+    operation["description"] = f"{operation.get('description', '')}\n\nRole: {', '.join(sorted(roles))}."
+    for status in _REFUSALS:
+        operation["responses"].setdefault(str(int(status)), {"description": status.phrase})

@@ -45,6 +45,7 @@ from index.errors import (
     UnknownModelError,
     UnregisteredModelError,
     ViewError,
+    shortened,
 )
 from training.errors import (
     BundleError,
@@ -284,6 +285,13 @@ def kind_of(error: Exception) -> Kind:
         return _UNWRITABLE
     if isinstance(error, DiskFullError) and not error.writing:
         return _NO_SPACE_TO_READ
+    if isinstance(error, UnknownCollectionError):
+        # The error's own words list collections that the caller may not know.
+        name = shortened(error.collection)
+        return replace(
+            kind,
+            detail=f"There is no collection {name!r}: GET /v1/collections lists those that you may read.",
+        )
     return kind
 
 

@@ -74,8 +74,8 @@ class Metrics:
             "recoquest_decodes_waiting", "Images that wait to be decoded.", registry=self.registry
         )
         self._keys = Counter(
-            "recoquest_admin_key_refusals",
-            "Admin keys that were wrong, or came too early after wrong ones to be looked at.",
+            "recoquest_key_refusals",
+            "Keys that were wrong, or came too early after wrong ones to be looked at.",
             ("reason",),
             registry=self.registry,
         )
@@ -151,7 +151,7 @@ class Metrics:
         self._restarts.inc()
 
     def key_refused(self, reason: str) -> None:
-        """An admin key was not taken."""
+        """A key was not taken."""
         self._keys.labels(reason).inc()
 
     def searched(self, seconds: float) -> None:

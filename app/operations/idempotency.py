@@ -15,7 +15,7 @@ from python_multipart.multipart import parse_options_header
 from sqlalchemy.orm import Session
 from starlette.types import Message, Receive
 
-from app.access.protected_routes import GuardedRoute, Handler
+from app.access.permissions import GuardedRoute, Handler
 from app.http.field_errors import FieldError
 from app.http.problem_kinds import INVALID
 from app.http.problems import RequestError

@@ -132,8 +132,8 @@ def rotate_key(session: Session, name: str) -> NewKey:
     live = [key for key in keys if key.state == "live"]
     if len(live) >= MAX_LIVE:
         raise KeyNameError(
-            f"{name!r} has {len(live)} keys: revoke one first, "
-            f"`recoquest keys revoke {live[0].id}` the older one."
+            f"{name!r} has {len(live)} keys: revoke the older one first, "
+            f"`recoquest keys revoke {live[0].id}`."
         )
     last = keys[-1]
     lifetime = None

@@ -22,6 +22,7 @@ from app.observability.logging import configure_logging
 from app.settings import Settings
 from index.engine import SearchEngine
 from index.ingest import ingest_manifest
+from tests.access import OPEN
 from training.data.manifest import Manifest, Record, read_manifest, write_manifest
 from training.models.bundle_writer import save_bundle
 from training.models.config import (
@@ -131,7 +132,7 @@ def pattern(tmp_path_factory: pytest.TempPathFactory) -> Indexed:
     """The home folder that others are copies of."""
     folder = tmp_path_factory.mktemp("pattern")
     indexed = Indexed(
-        Settings(home=folder / "home", threads=1, device="cpu"),
+        Settings(home=folder / "home", threads=1, device="cpu", **OPEN),
         make_manifest(folder / "data", images=24),
         make_bundle(folder / "bundle", seed=0),
     )
@@ -148,7 +149,7 @@ def make_indexed(pattern: Indexed, tmp_path_factory: pytest.TempPathFactory) -> 
         shutil.copytree(pattern.manifest.folder, folder / "data")
         shutil.copytree(pattern.bundle, folder / "bundle")
         indexed = Indexed(
-            Settings(home=folder / "home", threads=1, device="cpu", **settings),
+            Settings(**{"home": folder / "home", "threads": 1, "device": "cpu", **OPEN, **settings}),
             read_manifest(folder / "data"),
             folder / "bundle",
         )

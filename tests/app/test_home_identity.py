@@ -11,6 +11,7 @@ from app.application import create_app
 from app.cli.main import run
 from app.doctor import examine
 from app.settings import Settings
+from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed
 
 LOCAL = ("127.0.0.1", 50_000)
@@ -35,7 +36,11 @@ def test_a_home_that_is_moved_makes_a_service_unready_and_refuse_writes_until_it
     image = f"/v1/collections/{COLLECTION}/images/{own.manifest.records[0].id}"
     away = settings.home.with_name("away")
     with TestClient(
-        create_app(settings), "http://127.0.0.1", raise_server_exceptions=False, client=LOCAL
+        create_app(settings),
+        "http://127.0.0.1",
+        raise_server_exceptions=False,
+        client=LOCAL,
+        headers=AS_ADMIN,
     ) as client:
         assert client.get("/readyz").json()["checks"]["home"] == "ok"
         settings.home.rename(away)

@@ -24,6 +24,12 @@ OTHERS: Final[dict[str, Any]] = {
     "threads": 3,
     "admin_key": "a-very-secret-key",
     "traces_url": "http://collector:4318/v1/traces",
+    "open_reading": True,
+    "open_network": True,
+    "oidc_issuer": "https://login.example.org",
+    "oidc_audience": "recoquest",
+    "oidc_groups_claim": "realm_access.roles",
+    "oidc_roles": {"it": {"*": ["admin"]}},
     "max_connections": 99,
     "max_bodies_bytes": 9_000_000,
     "max_body_bytes": 20_000,
@@ -184,6 +190,7 @@ def test_settings_are_printed_as_they_hold(tmp_path: Path, monkeypatch: pytest.M
         "RECOQUEST_HOME=recoquest-data  # default",
         "RECOQUEST_THREADS=  # default",
         "RECOQUEST_ADMIN_KEY=**********",
+        "RECOQUEST_OIDC_ROLES={}  # default",
     } <= set(lines)
     as_json = CliRunner().invoke(build(), ["settings", "--env-file", str(file), "--json"]).output
     assert json.loads(as_json) == load_settings(file).printable()
@@ -231,7 +238,12 @@ def test_a_job_has_every_setting_of_its_worker_but_the_key(
         **settings.model_dump(),
         "home": worker / "kept/here",
         "database_url": f"sqlite:///{worker}/kept/catalogue.sqlite3",
+        # Settings of callers, of whom a job has none.
         "admin_key": None,
+        "oidc_issuer": None,
+        "oidc_audience": None,
+        "oidc_groups_claim": "groups",
+        "oidc_roles": {},
     }
     assert load_settings().model_dump() == expected
 
@@ -245,3 +257,43 @@ def test_a_job_of_a_worker_without_settings_has_none_but_the_folder(
     password = "postgresql+psycopg://me:p%40ss@db/x?sslmode=require"
     given = Settings(database_url=password).environment_of_a_job({})
     assert given["RECOQUEST_DATABASE_URL"] == password
+
+
+def test_roles_of_groups_are_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = {"radiology": {"scenes": ["reader", "judge"]}, "it": {"*": ["admin"]}}
+    monkeypatch.setenv("RECOQUEST_OIDC_ROLES", json.dumps(written))
+    assert load_settings().oidc_roles == {
+        "radiology": {"scenes": {"reader", "judge"}},
+        "it": {"*": {"admin"}},
+    }
+
+
+@pytest.mark.parametrize(
+    "wrong", ["", "[]", "{", '{"it": "admin"}', '{"it": {"*": "admin"}}', '{"it": {"*": ["owner"]}}']
+)
+def test_other_roles_are_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+    monkeypatch.setenv("RECOQUEST_OIDC_ROLES", wrong)
+    with pytest.raises(SettingsError, match=r"RECOQUEST_OIDC_ROLES: .*(JSON|roles)"):
+        load_settings()
+
+
+@pytest.mark.parametrize(
+    ("issuer", "audience", "said"),
+    [
+        ("http://login.example.org", "recoquest", "https"),
+        ("login.example.org", "recoquest", "https"),
+        ("https://me@login.example.org", "recoquest", "https"),
+        ("https://login.example.org?x=1", "recoquest", "https"),
+        ("https://login.example.org", None, "RECOQUEST_OIDC_AUDIENCE"),
+    ],
+)
+def test_a_provider_is_safe_and_whole(issuer: str, audience: str | None, said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        load_settings(oidc_issuer=issuer, oidc_audience=audience)
+
+
+@pytest.mark.parametrize(
+    "issuer", ["https://login.example.org/realms/x", "http://127.0.0.1:9000", "http://localhost:1"]
+)
+def test_a_provider_on_this_machine_needs_no_tls(issuer: str) -> None:
+    assert load_settings(oidc_issuer=issuer, oidc_audience="recoquest").oidc_issuer == issuer

@@ -18,6 +18,7 @@ from PIL import Image, ImageDraw
 from app.engine import open_engine
 from app.settings import Settings
 from index.ingest import ingest_manifest
+from tests.access import OPEN
 from tests.index.pictures import smooth_picture
 from tests.training.models.tiny import tiny_model, tiny_preprocessing
 from training.data.manifest import Manifest, Record, Split, read_manifest, write_manifest
@@ -68,7 +69,7 @@ def write_shapes(folder: Path, *, images: int) -> Manifest:
 
 def index_shapes(home: Path, data: Path) -> Settings:
     """Index the shapes into two collections, the second with fewer of them."""
-    settings = Settings(home=home, threads=1, device="cpu")
+    settings = Settings(home=home, threads=1, device="cpu", open_feedback=True, **OPEN)
     encoder = _tiny_encoder(data / "bundle")
     engine = open_engine(settings)
     ingest_manifest(engine, SHAPES, encoder, write_shapes(data / SHAPES, images=60))
@@ -86,7 +87,7 @@ def index_films(folder: Path) -> Settings:
         Image.fromarray(grey).save(folder / "data" / name)
     records = [Record(id=name, image=name, split="test", texts=(name,)) for name in ("film.tif", "film.png")]
     write_manifest(folder / "data", records)
-    settings = Settings(home=folder / "home", threads=1, device="cpu")
+    settings = Settings(home=folder / "home", threads=1, device="cpu", **OPEN)
     engine = open_engine(settings)
     ingest_manifest(engine, "films", _tiny_encoder(folder / "bundle"), read_manifest(folder / "data"))
     engine.close()

@@ -16,6 +16,7 @@ from app.application import create_app
 from app.engine import open_engine
 from app.settings import Settings
 from index.catalogue.tables import GenerationRow
+from tests.access import OPEN
 from tests.browser.conftest import OpenSearch, Sites, Watch
 from tests.browser.search_page import PAGE_SIZE, SearchPage, expect
 from tests.browser.service import running
@@ -262,7 +263,9 @@ def test_a_filter_that_the_service_refuses_is_told_and_not_searched(
 def hiding(sites: Sites) -> Iterator[str]:
     """The same collections from a service that hides fields."""
     home = sites.host_folder.parent / "home"
-    settings = Settings(home=home, threads=1, device="cpu", hidden_fields=("colour", "labels", "group"))
+    settings = Settings(
+        home=home, threads=1, device="cpu", hidden_fields=("colour", "labels", "group"), **OPEN
+    )
     with running(create_app(settings)) as service:
         yield service
 
@@ -291,7 +294,7 @@ def test_fields_that_a_setting_hides_are_not_shown(
 def unfinished(sites: Sites, tmp_path: Path) -> Iterator[str]:
     """The same collections from a service in whose home no generation is active."""
     shutil.copytree(sites.host_folder.parent / "home", tmp_path / "home")
-    settings = Settings(home=tmp_path / "home", threads=1, device="cpu")
+    settings = Settings(home=tmp_path / "home", threads=1, device="cpu", **OPEN)
     engine = open_engine(settings)
     with engine.home.catalogue.write() as session:
         session.execute(update(GenerationRow).values(state="building"))

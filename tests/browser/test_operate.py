@@ -13,6 +13,7 @@ from app.settings import Settings
 from index.catalogue.jobs import beat, end_job, get_job
 from index.catalogue.tables import EmbeddingRow
 from index.generations.activation import generation_of
+from tests.access import OPEN
 from tests.browser.conftest import Watch
 from tests.browser.operating import WORKER, Operated, OperatorPage, Prepared, operated, prepared, running_job
 from tests.browser.search_page import expect
@@ -247,7 +248,7 @@ def test_a_service_that_holds_nothing_says_how_to_begin(
     chromium: "Browser", watch: Watch, tmp_path: Path
 ) -> None:
     page = chromium.new_page()
-    with running(create_app(Settings(home=tmp_path, device="cpu"))) as service:
+    with running(create_app(Settings(home=tmp_path, device="cpu", **OPEN))) as service:
         watch.allow(service)
         watch.follow(page)
         page.goto(f"{service}/operate")

@@ -12,6 +12,7 @@ from app.engine import open_engine
 from app.settings import Settings
 from index.backup import write, write_backup
 from index.errors import DiskFullError
+from tests.access import AS_ADMIN, OPEN
 from tests.app.api.test_writes import LOCAL, picture, put
 from tests.app.conftest import COLLECTION, Indexed, make_bundle, make_manifest
 from tests.faults.disks import fill
@@ -21,7 +22,7 @@ from tests.faults.disks import fill
 def home(disk: Path, tmp_path: Path) -> Indexed:
     """A home folder on the small disk, of a service that was stopped cleanly."""
     indexed = Indexed(
-        Settings(home=disk / "home", threads=1, device="cpu"),
+        Settings(home=disk / "home", threads=1, device="cpu", **OPEN),
         make_manifest(tmp_path / "data", images=12),
         make_bundle(tmp_path / "bundle", seed=0),
     )
@@ -33,7 +34,11 @@ def home(disk: Path, tmp_path: Path) -> Indexed:
 
 def serve(home: Indexed) -> TestClient:
     return TestClient(
-        create_app(home.settings), "http://127.0.0.1", raise_server_exceptions=False, client=LOCAL
+        create_app(home.settings),
+        "http://127.0.0.1",
+        raise_server_exceptions=False,
+        client=LOCAL,
+        headers=AS_ADMIN,
     )
 
 

@@ -1,5 +1,6 @@
 """`recoquest demo`: the whole way on generated data, from nothing to a page that searches."""
 
+import socket
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +20,7 @@ def demo(
     """Make sample data, train two small encoders, index both sets and serve the search."""
     # The address is bound first, as training takes minutes.
     with bind(host, port) as taken:
+        _refuse_network(taken)
         typer.echo(
             f"This draws {images:,} radiographs and {images:,} scenes, trains a small encoder for each,\n"
             f"measures it, indexes both sets and serves the search on {url_of(taken)}.\n"
@@ -37,3 +39,11 @@ def demo(
             from app.cli.operate.serve import serve_on
 
             serve_on(taken, settings)
+
+
+def _refuse_network(taken: socket.socket) -> None:
+    """Serve no other machines, whom the demo would ask for no key; see `refuse_open_network`."""
+    from app.cli.operate.serve import refuse_open_network
+    from app.settings import load_settings
+
+    refuse_open_network(taken, load_settings(open_reading=True))

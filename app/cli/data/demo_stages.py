@@ -80,7 +80,12 @@ def prepare(folder: Path, images: int) -> Settings:
     folder.mkdir(parents=True, exist_ok=True)
     home = folder / "home"
     # Named, so that a catalogue set in the environment is never filled with sample data.
-    settings = load_settings(home=home, database_url=f"sqlite:///{home / 'catalogue.sqlite3'}")
+    settings = load_settings(
+        home=home,
+        database_url=f"sqlite:///{home / 'catalogue.sqlite3'}",
+        open_reading=True,
+        open_feedback=True,
+    )
     with _locked(folder):
         stages = Stages(folder)
         data = folder / "data"

@@ -9,10 +9,16 @@ import typer
 from app.cli.errors import DEBUG_VARIABLE, leave_hanging
 from app.cli.operate.bind_address import bind, url_of
 from app.cli.options import Device, EnvFile, Home
+from training.errors import RecoquestError
 from training.host import keep_waiting_threads_quiet
 
 if TYPE_CHECKING:
     from app.settings import Settings
+    from index.catalogue import Catalogue
+
+
+class OpenNetworkError(RecoquestError):
+    """Open reading at an address that other machines reach."""
 
 
 def serve(
@@ -34,6 +40,7 @@ def serve(
     for name in set(unknown_variables()) - {DEBUG_VARIABLE}:
         typer.echo(f"{name} is not a setting and has no effect.", err=True)
     with bind(settings.host, settings.port) as taken:
+        refuse_open_network(taken, settings)
         typer.echo(f"Serving on {url_of(taken)}", err=True)
         serve_on(taken, settings)
 
@@ -55,7 +62,11 @@ def serve_on(taken: socket.socket, settings: "Settings") -> None:
     from app.server.shedding import Shedding
 
     # A catalogue that cannot be used ends the command with a sentence, not the server with a traceback.
-    open_engine(settings, service_patience(settings)).close()
+    engine = open_engine(settings, service_patience(settings))
+    try:
+        _make_first_key(engine.home.catalogue, settings)
+    finally:
+        engine.close()
     configure_logging(settings.log_level)
     allow_descriptors(settings.max_connections)
     application = create_app(settings, give_up=leave_hanging)
@@ -71,6 +82,39 @@ def serve_on(taken: socket.socket, settings: "Settings") -> None:
     )
     _spare_what_lasts()
     GracefulServer(config, application.state.stopping).run(sockets=[taken])
+
+
+def refuse_open_network(taken: socket.socket, settings: "Settings") -> None:
+    """Keep what needs no key from other machines, unless the settings say that it is meant for them.
+
+    Raises:
+        OpenNetworkError: Other machines would reach it.
+    """
+    from app.access.hosts import is_loopback
+
+    address = taken.getsockname()[0]
+    if settings.open_reading and not settings.open_network and not is_loopback(address):
+        raise OpenNetworkError(
+            f"With RECOQUEST_OPEN_READING, everybody who reaches {address} could see all images without a "
+            "key: leave it out and give readers keys (`recoquest keys create`), or set "
+            "RECOQUEST_OPEN_NETWORK=true."
+        )
+
+
+def _make_first_key(catalogue: "Catalogue", settings: "Settings") -> None:
+    """Give the administrator of a new service a key; it is printed once, and not to the log."""
+    from index.keys.api_keys import create_first_key
+
+    if settings.admin_key is not None:
+        return
+    with catalogue.write() as session:
+        made = create_first_key(session)
+    if made is not None:
+        typer.echo(
+            f"The administrator's key, named {made.key.name!r}. It has every right; keep it, for it is shown "
+            f"this once:\n\n    {made.text}\n\nMore keys: recoquest keys create NAME --role reader",
+            err=True,
+        )
 
 
 def _spare_what_lasts() -> None:

@@ -1,4 +1,4 @@
-"""Guesses of the admin key are slowed down, and its holder is not locked out."""
+"""Guesses of keys are slowed down, and its holder is not locked out."""
 
 import io
 from collections.abc import Iterator
@@ -128,17 +128,17 @@ def _bearer(key: str) -> dict[str, str]:
 
 def test_a_guesser_gets_429_and_nobody_else_does(keyed: TestClient) -> None:
     for number in range(5):
-        problem(keyed.get(_PATH, headers=_bearer(f"guess {number}")), 401, "admin-key-needed")
+        problem(keyed.get(_PATH, headers=_bearer(f"guess {number}")), 401, "wrong-key")
     for key in ("another guess", _KEY):
         answer = keyed.get(_PATH, headers=_bearer(key))
         problem(answer, 429, "too-many-wrong-keys")
         assert answer.headers["retry-after"] == "1"
-    problem(keyed.get(_PATH), 401, "admin-key-needed")
+    problem(keyed.get(_PATH), 401, "authentication-needed")
     holder = TestClient(keyed.app, "http://localhost", client=("10.0.0.8", 1))
     assert holder.get(_PATH, headers=_bearer(_KEY)).status_code == 200
     figures = holder.get("/metrics").text
-    assert 'recoquest_admin_key_refusals_total{reason="wrong"} 5.0' in figures
-    assert 'recoquest_admin_key_refusals_total{reason="too-early"} 2.0' in figures
+    assert 'recoquest_key_refusals_total{reason="wrong"} 5.0' in figures
+    assert 'recoquest_key_refusals_total{reason="too-early"} 2.0' in figures
 
 
 def test_a_few_slips_or_no_key_cost_the_holder_nothing(keyed: TestClient) -> None:

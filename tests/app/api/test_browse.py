@@ -14,6 +14,7 @@ from app.application import create_app
 from app.cli.main import build
 from app.engine import open_engine
 from index.catalogue.tables import GenerationRow
+from tests.access import AS_ADMIN
 from tests.app.api.test_search import ids, problem
 from tests.app.conftest import COLLECTION, Indexed
 
@@ -173,7 +174,9 @@ def test_values_are_counted_under_a_filter(client: TestClient) -> None:
 
 def test_pages_have_no_repeats_and_no_gaps_while_images_are_put_and_removed(own: Indexed) -> None:
     names = [record.id for record in own.manifest.records]
-    with TestClient(create_app(own.settings), "http://localhost", client=("127.0.0.1", 50_000)) as client:
+    with TestClient(
+        create_app(own.settings), "http://localhost", client=("127.0.0.1", 50_000), headers=AS_ADMIN
+    ) as client:
         shown: list[str] = []
         cursor: dict[str, str] = {}
         for step in range(20):

@@ -7,23 +7,29 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 from httpx2 import Response
-from pydantic import SecretStr
 
 from app.application import create_app
 from app.engine import open_engine
 from index.feedback.judgements import JudgedQuery, clear_feedback, judgements
+from tests.access import AS_ADMIN
 from tests.app.api.test_search import problem
 from tests.app.conftest import COLLECTION, PATIENT, Indexed
 
 FEEDBACK = f"/v1/collections/{COLLECTION}/feedback"
-KEY = "0123456789abcdef"
 FAR = ("192.0.2.7", 50_000)
 NEAR = ("127.0.0.1", 50_000)
 
 
 def serve(home: Indexed, client: tuple[str, int] = FAR, **settings: Any) -> TestClient:
+    """A service, and a client with the key; one from far away has none."""
     application = create_app(home.settings.model_copy(update=settings))
-    return TestClient(application, "http://127.0.0.1", raise_server_exceptions=False, client=client)
+    return TestClient(
+        application,
+        "http://127.0.0.1",
+        raise_server_exceptions=False,
+        client=client,
+        headers=None if client == FAR else AS_ADMIN,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -95,21 +101,20 @@ def test_the_operator_counts(home: Indexed, far: TestClient) -> None:
         counts = near.get(FEEDBACK).json()
     assert counts.pop("latest").startswith("20")
     assert counts == {"collection": COLLECTION, "relevant": 2, "not_relevant": 1, "queries": 2}
-    problem(far.get(FEEDBACK), 403, "only-from-this-machine")
+    problem(far.get(FEEDBACK), 401, "authentication-needed")
 
 
 def test_only_who_may_change_things_judges_unless_it_is_opened(home: Indexed) -> None:
     with serve(home) as closed:
-        problem(say(closed, True), 403, "only-from-this-machine")
+        problem(say(closed, True), 401, "authentication-needed")
     with serve(home, NEAR) as near:
         assert say(near, True, hit="image-4").status_code == 200
-    with serve(home, NEAR, admin_key=SecretStr(KEY)) as keyed:
-        problem(say(keyed, True), 401, "admin-key-needed")
-        keyed.headers["Authorization"] = f"Bearer {KEY}"
-        assert say(keyed, True).status_code == 200
-    assert [image for _, image, _ in kept(home)] == ["image-4", "image-3"]
-    with serve(home, open_feedback=True, admin_key=SecretStr(KEY)) as opened:
+    assert [image for _, image, _ in kept(home)] == ["image-4"]
+    with serve(home, open_feedback=True) as opened:
         assert say(opened, False).status_code == 200
+    # Whoever may not search does not judge either.
+    with serve(home, open_feedback=True, open_reading=False) as opened:
+        problem(say(opened, False), 401, "authentication-needed")
 
 
 def test_a_full_collection_says_so_and_still_changes_its_mind(home: Indexed) -> None:

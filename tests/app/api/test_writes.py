@@ -21,6 +21,7 @@ from index.generations.remove_collection import remove_collection
 from index.home import Home
 from index.search.results import StoredImage
 from index.writes.live import known_now
+from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed, png_of_size
 
 IMAGES = f"/v1/collections/{COLLECTION}/images"
@@ -34,7 +35,11 @@ def home(on_either: Indexed) -> Indexed:
 
 def serve(home: Indexed, client: tuple[str, int] = LOCAL, host: str = "127.0.0.1") -> TestClient:
     return TestClient(
-        create_app(home.settings), f"http://{host}", raise_server_exceptions=False, client=client
+        create_app(home.settings),
+        f"http://{host}",
+        raise_server_exceptions=False,
+        client=client,
+        headers=AS_ADMIN,
     )
 
 

@@ -18,6 +18,7 @@ from app.decoding.images import ImageDecoders
 from app.engine import open_engine
 from app.settings import Settings
 from index.ingest import ingest_manifest
+from tests.access import AS_ADMIN, OPEN
 from tests.app.api.test_writes import LOCAL, nearest, put
 from tests.app.conftest import COLLECTION, make_bundle
 from tests.app.decoding.test_pool import wait_until
@@ -50,7 +51,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         (folder / f"{number}.bin").write_bytes(form.make())
         records.append(Record(id=f"imported-{number}", image=f"{number}.bin", split="test"))
     write_manifest(folder, records)
-    settings = Settings(home=folder / "home", threads=1, device="cpu")
+    settings = Settings(home=folder / "home", threads=1, device="cpu", **OPEN)
     bundle = make_bundle(folder / "bundle", seed=0)
     engine = open_engine(settings)
     report = ingest_manifest(
@@ -60,7 +61,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     engine.home.catalogue.close()
     decoders = ImageDecoders(settings)
     wait_until(lambda: bool(decoders.pool.pids))
-    with TestClient(create_app(settings), "http://127.0.0.1", client=LOCAL) as client:
+    with TestClient(create_app(settings), "http://127.0.0.1", client=LOCAL, headers=AS_ADMIN) as client:
         yield Served(client, decoders)
     decoders.close()
 
@@ -107,7 +108,7 @@ def ids_with(client: TestClient, field: str) -> set[str]:
 
 
 def test_flags_are_fields_that_go_with_the_picture(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path / "home", threads=1, device="cpu", accept_truncated_images=True)
+    settings = Settings(home=tmp_path / "home", threads=1, device="cpu", accept_truncated_images=True, **OPEN)
     noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (90, 90, 3), dtype=np.uint8))
     blank = encoded(Image.new("RGB", (60, 50), "teal"), "PNG")
     whole = encoded(noise, "JPEG")
@@ -121,7 +122,7 @@ def test_flags_are_fields_that_go_with_the_picture(tmp_path: Path) -> None:
         engine, COLLECTION, load_encoder(bundle, "cpu"), read_manifest(tmp_path), show_progress=False
     )
     engine.home.catalogue.close()
-    with TestClient(create_app(settings), "http://127.0.0.1", client=LOCAL) as client:
+    with TestClient(create_app(settings), "http://127.0.0.1", client=LOCAL, headers=AS_ADMIN) as client:
         assert ids_with(client, "image.blank") == {"blank.png"}
         put(client, "sent", blank)
         put(client, "cut", whole[: len(whole) // 2])

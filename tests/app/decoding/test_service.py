@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from app.application import create_app
 from app.decoding.images import ImageDecoders
 from app.decoding.pool import DecodingPool
+from tests.access import AS_ADMIN
 from tests.app.api.test_search import problem_of, search_image
 from tests.app.api.test_writes import LOCAL, picture, post, put, statuses
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
@@ -58,7 +59,9 @@ def client(home: Indexed) -> Iterator[TestClient]:
 
 def serve(home: Indexed, **settings: Any) -> TestClient:
     given = home.settings.model_copy(update=settings)
-    return TestClient(create_app(given), "http://127.0.0.1", raise_server_exceptions=False, client=LOCAL)
+    return TestClient(
+        create_app(given), "http://127.0.0.1", raise_server_exceptions=False, client=LOCAL, headers=AS_ADMIN
+    )
 
 
 def decoders(client: TestClient) -> ImageDecoders:

@@ -8,6 +8,7 @@ from fastapi.testclient import TestClient
 from app.application import create_app
 from app.http.field_errors import FieldError, describe_errors, field_errors
 from index.errors import UnknownCollectionError, listed
+from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed
 
 _IMAGES = f"/v1/collections/{COLLECTION}/images"
@@ -19,7 +20,7 @@ _MANY = {f"f{number}": 1 for number in range(5_000)}
 @pytest.fixture
 def local(client: TestClient) -> TestClient:
     """Who may write to the shared collection."""
-    return TestClient(client.app, base_url="http://127.0.0.1", client=("127.0.0.1", 50_000))
+    return TestClient(client.app, base_url="http://127.0.0.1", client=("127.0.0.1", 50_000), headers=AS_ADMIN)
 
 
 def _told(answer: Any, field: str, sentence: str) -> None:
@@ -125,7 +126,9 @@ def test_a_long_name_is_not_repeated_whole(
 
 
 def test_however_many_fields_a_collection_has_few_are_listed(own: Indexed) -> None:
-    with TestClient(create_app(own.settings), "http://localhost", client=("127.0.0.1", 50_000)) as client:
+    with TestClient(
+        create_app(own.settings), "http://localhost", client=("127.0.0.1", 50_000), headers=AS_ADMIN
+    ) as client:
         for number in range(3):
             named = {f"{number}-{field}-{'x' * 200}": field for field in range(1_000)}
             changed = client.patch(f"{_IMAGES}/image-{number}", json={"metadata": named})

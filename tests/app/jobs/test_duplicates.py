@@ -7,6 +7,7 @@ from fastapi.testclient import TestClient
 
 from app.application import create_app
 from app.jobs.folder import JobFolder
+from tests.access import AS_ADMIN
 from tests.app.api.test_writes import LOCAL
 from tests.app.conftest import Indexed
 from tests.jobs import opened_jobs
@@ -16,7 +17,10 @@ from tests.jobs import opened_jobs
 def test_a_worker_finds_copies_and_the_service_tells_of_them(with_a_copy: Indexed) -> None:
     app = create_app(with_a_copy.settings)
     home = with_a_copy.settings.home
-    with opened_jobs(home, None) as jobs, TestClient(app, "http://127.0.0.1", client=LOCAL) as local:
+    with (
+        opened_jobs(home, None) as jobs,
+        TestClient(app, "http://127.0.0.1", client=LOCAL, headers=AS_ADMIN) as local,
+    ):
         given = local.post("/v1/jobs", json={"kind": "duplicates", "collection": "copied"})
         assert (given.status_code, given.json()["arguments"]) == (202, ["copied"])
         with jobs.worker():

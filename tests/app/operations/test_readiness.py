@@ -21,6 +21,7 @@ from index.engine import SearchEngine
 from index.errors import ViewError
 from index.generations.activation import activate, mark_preloading
 from index.generations.reindex import generation_for, reindex
+from tests.access import OPEN
 from tests.app.api.test_search import SEARCH, problem
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
 from training.models.bundle import read_bundle
@@ -95,7 +96,7 @@ def test_a_service_that_works_is_alive_and_ready(client: TestClient) -> None:
 
 
 def test_an_empty_home_is_ready_for_the_first_collection(tmp_path: Path) -> None:
-    with served(Settings(home=tmp_path / "new")) as client:
+    with served(Settings(home=tmp_path / "new", **OPEN)) as client:
         assert client.get("/readyz").json()["checks"] == {"home": "ok", "catalogue": "ok", "views": "ok"}
         assert client.get("/v1/collections").json() == {"collections": []}
         problem(client.post(SEARCH, json={"text": "x"}), 404, "unknown-collection")

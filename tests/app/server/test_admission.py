@@ -271,7 +271,7 @@ def test_who_may_not_write_is_told_before_a_body_has_come(indexed: Indexed) -> N
 
     for answer in asyncio.run(run()):
         assert statuses(answer) == [401]
-        assert b"urn:recoquest:admin-key-needed" in answer
+        assert b"urn:recoquest:authentication-needed" in answer
 
 
 def test_every_search_at_ten_times_the_capacity_is_answered_or_refused_within_the_deadline(

@@ -1,0 +1,188 @@
+"""Who sends a request: an API key, the administrator's key of the settings, a token, or nobody known."""
+
+import asyncio
+import hmac
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha256
+from http import HTTPStatus
+from typing import Final
+
+import structlog
+from starlette.requests import Request
+
+from app.access.key_guesses import BruteForceLimiter, Refusal, clients_of
+from app.access.principal import EVERY_COLLECTION, Grants, Principal, Role
+from app.access.tokens import TokenVerifier
+from app.concurrency.threads import Threads
+from app.http.problem_kinds import Kind
+from app.http.problems import RequestError
+from app.settings import Settings
+from index.catalogue import Catalogue
+from index.keys.api_keys import ApiKey, find_key, note_use, split_key, today
+from training.errors import RecoquestError
+
+_CHALLENGE: Final = 'Bearer error="invalid_token"'
+_WRONG: Final = Kind("wrong-key", "The key is wrong", HTTPStatus.UNAUTHORIZED, authenticate=_CHALLENGE)
+_ENDED: Final = Kind(
+    "key-ended", "The key is not valid any more", HTTPStatus.UNAUTHORIZED, authenticate=_CHALLENGE
+)
+_TOO_EARLY: Final = Kind("too-many-wrong-keys", "Too many wrong keys", HTTPStatus.TOO_MANY_REQUESTS)
+# The compact form of a JSON Web Token, whose signature may be missing.
+_TOKEN: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*")
+# A revoked key is refused everywhere after this time.
+_KEPT_S: Final = 1.0
+_MAX_KEPT: Final = 1024
+_NO_DIGEST: Final = bytes(sha256().digest_size)
+_ADMIN: Final = Principal("key", "admin-key", "admin key", {EVERY_COLLECTION: frozenset[Role]({"admin"})})
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class Authenticator:
+    """Checks the credentials of requests.
+
+    The address that a request comes from gives no rights: a proxy on this machine sends those of strangers.
+
+    Args:
+        settings: Settings of keys and tokens, and the rights of callers without either.
+        catalogue: The catalogue with the API keys.
+        threads: Threads for reads of the catalogue.
+        count: Told of every key that was wrong, or came too early to be looked at.
+    """
+
+    def __init__(
+        self, settings: Settings, catalogue: Catalogue, threads: Threads, count: Callable[[Refusal], None]
+    ) -> None:
+        self._open_reading = settings.open_reading
+        self._open_feedback = settings.open_feedback
+        self._admin = None if settings.admin_key is None else _digest(settings.admin_key.get_secret_value())
+        self._guesses = BruteForceLimiter(count)
+        self._keys = _Keys(catalogue, threads)
+        self._tokens = TokenVerifier.of(settings)
+
+    async def identify(self, request: Request) -> Principal:
+        """Return the caller of a request.
+
+        Raises:
+            RequestError: The credential is wrong or has ended (401), comes too early after wrong ones
+                (429), or cannot be checked now (503).
+        """
+        sent = _credential(request)
+        if sent is None:
+            principal = Principal("anonymous", "", "anonymous", {})
+        elif self._tokens is not None and _TOKEN.fullmatch(sent):
+            principal = await self._tokens.verify(sent)
+        else:
+            principal = await self._check_key(sent, clients_of(request))
+        return replace(principal, grants=self._with_open(principal.grants))
+
+    async def _check_key(self, sent: str, clients: list[str]) -> Principal:
+        wait_s = self._guesses.wait_s(clients)
+        if wait_s:
+            raise RequestError(
+                replace(_TOO_EARLY, retry_after_s=wait_s),
+                f"Too many wrong keys came from here: the next one is looked at in {wait_s} s.",
+            )
+        if self._admin is not None and hmac.compare_digest(_digest(sent, "latin-1"), self._admin):
+            return _ADMIN
+        parts = split_key(sent)
+        key = None if parts is None else await self._keys.find(parts[0])
+        # An unknown key takes as long as a known one with another secret.
+        given, wanted = _digest("" if parts is None else parts[1]), _NO_DIGEST if key is None else key.digest
+        if not hmac.compare_digest(given, wanted) or key is None:
+            self._guesses.was_wrong(clients)
+            raise RequestError(
+                _WRONG, "The key is not known here: send another, or ask the service's administrator for one."
+            )
+        # Its holder guesses nothing: a client that goes on with an old key must not slow others down.
+        if key.state != "live":
+            raise RequestError(
+                _ENDED,
+                f"The key {key.id} of {key.name!r} is {key.state}: ask the service's administrator for "
+                "another.",
+            )
+        self._keys.was_used(key)
+        return Principal("key", key.id, key.name, key.grants)
+
+    def _with_open(self, grants: Grants) -> Grants:
+        """Add the roles that the settings give to everybody."""
+        if not self._open_reading and not self._open_feedback:
+            return grants
+        widened = dict(grants)
+        if self._open_reading:
+            widened[EVERY_COLLECTION] = widened.get(EVERY_COLLECTION, frozenset()) | {"reader"}
+        if self._open_feedback:
+            readers = Principal("anonymous", "", "", widened)
+            for collection, roles in widened.items():
+                place = None if collection == EVERY_COLLECTION else collection
+                if readers.may("reader", place):
+                    widened[collection] = roles | {"judge"}
+        return widened
+
+
+class _Keys:
+    """The keys of the catalogue, each kept for a moment."""
+
+    def __init__(self, catalogue: Catalogue, threads: Threads) -> None:
+        self._catalogue = catalogue
+        self._threads = threads
+        self._kept: OrderedDict[str, tuple[float, ApiKey | None]] = OrderedDict()
+        self._noted: dict[str, str] = {}
+        self._noting: set[asyncio.Task[None]] = set()
+
+    async def find(self, key: str) -> ApiKey | None:
+        """Return the key of an identifier, as it was within the last second."""
+        until, found = self._kept.get(key, (0.0, None))
+        # Counted from before the read: what is revoked meanwhile is kept no longer for it.
+        now = time.monotonic()
+        if now < until:
+            return found
+        found = await self._threads.read(self._read, key)
+        self._kept[key] = now + _KEPT_S, found
+        self._kept.move_to_end(key)
+        while len(self._kept) > _MAX_KEPT:
+            self._kept.popitem(last=False)
+        return found
+
+    def was_used(self, key: ApiKey) -> None:
+        """Note the day of a key's use, once a day and beside the request."""
+        day = today()
+        if key.used == day or self._noted.get(key.id) == day:
+            return
+        self._noted[key.id] = day
+        task = asyncio.create_task(self._note(key.id, day))
+        self._noting.add(task)
+        task.add_done_callback(self._noting.discard)
+
+    async def _note(self, key: str, day: str) -> None:
+        try:
+            await self._threads.background(self._write_use, key, day)
+        except RecoquestError as error:
+            # A full disk or a busy catalogue keeps nobody from searching.
+            _log.warning("the use of a key is not noted", error=type(error).__name__)
+
+    def _read(self, key: str) -> ApiKey | None:
+        with self._catalogue.read() as session:
+            return find_key(session, key)
+
+    def _write_use(self, key: str, day: str) -> None:
+        with self._catalogue.write() as session:
+            note_use(session, key, day)
+
+
+def _credential(request: Request) -> str | None:
+    """The credential of a request; other schemes may be those of a proxy before the service."""
+    for header in request.headers.getlist("authorization"):
+        scheme, _, sent = header.partition(" ")
+        if scheme.lower() == "bearer":
+            return sent.strip()
+    return None
+
+
+def _digest(text: str, encoding: str = "utf-8") -> bytes:
+    # Compared as the bytes that were sent; a digest hides the length, too.
+    return sha256(text.encode(encoding)).digest()

@@ -1,0 +1,128 @@
+"""The role that each operation needs, checked before anything of a request's body is read."""
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Annotated, Any, Final
+
+from fastapi import Depends, Request, Response, Security
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from app.access.authentication import Authenticator
+from app.access.principal import Principal, Role, principal_of
+from app.http.problem_kinds import Kind
+from app.http.problems import RequestError
+from index.errors import shortened
+
+_BEARER = HTTPBearer(
+    auto_error=False,
+    scheme_name="bearer",
+    description="A key of `recoquest keys`, the value of RECOQUEST_ADMIN_KEY, or a token of the OpenID "
+    "Connect provider in the settings.",
+)
+_COLLECTION: Final = "collection"
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """A dependency that lets those pass who have a role in the collection of the path.
+
+    Attributes:
+        role: Role that is needed.
+        somewhere: Whether the role in any collection is enough, because the answer is limited to those.
+    """
+
+    role: Role
+    somewhere: bool = False
+
+    async def __call__(
+        self, request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)]
+    ) -> None:
+        """Check a request; see `check`."""
+        await self.check(request)
+
+    async def check(self, request: Request) -> None:
+        """Find out who sends a request, and whether it may.
+
+        Raises:
+            RequestError: The caller is unknown (401), has sent too many wrong keys (429), has not the role
+                (403), or cannot be checked now (503).
+        """
+        if "principal" not in request.scope["state"]:
+            authenticator: Authenticator = request.app.state.authenticator
+            request.state.principal = await authenticator.identify(request)
+        principal, collection = principal_of(request), request.path_params.get(_COLLECTION)
+        anywhere = self.somewhere and principal.may_somewhere(self.role)
+        if not anywhere and not principal.may(self.role, collection):
+            raise self._refusal(principal, collection)
+
+    def _refusal(self, principal: Principal, collection: str | None) -> RequestError:
+        """The same for a collection that exists and one that does not."""
+        if collection is not None:
+            place = f"in the collection {shortened(collection)!r}"
+        else:
+            place = "in some collection" if self.somewhere else "in all collections (*)"
+        needed = f"This needs the role {self.role} {place}"
+        if principal.kind == "anonymous":
+            detail = (
+                f"{needed}: send a key as `Authorization: Bearer KEY`; `recoquest keys create` makes one on "
+                "the service's machine."
+            )
+            return RequestError(_UNKNOWN, detail)
+        kind = Kind(
+            "role-needed",
+            "The caller has not the role",
+            HTTPStatus.FORBIDDEN,
+            authenticate=f'Bearer error="insufficient_scope", scope="{self.role}"',
+        )
+        return RequestError(kind, f"{needed}, which {shortened(principal.name)!r} does not have.")
+
+
+_UNKNOWN: Final = Kind(
+    "authentication-needed", "A key is needed", HTTPStatus.UNAUTHORIZED, authenticate="Bearer"
+)
+
+
+def may(role: Role, *, somewhere: bool = False) -> Any:
+    """The dependency of a route that needs a role, which the OpenAPI description names.
+
+    Args:
+        role: Role in the collection of the path; in all collections where the path has none.
+        somewhere: Whether the role in any collection is enough, because the answer is limited to those.
+    """
+    return Security(Permission(role, somewhere), scopes=[role])
+
+
+class GuardedRoute(APIRoute):
+    """A route that checks its caller first: the framework reads a JSON body before all dependencies."""
+
+    @property
+    def permission(self) -> Permission | None:
+        """The permission among the route's dependencies."""
+        calls = (dependency.call for dependency in self.dependant.dependencies)
+        return next((call for call in calls if isinstance(call, Permission)), None)
+
+    def get_route_handler(self) -> Handler:
+        """The handler, after the check."""
+        handle, permission = self.answering(super().get_route_handler()), self.permission
+
+        async def checked(request: Request) -> Response:
+            if permission is not None:
+                await permission.check(request)
+            return await handle(request)
+
+        return checked
+
+    def answering(self, handle: Handler) -> Handler:
+        """Return what answers a request that has passed the check; other routes may do more before."""
+        return handle
+
+
+async def _principal(request: Request) -> Principal:
+    return principal_of(request)
+
+
+InjectedPrincipal = Annotated[Principal, Depends(_principal)]

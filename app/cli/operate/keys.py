@@ -1,0 +1,139 @@
+"""`recoquest keys`: API keys of the service, made, listed, rotated, revoked."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from app.cli.options import Home
+from app.observability.console import console
+from index.keys.grants import EVERY_COLLECTION, ROLES, Role, role_of, written_grants
+
+if TYPE_CHECKING:
+    from index.catalogue import Catalogue
+    from index.keys.api_keys import ApiKey, NewKey
+
+_ROLES = ", ".join(ROLES)
+
+Name = Annotated[str, typer.Argument(help="Client or person that has the key.")]
+
+keys = typer.Typer(name="keys", no_args_is_help=True, help="API keys of the service: who may do what.")
+
+
+@keys.command()
+def create(
+    name: Name,
+    role: Annotated[list[str], typer.Option("--role", help=f"{_ROLES}; may be repeated.")],
+    collection: Annotated[
+        list[str] | None,
+        typer.Option("--collection", help="Collection that the roles hold in; may be repeated; else in all."),
+    ] = None,
+    days: Annotated[int, typer.Option("--days", min=1, max=3650, help="Days until it expires.")] = 90,
+    home: Home = None,
+) -> None:
+    """Make a key and print it; it is shown this once."""
+    from index.catalogue.collections import require_collection
+    from index.errors import UnknownCollectionError
+    from index.keys.api_keys import create_key
+
+    roles = frozenset(_role(each) for each in role)
+    grants = dict.fromkeys(collection or [EVERY_COLLECTION], roles)
+    with _opened(home) as catalogue, catalogue.write() as session:
+        for each in collection or []:
+            try:
+                require_collection(session, each)
+            except UnknownCollectionError as error:
+                typer.echo(f"{error} The key holds there once it is made.", err=True)
+        made = create_key(session, name, grants, days=days)
+    _print(made)
+
+
+@keys.command("list")
+def list_all(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False, home: Home = None
+) -> None:
+    """List all keys; none is shown itself."""
+    from index.keys.api_keys import list_keys
+
+    with _opened(home) as catalogue, catalogue.read() as session:
+        found = list_keys(session)
+    if as_json:
+        typer.echo(json.dumps([_entry(key) for key in found], indent=2))
+        return
+    table = Table("Key", "Name", "State", "Roles", "Made", "Expires", "Used", caption="Times are in UTC")
+    for key in found:
+        roles = "; ".join(f"{', '.join(r)} in {c}" for c, r in written_grants(key.grants).items())
+        expires = "never" if key.expires is None else _time(key.expires)
+        table.add_row(key.id, key.name, key.state, roles, _time(key.created), expires, key.used or "never")
+    console().print(table)
+
+
+@keys.command()
+def rotate(name: Name, home: Home = None) -> None:
+    """Make the key that replaces one of the same name; both hold until the old one is revoked or expires."""
+    from index.keys.api_keys import rotate_key
+
+    with _opened(home) as catalogue, catalogue.write() as session:
+        made = rotate_key(session, name)
+    _print(made)
+
+
+@keys.command()
+def revoke(
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Identifier of the key; see keys list.")],
+    home: Home = None,
+) -> None:
+    """Revoke a key; services refuse it within a second or two."""
+    from index.keys.api_keys import revoke_key
+
+    with _opened(home) as catalogue, catalogue.write() as session:
+        found = revoke_key(session, key)
+    typer.echo(f"The key {found.id} of {found.name!r} is revoked.")
+
+
+def _role(name: str) -> Role:
+    found = role_of(name)
+    if found is None:
+        raise typer.BadParameter(f"{name!r} is not one of {_ROLES}.", param_hint="--role")
+    return found
+
+
+def _print(made: "NewKey") -> None:
+    """The key alone goes to standard output, for scripts to take it from there."""
+    until = "" if made.key.expires is None else f", holds until {_time(made.key.expires)} UTC"
+    typer.echo(f"The key {made.key.id} of {made.key.name!r}{until}. It is shown this once:", err=True)
+    typer.echo(made.text)
+
+
+def _entry(key: "ApiKey") -> dict[str, object]:
+    return {
+        "id": key.id,
+        "name": key.name,
+        "state": key.state,
+        "grants": written_grants(key.grants),
+        "created": key.created,
+        "expires": key.expires,
+        "revoked": key.revoked,
+        "used": key.used,
+    }
+
+
+def _time(stamp: str) -> str:
+    return stamp[:16].replace("T", " ")
+
+
+@contextmanager
+def _opened(home: Path | None) -> "Iterator[Catalogue]":
+    from app.engine import open_engine
+    from app.settings import load_settings
+
+    # Also before the first start of a service, and never in the catalogue of another home.
+    engine = open_engine(load_settings(home=home))
+    try:
+        yield engine.home.catalogue
+    finally:
+        engine.close()
