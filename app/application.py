@@ -308,7 +308,7 @@ def _add_middleware(
     application.add_middleware(HostCheck, allowed=AllowedHosts(settings.allowed_hosts, settings.host))
     application.add_middleware(RequestContext, metrics=metrics, origins=settings.cors_origins, tracer=tracer)
     application.add_middleware(
-        SecurityHeaders, frame_ancestors=settings.frame_ancestors, shared=bool(settings.cors_origins)
+        SecurityHeaders, frame_ancestors=settings.frame_ancestors, allowed=settings.cors_origins
     )
 
 

@@ -30,6 +30,9 @@ GONE = frozenset({PREFIX + "QUEUE_URL"})
 # A name or an address, without a port; with a first dot, or `*.`, all names below it.
 _HOST = re.compile(r"(\*?\.)?[A-Za-z0-9_-][A-Za-z0-9._-]*|\[?[0-9A-Fa-f:.]+\]?")
 
+# As browsers send it: lower case, no path. A wildcard would let every page of the web call the service.
+_ORIGIN = re.compile(r"https?://[a-z0-9._\[\]:-]+")
+
 MIB = 2**20
 _OF_CALLERS = frozenset({"admin_key", "oidc_issuer", "oidc_audience", "oidc_groups_claim", "oidc_roles"})
 
@@ -281,6 +284,14 @@ class Settings(BaseSettings):
             if not self.oidc_audience:
                 raise ValueError("RECOQUEST_OIDC_ISSUER needs RECOQUEST_OIDC_AUDIENCE beside it")
         return self
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _are_exact(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in value:
+            if not _ORIGIN.fullmatch(origin):
+                raise ValueError(f"{origin!r} is not an origin such as https://viewer.example.org")
+        return value
 
     @property
     def catalogue_url(self) -> str:

@@ -18,7 +18,6 @@ _DETAIL: Final = (
     "A page of another site has sent this: if it may call the service, add its origin to "
     "RECOQUEST_CORS_ORIGINS."
 )
-_EVERY: Final = "*"
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _READING: Final = frozenset({"GET", "HEAD"})
 # A link may lead here from anywhere: the answer is a page of the service's own.
@@ -76,7 +75,7 @@ class OriginCheck:
         return bool(self.allowed) and reads and mode == "no-cors" and shared
 
     def _may_call(self, origin: str, site: str, host: str) -> bool:
-        if _EVERY in self.allowed or origin in self.allowed:
+        if origin in self.allowed:
             return True
         # The browser compares with the address that it shows, also where a proxy sends another Host.
         if site == "same-origin":

@@ -1,7 +1,9 @@
 """Headers that keep a browser from doing more with an answer than was meant."""
 
+from collections.abc import Sequence
 from typing import Final
 
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 # Swagger UI writes style attributes; its scripts come from this server all the same.
@@ -19,18 +21,20 @@ class SecurityHeaders:
 
     Args:
         frame_ancestors: Origins that may show the page in a frame.
-        shared: Whether other origins were allowed to call the service.
+        allowed: Origins whose pages may call the service.
     """
 
-    def __init__(self, app: ASGIApp, frame_ancestors: tuple[str, ...] = (), shared: bool = False) -> None:
+    def __init__(
+        self, app: ASGIApp, frame_ancestors: Sequence[str] = (), allowed: Sequence[str] = ()
+    ) -> None:
         self.app = app
         ancestors = " ".join(frame_ancestors) or "'none'"
-        owner = b"cross-origin" if shared else b"same-origin"
+        self._allowed = frozenset(allowed)
         # Encoded once, since every answer has them.
         self._headers = {
             (policy, cache): (
                 (b"content-security-policy", f"{policy}; {_ALL}; frame-ancestors {ancestors}".encode()),
-                (b"cross-origin-resource-policy", owner),
+                (b"cross-origin-resource-policy", b"same-origin"),
                 (b"referrer-policy", b"no-referrer"),
                 (b"x-content-type-options", b"nosniff"),
                 (b"cache-control", cache),
@@ -48,12 +52,26 @@ class SecurityHeaders:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 given = list(message.get("headers", ()))
+                if self._embeds(scope):
+                    given.append((b"cross-origin-resource-policy", b"cross-origin"))
                 names = {name.lower() for name, _ in given}
                 added = (header for header in self._of(scope["path"]) if header[0] not in names)
                 message["headers"] = [*given, *added]
             await send(message)
 
         await self.app(scope, receive, send_with_headers)
+
+    def _embeds(self, scope: Scope) -> bool:
+        """Whether a page that may call the service asks for it.
+
+        A script names its page's origin; an image element does not, but browsers say which page holds it, and
+        no page can say that of another. A page that is to show images therefore sends its origin as referrer.
+        """
+        if not self._allowed:
+            return False
+        headers = Headers(scope=scope)
+        origin = headers.get("origin") or "/".join(headers.get("referer", "").split("/", 3)[:3])
+        return origin in self._allowed
 
     def _of(self, path: str) -> tuple[tuple[bytes, bytes], ...]:
         policy = _DOCS_POLICY if path.startswith("/docs") else _PAGE_POLICY

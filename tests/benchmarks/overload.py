@@ -30,6 +30,7 @@ import numpy as np
 import typer
 from PIL import Image
 
+from tests.access import OPEN_ENVIRONMENT
 from tests.hostile.case import form
 from tests.hostile.home import make_home
 from tests.hostile.watch import watched
@@ -304,7 +305,7 @@ def _service(home: Path, log: Path) -> Iterator[tuple["subprocess.Popen[bytes]",
         process = subprocess.Popen(
             [sys.executable, "-c", _RUN, "serve", "--port", "0", "--home", str(home)],
             stderr=file,
-            env={**os.environ, "RECOQUEST_LOG_LEVEL": "warning"},
+            env={**os.environ, **OPEN_ENVIRONMENT, "RECOQUEST_LOG_LEVEL": "warning"},
         )
     try:
         yield process, _port_once_ready(log)

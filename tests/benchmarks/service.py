@@ -1,5 +1,6 @@
 """The service on a home folder, in a process of its own."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Final
 
+from tests.access import OPEN_ENVIRONMENT
+
 _RUN: Final = "from app.cli.main import run; run()"
 _STARTED_SECONDS: Final = 300
 
@@ -20,7 +23,9 @@ def serving(home: Path) -> Iterator[int]:
     """Serve a home folder on loopback until the context ends, and give the port once it is ready."""
     port = _free_port()
     command = [sys.executable, "-c", _RUN, "serve", "--home", str(home), "--port", str(port)]
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as server:
+    with subprocess.Popen(
+        command, stderr=subprocess.DEVNULL, env={**os.environ, **OPEN_ENVIRONMENT}
+    ) as server:
         try:
             _wait_until_ready(port)
             yield port

@@ -1,5 +1,6 @@
 """The operator's page on a real service: what it shows, what it changes, and who may."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +14,7 @@ from app.settings import Settings
 from index.catalogue.jobs import beat, end_job, get_job
 from index.catalogue.tables import EmbeddingRow
 from index.generations.activation import generation_of
-from tests.access import OPEN
+from tests.access import ADMIN_KEY, OPEN
 from tests.browser.conftest import Watch
 from tests.browser.operating import WORKER, Operated, OperatorPage, Prepared, operated, prepared, running_job
 from tests.browser.search_page import expect
@@ -30,6 +31,8 @@ pytestmark = pytest.mark.browser
 KEY = "a key of some length, with ä"
 # The page looks again after a tenth of the time.
 _OFTEN = "const every = window.setInterval; window.setInterval = (look, ms) => every(look, ms / 10);"
+# A key that the operator has given before.
+GIVEN_KEY = f"sessionStorage.setItem('recoquest-admin-key', {json.dumps(ADMIN_KEY)});"
 OpenOperated = Callable[..., tuple[Operated, OperatorPage]]
 
 
@@ -61,6 +64,8 @@ def open_operated(
             page = context.new_page()
             page.set_default_timeout(10_000)
             page.add_init_script(_OFTEN)
+            if served is None or "admin_key" not in served:
+                page.add_init_script(GIVEN_KEY)
             watch.follow(page)
             page.goto(f"{site.service}/operate")
             return site, OperatorPage(page)
@@ -184,7 +189,7 @@ def test_where_a_key_is_set_it_is_asked_for_and_kept_by_the_tab(
     watch.allow("status of 401")
     site, shown = open_operated({"admin_key": KEY})
     field = shown.page.get_by_label("Admin key")
-    expect(shown.page.get_by_text("The admin key is needed")).to_be_visible()
+    expect(shown.page.get_by_text("A key is needed")).to_be_visible()
     expect(shown.generation(SHAPES, 1)).to_contain_text("searched now")
     expect(shown.page.get_by_role("button")).to_have_text(["Use this key"])
     field.fill("a key that is not it")
@@ -251,6 +256,7 @@ def test_a_service_that_holds_nothing_says_how_to_begin(
     with running(create_app(Settings(home=tmp_path, device="cpu", **OPEN))) as service:
         watch.allow(service)
         watch.follow(page)
+        page.add_init_script(GIVEN_KEY)
         page.goto(f"{service}/operate")
         for place, words in (
             ("Jobs", "recoquest jobs start"),
@@ -275,6 +281,7 @@ def test_a_worker_retrains_and_its_operator_promotes(
         watch.allow(service)
         page = chromium.new_page()
         watch.follow(page)
+        page.add_init_script(GIVEN_KEY)
         page.goto(f"{service}/operate")
         shown = OperatorPage(page)
         # Whatever it learns in a moment, it is to pass.

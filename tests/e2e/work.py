@@ -19,6 +19,7 @@ import pytest
 
 from app.cli.errors import ended
 from app.cli.main import build
+from tests.access import OPEN_ENVIRONMENT
 from training.data.manifest import Record, read_manifest
 
 COMMAND = [sys.executable, "-c", "from app.cli.main import run; run()"]
@@ -82,7 +83,8 @@ class Work:
 @contextlib.contextmanager
 def service(work: Work, **settings: object) -> Iterator[tuple[httpx.Client, "subprocess.Popen[str]"]]:
     """`recoquest serve` on a free port, once it is ready; settings by keyword."""
-    environment = {f"RECOQUEST_{name.upper()}": str(value) for name, value in settings.items()}
+    given = {f"RECOQUEST_{name.upper()}": str(value) for name, value in settings.items()}
+    environment = {**OPEN_ENVIRONMENT, **os.environ, "RECOQUEST_HOME": "home", **given}
     # A pipe that nobody reads would fill with the service's log and stop it.
     with tempfile.NamedTemporaryFile("w+") as log:
         process = subprocess.Popen(
@@ -91,11 +93,12 @@ def service(work: Work, **settings: object) -> Iterator[tuple[httpx.Client, "sub
             stderr=log,
             text=True,
             cwd=work.folder,
-            env={**os.environ, "RECOQUEST_HOME": "home", **environment},
+            env=environment,
         )
         try:
             address = _address(process, Path(log.name))
-            with httpx.Client(base_url=address, timeout=30) as client:
+            headers = {"Authorization": f"Bearer {environment['RECOQUEST_ADMIN_KEY']}"}
+            with httpx.Client(base_url=address, timeout=30, headers=headers) as client:
                 _wait_until(lambda: _is_ready(client), process, Path(log.name))
                 yield client, process
         finally:

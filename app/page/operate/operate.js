@@ -135,7 +135,7 @@ class OperatorPage {
   /** @param {string} key */
   #useKey(key) {
     this.key.give(key);
-    this.#lookAtJobs();
+    this.#look();
   }
 
   #forgetKey() {

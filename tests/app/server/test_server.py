@@ -21,7 +21,7 @@ from app.cli.operate.serve import serve_on
 from app.settings import Settings
 taken = bind("127.0.0.1", 0)
 print(url_of(taken), flush=True)
-serve_on(taken, Settings(home=Path(sys.argv[1]), device="cpu", threads=1))
+serve_on(taken, Settings(home=Path(sys.argv[1]), device="cpu", threads=1, open_reading=True))
 """
 
 

@@ -34,7 +34,7 @@ OnnxEncoder.embed_texts = embed_texts
 jobs._SHORTEST_PASS_LIMIT_S = 0.5
 taken = bind("127.0.0.1", 0)
 print(url_of(taken), flush=True)
-settings = Settings(home=Path(sys.argv[1]), device="cpu", threads=1, encode_deadline_s=0.5)
+settings = Settings(home=Path(sys.argv[1]), device="cpu", threads=1, encode_deadline_s=0.5, open_reading=True)
 serve_on(taken, settings)
 """
 

@@ -41,7 +41,11 @@ def stuck(engine, active, vector, asked, *rest):
     return search(engine, active, vector, asked, *rest)
 SearchEngine.search = stuck
 settings = Settings(
-    home=Path(sys.argv[1]), device="cpu", encode_deadline_s=float(sys.argv[2]), threads=int(sys.argv[3])
+    home=Path(sys.argv[1]),
+    device="cpu",
+    encode_deadline_s=float(sys.argv[2]),
+    threads=int(sys.argv[3]),
+    open_reading=True,
 )
 serve_on(taken, settings)
 """
