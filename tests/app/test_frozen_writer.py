@@ -6,6 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.application import create_app
+from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed
 from tests.frozen import frozen_writer
 
@@ -22,7 +23,7 @@ def test_writes_are_refused_and_reads_go_on_until_it_goes_on(
     with ExitStack() as frozen:
         frozen.enter_context(frozen_writer(own.settings.home / "catalogue.sqlite3"))
         with TestClient(
-            application, "http://127.0.0.1", raise_server_exceptions=False, client=LOCAL
+            application, "http://127.0.0.1", raise_server_exceptions=False, client=LOCAL, headers=AS_ADMIN
         ) as client:
             assert client.get("/readyz").status_code == 200
             for _ in range(3):

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from app.application import create_app
 from app.encoding import EncodingQueue
 from app.schemas.whole_text import parse_json, refuse_lone_surrogates
+from tests.access import AS_ADMIN
 from tests.app.api.test_search import SEARCH, problem
 from tests.app.conftest import COLLECTION, Indexed
 
@@ -24,7 +25,11 @@ def local(on_either: Indexed) -> Iterator[TestClient]:
     """Who may write to a collection of its own."""
     application = create_app(on_either.settings)
     with TestClient(
-        application, "http://127.0.0.1", raise_server_exceptions=False, client=("127.0.0.1", 50_000)
+        application,
+        "http://127.0.0.1",
+        raise_server_exceptions=False,
+        client=("127.0.0.1", 50_000),
+        headers=AS_ADMIN,
     ) as client:
         yield client
 

@@ -7,6 +7,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.application import create_app
+from tests.access import AS_ADMIN
 from tests.app.api.test_search import SEARCH
 from tests.app.conftest import COLLECTION, Indexed
 
@@ -90,7 +91,11 @@ def local(on_either: Indexed) -> Iterator[TestClient]:
     """Who may write to a collection of its own."""
     application = create_app(on_either.settings)
     with TestClient(
-        application, "http://127.0.0.1", raise_server_exceptions=False, client=("127.0.0.1", 50_000)
+        application,
+        "http://127.0.0.1",
+        raise_server_exceptions=False,
+        client=("127.0.0.1", 50_000),
+        headers=AS_ADMIN,
     ) as client:
         yield client
 
