@@ -81,6 +81,21 @@ def test_other_origins_are_let_in_only_when_they_are_named(client: TestClient, i
             "access-control-request-headers": "content-type",
         }
         assert shared.options(SEARCH, headers=headers | preflight).status_code == 200
+        for method in ("PUT", "PATCH", "DELETE"):
+            sent = {
+                "access-control-request-method": method,
+                "access-control-request-headers": "authorization, content-type, if-match, idempotency-key",
+            }
+            assert shared.options(SEARCH, headers=headers | sent).status_code == 200
+        # An image element sends no origin; its page's address tells it.
+        for page, policy in (
+            ("https://viewer.example.org/cases/7", "cross-origin"),
+            ("https://viewer.example.org.evil.org/", "same-origin"),
+            ("https://evil.example.org/?https://viewer.example.org", "same-origin"),
+            ("", "same-origin"),
+        ):
+            loaded = shared.get("/page/image-search.js", headers={"referer": page})
+            assert loaded.headers["cross-origin-resource-policy"] == policy
         other = shared.get("/livez", headers={"origin": "https://evil.example.org"})
         assert "access-control-allow-origin" not in other.headers
 
