@@ -133,9 +133,11 @@ class OperatorPage {
   }
 
   /** @param {string} key */
-  #useKey(key) {
+  async #useKey(key) {
     this.key.give(key);
-    this.#look();
+    // A key that is refused is forgotten by then.
+    await this.#lookAtJobs();
+    await this.#lookAtModels();
   }
 
   #forgetKey() {
