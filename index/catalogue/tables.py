@@ -341,7 +341,8 @@ class FeedbackRow(Table):
     """Whether somebody found an image relevant to a query: the last judgement of both stands.
 
     `query` is as `index.feedback.judgements` writes it, and `query_digest` its SHA-256. `model` is the digest
-    of the bundle that was searched with at that time, which is in ISO 8601.
+    of the bundle that was searched with at that time, which is in ISO 8601. The user is None where nobody is
+    told apart. An image is `supplemented` that was relevant and not among the hits.
     """
 
     __tablename__ = "feedback"
@@ -357,6 +358,9 @@ class FeedbackRow(Table):
     relevant: Mapped[bool]
     model: Mapped[str] = mapped_column(String(100))
     created: Mapped[str] = mapped_column(Text)
+    user_id: Mapped[str | None] = mapped_column(Text)
+    user_name: Mapped[str | None] = mapped_column(Text)
+    supplemented: Mapped[bool] = mapped_column(default=False, server_default=false())
 
 
 class IdempotencyKeyRow(Table):
@@ -377,3 +381,58 @@ class IdempotencyKeyRow(Table):
     status: Mapped[int | None]
     headers: Mapped[dict[str, str] | None] = mapped_column(JSON(none_as_null=True))
     body: Mapped[bytes | None] = mapped_column(LargeBinary)
+
+
+class AuditEventRow(Table):
+    """An event of the audit trail, which no statement changes; see `index.audit.chain`.
+
+    `event` is canonical JSON that holds all of it, the hash of the event before included, and `hash` is its
+    SHA-256. The other columns repeat parts of it, to select by.
+    """
+
+    __tablename__ = "audit_events"
+    __table_args__ = (Index("ix_audit_events_time", "time"),)
+
+    sequence: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    time: Mapped[str] = mapped_column(ComparedText)
+    action: Mapped[str] = mapped_column(String(20))
+    collection: Mapped[str | None] = mapped_column(ComparedText)
+    event: Mapped[str] = mapped_column(Text)
+    hash: Mapped[str] = mapped_column(String(64))
+
+
+class AuditHeadRow(Table):
+    """The one row with the end of the audit trail: the last event, and the last one that was pruned."""
+
+    __tablename__ = "audit_head"
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    sequence: Mapped[int] = mapped_column(BigInteger)
+    hash: Mapped[str] = mapped_column(String(64))
+    pruned: Mapped[int] = mapped_column(BigInteger)
+    pruned_hash: Mapped[str] = mapped_column(String(64))
+
+
+class AuditNameRow(Table):
+    """The id of an image that events name by its keyed hash; an erasure removes it."""
+
+    __tablename__ = "audit_names"
+    __table_args__ = (
+        Index("ix_audit_names_name", "name", "collection"),
+        {"sqlite_with_rowid": False},
+    )
+
+    digest: Mapped[str] = mapped_column(String(32), primary_key=True)
+    collection: Mapped[str] = mapped_column(ComparedText)
+    name: Mapped[str] = mapped_column(ComparedText)
+
+
+class BackupRow(Table):
+    """A backup that was written: where, when, and up to which key it holds images."""
+
+    __tablename__ = "backups"
+
+    digest: Mapped[str] = mapped_column(String(64), primary_key=True)
+    path: Mapped[str] = mapped_column(Text)
+    created: Mapped[str] = mapped_column(Text)
+    last_image: Mapped[int] = mapped_column(BigInteger)

@@ -1,0 +1,1 @@
+"""The audit trail: who searched, saw, exported, judged and changed what, as a chain of hashes."""

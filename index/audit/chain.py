@@ -1,0 +1,110 @@
+"""Appending to the audit trail: each event holds the hash of the one before it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import delete, insert, select, text
+from sqlalchemy.orm import Session
+
+from index.audit.event import MAX_OBJECTS, Event, QueryForm, canonical, digest_of, id_digest
+from index.catalogue import Catalogue
+from index.catalogue.storable import storable_text
+from index.catalogue.tables import AuditEventRow, AuditHeadRow, AuditNameRow
+
+# The hash before the first event.
+GENESIS: Final = "0" * 64
+_HEAD: Final = 1
+_AT_ONCE: Final = 500
+
+_BEGIN: Final = text(
+    "INSERT INTO audit_head (id, sequence, hash, pruned, pruned_hash) "
+    f"VALUES ({_HEAD}, 0, '{GENESIS}', 0, '{GENESIS}') ON CONFLICT DO NOTHING"
+)
+_NAME: Final = text(
+    "INSERT INTO audit_names (digest, collection, name) VALUES (:digest, :collection, :name) "
+    "ON CONFLICT DO NOTHING"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Trail:
+    """The audit trail of a catalogue.
+
+    Attributes:
+        catalogue: The catalogue that holds it.
+        key: Secret of the keyed hashes.
+        queries: Form in which queries are kept.
+    """
+
+    catalogue: Catalogue
+    key: bytes
+    queries: QueryForm = "text"
+
+    def append(self, events: Sequence[Event]) -> None:
+        """Write events to the end of the trail, in a transaction of their own.
+
+        Raises:
+            CatalogueError: The catalogue cannot be used; nothing is written.
+            DiskFullError: The disk has no space left; nothing is written.
+        """
+        with self.catalogue.write() as session:
+            self.append_in(session, events)
+
+    def append_in(self, session: Session, events: Sequence[Event]) -> None:
+        """Write events to the end of the trail in the caller's transaction, of which it is the last step."""
+        head = locked_head(session)
+        rows: list[dict[str, Any]] = []
+        names: dict[str, dict[str, str]] = {}
+        sequence, previous = head.sequence, head.hash
+        for event in events:
+            sequence += 1
+            record = event.record(self.key, self.queries) | {"sequence": sequence, "previous": previous}
+            written = canonical(record)
+            previous = digest_of(written)
+            rows.append(
+                {
+                    "sequence": sequence,
+                    "time": event.time,
+                    "action": event.action,
+                    "collection": record["collection"],
+                    "event": written,
+                    "hash": previous,
+                }
+            )
+            if not event.keyed:
+                names |= self._names(event)
+        if names:
+            session.connection().execute(_NAME, list(names.values()))
+        if rows:
+            session.execute(insert(AuditEventRow), rows)
+            head.sequence, head.hash = sequence, previous
+
+    def forget(self, session: Session, collection: str, ids: Sequence[str]) -> None:
+        """Let events name these images by their keyed hashes alone, in the caller's transaction."""
+        for start in range(0, len(ids), _AT_ONCE):
+            part = ids[start : start + _AT_ONCE]
+            named = (AuditNameRow.name.in_(part), AuditNameRow.collection == collection)
+            session.execute(delete(AuditNameRow).where(*named))
+
+    def _names(self, event: Event) -> dict[str, dict[str, str]]:
+        collection = event.collection or ""
+        return {
+            digest: {"digest": digest, "collection": collection, "name": name}
+            for name in event.objects[:MAX_OBJECTS]
+            if storable_text(name)
+            for digest in (id_digest(self.key, collection, name),)
+        }
+
+
+def locked_head(session: Session) -> AuditHeadRow:
+    """Return the end of the trail, which only this transaction may move until it ends."""
+    session.execute(_BEGIN)
+    # On SQLite the transaction itself is the lock.
+    locked = select(AuditHeadRow).where(AuditHeadRow.id == _HEAD).with_for_update()
+    return session.execute(locked.execution_options(populate_existing=True)).scalar_one()
+
+
+def find_head(session: Session) -> AuditHeadRow | None:
+    """Return the end of the trail; None before the first event."""
+    return session.execute(select(AuditHeadRow).where(AuditHeadRow.id == _HEAD)).scalar_one_or_none()

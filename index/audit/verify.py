@@ -1,0 +1,160 @@
+"""Verification of the audit trail: every event, the hashes that chain them, and the end."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Row, func, select
+from sqlalchemy.orm import Session
+
+from index.audit.chain import GENESIS, find_head
+from index.audit.event import canonical, digest_of, id_digest
+from index.catalogue.tables import AuditEventRow, AuditHeadRow, AuditNameRow
+
+_AT_ONCE: Final = 1000
+_EventRow = Row[int, str, str, str | None, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """Result of a verification.
+
+    Attributes:
+        events: Number of events that are as they were written.
+        pruned: Number of events before them that were pruned.
+        hash: Hash of the last of them; it chains all others.
+        fault: The first thing that is wrong, as a sentence; None: nothing is.
+        sequence: Number of the event with the fault; None where it is of no single event.
+    """
+
+    events: int
+    pruned: int
+    hash: str
+    fault: str | None = None
+    sequence: int | None = None
+
+
+class _FaultError(Exception):
+    def __init__(self, fault: str, sequence: int | None = None) -> None:
+        super().__init__(fault)
+        self.sequence = sequence
+
+
+def verify_trail(session: Session, *, key: bytes | None = None, head: str | None = None) -> Verified:
+    """Compare all that the trail holds with its hashes, in bounded memory.
+
+    Args:
+        session: A read of the catalogue.
+        key: Secret of the keyed hashes; None: the ids behind them are not compared.
+        head: Hash of an earlier end of the trail, as it was noted elsewhere; the trail must hold it.
+    """
+    end = find_head(session)
+    walk = _Walk(0 if end is None else end.pruned, GENESIS if end is None else end.pruned_hash)
+    found = head is None or head == walk.previous
+    try:
+        for row in _rows(session, walk.sequence):
+            walk.step(row)
+            found = found or row.hash == head
+        _check_end(walk, end)
+        if not found:
+            raise _FaultError(f"No event has the hash {head}, which was to be one of the trail's.")
+        if key is not None:
+            _check_names(session, key)
+    except _FaultError as fault:
+        return Verified(walk.events, walk.start, walk.previous, str(fault), fault.sequence)
+    return Verified(walk.events, walk.start, walk.previous)
+
+
+class _Walk:
+    """Walks along the chain from what was pruned."""
+
+    def __init__(self, start: int, previous: str) -> None:
+        self.start = self.sequence = start
+        self.pruned_hash = self.previous = previous
+        # Whether an event tells of the pruning.
+        self.told = start == 0
+
+    @property
+    def events(self) -> int:
+        """Number of events that were found whole."""
+        return self.sequence - self.start
+
+    def step(self, row: _EventRow) -> None:
+        """Go on to the next event.
+
+        Raises:
+            _FaultError: It is not as it was written.
+        """
+        expected = self.sequence + 1
+        if row.sequence != expected:
+            raise _FaultError(f"Event {expected} is missing.", expected)
+        if digest_of(row.event) != row.hash:
+            raise _FaultError(f"Event {expected} was changed: it has another hash.", expected)
+        record = _parsed(row.event)
+        if record is None or (record.get("sequence"), record.get("previous")) != (expected, self.previous):
+            raise _FaultError(f"Event {expected} does not follow the event before it.", expected)
+        repeated = (record.get("time"), record.get("action"), record.get("collection"))
+        if repeated != (row.time, row.action, row.collection) or canonical(record) != row.event:
+            raise _FaultError(
+                f"Event {expected} was changed: its columns differ from what it says.", expected
+            )
+        if record["action"] == "prune":
+            details = record["details"]
+            self.told |= (details.get("up_to"), details.get("hash")) == (self.start, self.pruned_hash)
+        self.sequence, self.previous = expected, row.hash
+
+
+def _rows(session: Session, after: int) -> Iterator[_EventRow]:
+    query = select(
+        AuditEventRow.sequence,
+        AuditEventRow.time,
+        AuditEventRow.action,
+        AuditEventRow.collection,
+        AuditEventRow.event,
+        AuditEventRow.hash,
+    ).order_by(AuditEventRow.sequence)
+    while rows := session.execute(query.where(AuditEventRow.sequence > after).limit(_AT_ONCE)).all():
+        yield from rows
+        after = rows[-1].sequence
+
+
+def _parsed(event: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(event)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _check_end(walk: _Walk, end: AuditHeadRow | None) -> None:
+    if end is None:
+        if walk.events:
+            raise _FaultError("The record of the trail's end is missing.")
+        return
+    if end.sequence > walk.sequence:
+        raise _FaultError(f"Event {walk.sequence + 1} is missing: the trail was cut off.", walk.sequence + 1)
+    if (end.sequence, end.hash) != (walk.sequence, walk.previous):
+        raise _FaultError("The record of the trail's end differs from its last event.")
+    if not walk.told:
+        raise _FaultError(f"Events up to {walk.start} are gone, and no event says that they were pruned.")
+
+
+def _check_names(session: Session, key: bytes) -> None:
+    query = select(AuditNameRow.digest, AuditNameRow.collection, AuditNameRow.name).order_by(
+        AuditNameRow.digest
+    )
+    after = ""
+    while rows := session.execute(query.where(AuditNameRow.digest > after).limit(_AT_ONCE)).all():
+        for digest, collection, name in rows:
+            if id_digest(key, collection, name) != digest:
+                raise _FaultError(
+                    f"The id {name!r} of collection {collection!r} is not that of the keyed hash {digest}: "
+                    "it was changed, or RECOQUEST_AUDIT_KEY is another one."
+                )
+        after = rows[-1].digest
+
+
+def count_events(session: Session) -> int:
+    """Return the number of events that the trail holds."""
+    return session.execute(select(func.count()).select_from(AuditEventRow)).scalar_one()

@@ -1,0 +1,309 @@
+"""The chain of the audit trail: whole after concurrent appends and kills, and every change is found."""
+
+import hashlib
+import json
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import text
+from sqlalchemy.exc import DatabaseError
+
+from index.audit.chain import Trail
+from index.audit.event import Actor, Event, canonical, id_digest, query_digest
+from index.audit.listing import Selection, all_events, read_events
+from index.audit.prune import prune_trail
+from index.catalogue import Catalogue, open_catalogue
+from tests.index.audit.trails import KEY, READER, some_events, trail_of, verify
+
+
+@pytest.fixture
+def catalogue(tmp_path: Path, catalogue_url: str) -> Iterator[Catalogue]:
+    opened = open_catalogue(catalogue_url)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a catalogue with a trail."""
+    path = tmp_path_factory.mktemp("trail") / "catalogue.db"
+    opened = open_catalogue(f"sqlite:///{path}")
+    trail_of(opened, 12)
+    opened.close()
+    return path
+
+
+def _without_triggers(path: Path) -> sqlite3.Connection:
+    """Open a catalogue as whoever changes it behind the back of the service."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    triggers = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
+    for (name,) in triggers:
+        if name.startswith("audit_"):
+            connection.execute(f"DROP TRIGGER {name}")
+    return connection
+
+
+def _verify_file(path: Path, head: str | None = None) -> tuple[str | None, int | None]:
+    opened = open_catalogue(f"sqlite:///{path}")
+    try:
+        found = verify(opened, head)
+    finally:
+        opened.close()
+    return found.fault, found.sequence
+
+
+def test_an_event_has_a_known_hash_that_other_programs_compute(catalogue: Catalogue) -> None:
+    trail_of(catalogue, 1)
+    with catalogue.read() as session:
+        (entry,) = all_events(session, Selection())
+    line = json.loads(entry.line())
+    hash_, ids = line.pop("hash"), line.pop("ids")
+    # As docs/audit.md has it: sorted keys, no spaces, UTF-8.
+    compact = json.dumps(line, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    assert hashlib.sha256(compact.encode()).hexdigest() == hash_
+    assert ids == ["image-0", "image-0"]
+    assert line["previous"] == "0" * 64
+    assert hash_ == "fc694955d3316cd0486c4a6e8ced66db23e0ce38c81e1406506b0448d8d708cb"
+
+
+def test_every_event_is_read_in_order_page_by_page(catalogue: Catalogue) -> None:
+    trail_of(catalogue, 7)
+    assert verify(catalogue).events == 7
+    with catalogue.read() as session:
+        first = read_events(session, Selection(collection="ward"), limit=4)
+        rest = read_events(session, Selection(action="search"), after=4, limit=4)
+        none = read_events(session, Selection(collection="other"), limit=4)
+        timed = read_events(
+            session, Selection(since="2026-01-01T00:00:02", until="2026-01-01T00:00:04"), limit=9
+        )
+    assert [entry.record["sequence"] for entry in first + rest] == [1, 2, 3, 4, 5, 6, 7]
+    assert none == []
+    assert [entry.record["request"] for entry in timed] == ["r2", "r3"]
+    assert first[1].record["query"]["text"] == ["Größe des Ergusses \n\x1f😀"]
+
+
+def test_queries_are_kept_as_it_is_set(catalogue: Catalogue) -> None:
+    (event,) = some_events(1)
+    assert event.record(KEY, "none")["query"] is None
+    hashed = event.record(KEY, "hash")["query"]
+    assert hashed["text"] == [query_digest(KEY, "Größe des Ergusses \n\x1f😀")]
+    assert "Erguss" not in canonical(event.record(KEY, "hash"))
+    assert query_digest(KEY, "a") != query_digest(b"other" * 7, "a")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE audit_events SET action = 'view' WHERE sequence = 2",
+        "UPDATE audit_events SET sequence = 9 WHERE sequence = 3",
+        "DELETE FROM audit_events WHERE sequence = 3",
+        "DELETE FROM audit_events",
+        "UPDATE audit_names SET name = 'x'",
+        "UPDATE audit_head SET sequence = 1",
+        "DELETE FROM audit_head",
+    ],
+)
+def test_the_database_refuses_changes(catalogue: Catalogue, statement: str) -> None:
+    trail_of(catalogue, 3)
+    with pytest.raises((DatabaseError, Exception), match="append-only"), catalogue.write() as session:
+        session.execute(text(statement))
+    assert verify(catalogue).fault is None
+
+
+def test_sqlite_refuses_to_replace_an_event(written: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copy(written, tmp_path / "copy.db"))
+    connection = sqlite3.connect(path)
+    with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+        connection.execute(
+            "INSERT OR REPLACE INTO audit_events SELECT sequence, time, 'view', collection, event, hash "
+            "FROM audit_events WHERE sequence = 2"
+        )
+    connection.close()
+
+
+_COLUMNS = ("time", "action", "collection", "event", "hash")
+
+
+@given(
+    sequence=st.integers(1, 12),
+    column=st.sampled_from(_COLUMNS),
+    place=st.integers(0, 10_000),
+    letter=st.sampled_from("0aZ \u00e9\x01"),
+)
+def test_a_changed_letter_of_any_column_is_found(
+    written: Path, sequence: int, column: str, place: int, letter: str
+) -> None:
+    path = written.with_name("changed.db")
+    shutil.copy(written, path)
+    connection = _without_triggers(path)
+    held = f"SELECT {column} FROM audit_events WHERE sequence = {sequence}"
+    value = connection.execute(held).fetchone()[0]
+    place %= len(value)
+    changed = value[:place] + letter + value[place + 1 :]
+    connection.execute(f"UPDATE audit_events SET {column} = ? WHERE sequence = ?", (changed, sequence))
+    connection.close()
+    fault, found = _verify_file(path)
+    if changed == value:
+        assert fault is None
+    else:
+        assert fault is not None
+        # The last one's hash is held against the record of the end, which names no event.
+        assert found == sequence
+
+
+@given(sequence=st.integers(1, 12), forged=st.booleans())
+def test_a_missing_event_is_found(written: Path, sequence: int, forged: bool) -> None:
+    path = written.with_name("missing.db")
+    shutil.copy(written, path)
+    connection = _without_triggers(path)
+    connection.execute("DELETE FROM audit_events WHERE sequence = ?", (sequence,))
+    if forged:
+        connection.execute("UPDATE audit_events SET sequence = sequence - 1 WHERE sequence > ?", (sequence,))
+    connection.close()
+    assert _verify_file(path)[1] == sequence
+
+
+def test_a_tail_that_was_cut_with_its_record_is_found_by_a_noted_hash(written: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copy(written, tmp_path / "cut.db"))
+    opened = open_catalogue(f"sqlite:///{path}")
+    noted = verify(opened).hash
+    opened.close()
+    connection = _without_triggers(path)
+    connection.execute("DELETE FROM audit_events WHERE sequence > 9")
+    connection.close()
+    fault, _ = _verify_file(path)
+    assert fault is not None
+    assert "cut off" in fault
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute(
+        "UPDATE audit_head SET (sequence, hash) = "
+        "(SELECT sequence, hash FROM audit_events WHERE sequence = 9)"
+    )
+    connection.close()
+    assert _verify_file(path)[0] is None
+    fault, _ = _verify_file(path, noted)
+    assert fault is not None
+    assert noted in fault
+
+
+def test_a_noted_hash_is_found_after_more_events(catalogue: Catalogue) -> None:
+    trail = trail_of(catalogue, 3)
+    noted = verify(catalogue).hash
+    trail.append(some_events(2))
+    assert verify(catalogue, noted).fault is None
+    assert verify(catalogue, "f" * 64).fault is not None
+
+
+def test_another_id_behind_a_keyed_hash_is_found(written: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copy(written, tmp_path / "named.db"))
+    connection = _without_triggers(path)
+    connection.execute("UPDATE audit_names SET name = 'image-99' WHERE name = 'image-5'")
+    connection.close()
+    fault, _ = _verify_file(path)
+    assert fault is not None
+    assert "image-99" in fault
+
+
+def test_erased_ids_are_named_by_their_keyed_hash_alone(catalogue: Catalogue) -> None:
+    trail = trail_of(catalogue, 3)
+    with catalogue.write() as session:
+        trail.forget(session, "ward", ["image-1"])
+        trail.append_in(
+            session, [Event(action="erase", actor=READER, collection="ward", objects=["image-1"], keyed=True)]
+        )
+    with catalogue.read() as session:
+        entries = list(all_events(session, Selection()))
+    assert [entry.ids for entry in entries[1:]] == [(None, "image-0"), ("image-2", "image-0"), (None,)]
+    assert entries[-1].record["objects"] == [id_digest(KEY, "ward", "image-1")]
+    assert verify(catalogue).fault is None
+
+
+def test_pruned_events_are_told_of_and_the_chain_goes_on(catalogue: Catalogue) -> None:
+    trail = trail_of(catalogue, 5)
+    trail.append(some_events(3, day=2))
+    noted = verify(catalogue).hash
+    event = Event(action="prune", actor=Actor("command", "root"))
+    pruned = prune_trail(trail, "2026-01-02T00:00:00", event)
+    assert pruned.events == 5
+    found = verify(catalogue, noted)
+    assert (found.fault, found.pruned, found.events) == (None, 5, 4)
+    with catalogue.read() as session:
+        entries = list(all_events(session, Selection()))
+        names = session.execute(text("SELECT name FROM audit_names ORDER BY name")).scalars().all()
+    assert entries[-1].record["details"]["up_to"] == 5
+    assert entries[-1].record["details"]["hash"] == pruned.hash
+    assert names == ["image-0", "image-1", "image-2"]
+    assert prune_trail(trail, "2026-01-02T00:00:00", event).events == 0
+    assert verify(catalogue).events == 4
+
+
+def test_a_pruning_that_no_event_tells_of_is_found(written: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copy(written, tmp_path / "pruned.db"))
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute(
+        "UPDATE audit_head SET (pruned, pruned_hash) = "
+        "(SELECT sequence, hash FROM audit_events WHERE sequence = 4)"
+    )
+    connection.execute("DELETE FROM audit_events WHERE sequence <= 4")
+    connection.close()
+    fault, _ = _verify_file(path)
+    assert fault is not None
+    assert "pruned" in fault
+
+
+def test_an_event_of_an_aborted_transaction_leaves_no_gap(catalogue: Catalogue) -> None:
+    trail = trail_of(catalogue, 2)
+    with pytest.raises(RuntimeError), catalogue.write() as session:
+        trail.append_in(session, some_events(2))
+        raise RuntimeError
+    trail.append(some_events(1))
+    assert verify(catalogue).events == 3
+
+
+def _begin(url: str, name: str, batches: int) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "tests.index.audit.appending", url, name, str(batches)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def test_processes_append_to_one_chain(catalogue: Catalogue, catalogue_url: str) -> None:
+    trail = trail_of(catalogue, 1)
+    writers = [_begin(catalogue_url, name, 25) for name in ("a", "b")]
+    for _ in range(10):
+        trail.append(some_events(1))
+    counts = [int(writer.communicate(timeout=120)[0].split()[-1]) for writer in writers]
+    assert [writer.returncode for writer in writers] == [0, 0]
+    found = verify(catalogue)
+    assert (found.fault, found.events) == (None, sum(counts) + 11)
+    with catalogue.read() as session:
+        records = [entry.record for entry in all_events(session, Selection())]
+    for name, count in zip("ab", counts, strict=True):
+        numbers = [record["details"]["number"] for record in records if record["actor"]["id"] == name]
+        assert numbers == list(range(1, count + 1))
+
+
+def test_a_killed_process_leaves_what_it_acknowledged(catalogue: Catalogue, catalogue_url: str) -> None:
+    trail = trail_of(catalogue, 1)
+    writer = _begin(catalogue_url, "a", 100_000)
+    assert writer.stdout is not None
+    said = [int(writer.stdout.readline()) for _ in range(7)]
+    writer.send_signal(signal.SIGKILL)
+    said += [int(line) for line in writer.stdout.read().split()]
+    writer.wait(30)
+    trail.append(some_events(1))
+    found = verify(catalogue)
+    assert found.fault is None
+    assert found.events >= said[-1] + 2
+
+
+def test_an_empty_trail_is_whole(catalogue: Catalogue) -> None:
+    assert verify(catalogue).fault is None
+    Trail(catalogue, KEY).append([])
+    assert verify(catalogue).events == 0
