@@ -19,6 +19,7 @@ from app.access.hosts import AllowedHosts, HostCheck
 from app.access.origins import OriginCheck
 from app.access.security import SecurityHeaders
 from app.api import (
+    audit,
     browse,
     collections,
     feedback,
@@ -31,6 +32,9 @@ from app.api import (
     search,
     writes,
 )
+from app.audit.middleware import AuditTrail
+from app.audit.recorder import Recorder
+from app.audit.trail import open_trail
 from app.concurrency.threads import Threads
 from app.decoding.images import ImageDecoders
 from app.encoding import QueueLimits
@@ -121,6 +125,7 @@ def create_app(
         generations,
         models,
         jobs,
+        audit,
         health,
         pages,
     ):
@@ -195,6 +200,8 @@ async def _services(
         application.state.stopping,
     )
     application.state.services = services
+    recorder = await threads.background(_open_recorder, settings, engine.home, metrics)
+    application.state.recorder = recorder
     following = (asyncio.create_task(_follow(services)), asyncio.create_task(_refresh_views(services)))
     try:
         yield
@@ -203,12 +210,23 @@ async def _services(
             task.cancel()
         await asyncio.to_thread(decoders.close)
         await encoders.close()
+        if recorder is not None:
+            application.state.recorder = None
+            await asyncio.to_thread(recorder.close)
         # Work in a thread needs the catalogue; one that is stuck ends with the process.
         if await threads.finish(_FINISH_S):
             await threads.background(engine.close)
         else:
             _log.warning("work is left at the stop")
         threads.close()
+
+
+def _open_recorder(settings: Settings, home: Home, metrics: Metrics) -> Recorder | None:
+    if not settings.audit:
+        return None
+    recorder = Recorder(open_trail(settings, home.catalogue), metrics.audited, metrics.audit_failed)
+    metrics.watch_audit(recorder.__len__)
+    return recorder
 
 
 def _tidy_up(settings: Settings, home: Home) -> None:
@@ -306,6 +324,7 @@ def _add_middleware(
         )
     application.add_middleware(OriginCheck, allowed=settings.cors_origins)
     application.add_middleware(HostCheck, allowed=AllowedHosts(settings.allowed_hosts, settings.host))
+    application.add_middleware(AuditTrail)
     application.add_middleware(RequestContext, metrics=metrics, origins=settings.cors_origins, tracer=tracer)
     application.add_middleware(
         SecurityHeaders, frame_ancestors=settings.frame_ancestors, allowed=settings.cors_origins

@@ -9,7 +9,7 @@ from ipaddress import IPv6Address, ip_address
 from typing import Final, Literal
 
 import structlog
-from starlette.requests import Request
+from starlette.requests import HTTPConnection
 
 # Slips that cost nothing: of one client, and of all clients of one proxy.
 _FREE: Final = 5
@@ -95,7 +95,7 @@ class BruteForceLimiter:
             self._logged_at, self._logged = now, self._total
 
 
-def clients_of(request: Request) -> list[str]:
+def clients_of(request: HTTPConnection) -> list[str]:
     """Return who sends a request: its address, or the address behind a proxy and then the proxy's."""
     peer = _network("" if request.client is None else request.client.host)
     forwarded = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.access.permissions import GuardedRoute, may
+from app.audit.noted import Noted, note, shown
 from app.http.problems import problem_responses
 from app.operations.read_search import read_count, read_filter
 from app.operations.services import InjectedServices
@@ -90,6 +91,7 @@ async def list_images(
         k=wanted.limit, filter=read_filter(wanted.filter, services.settings), cursor=wanted.cursor
     )
     page, details = await services.threads.read(_listed, services.engine, collection, asked, wanted.parts)
+    note(request, Noted(objects=shown(page), query=_query(wanted)))
     prefix = request.scope.get("root_path", "")
     return image_list_from(page, collection, prefix=prefix, parts=wanted.parts, details=details)
 
@@ -103,7 +105,10 @@ async def count_images(collection: str, query: CountQuery, services: InjectedSer
 
 @router.get("/facets", summary="Counts of values", responses=_PROBLEMS)
 async def count_values(
-    collection: str, wanted: Annotated[_FieldsWanted, Query()], services: InjectedServices
+    collection: str,
+    wanted: Annotated[_FieldsWanted, Query()],
+    request: Request,
+    services: InjectedServices,
 ) -> CountedFields:
     """How many images pass a filter, and the values of their fields with their counts.
 
@@ -113,6 +118,7 @@ async def count_values(
     found = await services.threads.read(
         services.engine.facets, collection, parsed, wanted.field, wanted.containing
     )
+    note(request, Noted(query=_query(wanted), details={"field": wanted.field}))
     return counted_from(found)
 
 
@@ -123,3 +129,7 @@ def _listed(
     active = engine.active(collection) if "vector" in parts else None
     page = engine.browse(collection, asked)
     return page, read_details(engine.home.catalogue, active, collection, page.hits, parts)
+
+
+def _query(wanted: _Filtered) -> dict[str, list[str]]:
+    return {} if wanted.filter is None else {"filter": [wanted.filter]}

@@ -2,15 +2,18 @@
 
 from http import HTTPStatus
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 
 from app.access.permissions import may
+from app.access.principal import Principal, principal_of
+from app.audit.noted import Noted, note
 from app.http.problems import problem_responses
 from app.operations.idempotency import IdempotentRoute, idempotency_key
 from app.operations.read_search import check_length
 from app.operations.services import InjectedServices, Services
 from app.schemas.feedback import FeedbackSummary, Judged, NewJudgement
-from index.feedback.judgements import FeedbackCounts, count_feedback, record_judgement
+from index.catalogue.collections import require_active
+from index.feedback.judgements import FeedbackCounts, User, count_feedback, record_judgement
 
 router = APIRouter(
     prefix="/v1/collections/{collection}/feedback", tags=["feedback"], route_class=IdempotentRoute
@@ -38,7 +41,9 @@ _PROBLEMS = (
     ),
     dependencies=[may("judge"), Depends(idempotency_key)],
 )
-async def judge_hit(collection: str, new: NewJudgement, services: InjectedServices) -> Judged:
+async def judge_hit(
+    collection: str, new: NewJudgement, request: Request, services: InjectedServices
+) -> Judged:
     """Say whether a hit is what was searched for; models learn from it when they are trained again.
 
     The last judgement of the same query and image stands, so it can be sent again. Searches do not change by
@@ -46,7 +51,16 @@ async def judge_hit(collection: str, new: NewJudgement, services: InjectedServic
     """
     for field, text in new.query.texts().items():
         check_length(field, text, services.settings.max_text_length)
-    await services.threads.write(_judge, services, collection, new)
+    model = await services.threads.write(_judge, services, collection, new, principal_of(request))
+    note(
+        request,
+        Noted(
+            objects=[new.hit],
+            query=new.query.parts(),
+            model=model,
+            details={"relevant": new.relevant, "missed": new.missed},
+        ),
+    )
     return Judged(collection=collection, hit=new.hit, relevant=new.relevant)
 
 
@@ -61,7 +75,9 @@ async def count_judgements(collection: str, services: InjectedServices) -> Feedb
     return FeedbackSummary.of(collection, await services.threads.read(_count, services, collection))
 
 
-def _judge(services: Services, collection: str, new: NewJudgement) -> None:
+def _judge(services: Services, collection: str, new: NewJudgement, principal: Principal) -> str:
+    """Write the judgement down, and return the digest of the model that it is of."""
+    user = User(principal.id, principal.name) if principal.id else None
     with services.engine.home.catalogue.write() as session:
         record_judgement(
             session,
@@ -70,7 +86,11 @@ def _judge(services: Services, collection: str, new: NewJudgement) -> None:
             new.hit,
             new.relevant,
             limit=services.settings.max_feedback,
+            user=user,
+            missed=new.missed,
         )
+        generation, _ = require_active(session, collection)
+        return generation.digest
 
 
 def _count(services: Services, collection: str) -> FeedbackCounts:

@@ -4,7 +4,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, BackgroundTasks, Path
+from fastapi import APIRouter, BackgroundTasks, Path, Request
 
 from app.access.permissions import may
 from app.http.problems import problem_responses
@@ -43,11 +43,11 @@ async def list_generations(collection: str, services: InjectedServices) -> Gener
     dependencies=[may("admin"), Depends(idempotency_key)],
 )
 async def activate_generation(
-    collection: str, number: _Number, services: InjectedServices, later: BackgroundTasks
+    collection: str, number: _Number, request: Request, services: InjectedServices, later: BackgroundTasks
 ) -> Generation:
     """Load the generation and its encoder, tell other services, then search in it from one moment on."""
     find = partial(generation_of, collection=collection, number=number)
-    return await swap_to(services, find, later)
+    return await swap_to(request, services, find, later)
 
 
 @router.post(
@@ -57,7 +57,7 @@ async def activate_generation(
     dependencies=[may("admin"), Depends(idempotency_key)],
 )
 async def roll_back_collection(
-    collection: str, services: InjectedServices, later: BackgroundTasks
+    collection: str, request: Request, services: InjectedServices, later: BackgroundTasks
 ) -> Generation:
     """Embed what the generation before lacks, and search in it again; 409 if it lacks too much."""
-    return await swap_to(services, partial(generation_before, collection=collection), later)
+    return await swap_to(request, services, partial(generation_before, collection=collection), later)

@@ -5,7 +5,7 @@ from http import HTTPStatus
 from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import APIRouter, BackgroundTasks, Path, Response
+from fastapi import APIRouter, BackgroundTasks, Path, Request, Response
 from sqlalchemy.orm import Session
 
 from app.access.permissions import may
@@ -83,6 +83,7 @@ async def register_model(request: NewModel, services: InjectedServices, response
 async def activate_model(
     digest: _Digest,
     place: ModelPlace,
+    request: Request,
     services: InjectedServices,
     response: Response,
     later: BackgroundTasks,
@@ -92,7 +93,7 @@ async def activate_model(
     The card of a model has the numbers of its generations.
     """
     find = partial(generation_by, collection=place.collection, digest=digest)
-    generation = await swap_to(services, find, later)
+    generation = await swap_to(request, services, find, later)
     path = f"/v1/collections/{quote(place.collection, safe='')}/generations/{generation.number}/activate"
     name_successor(response, path)
     return generation
@@ -108,13 +109,14 @@ async def activate_model(
 async def roll_back_model(
     digest: _Digest,
     place: ModelPlace,
+    request: Request,
     services: InjectedServices,
     response: Response,
     later: BackgroundTasks,
 ) -> Generation:
     """Search a collection as before it was searched with this model: roll back the collection instead."""
     find = partial(_generation_before, collection=place.collection, digest=digest)
-    generation = await swap_to(services, find, later)
+    generation = await swap_to(request, services, find, later)
     name_successor(response, f"/v1/collections/{quote(place.collection, safe='')}/rollback")
     return generation
 

@@ -1,11 +1,13 @@
 """Write to collections: images in, changed and out, and whole collections; not by anybody."""
 
+from collections import Counter
 from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
 from app.access.permissions import may
+from app.audit.noted import Noted, note
 from app.http.disconnect import unless_disconnected
 from app.http.problems import problem_responses
 from app.operations.conditions import write_condition
@@ -26,6 +28,7 @@ from app.schemas.writes import (
     count_written,
     written_by,
 )
+from index.audit.event import Detail
 from index.generations import new_collections
 from index.generations.remove_collection import remove_collection
 from index.search.results import CollectionInfo
@@ -79,9 +82,13 @@ async def sent_image(image_id: str, request: Request, services: InjectedServices
     responses=problem_responses(*_PROBLEMS),
     dependencies=[may("admin"), Depends(idempotency_key)],
 )
-async def create_collection(new: NewCollection, services: InjectedServices) -> CollectionSummary:
+async def create_collection(
+    new: NewCollection, request: Request, services: InjectedServices
+) -> CollectionSummary:
     """Begin a collection without images; it can be written to and searched at once."""
-    return collection_from(await services.threads.write(_begin, services, new))
+    begun = await services.threads.write(_begin, services, new)
+    note(request, Noted(collection=new.name, model=begun.digest, generation=begun.generation))
+    return collection_from(begun)
 
 
 @router.delete(
@@ -121,6 +128,7 @@ async def upload_images(
     unchanged.
     """
     written = await unless_disconnected(request, write_sent(services, collection, sent))
+    _note(request, written)
     counts = count_written(written.images)
     if counts.refused:
         response.status_code = HTTPStatus.MULTI_STATUS
@@ -158,6 +166,7 @@ async def put_image(
     `If-None-Match: *` puts in a new image only, and `If-Match` replaces only the one that the caller knows.
     """
     written = await unless_disconnected(request, write_one(services, collection, sent, condition))
+    _note(request, written)
     answer = _single(written)
     response.headers["ETag"] = answer.etag
     if answer.status == "created":
@@ -186,6 +195,8 @@ async def update_image(
     """
     changing = change_one(services, collection, image_id, changes, condition)
     active, changed, truncated = await unless_disconnected(request, changing)
+    details: dict[str, Detail] = {"outcome": changed.outcome}
+    note(request, Noted(model=active.digest, generation=active.generation, details=details))
     etag = etag_of(changed.revision)
     response.headers["ETag"] = etag
     return WriteAnswer(
@@ -209,6 +220,17 @@ async def delete_image(
     """Remove an image with all that is said of it, and its file if no other image has the same."""
     await services.threads.write(remove_image, services.engine.home, collection, image_id, condition)
     return Removed(collection=collection, id=image_id)
+
+
+def _note(request: Request, written: WrittenImages) -> None:
+    """Note the images that were taken, and how many of each outcome there were."""
+    taken = [image.id for image in written.images if image.status != "refused"]
+    counts: dict[str, Detail] = {**Counter(image.status for image in written.images)}
+    active = written.active
+    note(
+        request,
+        Noted(objects=taken, model=active.digest, generation=active.generation, details=counts),
+    )
 
 
 def _begin(services: Services, new: NewCollection) -> CollectionInfo:

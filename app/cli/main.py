@@ -20,6 +20,7 @@ from app.cli.data.import_ import import_data
 from app.cli.data.lists import collections, recipes
 from app.cli.data.sample_data import sample_data
 from app.cli.errors import ended
+from app.cli.operate.audit import audit
 from app.cli.operate.backup import backup, restore
 from app.cli.operate.doctor import doctor
 from app.cli.operate.jobs import jobs
@@ -86,6 +87,7 @@ def build() -> typer.Typer:
     recoquest.command()(tidy)
     recoquest.command()(settings)
     recoquest.command()(doctor)
+    recoquest.add_typer(audit)
     recoquest.command()(backup)
     recoquest.command()(restore)
     return recoquest

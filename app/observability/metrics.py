@@ -94,6 +94,18 @@ class Metrics:
         )
         self._connections = Gauge("recoquest_connections", "Open connections.", registry=self.registry)
 
+        self._audited = Counter(
+            "recoquest_audit_events", "Events written to the audit trail.", registry=self.registry
+        )
+        self._audit_failures = Counter(
+            "recoquest_audit_failures",
+            "Batches of events that the audit trail did not take; they are tried again.",
+            registry=self.registry,
+        )
+        self._audit_waiting = Gauge(
+            "recoquest_audit_queue_depth", "Events that wait to be written.", registry=self.registry
+        )
+
         self._recall = Gauge(
             "recoquest_search_recall",
             "Recall@10 of calibration queries, after the last build of a collection's codes.",
@@ -107,6 +119,18 @@ class Metrics:
         for collection, target, point in recalls:
             self._recall.labels(collection, target, "mean").set(point.recall)
             self._recall.labels(collection, target, "lowest query").set(point.lowest)
+
+    def watch_audit(self, number: Callable[[], int]) -> None:
+        """Ask `number` for the waiting events of the audit trail whenever the figures are read."""
+        self._audit_waiting.set_function(number)
+
+    def audited(self, count: int) -> None:
+        """Events have been written to the audit trail."""
+        self._audited.inc(count)
+
+    def audit_failed(self) -> None:
+        """A batch of events was not written."""
+        self._audit_failures.inc()
 
     def watch_connections(self, number: Callable[[], int]) -> None:
         """Ask `number` for the open connections whenever the figures are read."""

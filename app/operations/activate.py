@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from fastapi import BackgroundTasks
+from fastapi import BackgroundTasks, Request
 from sqlalchemy.orm import Session
 
+from app.audit.noted import Noted, note
 from app.operations.services import Services
 from app.schemas import generations as described
 from index.catalogue.collections import Generation
@@ -21,12 +22,15 @@ from index.generations.swap import take_over
 FindGeneration = Callable[[Session], Generation]
 
 
-async def swap_to(services: Services, find: FindGeneration, later: BackgroundTasks) -> described.Generation:
+async def swap_to(
+    request: Request, services: Services, find: FindGeneration, later: BackgroundTasks
+) -> described.Generation:
     """Load a generation and its encoder, tell other services, then search in it from one moment on.
 
     What was written lately and has no vector in it is embedded first.
 
     Args:
+        request: The request, whose event names the generation.
         services: Services of the running application.
         find: Finds the generation in the catalogue.
         later: Background tasks, for the removal of old generations.
@@ -51,6 +55,7 @@ async def swap_to(services: Services, find: FindGeneration, later: BackgroundTas
         )
         await services.threads.background(take)
     collection = generation.collection
+    note(request, Noted(collection=collection, model=generation.digest, generation=generation.id))
     later.add_task(
         services.threads.write,
         try_drop_old_generations,

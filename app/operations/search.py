@@ -1,6 +1,7 @@
 """From a search as it was sent to the page of hits, with its times."""
 
 import asyncio
+import hashlib
 import time
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 
+from app.audit.noted import note_search
 from app.http.disconnect import unless_disconnected
 from app.http.request_context import milliseconds_since_arrival
 from app.operations.query_sources import (
@@ -60,6 +62,9 @@ async def answer_search(
     )
     seconds = time.perf_counter() - encoded
     services.metrics.searched(seconds)
+    files = (*sent.images, *sent.unlike_images)
+    digests = await services.threads.read(_digests, files) if files else []
+    note_search(request, active, query, digests, page)
     took = TookMs(
         encode=round((encoded - started) * 1000, 3),
         search=round(seconds * 1000, 3),
@@ -116,6 +121,10 @@ def _find(
     else:
         page = sources.find(engine, active, made)
     return page, told_of(engine, collection, active, page, parts)
+
+
+def _digests(files: Sequence[bytes]) -> list[str]:
+    return [hashlib.sha256(file).hexdigest() for file in files]
 
 
 def _named(field: str, files: Sequence[bytes]) -> list[ImageFile]:

@@ -41,6 +41,16 @@ class SearchedQuery(Request):
             (*asked, *_texts(self.like)), _ids(self.like), _texts(self.unlike), _ids(self.unlike)
         )
 
+    def parts(self) -> dict[str, tuple[str, ...]]:
+        """Return it as the audit trail names the parts of a search."""
+        return {
+            "text": () if self.text is None else (self.text,),
+            "like": _ids(self.like),
+            "unlike": _ids(self.unlike),
+            "like_text": _texts(self.like),
+            "unlike_text": _texts(self.unlike),
+        }
+
     def texts(self) -> dict[str, str]:
         """Return the texts by the place where they stand in the query."""
         texts = {} if self.text is None else {"query.text": self.text}
@@ -58,6 +68,10 @@ class NewJudgement(Request):
     hit: _ImageId = Field(description="Id of the image that was found.", examples=["scene00012"])
     relevant: bool | None = Field(
         description="Whether the hit is relevant to the query; null withdraws the judgement."
+    )
+    missed: bool = Field(
+        default=False,
+        description="Whether the image was not among the hits: a relevant one supplements them.",
     )
 
 

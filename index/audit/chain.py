@@ -7,9 +7,8 @@ from typing import Any, Final
 from sqlalchemy import delete, insert, select, text
 from sqlalchemy.orm import Session
 
-from index.audit.event import MAX_OBJECTS, Event, QueryForm, canonical, digest_of, id_digest
+from index.audit.event import Event, QueryForm, canonical, digest_of
 from index.catalogue import Catalogue
-from index.catalogue.storable import storable_text
 from index.catalogue.tables import AuditEventRow, AuditHeadRow, AuditNameRow
 
 # The hash before the first event.
@@ -72,8 +71,7 @@ class Trail:
                     "hash": previous,
                 }
             )
-            if not event.keyed:
-                names |= self._names(event)
+            names |= event.names(self.key)
         if names:
             session.connection().execute(_NAME, list(names.values()))
         if rows:
@@ -86,15 +84,6 @@ class Trail:
             part = ids[start : start + _AT_ONCE]
             named = (AuditNameRow.name.in_(part), AuditNameRow.collection == collection)
             session.execute(delete(AuditNameRow).where(*named))
-
-    def _names(self, event: Event) -> dict[str, dict[str, str]]:
-        collection = event.collection or ""
-        return {
-            digest: {"digest": digest, "collection": collection, "name": name}
-            for name in event.objects[:MAX_OBJECTS]
-            if storable_text(name)
-            for digest in (id_digest(self.key, collection, name),)
-        }
 
 
 def locked_head(session: Session) -> AuditHeadRow:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from index.catalogue.collections import now
+from index.catalogue.storable import storable_text
 
 Action = Literal[
     "search",
@@ -32,6 +33,10 @@ Detail = str | int | bool | None | Sequence[str]
 
 # Ids of an event, as many as a page of hits may have; more are counted.
 MAX_OBJECTS: Final = 1000
+# Parts of a query that are ids of images, and one of digests of files: kept as keyed hashes alone.
+_EXAMPLES: Final = ("like", "unlike")
+_FILES: Final = "file"
+_MAX_NAME: Final = 200
 _ID_DIGITS: Final = 32
 
 
@@ -55,7 +60,8 @@ class Event:
         outcome: Whether it was done.
         collection: Name of the collection.
         objects: Ids of images: the hits that were shown, or the images that were seen or written.
-        query: Parts of the query by name, texts all of them.
+        query: Parts of the query by name, texts all of them; those called `like` and `unlike` are ids of
+            images, and those called `file` the SHA-256 of files.
         model: Digest of the model that was searched with, or was judged.
         generation: Number of its generation.
         request: Id of the request.
@@ -79,23 +85,54 @@ class Event:
 
     def record(self, key: bytes, queries: QueryForm) -> dict[str, Any]:
         """Return the event as it is chained, without its place; ids as keyed hashes, queries as set."""
-        kept = self.objects[:MAX_OBJECTS]
         return {
             "time": self.time,
             "action": self.action,
             "outcome": self.outcome,
             "actor": {"kind": self.actor.kind, "id": self.actor.id, "name": self.actor.name},
             "address": self.actor.address,
-            "collection": self.collection,
-            "objects": [id_digest(key, self.collection or "", name) for name in kept],
+            "collection": self._collection,
+            "objects": [id_digest(key, self._collection or "", name) for name in self.objects[:MAX_OBJECTS]],
             "object_count": len(self.objects),
-            "query": _query(self.query, key, queries),
+            "query": self._query(key, queries),
             "query_form": None if self.query is None else queries,
             "model": self.model,
             "generation": self.generation,
             "request": self.request,
             "details": dict(self.details),
         }
+
+    def names(self, key: bytes) -> dict[str, dict[str, str]]:
+        """Return collection and id of the images that the record names, by their keyed hashes."""
+        if self.keyed:
+            return {}
+        collection = self._collection or ""
+        examples = [name for part in _EXAMPLES for name in (self.query or {}).get(part, ())]
+        return {
+            digest: {"digest": digest, "collection": collection, "name": name}
+            for name in (*self.objects[:MAX_OBJECTS], *examples)
+            if storable_text(name)
+            for digest in (id_digest(key, collection, name),)
+        }
+
+    @property
+    def _collection(self) -> str | None:
+        # A caller may send anything for the name of a collection.
+        usable = self.collection is not None and storable_text(self.collection)
+        return self.collection[:_MAX_NAME] if usable and self.collection else None
+
+    def _query(self, key: bytes, queries: QueryForm) -> dict[str, list[str]] | None:
+        if self.query is None or queries == "none":
+            return None
+        kept: dict[str, list[str]] = {}
+        for part, texts in self.query.items():
+            if part in _EXAMPLES:
+                kept[part] = [id_digest(key, self._collection or "", name) for name in texts]
+            elif part == _FILES or queries == "hash":
+                kept[part] = [query_digest(key, text) for text in texts]
+            else:
+                kept[part] = list(texts)
+        return kept
 
 
 def canonical(record: Mapping[str, Any]) -> str:
@@ -118,17 +155,6 @@ def id_digest(key: bytes, collection: str, name: str) -> str:
 def query_digest(key: bytes, text: str) -> str:
     """Return the keyed hash of a part of a query: an HMAC-SHA-256."""
     return "hmac-sha256:" + _keyed(key, "query", text)
-
-
-def _query(
-    query: Mapping[str, Sequence[str]] | None, key: bytes, queries: QueryForm
-) -> dict[str, list[str]] | None:
-    if query is None or queries == "none":
-        return None
-    parts = {name: list(texts) for name, texts in query.items() if texts}
-    if queries == "text":
-        return parts
-    return {name: [query_digest(key, text) for text in texts] for name, texts in parts.items()}
 
 
 def _keyed(key: bytes, *parts: str) -> str:

@@ -9,7 +9,7 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from index.audit.chain import Trail, locked_head
-from index.audit.event import Event
+from index.audit.event import Detail, Event
 from index.catalogue import PAUSE_SECONDS
 from index.catalogue.tables import AuditEventRow, AuditNameRow
 
@@ -52,7 +52,8 @@ def prune_trail(trail: Trail, before: str, event: Event) -> Pruned:
                 select(AuditEventRow.hash).where(AuditEventRow.sequence == first - 1)
             ).scalar_one()
             head.pruned, head.pruned_hash = first - 1, last
-            details = {"before": before, "up_to": head.pruned, "hash": last, "events": count}
+            details: dict[str, Detail] = {"before": before, "up_to": head.pruned, "hash": last}
+            details["events"] = count
             trail.append_in(session, [replace(event, action="prune", details=details)])
         pruned, pruned_hash = head.pruned, head.pruned_hash
     while _remove_batch(trail, pruned):
@@ -98,6 +99,9 @@ def _add_named(session: Session, named: set[bytes], after: int) -> int:
     query = select(AuditEventRow.sequence, AuditEventRow.event).order_by(AuditEventRow.sequence)
     while rows := session.execute(query.where(AuditEventRow.sequence > after).limit(_AT_ONCE)).all():
         for row in rows:
-            named.update(bytes.fromhex(digest) for digest in json.loads(row.event)["objects"])
+            record = json.loads(row.event)
+            parts = record["query"] or {}
+            digests = (*record["objects"], *parts.get("like", ()), *parts.get("unlike", ()))
+            named.update(bytes.fromhex(digest) for digest in digests)
         after = rows[-1].sequence
     return after

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 from sqlalchemy import and_, case, delete, func, not_, or_, select
 from sqlalchemy.orm import Session
@@ -14,6 +14,9 @@ from index.catalogue.storable import storable_text
 from index.catalogue.tables import CollectionRow, FeedbackRow, ImageRow
 from index.errors import FeedbackFullError, QueryError
 from index.search.hit_reader import require_image
+
+# The words of IHE AIRAI (AI Result Assessment) for the verdicts of users.
+Verdict = Literal["accepted", "rejected", "supplemented"]
 
 _AT_ONCE: Final = 2000
 
@@ -46,13 +49,39 @@ class JudgedQuery:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A user's relevance judgement of an image for a query, with the digest of the searched model."""
+    """A user's relevance judgement of an image for a query, with the digest of the searched model.
+
+    Attributes:
+        query: The query.
+        image: The image, by its id.
+        relevant: Whether it is relevant.
+        model: Digest of the model that was searched with.
+        created: Time in ISO 8601.
+        user: The user who judged; None where nobody is told apart.
+        supplemented: Whether the image is relevant and was not among the hits.
+    """
 
     query: JudgedQuery
     image: str
     relevant: bool
     model: str
     created: str
+    user: "User | None" = None
+    supplemented: bool = False
+
+    @property
+    def verdict(self) -> Verdict:
+        """The judgement in the words of IHE AIRAI."""
+        if not self.relevant:
+            return "rejected"
+        return "supplemented" if self.supplemented else "accepted"
+
+
+class User(NamedTuple):
+    """A user who judges: a stable identifier, and a name for people."""
+
+    id: str
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +139,15 @@ class LearningPairs:
 
 
 def record_judgement(
-    session: Session, collection: str, query: JudgedQuery, image: str, relevant: bool | None, *, limit: int
+    session: Session,
+    collection: str,
+    query: JudgedQuery,
+    image: str,
+    relevant: bool | None,
+    *,
+    limit: int,
+    user: User | None = None,
+    missed: bool = False,
 ) -> bool:
     """Write down whether an image is relevant to a query; said again, the last time counts.
 
@@ -121,6 +158,8 @@ def record_judgement(
         image: The hit, by its id.
         relevant: The judgement; None withdraws it.
         limit: Maximum number of judgements in a collection.
+        user: The user who judges.
+        missed: Whether the image was not among the hits: a relevant one is a supplement.
 
     Returns:
         Whether the image had a judgement for the query before.
@@ -129,7 +168,8 @@ def record_judgement(
         UnknownCollectionError: No collection has this name.
         NoActiveGenerationError: The collection has no active generation yet.
         UnknownImageError: The collection lacks the image or an example.
-        QueryError: The query has neither texts nor liked images, or a text cannot be stored.
+        QueryError: The query has neither texts nor liked images, a text cannot be stored, or a missed image
+            is not relevant.
         FeedbackFullError: The collection has as many judgements as it may have.
     """
     kept = query.as_json()
@@ -137,6 +177,8 @@ def record_judgement(
         raise QueryError("Give the text or the liked images that were searched for.", field="query")
     if not all(storable_text(text) for parts in kept.values() for text in parts):
         raise QueryError("A text holds a character that cannot be stored.", field="query")
+    if missed and relevant is False:
+        raise QueryError("An image that was not found cannot be rejected: only a hit can.", field="missed")
     generation, _ = require_active(session, collection)
     # The lock excludes removal of the image and a concurrent judgement of it.
     session.execute(
@@ -159,6 +201,8 @@ def record_judgement(
         )
         session.add(found)
     found.relevant, found.model, found.created = relevant, generation.digest, now()
+    found.supplemented = missed
+    found.user_id, found.user_name = (None, None) if user is None else user
     return known
 
 
@@ -235,7 +279,9 @@ def judgements(session: Session, collection: str) -> Iterator[Judgement]:
         .execution_options(yield_per=_AT_ONCE)
     )
     for row, image in session.execute(rows):
-        yield Judgement(JudgedQuery.from_json(row.query), image, row.relevant, row.model, row.created)
+        user = None if row.user_id is None else User(row.user_id, row.user_name or "")
+        query = JudgedQuery.from_json(row.query)
+        yield Judgement(query, image, row.relevant, row.model, row.created, user, row.supplemented)
 
 
 def clear_feedback(session: Session, collection: str) -> int:

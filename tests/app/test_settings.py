@@ -30,6 +30,9 @@ OTHERS: Final[dict[str, Any]] = {
     "oidc_audience": "recoquest",
     "oidc_groups_claim": "realm_access.roles",
     "oidc_roles": {"it": {"*": ["admin"]}},
+    "audit": False,
+    "audit_queries": "hash",
+    "audit_key": "another-secret-key",
     "max_connections": 99,
     "max_bodies_bytes": 9_000_000,
     "max_body_bytes": 20_000,
@@ -207,6 +210,58 @@ def test_the_admin_key_is_long_and_never_shown(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(SettingsError, match="RECOQUEST_ADMIN_KEY") as refused:
         load_settings()
     assert "short-and" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["admin_key", "database_url", "audit_key"])
+@pytest.mark.parametrize("in_file", [False, True])
+def test_a_secret_may_be_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, in_file: bool
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("sqlite:////very/secret value\n")
+    line = f"RECOQUEST_{name.upper()}_FILE"
+    env_file = None
+    if in_file:
+        env_file = tmp_path / "settings.env"
+        env_file.write_text(f"{line}={secret}\n")
+    else:
+        monkeypatch.setenv(line, str(secret))
+    found = getattr(load_settings(env_file), name)
+    assert unknown_variables() == []
+    assert (found if isinstance(found, str) else found.get_secret_value()) == "sqlite:////very/secret value"
+    given = load_settings(env_file).environment_of_a_job({line: str(secret)})
+    assert line not in given
+    assert ("sqlite:////very/secret value" in given.values()) == (name != "admin_key")
+
+
+def test_a_secrets_file_that_cannot_be_read_or_is_given_twice_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECOQUEST_ADMIN_KEY_FILE", str(tmp_path / "none"))
+    with pytest.raises(SettingsError, match=r"RECOQUEST_ADMIN_KEY_FILE names .*none, which cannot be read"):
+        load_settings()
+    (tmp_path / "none").write_bytes(b"\xff\xfe")
+    with pytest.raises(SettingsError, match="holds no secret"):
+        load_settings()
+    (tmp_path / "none").write_text("short")
+    with pytest.raises(SettingsError, match=r"RECOQUEST_ADMIN_KEY: .*16"):
+        load_settings()
+    (tmp_path / "none").write_text("long-enough-for-a-key")
+    monkeypatch.setenv("RECOQUEST_ADMIN_KEY", "another-long-enough-key")
+    with pytest.raises(SettingsError, match="RECOQUEST_ADMIN_KEY or RECOQUEST_ADMIN_KEY_FILE"):
+        load_settings()
+
+
+def test_the_environments_file_wins_over_a_line_of_the_settings_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secret").write_text("from-the-environment")
+    env_file = tmp_path / "settings.env"
+    env_file.write_text("RECOQUEST_ADMIN_KEY=from-the-settings-file\n")
+    monkeypatch.setenv("RECOQUEST_ADMIN_KEY_FILE", str(tmp_path / "secret"))
+    key = load_settings(env_file).admin_key
+    assert key is not None
+    assert key.get_secret_value() == "from-the-environment"
 
 
 def test_a_job_has_every_setting_of_its_worker_but_the_key(

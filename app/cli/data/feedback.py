@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,10 +35,11 @@ def add(
     texts: Texts = None,
     like: Like = None,
     unlike: Unlike = None,
+    missed: Annotated[bool, typer.Option("--missed", help="The image was not among the hits.")] = False,
     home: Home = None,
 ) -> None:
     """Say whether an image is what was searched for; the last judgement of query and image stands."""
-    _judge(collection, hit, relevant, _judged(texts or [], like or [], unlike or []), home)
+    _judge(collection, hit, relevant, _judged(texts or [], like or [], unlike or []), home, missed=missed)
     typer.echo(f"{collection}: {hit} is kept as {'relevant' if relevant else 'not relevant'}.")
 
 
@@ -59,14 +59,50 @@ def remove(
         typer.echo(f"{collection}: nothing was said of {hit} for this query.")
 
 
-def _judge(collection: str, hit: str, relevant: bool | None, query: "JudgedQuery", home: Path | None) -> bool:
+def _judge(
+    collection: str,
+    hit: str,
+    relevant: bool | None,
+    query: "JudgedQuery",
+    home: Path | None,
+    *,
+    missed: bool = False,
+) -> bool:
     """Write it down, and return whether something had been said of the two before."""
+    from app.audit.trail import command_actor, record_command
     from app.settings import load_settings
-    from index.feedback.judgements import record_judgement
+    from index.feedback.judgements import User, record_judgement
 
-    settings = load_settings(home=home)
-    with indexed(settings) as engine, engine.home.catalogue.write() as session:
-        return record_judgement(session, collection, query, hit, relevant, limit=settings.max_feedback)
+    settings, actor = load_settings(home=home), command_actor()
+    with indexed(settings) as engine:
+        with engine.home.catalogue.write() as session:
+            known = record_judgement(
+                session,
+                collection,
+                query,
+                hit,
+                relevant,
+                limit=settings.max_feedback,
+                user=User(actor.id, actor.name),
+                missed=missed,
+            )
+        record_command(
+            settings,
+            engine.home.catalogue,
+            "judge",
+            "feedback",
+            collection=collection,
+            objects=[hit],
+            query={
+                "text": query.texts,
+                "like": query.images,
+                "unlike_text": query.unlike_texts,
+                "unlike": query.unlike_images,
+            },
+            relevant=relevant,
+            missed=missed,
+        )
+    return known
 
 
 def _judged(texts: Sequence[str], like: Sequence[str], unlike: Sequence[str]) -> "JudgedQuery":
@@ -108,29 +144,47 @@ def export(
     home: Home = None,
 ) -> None:
     """Write the judgements of a collection into a file, the oldest first."""
+    from app.audit.trail import record_command
     from app.settings import load_settings
     from index.feedback.judgements import judgements
     from training.atomic import atomic_file
 
-    count = 0
+    count, settings = 0, load_settings(home=home)
     with (
-        indexed(load_settings(home=home)) as engine,
+        indexed(settings) as engine,
         engine.home.catalogue.read() as session,
         atomic_file(file) as written,
     ):
         for judgement in judgements(session, collection):
-            line = {**asdict(judgement), "query": judgement.query.as_json()}
+            line = {
+                "query": judgement.query.as_json(),
+                "image": judgement.image,
+                "relevant": judgement.relevant,
+                "verdict": judgement.verdict,
+                "model": judgement.model,
+                "created": judgement.created,
+                "user": None if judgement.user is None else judgement.user._asdict(),
+            }
             written.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
             count += 1
+        record_command(
+            settings, engine.home.catalogue, "export", "feedback export", collection=collection, count=count
+        )
     typer.echo(f"Wrote {count:,} judgements to {file}.")
 
 
 @feedback.command()
 def clear(collection: Collection, home: Home = None) -> None:
     """Forget all judgements of a collection; export them before to keep them."""
+    from app.audit.trail import record_command
     from app.settings import load_settings
     from index.feedback.judgements import clear_feedback
 
-    with indexed(load_settings(home=home)) as engine, engine.home.catalogue.write() as session:
-        count = clear_feedback(session, collection)
+    settings = load_settings(home=home)
+    with indexed(settings) as engine:
+        with engine.home.catalogue.write() as session:
+            count = clear_feedback(session, collection)
+        record_command(
+            settings, engine.home.catalogue, "delete", "feedback clear", collection=collection, count=count
+        )
     typer.echo(f"{collection}: {count:,} judgements are forgotten.")

@@ -1,0 +1,43 @@
+"""The audit trail, for auditors."""
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from app.access.permissions import GuardedRoute, may
+from app.http.problems import problem_responses
+from app.operations.services import InjectedServices, Services
+from app.schemas.audit import AuditEvent, AuditPage, AuditWanted
+from index.audit.listing import Entry, read_events
+
+router = APIRouter(prefix="/v1/audit", tags=["audit"], route_class=GuardedRoute)
+
+_PROBLEMS = problem_responses(
+    HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.TOO_MANY_REQUESTS,
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+)
+
+
+@router.get("", summary="Audit trail", responses=_PROBLEMS, dependencies=[may("auditor")])
+async def list_audit(wanted: Annotated[AuditWanted, Query()], services: InjectedServices) -> AuditPage:
+    """Who searched, saw, exported, judged and changed what, the oldest first, page by page.
+
+    Events of the last half second may still be on their way. Reading the trail is an event, too.
+    """
+    entries = await services.threads.read(_read, services, wanted)
+    more = len(entries) > wanted.limit
+    shown = entries[: wanted.limit]
+    return AuditPage(
+        events=[AuditEvent.of(entry) for entry in shown],
+        next_cursor=str(shown[-1].record["sequence"]) if more else None,
+    )
+
+
+def _read(services: Services, wanted: AuditWanted) -> list[Entry]:
+    with services.engine.home.catalogue.read() as session:
+        after = int(wanted.cursor or 0)
+        return read_events(session, wanted.selection(), after=after, limit=wanted.limit + 1)

@@ -1,0 +1,201 @@
+"""The event of each request that searched, saw, exported, judged or changed something, or was refused."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Final
+
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.access.key_guesses import clients_of
+from app.access.principal import Principal, principal_of
+from app.audit.noted import noted_of
+from app.audit.recorder import AuditUnavailableError, Recorder
+from app.http.problem_kinds import Kind
+from app.http.problems import problem_response
+from index.audit.event import Action, Actor, Detail, Event
+
+_UNAVAILABLE: Final = Kind(
+    "audit-unavailable", "The audit trail takes no events", HTTPStatus.SERVICE_UNAVAILABLE, retry_after_s=5
+)
+# By the name of the route. Lists of names, jobs and models show nothing of an image.
+_READS: Final[Mapping[str, Action]] = {
+    "search": "search",
+    "list_images": "browse",
+    "count_values": "browse",
+    "get_collection": "browse",
+    "get_image": "view",
+    "get_rendition": "view",
+    "get_thumbnail": "view",
+    "get_content": "export",
+    "list_audit": "audit",
+}
+_WRITES: Final[Mapping[str, Action]] = {
+    "post_feedback": "judge",
+    "post_collection": "create",
+    "post_images": "create",
+    "put_image": "create",
+    "post_job": "create",
+    "post_model": "create",
+    "delete_collection": "delete",
+    "delete_image": "delete",
+    "erase_images": "erase",
+    "activate_generation": "activate",
+    "roll_back": "activate",
+    "activate_model": "activate",
+    "roll_back_model": "activate",
+}
+_THUMBNAIL: Final = "get_thumbnail"
+_SAFE: Final = ("GET", "HEAD", "OPTIONS")
+_REFUSED: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+# Refusals of one address are recorded this often at most, and then with the number of those between.
+_REFUSALS_SECONDS: Final = 1.0
+# Thumbnails of images that the same caller was shown of late are part of that.
+_SHOWN_SECONDS: Final = 600.0
+_MAX_REMEMBERED: Final = 50_000
+
+
+@dataclass(slots=True)
+class _Recent:
+    """Keys with the time when each was last noted, the latest only."""
+
+    seconds: float
+    times: "OrderedDict[object, float]" = field(default_factory=OrderedDict)
+
+    def has(self, key: object) -> bool:
+        """Whether a key was noted of late."""
+        return time.monotonic() - self.times.get(key, -self.seconds) < self.seconds
+
+    def note(self, key: object) -> None:
+        """Note a key now."""
+        self.times[key] = time.monotonic()
+        self.times.move_to_end(key)
+        if len(self.times) > _MAX_REMEMBERED:
+            self.times.popitem(last=False)
+
+
+@dataclass(slots=True)
+class AuditTrail:
+    """ASGI middleware; the recorder is looked up in the application, which has none without an audit trail.
+
+    An event is queued before its answer begins, and one of a change is on the disk by then.
+    """
+
+    app: ASGIApp
+    shown: _Recent = field(default_factory=lambda: _Recent(_SHOWN_SECONDS))
+    refusals: _Recent = field(default_factory=lambda: _Recent(_REFUSALS_SECONDS))
+    unrecorded: dict[str, int] = field(default_factory=dict)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        recorder: Recorder | None = None
+        if scope["type"] == "http":
+            recorder = getattr(scope["app"].state, "recorder", None)
+        if recorder is None:
+            await self.app(scope, receive, send)
+            return
+        replaced = False
+
+        async def send_recorded(message: Message) -> None:
+            nonlocal replaced
+            if message["type"] == "http.response.start":
+                event = self._event(scope, message["status"])
+                if event is not None:
+                    try:
+                        await recorder.record(event, durable=_is_durable(event))
+                    except AuditUnavailableError as error:
+                        replaced = True
+                        answer = problem_response(
+                            _UNAVAILABLE, str(error), request_id=scope["state"]["request_id"]
+                        )
+                        await answer(scope, receive, send)
+            if not replaced:
+                await send(message)
+
+        await self.app(scope, receive, send_recorded)
+
+    def _event(self, scope: Scope, status: int) -> Event | None:
+        operation = getattr(scope.get("endpoint"), "__name__", "")
+        if status in _REFUSED:
+            return self._refusal(scope, operation, status)
+        if status >= HTTPStatus.BAD_REQUEST:
+            return None
+        action = _WRITES.get(operation, "change") if _changes(scope, operation) else _READS.get(operation)
+        if action is None:
+            return None
+        event = _described(scope, action, operation, status)
+        return event if self._is_news(event, operation) else None
+
+    def _is_news(self, event: Event, operation: str) -> bool:
+        """Tell whether an event shows more than thumbnails of images that the caller was shown of late."""
+        if event.action not in ("search", "browse", "view"):
+            return True
+        keys = [(event.actor, event.collection, image) for image in event.objects]
+        known = operation == _THUMBNAIL and all(self.shown.has(key) for key in keys)
+        for key in keys:
+            self.shown.note(key)
+        return not known
+
+    def _refusal(self, scope: Scope, operation: str, status: int) -> Event | None:
+        actor = _actor(scope)
+        address = actor.address or ""
+        if self.refusals.has(address):
+            if len(self.unrecorded) < _MAX_REMEMBERED:
+                self.unrecorded[address] = self.unrecorded.get(address, 0) + 1
+            return None
+        self.refusals.note(address)
+        between = self.unrecorded.pop(address, 0)
+        return Event(
+            action="sign-in",
+            actor=actor,
+            outcome="failure",
+            collection=_parameter(scope, "collection"),
+            request=scope["state"].get("request_id"),
+            details={"operation": operation, "status": status, "unrecorded_before": between},
+        )
+
+
+def _described(scope: Scope, action: Action, operation: str, status: int) -> Event:
+    state: dict[str, Any] = scope["state"]
+    noted = noted_of(state)
+    details: dict[str, Detail] = {"operation": operation, "status": status, **noted.details}
+    for name in ("job", "key_id"):
+        value = _parameter(scope, name)
+        if value is not None:
+            details.setdefault(name, value)
+    image, number = _parameter(scope, "image_id"), _parameter(scope, "number")
+    objects: Sequence[str] = () if image is None else (image,)
+    return Event(
+        action=action,
+        actor=_actor(scope),
+        collection=noted.collection or _parameter(scope, "collection"),
+        objects=objects if noted.objects is None else noted.objects,
+        query=noted.query,
+        model=noted.model or _parameter(scope, "digest"),
+        generation=noted.generation or (int(number) if number is not None else None),
+        request=state.get("request_id"),
+        details=details,
+        keyed=noted.keyed,
+    )
+
+
+def _actor(scope: Scope) -> Actor:
+    connection = HTTPConnection(scope)
+    principal: Principal = principal_of(connection)
+    return Actor(principal.kind, principal.id, principal.name, clients_of(connection)[0])
+
+
+def _parameter(scope: Scope, name: str) -> str | None:
+    value = scope.get("path_params", {}).get(name)
+    return None if value is None else str(value)
+
+
+def _changes(scope: Scope, operation: str) -> bool:
+    return scope["method"] not in _SAFE and operation not in _READS
+
+
+def _is_durable(event: Event) -> bool:
+    return event.action not in _READS.values() and event.outcome == "success"

@@ -1,0 +1,93 @@
+"""What a route tells the audit trail of its request; the rest is known from the address and the answer."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fastapi import Request
+
+from app.schemas.search_query import Example, SearchQuery
+from index.audit.event import Detail, canonical
+from index.search.results import ActiveGeneration, SearchPage
+
+_STATE = "audited"
+
+
+@dataclass(slots=True)
+class Noted:
+    """Parts of an event; see `index.audit.event.Event`."""
+
+    collection: str | None = None
+    objects: Sequence[str] | None = None
+    query: Mapping[str, Sequence[str]] | None = None
+    model: str | None = None
+    generation: int | None = None
+    keyed: bool = False
+    details: dict[str, Detail] = field(default_factory=dict)
+
+
+def noted_of(state: Mapping[str, object]) -> Noted:
+    """Return what was noted in the state of a request."""
+    found = state.get(_STATE)
+    return found if isinstance(found, Noted) else Noted()
+
+
+def note(request: Request, noted: Noted) -> None:
+    """Note parts of the event of a request."""
+    setattr(request.state, _STATE, noted)
+
+
+def note_search(
+    request: Request, active: ActiveGeneration, query: SearchQuery, files: Sequence[str], page: SearchPage
+) -> None:
+    """Note a search and the hits that it shows.
+
+    Args:
+        request: The request.
+        active: The generation that was searched.
+        query: The search.
+        files: SHA-256 of the image files that were sent.
+        page: The hits.
+    """
+    details: dict[str, Detail] = {
+        "target": query.target,
+        "k": query.k,
+        "later_page": query.cursor is not None,
+    }
+    note(
+        request,
+        Noted(
+            objects=shown(page),
+            query=query_parts(query, files),
+            model=active.digest,
+            generation=active.generation,
+            details=details,
+        ),
+    )
+
+
+def query_parts(query: SearchQuery, files: Sequence[str] = ()) -> dict[str, list[str]]:
+    """Return the parts of a query: texts, examples by their ids, files by their digests, and the filter."""
+    parts = {
+        "text": [] if query.text is None else [query.text],
+        "words": [] if query.words is None else [query.words],
+        "like": _ids(query.like),
+        "unlike": _ids(query.unlike),
+        "like_text": _texts(query.like),
+        "unlike_text": _texts(query.unlike),
+        "file": list(files),
+        "filter": [] if query.filter is None else [canonical(query.filter)],
+    }
+    return {name: texts for name, texts in parts.items() if texts}
+
+
+def shown(page: SearchPage) -> list[str]:
+    """Return the ids of the images of a page, each once."""
+    return list(dict.fromkeys(hit.image.id for hit in page.hits))
+
+
+def _ids(examples: Sequence[Example]) -> list[str]:
+    return [example.id for example in examples if example.id is not None]
+
+
+def _texts(examples: Sequence[Example]) -> list[str]:
+    return [example.text for example in examples if example.text is not None]

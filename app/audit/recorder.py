@@ -1,0 +1,180 @@
+"""Events of a service on their way to the audit trail: queued in the process, and written in batches."""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+import structlog
+
+from index.audit.chain import Trail
+from index.audit.event import Event
+from training.errors import RecoquestError
+
+# Events of reads wait so long for others, so that a search pays for no transaction of its own.
+_BATCH_SECONDS: Final = 0.5
+_BATCH: Final = 500
+_CAPACITY: Final = 5_000
+_LOOK_SECONDS: Final = 0.02
+_RETRY_SECONDS: Final = 0.5
+# Shorter than the server gives the end of the application.
+_CLOSE_SECONDS: Final = 2.0
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class AuditUnavailableError(RecoquestError):
+    """An event could not be written to the audit trail in time."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A request that waits until all events up to a number are on the disk."""
+
+    number: int
+    loop: asyncio.AbstractEventLoop
+    written: "asyncio.Future[None]"
+
+
+class Recorder:
+    """Writes the events of this process by one thread, in the order in which they come.
+
+    Args:
+        trail: The audit trail.
+        written: Told how many events were written.
+        failed: Told of every batch that could not be written; it is tried again.
+        patience_s: Seconds that a request waits for a place in the queue, or for its event to be written.
+    """
+
+    def __init__(
+        self,
+        trail: Trail,
+        written: Callable[[int], None],
+        failed: Callable[[], None],
+        patience_s: float = 10.0,
+    ) -> None:
+        self._trail = trail
+        self._count_written = written
+        self._count_failed = failed
+        self._patience_s = patience_s
+        self._changed = threading.Condition()
+        self._events: deque[Event] = deque()
+        self._added = self._written = self._urgent = 0
+        self._waiting: list[_Waiting] = []
+        self._closing: float | None = None
+        self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
+        self._thread.start()
+
+    def __len__(self) -> int:
+        """Return the number of events that wait to be written."""
+        return len(self._events)
+
+    async def record(self, event: Event, *, durable: bool) -> None:
+        """Queue an event; a full queue makes the request wait.
+
+        Args:
+            event: The event.
+            durable: Whether to wait until it and all before it are on the disk.
+
+        Raises:
+            AuditUnavailableError: The trail takes no events; a durable one stays in the queue.
+        """
+        deadline = time.monotonic() + self._patience_s
+        waiting = None
+        while (number := self._add(event, urgent=durable)) is None:
+            if time.monotonic() > deadline:
+                raise AuditUnavailableError("The audit trail takes no events: nothing was answered.")
+            await asyncio.sleep(_LOOK_SECONDS)
+        if durable:
+            loop = asyncio.get_running_loop()
+            waiting = _Waiting(number, loop, loop.create_future())
+            with self._changed:
+                if self._written >= number:
+                    return
+                self._waiting.append(waiting)
+            try:
+                await asyncio.wait_for(waiting.written, max(0.0, deadline - time.monotonic()))
+            except TimeoutError:
+                raise AuditUnavailableError(
+                    "The change is made, but the audit trail does not take its event yet."
+                ) from None
+
+    def close(self) -> None:
+        """Write what is queued, and end the thread; the log tells of events that are lost."""
+        with self._changed:
+            self._closing = time.monotonic() + _CLOSE_SECONDS
+            self._changed.notify_all()
+        self._thread.join(2 * _CLOSE_SECONDS)
+        if self._events:
+            _log.error("events of the audit trail are lost", count=len(self._events))
+
+    def _add(self, event: Event, *, urgent: bool) -> int | None:
+        with self._changed:
+            if len(self._events) >= _CAPACITY:
+                return None
+            self._events.append(event)
+            self._added += 1
+            if urgent:
+                self._urgent = self._added
+            if urgent or len(self._events) in (1, _BATCH):
+                self._changed.notify_all()
+            return self._added
+
+    def _run(self) -> None:
+        healthy = True
+        while batch := self._next_batch():
+            try:
+                self._trail.append(batch)
+            except Exception as error:  # noqa: BLE001 - the only thread that writes events tries again
+                self._count_failed()
+                if healthy:
+                    _log.error("the audit trail cannot be written", error=type(error).__name__)
+                healthy = False
+                if not self._rest():
+                    return
+            else:
+                healthy = True
+                self._done(len(batch))
+
+    def _next_batch(self) -> list[Event]:
+        """Wait for events; none once the recorder is closed and all are written."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._events or self._closing is not None)
+            self._changed.wait_for(self._hurries, _BATCH_SECONDS)
+            return list(islice(self._events, _BATCH))
+
+    def _hurries(self) -> bool:
+        return self._closing is not None or self._urgent > self._written or len(self._events) >= _BATCH
+
+    def _rest(self) -> bool:
+        """Wait before the next attempt; return whether there is one."""
+        with self._changed:
+            if self._closing is None:
+                self._changed.wait(_RETRY_SECONDS)
+                return True
+        time.sleep(_LOOK_SECONDS)
+        return time.monotonic() < self._closing
+
+    def _done(self, count: int) -> None:
+        with self._changed:
+            for _ in range(count):
+                self._events.popleft()
+            self._written += count
+            ready = [waiting for waiting in self._waiting if waiting.number <= self._written]
+            self._waiting = [waiting for waiting in self._waiting if waiting.number > self._written]
+        self._count_written(count)
+        for waiting in ready:
+            try:
+                waiting.loop.call_soon_threadsafe(_tell, waiting.written)
+            except RuntimeError:
+                # The loop is closed, and nobody waits any more.
+                continue
+
+
+def _tell(written: "asyncio.Future[None]") -> None:
+    if not written.done():
+        written.set_result(None)
