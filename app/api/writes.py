@@ -1,21 +1,24 @@
 """Write to collections: images in, changed and out, and whole collections; not by anybody."""
 
 from collections import Counter
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
 from app.access.permissions import may
-from app.audit.noted import Noted, note
+from app.audit.noted import Noted, actor_of, note
 from app.http.disconnect import unless_disconnected
 from app.http.problems import problem_responses
 from app.operations.conditions import write_condition
+from app.operations.erase import erase
 from app.operations.idempotency import IdempotentRoute, idempotency_key
 from app.operations.read_uploads import SentImage, read_upload, read_uploads
 from app.operations.services import InjectedServices, Services
 from app.operations.write_images import WrittenImages, change_one, write_one, write_sent
 from app.schemas.collections import CollectionSummary, collection_from
+from app.schemas.erasure import ErasedImages, HoldingBackup, ImagesToErase
 from app.schemas.etags import etag_of
 from app.schemas.writes import (
     UPLOAD_BODY,
@@ -29,6 +32,7 @@ from app.schemas.writes import (
     written_by,
 )
 from index.audit.event import Detail
+from index.errors import UnknownImageError
 from index.generations import new_collections
 from index.generations.remove_collection import remove_collection
 from index.search.results import CollectionInfo
@@ -230,6 +234,55 @@ def _note(request: Request, written: WrittenImages) -> None:
     note(
         request,
         Noted(objects=taken, model=active.digest, generation=active.generation, details=counts),
+    )
+
+
+@router.post(
+    "/{collection}/erase",
+    summary="Erase images",
+    responses=problem_responses(*_PROBLEMS),
+    dependencies=[may("admin"), Depends(idempotency_key)],
+)
+async def erase_images(
+    collection: str, wanted: ImagesToErase, request: Request, services: InjectedServices
+) -> ErasedImages:
+    """Remove images so that no byte of them is left on the disk, and say which backups still hold them.
+
+    Beside what a removal takes, the results and files of jobs, snapshots of vectors, judgements that name
+    them as examples, and free pages of the database go. The audit trail keeps keyed hashes of their ids. It
+    takes as long as rewriting the database and the collection's snapshots.
+    """
+    actor = actor_of(request)
+    found = await services.threads.background(
+        partial(
+            erase,
+            services.settings,
+            services.engine.home,
+            collection,
+            wanted.ids,
+            actor,
+            operation="erase_images",
+            request=request.state.request_id,
+        )
+    )
+    note(request, Noted(recorded=True))
+    if not found.erased.images:
+        raise UnknownImageError(collection, wanted.ids[0])
+    return ErasedImages(
+        collection=collection,
+        erased=list(found.erased.images),
+        shared_files=list(found.erased.shared),
+        judgements=found.erased.judgements,
+        jobs=found.jobs.jobs,
+        retrainings=found.jobs.retrainings,
+        left_files=[str(path) for path in found.jobs.left],
+        backups=[
+            HoldingBackup(
+                path=backup.path, created=backup.created, digest=backup.digest, is_there=backup.is_there
+            )
+            for backup in found.erased.backups
+        ],
+        log_is_empty=found.log_is_empty,
     )
 
 

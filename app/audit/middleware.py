@@ -10,13 +10,11 @@ from typing import Any, Final
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.access.key_guesses import clients_of
-from app.access.principal import Principal, principal_of
-from app.audit.noted import noted_of
+from app.audit.noted import actor_of, noted_of
 from app.audit.recorder import AuditUnavailableError, Recorder
 from app.http.problem_kinds import Kind
 from app.http.problems import problem_response
-from index.audit.event import Action, Actor, Detail, Event
+from index.audit.event import Action, Detail, Event
 
 _UNAVAILABLE: Final = Kind(
     "audit-unavailable", "The audit trail takes no events", HTTPStatus.SERVICE_UNAVAILABLE, retry_after_s=5
@@ -124,7 +122,7 @@ class AuditTrail:
         if status >= HTTPStatus.BAD_REQUEST:
             return None
         action = _WRITES.get(operation, "change") if _changes(scope, operation) else _READS.get(operation)
-        if action is None:
+        if action is None or noted_of(scope["state"]).recorded:
             return None
         event = _described(scope, action, operation, status)
         return event if self._is_news(event, operation) else None
@@ -140,7 +138,7 @@ class AuditTrail:
         return not known
 
     def _refusal(self, scope: Scope, operation: str, status: int) -> Event | None:
-        actor = _actor(scope)
+        actor = actor_of(HTTPConnection(scope))
         address = actor.address or ""
         if self.refusals.has(address):
             if len(self.unrecorded) < _MAX_REMEMBERED:
@@ -170,7 +168,7 @@ def _described(scope: Scope, action: Action, operation: str, status: int) -> Eve
     objects: Sequence[str] = () if image is None else (image,)
     return Event(
         action=action,
-        actor=_actor(scope),
+        actor=actor_of(HTTPConnection(scope)),
         collection=noted.collection or _parameter(scope, "collection"),
         objects=objects if noted.objects is None else noted.objects,
         query=noted.query,
@@ -178,14 +176,7 @@ def _described(scope: Scope, action: Action, operation: str, status: int) -> Eve
         generation=noted.generation or (int(number) if number is not None else None),
         request=state.get("request_id"),
         details=details,
-        keyed=noted.keyed,
     )
-
-
-def _actor(scope: Scope) -> Actor:
-    connection = HTTPConnection(scope)
-    principal: Principal = principal_of(connection)
-    return Actor(principal.kind, principal.id, principal.name, clients_of(connection)[0])
 
 
 def _parameter(scope: Scope, name: str) -> str | None:

@@ -4,9 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fastapi import Request
+from starlette.requests import HTTPConnection
 
+from app.access.key_guesses import clients_of
+from app.access.principal import principal_of
 from app.schemas.search_query import Example, SearchQuery
-from index.audit.event import Detail, canonical
+from index.audit.event import Actor, Detail, canonical
 from index.search.results import ActiveGeneration, SearchPage
 
 _STATE = "audited"
@@ -14,15 +17,25 @@ _STATE = "audited"
 
 @dataclass(slots=True)
 class Noted:
-    """Parts of an event; see `index.audit.event.Event`."""
+    """Parts of an event; see `index.audit.event.Event`.
+
+    Attributes:
+        recorded: Whether the event was written already, with what it tells of.
+    """
 
     collection: str | None = None
     objects: Sequence[str] | None = None
     query: Mapping[str, Sequence[str]] | None = None
     model: str | None = None
     generation: int | None = None
-    keyed: bool = False
+    recorded: bool = False
     details: dict[str, Detail] = field(default_factory=dict)
+
+
+def actor_of(connection: HTTPConnection) -> Actor:
+    """Return the caller of a request, as the audit trail names it."""
+    principal = principal_of(connection)
+    return Actor(principal.kind, principal.id, principal.name, clients_of(connection)[0])
 
 
 def noted_of(state: Mapping[str, object]) -> Noted:

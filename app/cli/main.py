@@ -14,6 +14,7 @@ from app.cli.collections.reindex import reindex
 from app.cli.collections.search import search
 from app.cli.data.demo import demo
 from app.cli.data.duplicates import duplicates
+from app.cli.data.erase import erase
 from app.cli.data.feedback import feedback
 from app.cli.data.findings import findings
 from app.cli.data.import_ import import_data
@@ -80,6 +81,7 @@ def build() -> typer.Typer:
     recoquest.command()(findings)
     recoquest.command()(duplicates)
     recoquest.add_typer(feedback)
+    recoquest.command()(erase)
     recoquest.command()(serve)
     recoquest.command()(worker)
     recoquest.add_typer(jobs)

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import delete, insert, select, text
+from sqlalchemy import insert, select, text, update
 from sqlalchemy.orm import Session
 
-from index.audit.event import Event, QueryForm, canonical, digest_of
+from index.audit.event import Event, QueryForm, canonical, digest_of, id_digest
 from index.catalogue import Catalogue
 from index.catalogue.tables import AuditEventRow, AuditHeadRow, AuditNameRow
 
@@ -23,6 +23,10 @@ _BEGIN: Final = text(
 _NAME: Final = text(
     "INSERT INTO audit_names (digest, collection, name) VALUES (:digest, :collection, :name) "
     "ON CONFLICT DO NOTHING"
+)
+_FORGET: Final = text(
+    "INSERT INTO audit_names (digest, collection, name) VALUES (:digest, :collection, NULL) "
+    "ON CONFLICT (digest) DO UPDATE SET name = NULL"
 )
 
 
@@ -79,11 +83,20 @@ class Trail:
             head.sequence, head.hash = sequence, previous
 
     def forget(self, session: Session, collection: str, ids: Sequence[str]) -> None:
-        """Let events name these images by their keyed hashes alone, in the caller's transaction."""
+        """Let events name these images by their keyed hashes alone, also those that other processes queue.
+
+        It is done in the caller's transaction.
+        """
+        rows = [{"digest": id_digest(self.key, collection, name), "collection": collection} for name in ids]
+        if rows:
+            session.connection().execute(_FORGET, rows)
         for start in range(0, len(ids), _AT_ONCE):
-            part = ids[start : start + _AT_ONCE]
-            named = (AuditNameRow.name.in_(part), AuditNameRow.collection == collection)
-            session.execute(delete(AuditNameRow).where(*named))
+            # Those that were named under another key.
+            named = (
+                AuditNameRow.name.in_(ids[start : start + _AT_ONCE]),
+                AuditNameRow.collection == collection,
+            )
+            session.execute(update(AuditNameRow).where(*named).values(name=None))
 
 
 def locked_head(session: Session) -> AuditHeadRow:

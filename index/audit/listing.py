@@ -83,5 +83,5 @@ def _names(session: Session, digests: Sequence[str]) -> dict[str, str]:
     for start in range(0, len(digests), _AT_ONCE):
         part = digests[start : start + _AT_ONCE]
         query = select(AuditNameRow.digest, AuditNameRow.name).where(AuditNameRow.digest.in_(part))
-        found |= {row.digest: row.name for row in session.execute(query)}
+        found |= {row.digest: row.name for row in session.execute(query) if row.name is not None}
     return found

@@ -147,7 +147,7 @@ def _check_names(session: Session, key: bytes) -> None:
     after = ""
     while rows := session.execute(query.where(AuditNameRow.digest > after).limit(_AT_ONCE)).all():
         for digest, collection, name in rows:
-            if id_digest(key, collection, name) != digest:
+            if name is not None and id_digest(key, collection, name) != digest:
                 raise _FaultError(
                     f"The id {name!r} of collection {collection!r} is not that of the keyed hash {digest}: "
                     "it was changed, or RECOQUEST_AUDIT_KEY is another one."

@@ -6,6 +6,7 @@ from typing import Final
 from sqlalchemy import JSON, RowMapping, Table, func, insert, select, text
 from sqlalchemy.orm import Session
 
+from index.audit.chain import find_head
 from index.catalogue import tables
 from index.catalogue.full_text import add_words
 from training.progress import ProgressBar
@@ -22,6 +23,9 @@ _LEFT_OUT: Final = tuple(
         tables.IdempotencyKeyRow,
         tables.VocabularyRow,
     )
+)
+_TRAIL: Final = tuple(
+    table.__tablename__ for table in (tables.AuditEventRow, tables.AuditHeadRow, tables.AuditNameRow)
 )
 # Tables that count their keys, and what removals call the keys that are gone.
 _COUNTED: Final = {"images": "images", "texts": "texts", "generations": None, "models": None}
@@ -40,7 +44,11 @@ def copy_rows(source: Session, target: Session, bar: ProgressBar) -> None:
         target: The transaction that writes.
         bar: Told of every row.
     """
+    # A home that was used before has a trail of its own, which is not mixed with another.
+    left = _TRAIL if find_head(target) is not None else ()
     for table in _tables():
+        if table.name in left:
+            continue
         found = source.execute(select(table).execution_options(yield_per=_AT_ONCE))
         for rows in found.mappings().partitions():
             _insert(target, table, rows)

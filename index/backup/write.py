@@ -1,5 +1,6 @@
 """Writing a backup, while searches and writes go on."""
 
+import hashlib
 import io
 import logging
 import tarfile
@@ -17,7 +18,7 @@ from index.backup.working_folder import working_folder
 from index.catalogue import Catalogue, open_catalogue
 from index.catalogue.collections import NOT_DELETED, now
 from index.catalogue.disk_full import is_disk_full
-from index.catalogue.tables import CollectionRow, GenerationRow, ImageRow, ModelRow
+from index.catalogue.tables import BackupRow, CollectionRow, GenerationRow, ImageRow, ModelRow
 from index.errors import BackupError, DiskFullError, StoreError
 from index.files.bundles import check_digest
 from index.home import Home
@@ -61,6 +62,7 @@ def write_backup(home: Home, path: Path, *, show_progress: bool = True) -> Summa
                 tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar,
             ):
                 summary = _add_files(tar, home, catalogue, show_progress)
+                last_image = _last_image(catalogue)
                 catalogue.close()
                 tar.add(copy, CATALOGUE, filter=_anonymous)
                 summary.files[CATALOGUE] = digest_of(copy)
@@ -69,11 +71,28 @@ def write_backup(home: Home, path: Path, *, show_progress: bool = True) -> Summa
             catalogue.close()
         written.replace(path)
         sync(path.parent)
+    _note(home.catalogue, path, summary, last_image)
     try:
         collect_garbage(home)
     except RecoquestError as error:
         _log.warning("what was removed while the backup was written is not gone yet: %s", error)
     return summary
+
+
+def _last_image(catalogue: Catalogue) -> int:
+    with catalogue.read() as session:
+        return session.execute(select(func.max(ImageRow.id))).scalar() or 0
+
+
+def _note(catalogue: Catalogue, path: Path, summary: Summary, last_image: int) -> None:
+    """Note that the backup was written, so that an erasure can name it."""
+    digest = hashlib.sha256(summary.model_dump_json(indent=2).encode()).hexdigest()
+    with catalogue.write() as session:
+        session.add(
+            BackupRow(
+                digest=digest, path=str(path.absolute()), created=summary.created, last_image=last_image
+            )
+        )
 
 
 @contextmanager

@@ -98,6 +98,35 @@ class Catalogue:
                 use_write_ahead_log(self._engine, self._patience)
             upgrade_schema(self._reader, self._writer, self.url)
 
+    def compact(self) -> bool:
+        """Rewrite the database without what was deleted, which its file would keep until it is overwritten.
+
+        Returns:
+            Whether nothing of it is left in the log of writes; it is while a reader needs the log.
+
+        Raises:
+            CatalogueError: The catalogue cannot be used.
+            DiskFullError: The disk has no room for a second copy of an SQLite database.
+        """
+        self.guard()
+        with self._write_errors():
+            if self._engine.dialect.name != "sqlite":
+                options = {"isolation_level": "AUTOCOMMIT"}
+                with self._engine.connect().execution_options(**options) as connection:
+                    connection.exec_driver_sql("SET statement_timeout = 0")
+                    connection.exec_driver_sql("VACUUM")
+                    # Its limit of time goes with it.
+                    connection.invalidate()
+                return True
+            driver = self._engine.raw_connection()
+            try:
+                cursor = driver.cursor()
+                cursor.execute("VACUUM")
+                busy, _, _ = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            finally:
+                driver.close()
+        return not busy
+
     def files(self) -> list[Path]:
         """Return the files that the database is found by, which are none where a server has it."""
         database = self._engine.url.database

@@ -414,7 +414,7 @@ class AuditHeadRow(Table):
 
 
 class AuditNameRow(Table):
-    """The id of an image that events name by its keyed hash; an erasure removes it."""
+    """The id of an image that events name by its keyed hash; None after an erasure, and for good."""
 
     __tablename__ = "audit_names"
     __table_args__ = (
@@ -424,7 +424,7 @@ class AuditNameRow(Table):
 
     digest: Mapped[str] = mapped_column(String(32), primary_key=True)
     collection: Mapped[str] = mapped_column(ComparedText)
-    name: Mapped[str] = mapped_column(ComparedText)
+    name: Mapped[str | None] = mapped_column(ComparedText)
 
 
 class BackupRow(Table):

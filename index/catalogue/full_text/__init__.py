@@ -3,7 +3,7 @@
 from index.catalogue.full_text.fusion import fuse
 from index.catalogue.full_text.query import MAX_WORDS, matched_spans, parse_words, tokens
 from index.catalogue.full_text.ranking import matching, texts_with
-from index.catalogue.full_text.storage import add_words, remove_words, replace_words
+from index.catalogue.full_text.storage import add_words, merge_words, remove_words, replace_words
 from index.catalogue.full_text.tokenizer import MAX_CHARACTERS, pieces
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "fuse",
     "matched_spans",
     "matching",
+    "merge_words",
     "parse_words",
     "pieces",
     "remove_words",

@@ -68,6 +68,15 @@ def remove_words(session: Session, keys: Sequence[int]) -> None:
             session.execute(_FORGET_WORD, rows)
 
 
+def merge_words(session: Session) -> None:
+    """Rewrite the index without words of images that are gone, in the caller's transaction.
+
+    FTS5 keeps them in its segments until these are merged.
+    """
+    if _is_sqlite(session):
+        session.execute(text("INSERT INTO image_words (image_words) VALUES ('optimize')"))
+
+
 def _is_sqlite(session: Session) -> bool:
     return session.get_bind().dialect.name == "sqlite"
 

@@ -219,10 +219,20 @@ def test_erased_ids_are_named_by_their_keyed_hash_alone(catalogue: Catalogue) ->
         trail.append_in(
             session, [Event(action="erase", actor=READER, collection="ward", objects=["image-1"], keyed=True)]
         )
+    # An event that another process had queued.
+    with catalogue.read() as session:
+        named = list(all_events(session, Selection()))[1]
+    trail.append(some_events(2)[1:])
+    assert named.ids[0] is None
     with catalogue.read() as session:
         entries = list(all_events(session, Selection()))
-    assert [entry.ids for entry in entries[1:]] == [(None, "image-0"), ("image-2", "image-0"), (None,)]
-    assert entries[-1].record["objects"] == [id_digest(KEY, "ward", "image-1")]
+    assert [entry.ids for entry in entries[1:]] == [
+        (None, "image-0"),
+        ("image-2", "image-0"),
+        (None,),
+        (None, "image-0"),
+    ]
+    assert entries[3].record["objects"] == [id_digest(KEY, "ward", "image-1")]
     assert verify(catalogue).fault is None
 
 

@@ -17,7 +17,8 @@ _SQLITE = (
     ("audit_events", "INSERT", "EXISTS (SELECT 1 FROM audit_events WHERE sequence = NEW.sequence)"),
     ("audit_head", "UPDATE", "NEW.sequence < OLD.sequence OR NEW.pruned < OLD.pruned"),
     ("audit_head", "DELETE", ""),
-    ("audit_names", "UPDATE", ""),
+    # An erasure takes the name away.
+    ("audit_names", "UPDATE", "NEW.name IS NOT NULL OR NEW.digest <> OLD.digest"),
 )
 _POSTGRESQL = (
     f"""
@@ -41,7 +42,8 @@ _POSTGRESQL = (
     "WHEN (NEW.sequence < OLD.sequence OR NEW.pruned < OLD.pruned) EXECUTE FUNCTION audit_refuse()",
     "CREATE TRIGGER audit_head_delete BEFORE DELETE OR TRUNCATE ON audit_head "
     "EXECUTE FUNCTION audit_refuse()",
-    "CREATE TRIGGER audit_names_update BEFORE UPDATE ON audit_names EXECUTE FUNCTION audit_refuse()",
+    "CREATE TRIGGER audit_names_update BEFORE UPDATE ON audit_names FOR EACH ROW "
+    "WHEN (NEW.name IS NOT NULL OR NEW.digest <> OLD.digest) EXECUTE FUNCTION audit_refuse()",
 )
 
 
@@ -72,7 +74,7 @@ def upgrade() -> None:
         "audit_names",
         sa.Column("digest", sa.String(length=32), nullable=False),
         sa.Column("collection", compared, nullable=False),
-        sa.Column("name", compared, nullable=False),
+        sa.Column("name", compared, nullable=True),
         sa.PrimaryKeyConstraint("digest"),
         sqlite_with_rowid=False,
     )

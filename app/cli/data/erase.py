@@ -1,0 +1,45 @@
+"""`recoquest erase`: images out of all that the home holds."""
+
+from typing import Annotated
+
+import typer
+
+from app.cli.options import Home, indexed
+
+
+def erase(
+    collection: Annotated[str, typer.Argument(help="Name of the collection.")],
+    ids: Annotated[list[str], typer.Argument(help="Ids of the images.")],
+    home: Home = None,
+) -> None:
+    """Take images out of catalogue, files, snapshots, jobs and feedback; name backups that hold them."""
+    from app.audit.trail import command_actor
+    from app.operations.erase import erase as erase_all
+    from app.settings import load_settings
+    from index.errors import UnknownImageError
+
+    settings = load_settings(home=home)
+    with indexed(settings) as engine:
+        found = erase_all(settings, engine.home, collection, ids, command_actor(), operation="erase")
+    erased, jobs = found.erased, found.jobs
+    for image in ids:
+        said = "is erased" if image in erased.images else "was not in the collection"
+        typer.echo(f"{collection}: {image} {said}.")
+    if erased.judgements:
+        typer.echo(f"Judgements for queries that named them: {erased.judgements:,}, erased.")
+    if jobs.jobs:
+        typer.echo(f"Removed from job {', '.join(map(str, jobs.jobs))}.")
+    for digest in erased.shared:
+        typer.echo(f"The file {digest} stays: another image is the same file.")
+    for path in jobs.left:
+        typer.echo(f"{path} still names one of them and cannot be rewritten: remove it.")
+    if jobs.retrainings:
+        numbers = ", ".join(map(str, jobs.retrainings))
+        typer.echo(f"Models that may have learned from them: those of job {numbers}.")
+    for backup in erased.backups:
+        place = backup.path if backup.is_there else f"{backup.path} (not there any more)"
+        typer.echo(f"Still in the backup {place} of {backup.created[:19].replace('T', ' ')} UTC.")
+    if not found.log_is_empty:
+        typer.echo("The database's log keeps them until its readers end: run the command again after that.")
+    if not erased.images:
+        raise UnknownImageError(collection, ids[0])

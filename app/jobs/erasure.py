@@ -1,0 +1,175 @@
+"""Erasure of images from the rows and folders of a collection's jobs."""
+
+import json
+import os
+import re
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.jobs.folder import JobFolder
+from app.settings import Settings
+from index.catalogue import Catalogue
+from index.catalogue.tables import JobRow
+from index.errors import JobStateError
+from training.atomic import atomic_file
+
+_GONE: Final = object()
+_LINES: Final = frozenset({".jsonl", ".ndjson", ".csv", ".tsv", ".txt", ".log"})
+_BLOCK: Final = 1 << 20
+
+
+@dataclass(slots=True)
+class ErasedJobs:
+    """Jobs and files that named an image.
+
+    Attributes:
+        jobs: Numbers of the jobs whose row or folder was changed.
+        retrainings: Numbers of the retrainings of the collection: their models have learned from its images.
+        left: Files that name an image and cannot be rewritten.
+    """
+
+    jobs: list[int] = field(default_factory=list)
+    retrainings: list[int] = field(default_factory=list)
+    left: list[Path] = field(default_factory=list)
+
+
+def refuse_running(session: Session, collection: str) -> None:
+    """Make sure that no job is at work on a collection.
+
+    Raises:
+        JobStateError: One is.
+    """
+    for row in session.execute(select(JobRow).where(JobRow.state == "running")).scalars():
+        if collection in row.arguments:
+            raise JobStateError(
+                f"Job {row.id} is at work on {collection!r} and may hold the images: wait for its end, or "
+                "cancel it first."
+            )
+
+
+def erase_from_jobs(
+    settings: Settings, catalogue: Catalogue, collection: str, names: Collection[str]
+) -> ErasedJobs:
+    """Remove ids and digests of images from the results and folders of all jobs of a collection.
+
+    Of a JSON document the values that name one go, with the object that they describe; of a file of lines the
+    lines; links and files called so go. All other files stay, and are told of where they name one.
+
+    Args:
+        settings: Settings with the place of the folders.
+        catalogue: Catalogue of the jobs.
+        collection: Name of the collection.
+        names: Ids of images, and the digests of their files.
+
+    Raises:
+        CatalogueError: The catalogue cannot be used.
+        OSError: A file cannot be rewritten.
+    """
+    erased, wanted = ErasedJobs(), frozenset(names)
+    with catalogue.write() as session:
+        for row in session.execute(select(JobRow).order_by(JobRow.id)).scalars():
+            if collection not in row.arguments:
+                continue
+            if row.kind == "retrain" and row.state == "done":
+                erased.retrainings.append(row.id)
+            changed = _erase_from_row(row, wanted)
+            folder = JobFolder.of(settings, row.id)
+            for place in (folder, *folder.aside()):
+                changed |= _erase_from_folder(place.path, wanted, erased.left)
+            if changed:
+                erased.jobs.append(row.id)
+    return erased
+
+
+def _erase_from_row(row: JobRow, names: frozenset[str]) -> bool:
+    changed = False
+    for column in ("result", "progress"):
+        value = getattr(row, column)
+        cleaned = without(value, names)
+        if cleaned != value:
+            setattr(row, column, None if cleaned is _GONE else cleaned)
+            changed = True
+    if row.error is not None and _pattern(names).search(row.error.encode()):
+        row.error, changed = "The error named an image that was erased.", True
+    return changed
+
+
+def without(value: Any, names: Collection[str]) -> Any:
+    """Return a JSON value without what names an image; an object goes with the value that names it."""
+    if isinstance(value, str):
+        return _GONE if value in names or Path(value).name in names else value
+    if isinstance(value, list):
+        return [item for item in (without(item, names) for item in value) if item is not _GONE]
+    if isinstance(value, dict):
+        cleaned = {key: without(item, names) for key, item in value.items() if key not in names}
+        return _GONE if any(item is _GONE for item in cleaned.values()) else cleaned
+    return value
+
+
+def _erase_from_folder(folder: Path, names: frozenset[str], left: list[Path]) -> bool:
+    changed, pattern = False, _pattern(names)
+    for path in _files(folder):
+        if path.name in names or path.stem in names:
+            path.unlink()
+            changed = True
+        elif not path.is_symlink() and _names_one(path, pattern):
+            if path.suffix == ".json":
+                changed |= _rewrite_document(path, names)
+            elif path.suffix in _LINES:
+                changed |= _rewrite_lines(path, pattern)
+            if _names_one(path, pattern):
+                left.append(path)
+    return changed
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for at, _, files in os.walk(folder):
+        for name in sorted(files):
+            yield Path(at, name)
+
+
+def _pattern(names: Collection[str]) -> re.Pattern[bytes]:
+    """Match ids and digests as words of their own, as they are or as JSON writes them."""
+    written = {form for name in names for form in (name, json.dumps(name)[1:-1])}
+    either = b"|".join(re.escape(form.encode()) for form in sorted(written))
+    return re.compile(rb"(?<![\w.#-])(?:" + either + rb")(?![\w#-])")
+
+
+def _names_one(path: Path, pattern: re.Pattern[bytes]) -> bool:
+    """Tell whether a file names an image, in bounded memory."""
+    before = b""
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            if pattern.search(before + block):
+                return True
+            before = block[-1024:]
+    return False
+
+
+def _rewrite_document(path: Path, names: frozenset[str]) -> bool:
+    try:
+        value = json.loads(path.read_bytes())
+    except ValueError:
+        return False
+    cleaned = without(value, names)
+    if cleaned == value:
+        return False
+    with atomic_file(path) as file:
+        file.write(json.dumps(None if cleaned is _GONE else cleaned, ensure_ascii=False).encode() + b"\n")
+    return True
+
+
+def _rewrite_lines(path: Path, pattern: re.Pattern[bytes]) -> bool:
+    with ExitStack() as opened:
+        read = opened.enter_context(path.open("rb"))
+        written = opened.enter_context(atomic_file(path))
+        for line in read:
+            if not pattern.search(line):
+                written.write(line)
+    return True

@@ -1,0 +1,45 @@
+"""Schemas of erasures."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from app.schemas.search_page import Answer
+from app.schemas.search_query import Request
+
+_MAX_IDS = 500
+
+
+class ImagesToErase(Request):
+    """Images of a collection."""
+
+    ids: Annotated[
+        list[Annotated[str, Field(max_length=255)]], Field(fail_fast=True, min_length=1, max_length=_MAX_IDS)
+    ]
+
+
+class HoldingBackup(Answer):
+    """A backup that still holds an image."""
+
+    path: str
+    created: str
+    digest: str = Field(description="SHA-256 of `backup.json` in it.")
+    is_there: bool = Field(description="Whether it lies where it was written.")
+
+
+class ErasedImages(Answer):
+    """An erasure."""
+
+    collection: str
+    erased: list[str] = Field(description="Ids of the images that the collection had.")
+    shared_files: list[str] = Field(
+        description="SHA-256 of files that stay, since another image is the same file."
+    )
+    judgements: int = Field(description="Judgements for queries that named them, which are gone, too.")
+    jobs: list[int] = Field(description="Jobs whose results or files named them and do no more.")
+    retrainings: list[int] = Field(description="Jobs whose models may have learned from them.")
+    left_files: list[str] = Field(description="Files of jobs that still name them: remove these.")
+    backups: list[HoldingBackup] = Field(description="Backups that still hold them.")
+    log_is_empty: bool = Field(
+        description="Whether the database's log holds nothing of them any more; else send it again later."
+    )

@@ -1,0 +1,181 @@
+"""Erasure of images from the catalogue, the store and the snapshots."""
+
+import shutil
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import delete, select, update
+from sqlalchemy.orm import Session
+
+from index.audit.chain import Trail
+from index.audit.event import Event
+from index.catalogue import Catalogue
+from index.catalogue.collections import Generation, get_generation, require_collection
+from index.catalogue.full_text import merge_words
+from index.catalogue.storable import storable_text
+from index.catalogue.tables import BackupRow, CollectionRow, FeedbackRow, GenerationRow, ImageRow
+from index.errors import BackupError, GenerationError
+from index.files.orphans import collect_orphans
+from index.home import Home
+from index.views.manager import Views
+from index.writes.deletion import delete_images
+from index.writes.unused_fields import remove_unused_fields
+
+_AT_ONCE: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class KnownBackup:
+    """A backup that was written while an image was there: place, time and digest of its `backup.json`."""
+
+    path: str
+    created: str
+    digest: str
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the file lies where it was written."""
+        return Path(self.path).exists()
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """Result of an erasure.
+
+    Attributes:
+        images: Ids of those that the collection had.
+        digests: SHA-256 of their files.
+        shared: Those of the digests whose file stays, since another image is the same file.
+        judgements: Number of judgements of other images that named one of them.
+        backups: Backups that still hold one of them.
+    """
+
+    images: tuple[str, ...]
+    digests: tuple[str, ...]
+    shared: tuple[str, ...]
+    judgements: int
+    backups: tuple[KnownBackup, ...]
+
+
+def erase_images(
+    home: Home, trail: Trail, collection: str, ids: Sequence[str], event: Event | None
+) -> Erased:
+    """Remove images with all that belongs to them; the free pages of the database still hold rows of them.
+
+    Rows, the event and the ids in the audit trail change in one transaction. Then files, thumbnails and
+    snapshots go. After a stop the same call goes on.
+
+    Args:
+        home: Home of the collection.
+        trail: The audit trail, which keeps keyed hashes of the ids.
+        collection: Name of the collection.
+        ids: Ids of the images, also of those that were removed before.
+        event: Event that tells of it; None: no audit trail is kept.
+
+    Raises:
+        UnknownCollectionError: No collection has this name.
+        BackupError: A backup is being written, which would hold them.
+        CatalogueError: The catalogue cannot be used.
+        DiskFullError: The disk has no space left.
+        StoreError: The disk does not let go of a file.
+    """
+    ids = [name for name in ids if storable_text(name)]
+    with home.store.removing() as allowed:
+        if not allowed:
+            raise BackupError(
+                "A backup is being written, which would hold the images: erase them afterwards."
+            )
+    with home.catalogue.write() as session:
+        keys = _keys(session, collection, ids)
+        backups = _backups(session, keys, all_there=len(keys) == len(set(ids)))
+        removed = delete_images(session, collection, ids)
+        judgements = _forget_examples(session, collection, frozenset(ids))
+        _have_views_read_anew(session, collection)
+        merge_words(session)
+        trail.forget(session, collection, ids)
+        if event is not None:
+            trail.append_in(session, [event])
+    digests = set(removed.values())
+    collect_orphans(home.catalogue, home.store, digests)
+    remove_unused_fields(home.catalogue)
+    _rewrite_snapshots(home, collection)
+    return Erased(
+        tuple(removed),
+        tuple(sorted(digests)),
+        tuple(sorted(digest for digest in digests if home.store.has(digest))),
+        judgements,
+        tuple(backups),
+    )
+
+
+def _keys(session: Session, collection: str, ids: Sequence[str]) -> list[int]:
+    collection_id = require_collection(session, collection).id
+    keys: list[int] = []
+    for start in range(0, len(ids), _AT_ONCE):
+        part = ids[start : start + _AT_ONCE]
+        query = select(ImageRow.id).where(
+            ImageRow.collection_id == collection_id, ImageRow.external_id.in_(part)
+        )
+        keys += session.execute(query).scalars()
+    return keys
+
+
+def _backups(session: Session, keys: Collection[int], *, all_there: bool) -> list[KnownBackup]:
+    """Return the backups that have keys as high as these; all where an image was removed before."""
+    query = select(BackupRow).order_by(BackupRow.created)
+    if all_there and keys:
+        query = query.where(BackupRow.last_image >= min(keys))
+    rows = session.execute(query).scalars()
+    return [KnownBackup(row.path, row.created, row.digest) for row in rows]
+
+
+def _forget_examples(session: Session, collection: str, ids: frozenset[str]) -> int:
+    """Remove the judgements for queries that name one of these images as an example."""
+    of_collection = FeedbackRow.collection_id == require_collection(session, collection).id
+    query = select(FeedbackRow.image_id, FeedbackRow.query_digest, FeedbackRow.query).where(of_collection)
+    named = [
+        (row.image_id, row.query_digest)
+        for row in session.execute(query.execution_options(yield_per=_AT_ONCE))
+        if not ids.isdisjoint((*row.query.get("images", ()), *row.query.get("unlike_images", ())))
+    ]
+    for image, digest in named:
+        session.execute(
+            delete(FeedbackRow).where(FeedbackRow.image_id == image, FeedbackRow.query_digest == digest)
+        )
+    return len(named)
+
+
+def _have_views_read_anew(session: Session, collection: str) -> None:
+    """Let no view of any process be caught up, which would keep the rows, and no snapshot be used."""
+    row = CollectionRow.id == require_collection(session, collection).id
+    session.execute(update(CollectionRow).where(row).values(trimmed=CollectionRow.sequence))
+
+
+def _rewrite_snapshots(home: Home, collection: str) -> None:
+    """Remove the snapshots of all generations of a collection, and write those of their images anew."""
+    for generation in _generations(home.catalogue, collection):
+        folders = [home.snapshots_folder / name for name in (generation.uid, f"{generation.uid}-texts")]
+        had = folders[0].is_dir()
+        for folder in folders:
+            if folder.is_dir():
+                shutil.rmtree(folder)
+        if had:
+            views = Views(home.snapshots_folder)
+            try:
+                with home.catalogue.read() as session:
+                    found, sequence = get_generation(session, generation.id)
+                    views.save(session, found, sequence)
+            except GenerationError:
+                # It was dropped meanwhile.
+                continue
+            finally:
+                views.close()
+
+
+def _generations(catalogue: Catalogue, collection: str) -> list[Generation]:
+    with catalogue.read() as session:
+        of_collection = GenerationRow.collection_id == require_collection(session, collection).id
+        numbers = session.execute(select(GenerationRow.id).where(of_collection)).scalars().all()
+        return [get_generation(session, number)[0] for number in numbers]

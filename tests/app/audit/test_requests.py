@@ -1,0 +1,249 @@
+"""Events of requests: who searched, saw, judged and changed what, on the disk before changes are answered."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from fastapi.testclient import TestClient
+
+from app.application import create_app
+from app.audit.recorder import Recorder
+from app.audit.trail import open_trail
+from index.audit.chain import Trail
+from index.audit.event import Actor, Event
+from index.audit.verify import verify_trail
+from index.catalogue import open_catalogue
+from index.errors import CatalogueBusyError
+from tests.app.conftest import COLLECTION, PATIENT, Indexed
+
+HERE = f"/v1/collections/{COLLECTION}"
+
+
+@pytest.fixture
+def service(own: Indexed) -> Iterator[TestClient]:
+    with TestClient(create_app(own.settings), "http://localhost", client=("127.0.0.1", 5000)) as running:
+        yield running
+
+
+def _events(client: TestClient, **wanted: str) -> list[dict[str, Any]]:
+    """Return the events of a trail that all were written to, but for readings of the trail itself."""
+    recorder: Recorder = client.app.state.recorder  # type: ignore[attr-defined]
+    deadline = time.monotonic() + 10
+    while len(recorder) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    answer = client.get("/v1/audit", params=wanted)
+    assert answer.status_code == 200, answer.text
+    return [event for event in answer.json()["events"] if event["action"] != "audit"]
+
+
+def test_a_search_names_the_hits_that_were_shown(service: TestClient) -> None:
+    body = {
+        "text": "two dogs",
+        "like": [{"id": "image-3"}],
+        "filter": {"field": "age", "gte": 20.5},
+        "k": 4,
+    }
+    answer = service.post(f"{HERE}/search", json=body, headers={"X-Request-ID": "mine-1"})
+    shown = [hit["id"] for hit in answer.json()["hits"]]
+    (event,) = _events(service, action="search")
+    assert event["ids"] == shown
+    assert len(shown) == 4
+    assert event["collection"] == COLLECTION
+    assert event["request"] == "mine-1"
+    assert event["address"] == "127.0.0.1"
+    assert event["actor"]["kind"] == "anonymous"
+    assert event["model"] == answer.json()["served_by"]["digest"]
+    assert event["generation"] == answer.json()["served_by"]["generation"]
+    assert event["query"]["text"] == ["two dogs"]
+    assert event["query"]["filter"] == ['{"field":"age","gte":20.5}']
+    # An example is named as a hit is: by a keyed hash.
+    assert event["query"]["like"] != ["image-3"]
+    assert event["query_form"] == "text"
+
+
+def test_a_failed_search_has_shown_nothing(service: TestClient) -> None:
+    assert service.post(f"{HERE}/search", json={"text": ""}).status_code == 422
+    assert service.post("/v1/collections/none/search", json={"text": "a"}).status_code == 404
+    assert _events(service) == []
+
+
+def test_images_that_are_looked_at_are_named(service: TestClient) -> None:
+    name = f"{PATIENT} #7?"
+    path = f"{HERE}/images/patient-4711%20%237%3F"
+    for part in ("", "/content", "/rendition", "/thumbnail", "/thumbnail"):
+        assert service.get(path + part).status_code == 200
+    found = _events(service)
+    # The caller was shown the image before its thumbnail.
+    assert [(event["action"], event["details"]["operation"]) for event in found] == [
+        ("view", "get_image"),
+        ("export", "get_content"),
+        ("view", "get_rendition"),
+    ]
+    assert {name} == {one for event in found for one in event["ids"]}
+
+
+def test_thumbnails_are_part_of_the_page_that_showed_the_image(service: TestClient) -> None:
+    hits = service.post(f"{HERE}/search", json={"text": "a boat", "k": 3}).json()["hits"]
+    for hit in hits:
+        assert service.get(f"{HERE}/images/{quote(hit['id'], safe='')}/thumbnail").status_code == 200
+    others = [
+        f"image-{number}" for number in range(6) if f"image-{number}" not in {hit["id"] for hit in hits}
+    ]
+    service.get(f"{HERE}/images/{others[0]}/thumbnail")
+    assert [event["details"]["operation"] for event in _events(service)] == ["search", "get_thumbnail"]
+
+
+def test_lists_and_counts_are_events(service: TestClient) -> None:
+    listed = service.get(f"{HERE}/images", params={"limit": 2}).json()["images"]
+    service.get(f"{HERE}/facets", params={"filter": '{"field": "view", "eq": "PA"}', "field": "age"})
+    browsed, counted = _events(service)
+    assert browsed["ids"] == [image["id"] for image in listed]
+    assert counted["query"] == {"filter": ['{"field": "view", "eq": "PA"}']}
+    assert counted["details"]["field"] == "age"
+
+
+def test_a_change_is_on_the_disk_when_it_is_answered(service: TestClient, own: Indexed) -> None:
+    judged = {"query": {"text": "two dogs"}, "hit": "image-2", "relevant": True}
+    assert service.post(f"{HERE}/feedback", json=judged).status_code == 200
+    catalogue = open_catalogue(own.settings.catalogue_url)
+    with catalogue.read() as session:
+        assert verify_trail(session, key=open_trail(own.settings, catalogue).key).events == 1
+    changes: list[tuple[Callable[..., Any], str, dict[str, Any]]] = [
+        (service.patch, f"{HERE}/images/image-1", {"json": {"labels": ["Edema"]}}),
+        (service.delete, f"{HERE}/images/image-4", {}),
+        (service.post, "/v1/collections", {"json": {"name": "ward", "same_model_as": COLLECTION}}),
+        (service.post, "/v1/jobs", {"json": {"kind": "tidy"}}),
+    ]
+    for number, (send, path, given) in enumerate(changes, 2):
+        assert send(path, **given).status_code < 300
+        with catalogue.read() as session:
+            assert verify_trail(session).events == number
+    catalogue.close()
+    events = _events(service)
+    assert [(event["action"], event["collection"], event["ids"]) for event in events] == [
+        ("judge", COLLECTION, ["image-2"]),
+        ("change", COLLECTION, ["image-1"]),
+        ("delete", COLLECTION, ["image-4"]),
+        ("create", "ward", []),
+        ("create", None, []),
+    ]
+    assert events[0]["model"] is not None
+    assert events[0]["details"]["relevant"] is True
+
+
+def test_refused_callers_are_counted_once_a_second(make_indexed: Callable[..., Indexed]) -> None:
+    settings = make_indexed(admin_key="a-very-secret-key").settings
+    with TestClient(create_app(settings), "http://localhost", client=("192.0.2.9", 5000)) as service:
+        for _ in range(4):
+            assert service.delete(f"{HERE}/images/image-1").status_code == 401
+        time.sleep(1.1)
+        assert service.delete(f"{HERE}/images/image-1").status_code == 401
+        service.headers["Authorization"] = "Bearer a-very-secret-key"
+        first, second = _events(service)
+    assert (first["action"], first["outcome"], first["address"]) == ("sign-in", "failure", "192.0.2.9")
+    assert first["details"]["unrecorded_before"] == 0
+    assert second["details"]["unrecorded_before"] == 3
+
+
+def test_pages_of_the_trail_go_on_where_the_last_one_ended(service: TestClient) -> None:
+    for number in range(5):
+        service.get(f"{HERE}/images/image-{number}")
+    _events(service)
+    seen: list[int] = []
+    cursor: dict[str, str] = {}
+    for _ in range(3):
+        page = service.get("/v1/audit", params={"action": "view", "limit": "2", **cursor}).json()
+        seen += [event["sequence"] for event in page["events"]]
+        cursor = {"cursor": page["next_cursor"] or ""}
+    assert len(seen) == len(set(seen)) == 5
+    assert page["next_cursor"] is None
+    assert service.get("/v1/audit", params={"cursor": "x"}).status_code == 422
+    assert service.get("/v1/audit", params={"since": "2999-01-01"}).json()["events"] == []
+
+
+@pytest.mark.parametrize("form", ["hash", "none"])
+def test_texts_are_not_kept_where_the_setting_says_so(
+    make_indexed: Callable[..., Indexed], form: str
+) -> None:
+    settings = make_indexed(audit_queries=form).settings
+    with TestClient(create_app(settings), "http://localhost", client=("127.0.0.1", 5000)) as service:
+        service.post(f"{HERE}/search", json={"text": "quite distinctive", "words": "effusion"})
+        (event,) = _events(service)
+    assert event["query_form"] == form
+    if form == "hash":
+        assert event["query"]["text"][0].startswith("hmac-sha256:")
+        assert event["query"]["words"][0].startswith("hmac-sha256:")
+    else:
+        assert event["query"] is None
+    assert all(b"quite distinctive" not in path.read_bytes() for path in _files(settings.home))
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_without_an_audit_trail_nothing_is_kept(make_indexed: Callable[..., Indexed]) -> None:
+    settings = make_indexed(audit=False).settings
+    with TestClient(create_app(settings), "http://localhost", client=("127.0.0.1", 5000)) as service:
+        service.post(f"{HERE}/search", json={"text": "a boat"})
+        assert service.get("/v1/audit").json()["events"] == []
+
+
+class _Stuck(Trail):
+    """A trail of a catalogue that takes no writes at first."""
+
+    refusals = 0
+
+    def append(self, events: Any) -> None:
+        """Refuse some batches."""
+        if _Stuck.refusals:
+            _Stuck.refusals -= 1
+            raise CatalogueBusyError("busy")
+        super().append(events)
+
+
+def _recorder(trail: Trail, counts: list[int]) -> Recorder:
+    return Recorder(trail, counts.append, lambda: counts.append(-1), patience_s=0.3)
+
+
+@pytest.mark.anyio
+async def test_a_batch_that_is_refused_is_written_later(tmp_path: Path) -> None:
+    catalogue = open_catalogue(f"sqlite:///{tmp_path / 'c.db'}")
+    _Stuck.refusals, counts = 2, list[int]()
+    recorder = _recorder(_Stuck(catalogue, b"k" * 32), counts)
+    for number in range(7):
+        await recorder.record(
+            Event(action="view", actor=Actor("anonymous"), details={"n": number}), durable=False
+        )
+    deadline = time.monotonic() + 10
+    while len(recorder) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    recorder.close()
+    assert counts == [-1, -1, 7]
+    with catalogue.read() as session:
+        assert verify_trail(session).events == 7
+    catalogue.close()
+
+
+def test_a_change_whose_event_is_not_written_is_said_to_be(own: Indexed, service: TestClient) -> None:
+    catalogue = open_catalogue(own.settings.catalogue_url)
+    _Stuck.refusals = 10**6
+    counts: list[int] = []
+    application: Any = service.app
+    before = application.state.recorder
+    application.state.recorder = stuck = _recorder(_Stuck(catalogue, b"k" * 32), counts)
+    answer = service.delete(f"{HERE}/images/image-4")
+    assert answer.status_code == 503
+    assert answer.json()["type"] == "urn:recoquest:audit-unavailable"
+    # Searches go on, and their events wait.
+    assert service.post(f"{HERE}/search", json={"text": "a boat"}).status_code == 200
+    assert len(stuck) == 2
+    _Stuck.refusals = 0
+    stuck.close()
+    with catalogue.read() as session:
+        assert verify_trail(session).events == 2
+    application.state.recorder = before
+    catalogue.close()
