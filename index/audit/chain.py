@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from index.audit.event import Event, QueryForm, canonical, digest_of, id_digest
 from index.catalogue import Catalogue
-from index.catalogue.tables import AuditEventRow, AuditHeadRow, AuditNameRow
+from index.catalogue.audit_tables import AuditEventRow, AuditHeadRow, AuditNameRow
 
 # The hash before the first event.
 GENESIS: Final = "0" * 64

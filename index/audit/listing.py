@@ -9,7 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from index.audit.event import canonical
-from index.catalogue.tables import AuditEventRow, AuditNameRow
+from index.catalogue.audit_tables import AuditEventRow, AuditNameRow
 
 _AT_ONCE: Final = 500
 

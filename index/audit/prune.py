@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from index.audit.chain import Trail, locked_head
 from index.audit.event import Detail, Event
 from index.catalogue import PAUSE_SECONDS
-from index.catalogue.tables import AuditEventRow, AuditNameRow
+from index.catalogue.audit_tables import AuditEventRow, AuditNameRow
 
 _AT_ONCE: Final = 5000
 _NAMES_AT_ONCE: Final = 500

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from index.audit.chain import GENESIS, find_head
 from index.audit.event import canonical, digest_of, id_digest
-from index.catalogue.tables import AuditEventRow, AuditHeadRow, AuditNameRow
+from index.catalogue.audit_tables import AuditEventRow, AuditHeadRow, AuditNameRow
 
 _AT_ONCE: Final = 1000
 _EventRow = Row[int, str, str, str | None, str, str]

@@ -15,6 +15,7 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from index.backup.contents import CATALOGUE, FORMAT, SUMMARY, Summary, bundle_file_of, digest_of, image_of
+from index.backup.known import last_image, note_backup
 from index.backup.rows import copy_rows, count_rows
 from index.backup.working_folder import working_folder
 from index.catalogue import open_catalogue
@@ -69,6 +70,8 @@ def restore_backup(home: Home, path: Path, *, show_progress: bool = True) -> Sum
                 folder = scratch / "bundles" / digest
                 install_bundle(check_digest(read_bundle(folder), digest), home.bundles_folder)
             _take_catalogue(home, scratch / CATALOGUE, show_progress)
+    with home.catalogue.write() as session:
+        note_backup(session, path, summary, last_image(session))
     return summary
 
 

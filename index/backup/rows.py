@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 
 from index.audit.chain import find_head
 from index.catalogue import tables
+from index.catalogue.audit_tables import AuditEventRow, AuditHeadRow, AuditNameRow
 from index.catalogue.full_text import add_words
 from training.progress import ProgressBar
 
@@ -24,9 +25,7 @@ _LEFT_OUT: Final = tuple(
         tables.VocabularyRow,
     )
 )
-_TRAIL: Final = tuple(
-    table.__tablename__ for table in (tables.AuditEventRow, tables.AuditHeadRow, tables.AuditNameRow)
-)
+_TRAIL: Final = tuple(table.__tablename__ for table in (AuditEventRow, AuditHeadRow, AuditNameRow))
 # Tables that count their keys, and what removals call the keys that are gone.
 _COUNTED: Final = {"images": "images", "texts": "texts", "generations": None, "models": None}
 

@@ -1,6 +1,5 @@
 """Writing a backup, while searches and writes go on."""
 
-import hashlib
 import io
 import logging
 import tarfile
@@ -13,12 +12,13 @@ from sqlalchemy import Row, func, select
 from sqlalchemy.orm import Session
 
 from index.backup.contents import CATALOGUE, SUMMARY, Summary, digest_of, image_member
+from index.backup.known import last_image, note_backup
 from index.backup.rows import copy_rows, count_rows
 from index.backup.working_folder import working_folder
 from index.catalogue import Catalogue, open_catalogue
 from index.catalogue.collections import NOT_DELETED, now
 from index.catalogue.disk_full import is_disk_full
-from index.catalogue.tables import BackupRow, CollectionRow, GenerationRow, ImageRow, ModelRow
+from index.catalogue.tables import CollectionRow, GenerationRow, ImageRow, ModelRow
 from index.errors import BackupError, DiskFullError, StoreError
 from index.files.bundles import check_digest
 from index.home import Home
@@ -62,7 +62,8 @@ def write_backup(home: Home, path: Path, *, show_progress: bool = True) -> Summa
                 tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar,
             ):
                 summary = _add_files(tar, home, catalogue, show_progress)
-                last_image = _last_image(catalogue)
+                with catalogue.read() as session:
+                    last = last_image(session)
                 catalogue.close()
                 tar.add(copy, CATALOGUE, filter=_anonymous)
                 summary.files[CATALOGUE] = digest_of(copy)
@@ -71,28 +72,13 @@ def write_backup(home: Home, path: Path, *, show_progress: bool = True) -> Summa
             catalogue.close()
         written.replace(path)
         sync(path.parent)
-    _note(home.catalogue, path, summary, last_image)
+    with home.catalogue.write() as session:
+        note_backup(session, path, summary, last)
     try:
         collect_garbage(home)
     except RecoquestError as error:
         _log.warning("what was removed while the backup was written is not gone yet: %s", error)
     return summary
-
-
-def _last_image(catalogue: Catalogue) -> int:
-    with catalogue.read() as session:
-        return session.execute(select(func.max(ImageRow.id))).scalar() or 0
-
-
-def _note(catalogue: Catalogue, path: Path, summary: Summary, last_image: int) -> None:
-    """Note that the backup was written, so that an erasure can name it."""
-    digest = hashlib.sha256(summary.model_dump_json(indent=2).encode()).hexdigest()
-    with catalogue.write() as session:
-        session.add(
-            BackupRow(
-                digest=digest, path=str(path.absolute()), created=summary.created, last_image=last_image
-            )
-        )
 
 
 @contextmanager

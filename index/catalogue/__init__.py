@@ -1,5 +1,7 @@
 """The catalogue: an SQL database that is the source of truth for all that can be searched."""
 
+# With the package, so that whoever copies or makes all tables knows them.
+from index.catalogue import audit_tables
 from index.catalogue.cache import ReadThroughCache, VersionedCache
 from index.catalogue.connections import PATIENT, Patience
 from index.catalogue.database import PAUSE_SECONDS, Catalogue, open_catalogue
@@ -14,5 +16,6 @@ __all__ = [
     "ReadThroughCache",
     "Reading",
     "VersionedCache",
+    "audit_tables",
     "open_catalogue",
 ]

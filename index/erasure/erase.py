@@ -12,10 +12,11 @@ from sqlalchemy.orm import Session
 from index.audit.chain import Trail
 from index.audit.event import Event
 from index.catalogue import Catalogue
+from index.catalogue.audit_tables import BackupRow
 from index.catalogue.collections import Generation, get_generation, require_collection
 from index.catalogue.full_text import merge_words
 from index.catalogue.storable import storable_text
-from index.catalogue.tables import BackupRow, CollectionRow, FeedbackRow, GenerationRow, ImageRow
+from index.catalogue.tables import CollectionRow, FeedbackRow, GenerationRow, ImageRow
 from index.errors import BackupError, GenerationError
 from index.files.orphans import collect_orphans
 from index.home import Home
