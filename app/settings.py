@@ -12,10 +12,11 @@ from urllib.parse import urlsplit
 
 from cronsim import CronSim, CronSimError
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 from sqlalchemy import make_url
 
+from app.secret_files import SecretFiles, file_variables, read_secrets
+from index.audit.event import QueryForm
 from index.catalogue.connections import without_password
 from index.keys.grants import Role, parse_grants
 from training.errors import RecoquestError
@@ -25,12 +26,11 @@ ENV_FILE_VARIABLE = PREFIX + "ENV_FILE"
 _TEST_PREFIX = PREFIX + "TEST_"
 
 _CRON_FIELDS = ("minute", "hour", "day", "month", "weekday")
-# Settings that a file may hold, whose name is in the variable with this end.
-_IN_FILES = ("admin_key", "database_url", "audit_key")
-_FILE_END = "_FILE"
-_MAX_SECRET_BYTES = 1 << 16
+# Settings that may be in files of their own; see `app.secret_files`.
+_IN_FILES = [PREFIX + name for name in ("ADMIN_KEY", "DATABASE_URL", "AUDIT_KEY")]
 # Settings of older versions: files that have them are read as before.
 GONE = frozenset({PREFIX + "QUEUE_URL"})
+_NOT_FIELDS = GONE | frozenset(file_variables(_IN_FILES))
 
 # A name or an address, without a port; with a first dot, or `*.`, all names below it.
 _HOST = re.compile(r"(\*?\.)?[A-Za-z0-9_-][A-Za-z0-9._-]*|\[?[0-9A-Fa-f:.]+\]?")
@@ -121,13 +121,11 @@ class Settings(BaseSettings):
     )
 
     audit: bool = Field(default=True, description="Whether an audit trail is kept.")
-    audit_queries: Literal["text", "hash", "none"] = Field(
+    audit_queries: QueryForm = Field(
         default="text", description="Form of queries in the audit trail: text, a keyed hash, or none."
     )
     audit_key: SecretStr | None = Field(
-        default=None,
-        min_length=16,
-        description="Key of the hashes in the audit trail; None: one in the home folder.",
+        default=None, min_length=16, description="Key of its hashes; None: one in the home folder."
     )
 
     max_connections: int = Field(
@@ -240,16 +238,12 @@ class Settings(BaseSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _leave_out_gone(cls, values: dict[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in values.items() if name.upper() not in GONE}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_named_files(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Read the secrets whose files the lines of a settings file name."""
-        named = {name: value for name, value in values.items() if name.upper() in _file_variables()}
-        others = {name: value for name, value in values.items() if name not in named}
-        return {**_secrets_in({name.upper(): value for name, value in named.items()}), **others}
+    def _read_lines(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Leave out what has no effect any more, and read the secrets whose files a settings file names."""
+        upper = {name.upper(): value for name, value in values.items()}
+        lines = {name: value for name, value in values.items() if name.upper() not in _NOT_FIELDS}
+        named = read_secrets(upper, _IN_FILES)
+        return {**{name.removeprefix(PREFIX).lower(): value for name, value in named.items()}, **lines}
 
     @classmethod
     def settings_customise_sources(
@@ -261,7 +255,7 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - pydantic gives it by name
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Read the files that variables name with the environment, before the settings file."""
-        return init_settings, env_settings, _SecretFiles(settings_cls), dotenv_settings
+        return init_settings, env_settings, SecretFiles(settings_cls, _IN_FILES), dotenv_settings
 
     @field_validator(
         "allowed_hosts", "cors_origins", "frame_ancestors", "retrain", "hidden_fields", mode="before"
@@ -357,49 +351,6 @@ class Settings(BaseSettings):
         return values
 
 
-class _SecretFiles(PydanticBaseSettingsSource):
-    """Settings whose files the environment names."""
-
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:  # noqa: ARG002
-        """Give no value: all are read together."""
-        return None, field_name, False
-
-    def __call__(self) -> dict[str, Any]:
-        """Read the files."""
-        environment = {name.upper(): value for name, value in os.environ.items() if value}
-        for name in _file_variables():
-            if name in environment and name.removesuffix(_FILE_END) in environment:
-                raise SettingsError(f"Give {name.removesuffix(_FILE_END)} or {name}, not both.")
-        return _secrets_in(environment)
-
-
-def _file_variables() -> list[str]:
-    return [PREFIX + name.upper() + _FILE_END for name in _IN_FILES]
-
-
-def _secrets_in(variables: Mapping[str, str]) -> dict[str, str]:
-    """Read the files that variables name; the setting is their content without the last end of line.
-
-    Raises:
-        SettingsError: A file cannot be read.
-    """
-    found = {}
-    for variable, name in zip(_file_variables(), _IN_FILES, strict=True):
-        path = variables.get(variable)
-        if not path:
-            continue
-        try:
-            content = Path(path).read_bytes()
-            if len(content) > _MAX_SECRET_BYTES:
-                raise ValueError
-            found[name] = content.decode().removesuffix("\n").removesuffix("\r")
-        except OSError as error:
-            raise SettingsError(f"{variable} names {path}, which cannot be read: {error.strerror}.") from None
-        except ValueError:
-            raise SettingsError(f"{variable} names {path}, which holds no secret in UTF-8.") from None
-    return found
-
-
 def load_settings(env_file: Path | None = None, **values: Any) -> Settings:
     """Read settings: arguments win over the environment, the environment over the file.
 
@@ -439,7 +390,11 @@ def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]
 
 
 def _known_variables() -> set[str]:
-    return {ENV_FILE_VARIABLE, *_file_variables(), *(PREFIX + name.upper() for name in Settings.model_fields)}
+    return {
+        ENV_FILE_VARIABLE,
+        *file_variables(_IN_FILES),
+        *(PREFIX + name.upper() for name in Settings.model_fields),
+    }
 
 
 def _absolute(url: str) -> str:

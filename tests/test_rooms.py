@@ -30,8 +30,8 @@ ORDER: Final = {
         "writes feedback generations backup erasure ingest"
     ),
     "app": (
-        "settings launch concurrency engine jobs encoding decoding doctor observability lifecycle "
-        "schemas http access audit operations server api application cli"
+        "secret_files settings launch concurrency engine jobs encoding decoding doctor observability "
+        "lifecycle schemas http access audit operations server api application cli"
     ),
 }
 

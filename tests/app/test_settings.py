@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import build
+from app.secret_files import SecretFileError
 from app.settings import ENV_FILE_VARIABLE, Settings, SettingsError, load_settings, unknown_variables
 from index.catalogue.database import Catalogue
 from tests.needed import needed_module
@@ -238,17 +239,17 @@ def test_a_secrets_file_that_cannot_be_read_or_is_given_twice_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RECOQUEST_ADMIN_KEY_FILE", str(tmp_path / "none"))
-    with pytest.raises(SettingsError, match=r"RECOQUEST_ADMIN_KEY_FILE names .*none, which cannot be read"):
+    with pytest.raises(SecretFileError, match=r"RECOQUEST_ADMIN_KEY_FILE names .*none, which cannot be read"):
         load_settings()
     (tmp_path / "none").write_bytes(b"\xff\xfe")
-    with pytest.raises(SettingsError, match="holds no secret"):
+    with pytest.raises(SecretFileError, match="holds no secret"):
         load_settings()
     (tmp_path / "none").write_text("short")
     with pytest.raises(SettingsError, match=r"RECOQUEST_ADMIN_KEY: .*16"):
         load_settings()
     (tmp_path / "none").write_text("long-enough-for-a-key")
     monkeypatch.setenv("RECOQUEST_ADMIN_KEY", "another-long-enough-key")
-    with pytest.raises(SettingsError, match="RECOQUEST_ADMIN_KEY or RECOQUEST_ADMIN_KEY_FILE"):
+    with pytest.raises(SecretFileError, match="RECOQUEST_ADMIN_KEY or RECOQUEST_ADMIN_KEY_FILE"):
         load_settings()
 
 

@@ -17,14 +17,18 @@ from index.audit.event import Actor, Event
 from index.audit.verify import verify_trail
 from index.catalogue import open_catalogue
 from index.errors import CatalogueBusyError
+from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, PATIENT, Indexed
 
+AS_ADMIN_HERE: dict[str, Any] = {"client": ("127.0.0.1", 5000), "headers": AS_ADMIN}
 HERE = f"/v1/collections/{COLLECTION}"
 
 
 @pytest.fixture
 def service(own: Indexed) -> Iterator[TestClient]:
-    with TestClient(create_app(own.settings), "http://localhost", client=("127.0.0.1", 5000)) as running:
+    with TestClient(
+        create_app(own.settings), "http://localhost", client=("127.0.0.1", 5000), headers=AS_ADMIN
+    ) as running:
         yield running
 
 
@@ -54,7 +58,8 @@ def test_a_search_names_the_hits_that_were_shown(service: TestClient) -> None:
     assert event["collection"] == COLLECTION
     assert event["request"] == "mine-1"
     assert event["address"] == "127.0.0.1"
-    assert event["actor"]["kind"] == "anonymous"
+    assert event["actor"]["kind"] == "key"
+    assert event["actor"]["name"]
     assert event["model"] == answer.json()["served_by"]["digest"]
     assert event["generation"] == answer.json()["served_by"]["generation"]
     assert event["query"]["text"] == ["two dogs"]
@@ -169,7 +174,9 @@ def test_texts_are_not_kept_where_the_setting_says_so(
     make_indexed: Callable[..., Indexed], form: str
 ) -> None:
     settings = make_indexed(audit_queries=form).settings
-    with TestClient(create_app(settings), "http://localhost", client=("127.0.0.1", 5000)) as service:
+    with TestClient(
+        create_app(settings), "http://localhost", client=("127.0.0.1", 5000), headers=AS_ADMIN
+    ) as service:
         service.post(f"{HERE}/search", json={"text": "quite distinctive", "words": "effusion"})
         (event,) = _events(service)
     assert event["query_form"] == form
@@ -187,7 +194,9 @@ def _files(folder: Path) -> list[Path]:
 
 def test_without_an_audit_trail_nothing_is_kept(make_indexed: Callable[..., Indexed]) -> None:
     settings = make_indexed(audit=False).settings
-    with TestClient(create_app(settings), "http://localhost", client=("127.0.0.1", 5000)) as service:
+    with TestClient(
+        create_app(settings), "http://localhost", client=("127.0.0.1", 5000), headers=AS_ADMIN
+    ) as service:
         service.post(f"{HERE}/search", json={"text": "a boat"})
         assert service.get("/v1/audit").json()["events"] == []
 

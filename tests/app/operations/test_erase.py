@@ -21,9 +21,11 @@ from index.backup import write_backup
 from index.catalogue import open_catalogue
 from index.catalogue.jobs import add_job
 from index.catalogue.tables import JobRow
+from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed
 from training.data.manifest import read_manifest, write_manifest
 
+AS_ADMIN_HERE: dict[str, Any] = {"client": ("127.0.0.1", 5000), "headers": AS_ADMIN}
 HERE = f"/v1/collections/{COLLECTION}"
 TEXT = "Zirkulaerer Verschluss xylophonartig"
 WORD = b"xylophonartig"
@@ -48,7 +50,9 @@ def marked(own: Indexed) -> Indexed:
 
 @pytest.fixture
 def service(marked: Indexed) -> Iterator[TestClient]:
-    with TestClient(create_app(marked.settings), "http://localhost", client=("127.0.0.1", 5000)) as running:
+    with TestClient(
+        create_app(marked.settings), "http://localhost", client=("127.0.0.1", 5000), headers=AS_ADMIN
+    ) as running:
         yield running
 
 
@@ -141,7 +145,7 @@ def test_no_byte_of_an_erased_image_is_left(service: TestClient, marked: Indexed
 
 def test_the_trail_keeps_keyed_hashes_alone(marked: Indexed) -> None:
     application = create_app(marked.settings)
-    with TestClient(application, "http://localhost", client=("127.0.0.1", 5000)) as service:
+    with TestClient(application, "http://localhost", **AS_ADMIN_HERE) as service:
         service.post(f"{HERE}/search", json={"text": "a boat", "k": 24})
         # The event of the search may come after that of the erasure: it names the image all the same.
         service.post(f"{HERE}/erase", json={"ids": ["image-5"]}).raise_for_status()
@@ -210,7 +214,9 @@ def test_the_command_erases_and_names_backups(
 @pytest.mark.slow
 def test_an_image_is_erased_on_postgresql(make_indexed: Callable[..., Indexed], postgresql_url: str) -> None:
     indexed = make_indexed(database_url=postgresql_url)
-    with TestClient(create_app(indexed.settings), "http://localhost", client=("127.0.0.1", 5000)) as service:
+    with TestClient(
+        create_app(indexed.settings), "http://localhost", client=("127.0.0.1", 5000), headers=AS_ADMIN
+    ) as service:
         sha256 = service.get(f"{HERE}/images/image-5").json()["sha256"]
         answer = service.post(f"{HERE}/erase", json={"ids": ["image-5"]})
         assert answer.status_code == 200, answer.text
