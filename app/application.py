@@ -1,6 +1,7 @@
 """Put the service together: settings in, an ASGI application out."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, closing
 from functools import partial
@@ -52,6 +53,7 @@ from app.observability.tracing import open_provider, tracer_of
 from app.operations import idempotency
 from app.operations.readiness import Readiness, generations_to_load
 from app.operations.services import Services
+from app.operations.verdicts import verdicts_of_months
 from app.server.admission import Admission, Stages
 from app.server.connections import ConnectionLimits, Connections
 from app.settings import Settings
@@ -61,6 +63,8 @@ from training.errors import RecoquestError
 
 # Less than the server gives the whole end of the application.
 _FINISH_S: Final = 2.0
+# Judgements of two months are counted, which may be hundreds of thousands.
+_VERDICTS_SECONDS: Final = 30.0
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -254,6 +258,7 @@ async def _refresh_views(services: Services) -> None:
 
     What other processes have removed is freed. The service is ready once every view has been tried.
     """
+    count_verdicts_at = 0.0
     while True:
         try:
             await services.threads.background(services.engine.forget_removed)
@@ -267,6 +272,9 @@ async def _refresh_views(services: Services) -> None:
             for active in followed:
                 await _warm(services, services.engine.warm_filters, active.generation)
             await _export_recalls(services)
+        if time.monotonic() >= count_verdicts_at:
+            await _export_verdicts(services)
+            count_verdicts_at = time.monotonic() + _VERDICTS_SECONDS
         await asyncio.sleep(services.settings.refresh_s)
 
 
@@ -277,6 +285,15 @@ async def _export_recalls(services: Services) -> None:
         _log.warning("recalls cannot be read", error=type(error).__name__)
     else:
         services.metrics.recalls_measured(recalls)
+
+
+async def _export_verdicts(services: Services) -> None:
+    try:
+        months = await services.threads.background(verdicts_of_months, services.engine.home.catalogue)
+    except Exception as error:  # noqa: BLE001 - a failed look is repeated
+        _log.warning("verdicts cannot be read", error=type(error).__name__)
+    else:
+        services.metrics.verdicts_counted(months)
 
 
 async def _warm(services: Services, load: Callable[[int], None], generation: int) -> None:

@@ -8,8 +8,9 @@ from starlette.requests import HTTPConnection
 
 from app.access.key_guesses import clients_of
 from app.access.principal import principal_of
-from app.schemas.search_query import Example, SearchQuery
-from index.audit.event import Actor, Detail, canonical
+from app.audit.trail import query_parts
+from app.schemas.search_query import SearchQuery
+from index.audit.event import Actor, Detail
 from index.search.results import ActiveGeneration, SearchPage
 
 _STATE = "audited"
@@ -78,29 +79,6 @@ def note_search(
     )
 
 
-def query_parts(query: SearchQuery, files: Sequence[str] = ()) -> dict[str, list[str]]:
-    """Return the parts of a query: texts, examples by their ids, files by their digests, and the filter."""
-    parts = {
-        "text": [] if query.text is None else [query.text],
-        "words": [] if query.words is None else [query.words],
-        "like": _ids(query.like),
-        "unlike": _ids(query.unlike),
-        "like_text": _texts(query.like),
-        "unlike_text": _texts(query.unlike),
-        "file": list(files),
-        "filter": [] if query.filter is None else [canonical(query.filter)],
-    }
-    return {name: texts for name, texts in parts.items() if texts}
-
-
 def shown(page: SearchPage) -> list[str]:
     """Return the ids of the images of a page, each once."""
     return list(dict.fromkeys(hit.image.id for hit in page.hits))
-
-
-def _ids(examples: Sequence[Example]) -> list[str]:
-    return [example.id for example in examples if example.id is not None]
-
-
-def _texts(examples: Sequence[Example]) -> list[str]:
-    return [example.text for example in examples if example.text is not None]

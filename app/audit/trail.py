@@ -3,12 +3,17 @@
 import getpass
 import socket
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from app.settings import Settings
 from index.audit.chain import Trail
-from index.audit.event import Action, Actor, Detail, Event
+from index.audit.event import Action, Actor, Detail, Event, canonical
 from index.audit.key import home_key
 from index.catalogue import Catalogue
+
+if TYPE_CHECKING:
+    from app.schemas.search_page import SearchResponse
+    from app.schemas.search_query import Example, SearchQuery
 
 
 def open_trail(settings: Settings, catalogue: Catalogue) -> Trail:
@@ -76,3 +81,58 @@ def record_command(
         details={"operation": command, **details},
     )
     open_trail(settings, catalogue).append([event])
+
+
+def record_searches(
+    settings: Settings,
+    catalogue: Catalogue,
+    collection: str,
+    found: "Sequence[tuple[SearchQuery, SearchResponse]]",
+) -> None:
+    """Write searches of a command, with the hits of their pages, to the audit trail, if there is one.
+
+    Raises:
+        CatalogueError: The catalogue cannot be written to.
+        DiskFullError: The disk has no space left.
+        HomeError: The key in the home folder cannot be used.
+    """
+    if not settings.audit:
+        return
+    actor = command_actor()
+    events = [
+        Event(
+            action="search",
+            actor=actor,
+            collection=collection,
+            objects=list(dict.fromkeys(hit["id"] for hit in page.hits)),
+            query=query_parts(query),
+            model=page.served_by.digest,
+            generation=page.served_by.generation,
+            details={"operation": "search", "target": query.target, "k": query.k},
+        )
+        for query, page in found
+    ]
+    open_trail(settings, catalogue).append(events)
+
+
+def query_parts(query: "SearchQuery", files: Sequence[str] = ()) -> dict[str, list[str]]:
+    """Return the parts of a query: texts, examples by their ids, files by their digests, and the filter."""
+    parts = {
+        "text": [] if query.text is None else [query.text],
+        "words": [] if query.words is None else [query.words],
+        "like": _ids(query.like),
+        "unlike": _ids(query.unlike),
+        "like_text": _texts(query.like),
+        "unlike_text": _texts(query.unlike),
+        "file": list(files),
+        "filter": [] if query.filter is None else [canonical(query.filter)],
+    }
+    return {name: texts for name, texts in parts.items() if texts}
+
+
+def _ids(examples: "Sequence[Example]") -> list[str]:
+    return [example.id for example in examples if example.id is not None]
+
+
+def _texts(examples: "Sequence[Example]") -> list[str]:
+    return [example.text for example in examples if example.text is not None]

@@ -1,6 +1,6 @@
 """Figures for Prometheus; each application has its own registry."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -106,6 +106,19 @@ class Metrics:
             "recoquest_audit_queue_depth", "Events that wait to be written.", registry=self.registry
         )
 
+        self._verdicts = Gauge(
+            "recoquest_feedback_verdicts",
+            "Judgements that stand, of this calendar month (UTC) and the one before.",
+            ("collection", "month", "verdict"),
+            registry=self.registry,
+        )
+        self._rejected = Gauge(
+            "recoquest_feedback_rejected_share",
+            "Share of rejected hits among those judged, of this calendar month (UTC) and the one before.",
+            ("collection", "month"),
+            registry=self.registry,
+        )
+
         self._recall = Gauge(
             "recoquest_search_recall",
             "Recall@10 of calibration queries, after the last build of a collection's codes.",
@@ -131,6 +144,19 @@ class Metrics:
     def audit_failed(self) -> None:
         """A batch of events was not written."""
         self._audit_failures.inc()
+
+    def verdicts_counted(self, months: Mapping[str, Mapping[tuple[str, str], int]]) -> None:
+        """Replace the numbers of verdicts, by month and then by collection and verdict."""
+        self._verdicts.clear()
+        self._rejected.clear()
+        for month, counts in months.items():
+            for (collection, verdict), count in counts.items():
+                self._verdicts.labels(collection, month, verdict).set(count)
+            for collection in {collection for collection, _ in counts}:
+                accepted, rejected = (counts.get((collection, of), 0) for of in ("accepted", "rejected"))
+                # A supplement is no hit that was judged.
+                if accepted + rejected:
+                    self._rejected.labels(collection, month).set(rejected / (accepted + rejected))
 
     def watch_connections(self, number: Callable[[], int]) -> None:
         """Ask `number` for the open connections whenever the figures are read."""

@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple
 from sqlalchemy import and_, case, delete, func, not_, or_, select
 from sqlalchemy.orm import Session
 
-from index.catalogue.collections import now, require_active, require_collection
+from index.catalogue.collections import NOT_DELETED, now, require_active, require_collection
 from index.catalogue.storable import storable_text
 from index.catalogue.tables import CollectionRow, FeedbackRow, ImageRow
 from index.errors import FeedbackFullError, QueryError
@@ -72,9 +72,7 @@ class Judgement:
     @property
     def verdict(self) -> Verdict:
         """The judgement in the words of IHE AIRAI."""
-        if not self.relevant:
-            return "rejected"
-        return "supplemented" if self.supplemented else "accepted"
+        return verdict_of(self.relevant, self.supplemented)
 
 
 class User(NamedTuple):
@@ -226,6 +224,27 @@ def count_feedback(session: Session, collection: str, *, since: str = "") -> Fee
         select(func.count(FeedbackRow.query_digest.distinct()), func.max(FeedbackRow.created)).where(*counted)
     ).one()
     return FeedbackCounts(counts.get(True, 0), counts.get(False, 0), queries, latest)
+
+
+def count_verdicts(session: Session, since: str, until: str) -> dict[tuple[str, str], int]:
+    """Count the verdicts of a time by collection, from a time in ISO 8601 up to another."""
+    query = (
+        select(CollectionRow.name, FeedbackRow.relevant, FeedbackRow.supplemented, func.count())
+        .join(CollectionRow, CollectionRow.id == FeedbackRow.collection_id)
+        .where(NOT_DELETED, FeedbackRow.created >= since, FeedbackRow.created < until)
+        .group_by(CollectionRow.name, FeedbackRow.relevant, FeedbackRow.supplemented)
+    )
+    return {
+        (name, verdict_of(relevant, supplemented)): count
+        for name, relevant, supplemented, count in session.execute(query)
+    }
+
+
+def verdict_of(relevant: bool, supplemented: bool) -> Verdict:
+    """Return a judgement in the words of IHE AIRAI."""
+    if not relevant:
+        return "rejected"
+    return "supplemented" if supplemented else "accepted"
 
 
 def count_usable(session: Session, collection: str, *, since: str = "") -> UsableFeedback:

@@ -60,6 +60,7 @@ def rollback(
 
 
 def _swap(collection: str, number: int | None, batch_size: int, home: Home, device: Device) -> None:
+    from app.audit.trail import record_command
     from app.lifecycle.build_generation import open_generation, swap_to
     from app.settings import load_settings
     from index.errors import IncompleteGenerationError
@@ -77,3 +78,12 @@ def _swap(collection: str, number: int | None, batch_size: int, home: Home, devi
         except IncompleteGenerationError as error:
             typer.echo(f"{str(error).partition(' To embed')[0]} They are embedded first.", err=True)
         swap_to(engine, settings, generation, encoder, seconds, batch_size)
+        record_command(
+            settings,
+            engine.home.catalogue,
+            "activate",
+            "activate",
+            collection=collection,
+            model=generation.digest,
+            generation=generation.id,
+        )

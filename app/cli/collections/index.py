@@ -56,6 +56,7 @@ def index(
             return
     if bundle is None or data is None:
         raise typer.BadParameter("--bundle and --data are needed to embed a manifest.")
+    from app.audit.trail import record_command
     from app.engine import open_engine
     from app.lifecycle.build_generation import finish_swap
     from app.lifecycle.bulk_encoder import load_bulk_encoder
@@ -83,6 +84,16 @@ def index(
                 keep_metadata=settings.keep_metadata,
                 preload_s=settings.refresh_s + seconds,
                 prune=prune,
+            )
+            record_command(
+                settings,
+                engine.home.catalogue,
+                "create",
+                "index",
+                collection=collection,
+                added=report.added,
+                updated=report.updated,
+                pruned=report.pruned,
             )
             _say(collection, report)
             if report.took_over is not None:

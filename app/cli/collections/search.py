@@ -141,6 +141,7 @@ def search(
     """
     # Objects of imports stay; collections of garbage among them would take a tenth of the time.
     gc.set_threshold(_GARBAGE_THRESHOLD)
+    from app.audit.trail import record_searches
     from app.cli.collections.examples import Given, given_examples
     from app.settings import load_settings
 
@@ -183,6 +184,7 @@ def search(
         query.check(images=len(files.asked), unlike_images=len(files.disliked))
         with indexed(settings) as engine:
             page = _answer(engine, settings, engine.active(collection), query, files)
+            record_searches(settings, engine.home.catalogue, collection, [(query, page)])
     if as_json:
         typer.echo(page.model_dump_json(indent=2))
     else:

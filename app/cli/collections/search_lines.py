@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
+from app.audit.trail import record_searches
 from app.cli.options import indexed, query_device
 from app.schemas.search_page import SearchResponse, TookMs, Truncation, page_from
 from index.search.request import BatchEntry
@@ -54,7 +55,9 @@ def print_pages(collection: str, queries: "Sequence[SearchQuery]", settings: "Se
         with progress_bar(f"Searching {collection}", len(queries)) as bar:
             for start in range(0, len(queries), _AT_ONCE):
                 some = queries[start : start + _AT_ONCE]
-                for query, page in zip(some, _pages(engine, active, encoder, some), strict=True):
+                found = list(zip(some, _pages(engine, active, encoder, some), strict=True))
+                record_searches(settings, engine.home.catalogue, collection, found)
+                for query, page in found:
                     line = {"text": query.text, **page.model_dump(mode="json")}
                     typer.echo(json.dumps(line, ensure_ascii=False))
                 bar.advance(len(some))

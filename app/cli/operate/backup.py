@@ -16,11 +16,17 @@ def backup(
     home: Home = None,
 ) -> None:
     """Write collections, images and encoders into one file, while searches and writes go on."""
+    from app.audit.trail import record_command
     from app.settings import load_settings
     from index.backup import write_backup
 
-    with indexed(load_settings(home=home)) as engine, stoppable("Stopped. There is no backup."):
-        summary = write_backup(engine.home, file)
+    settings = load_settings(home=home)
+    with indexed(settings) as engine:
+        with stoppable("Stopped. There is no backup."):
+            summary = write_backup(engine.home, file)
+        record_command(
+            settings, engine.home.catalogue, "backup", "backup", file=str(file), images=summary.images
+        )
     counts, size = summary.collections, file.stat().st_size / 2**20
     typer.echo(f"{file}: {len(counts)} collections, {sum(counts.values()):,} images, {size:,.1f} MiB.")
     _warn(summary.missing)
@@ -31,6 +37,7 @@ def restore(
     home: Home = None,
 ) -> None:
     """Bring a backup back, where nothing is indexed yet; the database may be another one."""
+    from app.audit.trail import record_command
     from app.engine import bind_home, open_unbound
     from app.settings import load_settings
     from index.backup import restore_backup
@@ -42,6 +49,9 @@ def restore(
             summary = restore_backup(engine.home, file)
         # Before, the home may have had the images of a catalogue that is lost.
         bind_home(engine.home, settings)
+        record_command(
+            settings, engine.home.catalogue, "restore", "restore", file=str(file), images=summary.images
+        )
     finally:
         engine.close()
     for name, count in summary.collections.items():

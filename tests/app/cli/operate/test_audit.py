@@ -1,0 +1,64 @@
+"""`recoquest audit`, and the events of commands."""
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from app.cli.main import build
+from tests.app.conftest import COLLECTION, Indexed
+
+
+def _run(home: Path, *arguments: str, code: int = 0) -> str:
+    run = CliRunner().invoke(build(), [*arguments, "--home", str(home)])
+    assert run.exit_code == code, f"{run.output} {run.exception!r}"
+    return run.stdout
+
+
+@pytest.fixture
+def home(own: Indexed) -> Path:
+    return own.settings.home
+
+
+def test_searches_and_judgements_by_commands_are_events(home: Path, tmp_path: Path) -> None:
+    shown = json.loads(_run(home, "search", COLLECTION, "two dogs", "--json", "-k", "3"))["hits"]
+    _run(home, "feedback", "add", COLLECTION, "image-2", "--not-relevant", "--text", "two dogs")
+    _run(home, "feedback", "add", COLLECTION, "image-3", "--relevant", "--missed", "--text", "two dogs")
+    _run(home, "feedback", "export", COLLECTION, str(tmp_path / "said.jsonl"))
+    said = [json.loads(line) for line in (tmp_path / "said.jsonl").read_text().splitlines()]
+    assert [one["verdict"] for one in said] == ["rejected", "supplemented"]
+    assert [one["relevant"] for one in said] == [False, True]
+    assert all(one["user"]["id"] and len(one["model"]) == 64 for one in said)
+    _run(home, "audit", "export", str(tmp_path / "trail.ndjson"))
+    events = [json.loads(line) for line in (tmp_path / "trail.ndjson").read_text().splitlines()]
+    assert [event["action"] for event in events] == ["search", "judge", "judge", "export"]
+    assert events[0]["ids"] == [hit["id"] for hit in shown]
+    assert events[0]["query"] == {"text": ["two dogs"]}
+    assert {event["actor"]["kind"] for event in events} == {"command"}
+    _run(
+        home, "audit", "export", str(tmp_path / "trail.fhir"), "--format", "fhir", "--collection", COLLECTION
+    )
+    resources = [json.loads(line) for line in (tmp_path / "trail.fhir").read_text().splitlines()]
+    assert {resource["resourceType"] for resource in resources} == {"AuditEvent"}
+    assert len(resources) == 4
+
+
+def test_a_changed_trail_ends_verify_with_an_error(home: Path) -> None:
+    _run(home, "search", COLLECTION, "two dogs")
+    _run(home, "search", COLLECTION, "a boat")
+    head = _run(home, "audit", "verify").split()[-1]
+    _run(home, "audit", "verify", "--head", head)
+    with sqlite3.connect(home / "catalogue.sqlite3") as connection:
+        connection.execute("DROP TRIGGER audit_events_update")
+        connection.execute("UPDATE audit_events SET event = replace(event, 'boat', 'goat')")
+    run = CliRunner().invoke(build(), ["audit", "verify", "--home", str(home)])
+    assert run.exit_code == 1
+    assert "Event 2 was changed" in str(run.exception)
+
+
+def test_pruning_is_an_event(home: Path) -> None:
+    _run(home, "search", COLLECTION, "two dogs")
+    assert _run(home, "audit", "prune", "--before", "2999-01-01").startswith("Removed 1 events")
+    assert "1 events are as they were written (1 before them were pruned)" in _run(home, "audit", "verify")
