@@ -50,10 +50,10 @@ from app.http.request_context import REQUEST_ID_HEADER, RequestContext
 from app.jobs.housekeeping import remove_old_queue
 from app.observability.metrics import Metrics
 from app.observability.tracing import open_provider, tracer_of
-from app.operations import idempotency
 from app.operations.readiness import Readiness, generations_to_load
 from app.operations.services import Services
 from app.operations.verdicts import verdicts_of_months
+from app.operations.writes import idempotency
 from app.server.admission import Admission, Stages
 from app.server.connections import ConnectionLimits, Connections
 from app.settings import Settings

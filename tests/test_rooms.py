@@ -26,8 +26,8 @@ ORDER: Final = {
         "evaluation samples shortcuts recipes conversion trainer tasks classification language_models"
     ),
     "index": (
-        "errors vectors catalogue keys audit files filters scoring home views search duplicates engine "
-        "writes feedback generations backup erasure ingest"
+        "errors vectors catalogue keys idempotency audit files filters scoring home views search duplicates "
+        "engine writes feedback generations backup erasure ingest"
     ),
     "app": (
         "secret_files settings launch concurrency engine jobs encoding decoding doctor observability "

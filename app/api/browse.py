@@ -14,8 +14,8 @@ from app.operations.read_search import read_count, read_filter
 from app.operations.services import InjectedServices
 from app.schemas.collections import CountedFields, counted_from
 from app.schemas.search.hits import DEFAULT_PARTS, HIT_PARTS
-from app.schemas.search_page import Count, ImageList, image_list_from
-from app.schemas.search_query import MAX_CURSOR_LENGTH, MAX_LIMIT, CountQuery
+from app.schemas.search.page import Count, ImageList, image_list_from
+from app.schemas.search.query import MAX_CURSOR_LENGTH, MAX_LIMIT, CountQuery
 from index.engine import SearchEngine
 from index.filters.grammar import MAX_FIELD_NAME_LENGTH
 from index.search.hit_reader import read_details

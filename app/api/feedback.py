@@ -2,15 +2,15 @@
 
 from http import HTTPStatus
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 
 from app.access.permissions import may
 from app.access.principal import Principal, principal_of
 from app.audit.noted import Noted, note
 from app.http.problems import problem_responses
-from app.operations.idempotency import IdempotentRoute, idempotency_key
 from app.operations.read_search import check_length
 from app.operations.services import InjectedServices, Services
+from app.operations.writes.idempotency import IdempotentRoute, idempotency_key
 from app.schemas.feedback import FeedbackSummary, Judged, NewJudgement
 from index.catalogue.collections import require_active
 from index.feedback.judgements import FeedbackCounts, User, count_feedback, record_judgement

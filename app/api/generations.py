@@ -4,13 +4,13 @@ from functools import partial
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, BackgroundTasks, Path, Request
+from fastapi import APIRouter, BackgroundTasks, Depends, Path, Request
 
 from app.access.permissions import may
 from app.http.problems import problem_responses
 from app.operations.activate import swap_to
-from app.operations.idempotency import IdempotentRoute, idempotency_key
 from app.operations.services import InjectedServices
+from app.operations.writes.idempotency import IdempotentRoute, idempotency_key
 from app.schemas.generations import Generation, Generations
 from index.generations import listing
 from index.generations.activation import generation_before, generation_of

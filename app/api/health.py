@@ -9,7 +9,7 @@ from app.http.field_errors import FieldError, describe_errors
 from app.http.problem_kinds import NOT_READY
 from app.http.problems import RequestError, problem_responses
 from app.operations.services import InjectedServices
-from app.schemas.search_page import Live, Ready
+from app.schemas.search.page import Live, Ready
 
 router = APIRouter(tags=["health"])
 

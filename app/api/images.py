@@ -11,11 +11,18 @@ from starlette.types import Receive, Scope, Send
 from app.access.permissions import GuardedRoute, may
 from app.http.disconnect import unless_disconnected
 from app.http.problems import problem_responses
-from app.operations.renditions import MAX_SIZE, chosen_rendition, find_levels, make, parse_window, rendition_etag
+from app.operations.renditions import (
+    MAX_SIZE,
+    chosen_rendition,
+    find_levels,
+    make,
+    parse_window,
+    rendition_etag,
+)
 from app.operations.services import InjectedServices
-from app.schemas.etags import etag_of
+from app.schemas.changes.etags import etag_of
 from app.schemas.grey_levels import GreyLevels, grey_levels_from
-from app.schemas.search_page import ImageInfo, image_info_from
+from app.schemas.search.page import ImageInfo, image_info_from
 from app.server.admission import BusyError
 from app.server.places import Budget
 from index.engine import SearchEngine

@@ -15,8 +15,8 @@ from app.access.permissions import may
 from app.http.problems import problem_responses
 from app.jobs.heartbeat import count_workers
 from app.jobs.queue import give_job
-from app.operations.idempotency import Attempt, IdempotentRoute, attempt_of, idempotency_key
 from app.operations.services import InjectedServices, Services
+from app.operations.writes.idempotency import Attempt, IdempotentRoute, attempt_of, idempotency_key
 from app.schemas.jobs import DuplicatesJob, JobEntry, JobKind, Jobs, NewJob, ReindexJob, RetrainJob
 from index.catalogue import jobs as catalogue
 from index.catalogue.collections import require_active, require_collection
@@ -25,9 +25,7 @@ from index.errors import CatalogueError, CursorError
 from index.generations.activation import generation_of
 from index.generations.models import require_model
 
-router = APIRouter(
-    prefix="/v1/jobs", tags=["jobs"], dependencies=[may("admin")], route_class=IdempotentRoute
-)
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], dependencies=[may("admin")], route_class=IdempotentRoute)
 
 _LOOK_SECONDS = 0.5
 _COMMON = (

@@ -5,7 +5,7 @@ from http import HTTPStatus
 from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import APIRouter, BackgroundTasks, Path, Request, Response
+from fastapi import APIRouter, BackgroundTasks, Depends, Path, Request, Response
 from sqlalchemy.orm import Session
 
 from app.access.permissions import may
@@ -15,9 +15,9 @@ from app.http.problems import RequestError, problem_responses
 from app.jobs.folder import JobFolder
 from app.jobs.kinds import bundle_of
 from app.operations.activate import swap_to
-from app.operations.idempotency import IdempotentRoute, idempotency_key
 from app.operations.model_card import model_card
 from app.operations.services import InjectedServices, Services
+from app.operations.writes.idempotency import IdempotentRoute, idempotency_key
 from app.schemas.generations import Generation
 from app.schemas.models import DIGEST_PATTERN, ModelCard, ModelPlace, Models, ModelSummary, NewModel
 from index.catalogue import collections

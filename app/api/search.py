@@ -13,8 +13,8 @@ from app.operations.read_search import SentSearch, check_batch, read_search
 from app.operations.search import answer_search
 from app.operations.services import InjectedServices
 from app.schemas.search.old_names import deprecation_headers, in_old_names
-from app.schemas.search_page import SearchResponse
-from app.schemas.search_query import SEARCH_BODY, BatchQuery
+from app.schemas.search.page import SearchResponse
+from app.schemas.search.query import SEARCH_BODY, BatchQuery
 from app.server.admission import count_as
 
 router = APIRouter(

@@ -11,16 +11,15 @@ from app.access.permissions import may
 from app.audit.noted import Noted, actor_of, note
 from app.http.disconnect import unless_disconnected
 from app.http.problems import problem_responses
-from app.operations.conditions import write_condition
-from app.operations.erase import erase
-from app.operations.idempotency import IdempotentRoute, idempotency_key
-from app.operations.read_uploads import SentImage, read_upload, read_uploads
 from app.operations.services import InjectedServices, Services
-from app.operations.write_images import WrittenImages, change_one, write_one, write_sent
-from app.schemas.collections import CollectionSummary, collection_from
-from app.schemas.erasure import ErasedImages, HoldingBackup, ImagesToErase
-from app.schemas.etags import etag_of
-from app.schemas.writes import (
+from app.operations.writes.conditions import write_condition
+from app.operations.writes.erase import erase
+from app.operations.writes.idempotency import IdempotentRoute, idempotency_key
+from app.operations.writes.read_uploads import SentImage, read_upload, read_uploads
+from app.operations.writes.write_images import WrittenImages, change_one, write_one, write_sent
+from app.schemas.changes.erasure import ErasedImages, HoldingBackup, ImagesToErase
+from app.schemas.changes.etags import etag_of
+from app.schemas.changes.writes import (
     UPLOAD_BODY,
     UPLOADS_BODY,
     ImageChanges,
@@ -31,6 +30,7 @@ from app.schemas.writes import (
     count_written,
     written_by,
 )
+from app.schemas.collections import CollectionSummary, collection_from
 from index.audit.event import Detail
 from index.errors import UnknownImageError
 from index.generations import new_collections

@@ -1,6 +1,6 @@
 """What a route tells the audit trail of its request; the rest is known from the address and the answer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fastapi import Request
@@ -9,7 +9,7 @@ from starlette.requests import HTTPConnection
 from app.access.key_guesses import clients_of
 from app.access.principal import principal_of
 from app.audit.trail import query_parts
-from app.schemas.search_query import SearchQuery
+from app.schemas.search.query import SearchQuery
 from index.audit.event import Actor, Detail
 from index.search.results import ActiveGeneration, SearchPage
 
@@ -51,20 +51,24 @@ def note(request: Request, noted: Noted) -> None:
 
 
 def note_search(
-    request: Request, active: ActiveGeneration, query: SearchQuery, files: Sequence[str], page: SearchPage
+    request: Request,
+    active: ActiveGeneration | None,
+    query: SearchQuery,
+    files: Sequence[str],
+    page: SearchPage,
 ) -> None:
     """Note a search and the hits that it shows.
 
     Args:
         request: The request.
-        active: The generation that was searched.
+        active: The generation that was searched; None for a list of a collection without one.
         query: The search.
         files: SHA-256 of the image files that were sent.
         page: The hits.
     """
     details: dict[str, Detail] = {
         "target": query.target,
-        "k": query.k,
+        "limit": query.limit,
         "later_page": query.cursor is not None,
     }
     note(
@@ -72,9 +76,39 @@ def note_search(
         Noted(
             objects=shown(page),
             query=query_parts(query, files),
+            model=None if active is None else active.digest,
+            generation=None if active is None else active.generation,
+            details=details,
+        ),
+    )
+
+
+def note_batch(
+    request: Request,
+    active: ActiveGeneration,
+    queries: Sequence[SearchQuery],
+    pages: Iterable[SearchPage],
+) -> None:
+    """Note searches of one request, and the hits that any of them shows.
+
+    Args:
+        request: The request.
+        active: The generation that was searched.
+        queries: The searches.
+        pages: Hits of those that were answered.
+    """
+    parts: dict[str, list[str]] = {}
+    for query in queries:
+        for name, texts in query_parts(query).items():
+            parts.setdefault(name, []).extend(texts)
+    note(
+        request,
+        Noted(
+            objects=list(dict.fromkeys(id for page in pages for id in shown(page))),
+            query=parts,
             model=active.digest,
             generation=active.generation,
-            details=details,
+            details={"searches": len(queries)},
         ),
     )
 

@@ -12,8 +12,8 @@ from index.audit.key import home_key
 from index.catalogue import Catalogue
 
 if TYPE_CHECKING:
-    from app.schemas.search_page import SearchResponse
-    from app.schemas.search_query import Example, SearchQuery
+    from app.schemas.search.page import SearchResponse
+    from app.schemas.search.query import Example, SearchQuery
 
 
 def open_trail(settings: Settings, catalogue: Catalogue) -> Trail:
@@ -106,9 +106,9 @@ def record_searches(
             collection=collection,
             objects=list(dict.fromkeys(hit["id"] for hit in page.hits)),
             query=query_parts(query),
-            model=page.served_by.digest,
-            generation=page.served_by.generation,
-            details={"operation": "search", "target": query.target, "k": query.k},
+            model=None if page.served_by is None else page.served_by.digest,
+            generation=None if page.served_by is None else page.served_by.generation,
+            details={"operation": "search", "target": query.target, "limit": query.limit},
         )
         for query, page in found
     ]
@@ -119,7 +119,7 @@ def query_parts(query: "SearchQuery", files: Sequence[str] = ()) -> dict[str, li
     """Return the parts of a query: texts, examples by their ids, files by their digests, and the filter."""
     parts = {
         "text": [] if query.text is None else [query.text],
-        "words": [] if query.words is None else [query.words],
+        "keywords": [] if query.keywords is None else [query.keywords],
         "like": _ids(query.like),
         "unlike": _ids(query.unlike),
         "like_text": _texts(query.like),

@@ -5,7 +5,7 @@ from typing import Any
 
 from app.http.description.examples import add_examples
 from app.http.problems import MEDIA_TYPE
-from app.schemas.search_query import SearchQuery
+from app.schemas.search.query import SearchQuery
 
 DESCRIPTION = """
 Find images, or the texts that belong to them, by texts, by images, and by examples of what is wanted and what

@@ -26,7 +26,7 @@ from app.http.problem_kinds import (
 )
 from app.observability.logging import where
 from app.observability.tracebacks import let_go
-from app.schemas.etags import etag_of
+from app.schemas.changes.etags import etag_of
 from index.errors import ConditionError, shortened
 from training.errors import RecoquestError
 

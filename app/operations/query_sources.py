@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, NamedTuple, Self
 
-from app.schemas.search_query import Example, SearchQuery, given_vector
+from app.schemas.search.query import Example, SearchQuery, given_vector
 from index.engine import SearchEngine
 from index.search.query_vector import Part, Parts
 from index.search.request import BatchEntry, SearchRequest

@@ -15,7 +15,7 @@ from app.http.content_type import UNREADABLE_FORM, check_form_type
 from app.http.field_errors import FieldError
 from app.http.problem_kinds import INVALID, TOO_LARGE, UNSUPPORTED
 from app.http.problems import RequestError
-from app.schemas.search_query import MAX_EXAMPLES, BatchQuery, CountQuery, SearchQuery
+from app.schemas.search.query import MAX_EXAMPLES, BatchQuery, CountQuery, SearchQuery
 from app.schemas.whole_text import parse_json
 from app.settings import Settings
 from index.errors import shortened

@@ -22,7 +22,7 @@ from app.operations.query_sources import (
 )
 from app.operations.read_search import SentSearch
 from app.operations.services import Services
-from app.schemas.search_page import SearchResponse, TookMs, Truncation, page_from
+from app.schemas.search.page import SearchResponse, TookMs, Truncation, page_from
 from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError
 from index.search.hit_reader import read_details

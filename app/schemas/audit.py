@@ -5,7 +5,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.schemas.search_page import Answer
+from app.schemas.search.page import Answer
 from index.audit.event import Action, Outcome, QueryForm
 from index.audit.listing import Entry, Selection
 

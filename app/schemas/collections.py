@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from app.schemas.generations import GenerationName
-from app.schemas.search_page import Answer
+from app.schemas.search.page import Answer
 from index.filters.facets import Facet, FilteredFacets, Overview
 from index.filters.findings import FindingCounts
 from index.search.results import CollectionInfo

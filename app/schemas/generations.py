@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from app.schemas.search_page import Answer
+from app.schemas.search.page import Answer
 from index.generations.comparison import Comparison
 from index.generations.listing import GenerationInfo
 

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from app.schemas.search_page import Answer
+from app.schemas.search.page import Answer
 from training.data.decoding.depth import Levels
 from training.data.decoding.window import Window
 

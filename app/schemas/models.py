@@ -5,8 +5,8 @@ from pydantic import Field
 from app.lifecycle.verdict import ModelVerdict
 from app.schemas.generations import Generation
 from app.schemas.search.hits import CosineKind, cosine_kind
-from app.schemas.search_page import Answer
-from app.schemas.search_query import Request
+from app.schemas.search.page import Answer
+from app.schemas.search.query import Request
 from index.search.results import ModelInfo
 
 DIGEST_PATTERN = r"^[0-9a-f]{64}$"

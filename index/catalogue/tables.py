@@ -364,7 +364,7 @@ class FeedbackRow(Table):
 
 
 class IdempotencyKeyRow(Table):
-    """A request that a caller has named, and its answer once it has one; see `index.catalogue.idempotency`.
+    """A request that a caller has named, and its answer once it has one; see `index.idempotency`.
 
     `attempt` answers it, and renews its lease meanwhile. Times are in ISO 8601.
     """

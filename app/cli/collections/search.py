@@ -18,8 +18,8 @@ from app.observability.console import console
 if TYPE_CHECKING:
     from app.cli.collections.examples import Given
     from app.operations.query_sources import ImageFile, Source
-    from app.schemas.search_page import SearchResponse, Truncation
-    from app.schemas.search_query import SearchQuery
+    from app.schemas.search.page import SearchResponse, Truncation
+    from app.schemas.search.query import SearchQuery
     from app.settings import Settings
     from index.engine import SearchEngine
     from index.search.query_vector import Part
@@ -211,7 +211,7 @@ def _query(options: Mapping[str, str], **values: Any) -> "SearchQuery":
     from pydantic import ValidationError
 
     from app.http.field_errors import sentence
-    from app.schemas.search_query import SearchQuery
+    from app.schemas.search.query import SearchQuery
 
     try:
         return SearchQuery.model_validate(values)
@@ -260,7 +260,7 @@ def _answer(
     files: _Files,
 ) -> "SearchResponse":
     from app.operations.query_sources import QuerySources
-    from app.schemas.search_page import TookMs, page_from
+    from app.schemas.search.page import TookMs, page_from
 
     images, unlike_images = ([_read_image(path) for path in kind] for kind in (files.asked, files.disliked))
     sources = QuerySources.of(query, images, unlike_images)
@@ -310,7 +310,7 @@ class _PartMaker:
         return load_query_encoder(self._active.bundle, query_device(self._settings), only=self._modality)
 
     def _of_text(self, text: str, field: str) -> "Part":
-        from app.schemas.search_page import Truncation
+        from app.schemas.search.page import Truncation
         from index.search.query_vector import Part
 
         encoder = self._encoder

@@ -11,7 +11,7 @@ import typer
 
 from app.audit.trail import record_searches
 from app.cli.options import indexed, query_device
-from app.schemas.search_page import SearchResponse, TookMs, Truncation, page_from
+from app.schemas.search.page import SearchResponse, TookMs, Truncation, page_from
 from index.search.request import BatchEntry
 from index.search.results import SearchPage
 from training.errors import DataError
@@ -19,7 +19,7 @@ from training.models.onnx.loading import load_query_encoder
 from training.progress import progress_bar
 
 if TYPE_CHECKING:
-    from app.schemas.search_query import SearchQuery
+    from app.schemas.search.query import SearchQuery
     from app.settings import Settings
     from index.engine import SearchEngine
     from index.search.results import ActiveGeneration

@@ -14,7 +14,7 @@ def erase(
 ) -> None:
     """Take images out of catalogue, files, snapshots, jobs and feedback; name backups that hold them."""
     from app.audit.trail import command_actor
-    from app.operations.erase import erase as erase_all
+    from app.operations.writes.erase import erase as erase_all
     from app.settings import load_settings
     from index.errors import UnknownImageError
 

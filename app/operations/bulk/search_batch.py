@@ -10,6 +10,7 @@ from typing import Annotated, Final
 from fastapi import Request
 from pydantic import Field
 
+from app.audit.noted import note_batch
 from app.http.disconnect import unless_disconnected
 from app.http.problem_kinds import kind_of
 from app.http.problems import Problem, answer_recoquest_error
@@ -17,8 +18,8 @@ from app.http.request_context import milliseconds_since_arrival
 from app.operations.query_sources import QuerySources, Source
 from app.operations.search import MadePart, PartMaker, side_by_side, told_of
 from app.operations.services import Services
-from app.schemas.search_page import Answer, SearchResponse, TookMs, page_from
-from app.schemas.search_query import SearchQuery
+from app.schemas.search.page import Answer, SearchResponse, TookMs, page_from
+from app.schemas.search.query import SearchQuery
 from index.engine import SearchEngine
 from index.errors import SEARCH_ERRORS
 from index.search.request import BatchEntry
@@ -61,6 +62,7 @@ async def answer_batch(
     encoded = time.perf_counter()
     found = await services.threads.read(_find_all, engine, active, queries, sources, made)
     searched = time.perf_counter()
+    note_batch(request, active, queries, (one[0] for one in found if not isinstance(one, RecoquestError)))
     encode, search = 1000 * (encoded - started), 1000 * (searched - encoded)
     for _ in queries:
         services.metrics.searched((searched - encoded) / len(queries))

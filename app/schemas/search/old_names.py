@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from pydantic_core import InitErrorDetails, PydanticCustomError, ValidationError
 
-from app.schemas.search_page import SearchResponse
+from app.schemas.search.page import SearchResponse
 
 # 27 November 2026, in seconds since 1970.
 DEPRECATED_SINCE: Final = 1_795_737_600

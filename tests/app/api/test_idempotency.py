@@ -18,8 +18,8 @@ from pydantic import SecretStr
 
 from app.application import create_app
 from app.jobs.queue import give_job
-from index.catalogue.idempotency import LEASE
 from index.catalogue.jobs import Job
+from index.idempotency import LEASE
 from index.writes.live import put_images
 from tests.app.api.test_writes import IMAGES, picture, serve
 from tests.app.conftest import COLLECTION, Indexed
@@ -219,7 +219,7 @@ def test_an_upload_whose_caller_has_gone_is_answered_later(
         assert go_on.wait(20)
         return real(*args)
 
-    monkeypatch.setattr("app.operations.write_images.put_images", slow)
+    monkeypatch.setattr("app.operations.writes.write_images.put_images", slow)
     body = _form(b"b" * 20, {"id": "gone"}, picture(3))
     headers = {
         "Host": "localhost",

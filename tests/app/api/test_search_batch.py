@@ -7,7 +7,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.application import create_app
-from app.schemas.search_query import MAX_SEARCHES
+from app.schemas.search.query import MAX_SEARCHES
 from app.server.places import ConcurrencyLimiter
 from tests.app.api.test_search import SEARCH, problem
 from tests.app.conftest import Indexed

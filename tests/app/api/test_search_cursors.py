@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from app.schemas.search_query import SearchQuery
+from app.schemas.search.query import SearchQuery
 from index.search.cursors import Binding, PageEnd, PagePosition, encode_cursor
 from index.vectors.protocol import After
 from tests.app.api.test_search import SEARCH, problem, search, search_image, search_like

@@ -7,7 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from index.catalogue import Catalogue
-from index.catalogue.idempotency import (
+from index.engine import SearchEngine
+from index.errors import KeyInUseError, KeyReusedError
+from index.idempotency import (
     KEPT,
     LEASE,
     KeptAnswer,
@@ -17,8 +19,6 @@ from index.catalogue.idempotency import (
     release_key,
     renew_lease,
 )
-from index.engine import SearchEngine
-from index.errors import KeyInUseError, KeyReusedError
 
 SENT = KeyedRequest("caller", "key", "request")
 ANSWER = KeptAnswer(202, {"location": "/v1/jobs/1"}, b'{"id": 1}')

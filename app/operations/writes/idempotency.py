@@ -20,7 +20,7 @@ from app.http.field_errors import FieldError
 from app.http.problem_kinds import INVALID
 from app.http.problems import RequestError
 from app.operations.services import Services, get_services
-from index.catalogue.idempotency import (
+from index.idempotency import (
     LEASE,
     KeptAnswer,
     KeyedRequest,

@@ -14,8 +14,8 @@ from starlette.datastructures import FormData, UploadFile
 from app.http.problem_kinds import UNSUPPORTED
 from app.http.problems import RequestError
 from app.operations.read_search import FormShape, check_length, invalid, opened_form
+from app.schemas.changes.writes import MAX_UPLOADS, ImageChanges, ImageWords, NewImage
 from app.schemas.whole_text import parse_json
-from app.schemas.writes import MAX_UPLOADS, ImageChanges, ImageWords, NewImage
 from app.settings import Settings
 from index.catalogue.disk_full import is_disk_full
 from index.errors import DiskFullError, shortened

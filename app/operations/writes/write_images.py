@@ -10,10 +10,10 @@ from app.encoding import Priority
 from app.encoding.pool import LoadedEncoder
 from app.http.problem_kinds import INVALID, kind_of, type_of
 from app.observability.tracebacks import let_go
-from app.operations.read_uploads import SentImage, changed_record
 from app.operations.services import Services
-from app.schemas.etags import etag_of
-from app.schemas.writes import ImageChanges, Refusal, Written
+from app.operations.writes.read_uploads import SentImage, changed_record
+from app.schemas.changes.etags import etag_of
+from app.schemas.changes.writes import ImageChanges, Refusal, Written
 from index.errors import StaleWriteError
 from index.search.results import ActiveGeneration, revision_of
 from index.vectors.codec import encode_vectors
