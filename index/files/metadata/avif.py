@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from index.files.metadata.errors import metadata_error
 from index.files.metadata.orientation import empty_exif, minimal_exif, orientation_of, stated_orientation
-from training.errors import ImageError
 
 _KEPT_OUTSIDE: Final = frozenset({b"ftyp", b"meta", b"mdat", b"moov"})
 _META, _MOVIE, _DATA = b"meta", b"moov", b"mdat"
@@ -83,10 +83,10 @@ def _boxes(content: bytes | bytearray, start: int, end: int) -> Iterator[_Box]:
         elif size == 0:
             size = end - start
         if start + 8 > end or size < head or start + size > end:
-            raise _lost("a box ends behind the one around it")
+            raise metadata_error("AVIF or HEIC", "a box ends behind the one around it")
         yield _Box(bytes(content[start + 4 : start + 8]), start, start + head, start + size)
         start += size
-    raise _lost(f"it has over {_MOST_BOXES:,} boxes")
+    raise metadata_error("AVIF or HEIC", f"it has over {_MOST_BOXES:,} boxes")
 
 
 def _within(content: bytes, outside: list[_Box]) -> Iterator[_Box]:
@@ -98,7 +98,7 @@ def _within(content: bytes, outside: list[_Box]) -> Iterator[_Box]:
         for inner in _boxes(content, box.content + _CONTAINERS[box.kind], box.end):
             found += 1
             if found > _MOST_BOXES:
-                raise _lost(f"it has over {_MOST_BOXES:,} boxes")
+                raise metadata_error("AVIF or HEIC", f"it has over {_MOST_BOXES:,} boxes")
             yield inner
             if inner.kind in _CONTAINERS:
                 around.append(inner)
@@ -121,13 +121,13 @@ def _entries(content: bytes | bytearray, box: _Box) -> Iterator[tuple[_Box, int]
     for entry in _boxes(content, first, box.end):
         version = _version(content, entry)
         if entry.kind != b"infe" or version not in (2, 3):
-            raise _lost("its list of items is of an unknown form")
+            raise metadata_error("AVIF or HEIC", "its list of items is of an unknown form")
         yield entry, entry.content + (6 if version == 2 else 8)
 
 
 def _version(content: bytes | bytearray, box: _Box) -> int:
     if box.content == box.end:
-        raise _lost("a box has nothing in it")
+        raise metadata_error("AVIF or HEIC", "a box has nothing in it")
     return content[box.content]
 
 
@@ -139,7 +139,7 @@ def _read_extents(content: bytes, box: _Box, idat: _Box | None, items: _Items) -
     def number(size: int) -> int:
         nonlocal place
         if place + size > box.end:
-            raise _lost("its list of places ends too early")
+            raise metadata_error("AVIF or HEIC", "its list of places ends too early")
         place += size
         return int.from_bytes(content[place - size : place])
 
@@ -148,28 +148,28 @@ def _read_extents(content: bytes, box: _Box, idat: _Box | None, items: _Items) -
     index_size = sizes & 15 if version else 0
     listed = number(2 if version < 2 else 4)
     if listed > _MOST_ITEMS:
-        raise _lost(f"it has over {_MOST_ITEMS:,} items")
+        raise metadata_error("AVIF or HEIC", f"it has over {_MOST_ITEMS:,} items")
     extents_left, bytes_left = _MOST_EXTENTS, 2 * len(content)
     for _ in range(listed):
         item = number(2 if version < 2 else 4)
         method = number(2) & 15 if version else 0
         if number(2) or method > 1 or (method == 1 and idat is None):
-            raise _lost("an item lies outside of the file")
+            raise metadata_error("AVIF or HEIC", "an item lies outside of the file")
         base = number(base_size) + (idat.content if method == 1 and idat else 0)
         extents = items.extents.setdefault(item, [])
         count = number(2)
         extents_left -= count
         if extents_left < 0:
-            raise _lost(f"its items have over {_MOST_EXTENTS:,} parts")
+            raise metadata_error("AVIF or HEIC", f"its items have over {_MOST_EXTENTS:,} parts")
         for _ in range(count):
             number(index_size)
             start = base + number(offset_size)
             length = number(length_size) or len(content) - start
             if not 0 <= start <= start + length <= len(content):
-                raise _lost("an item ends behind the file")
+                raise metadata_error("AVIF or HEIC", "an item ends behind the file")
             bytes_left -= length
             if bytes_left < 0:
-                raise _lost("its items overlap")
+                raise metadata_error("AVIF or HEIC", "its items overlap")
             extents.append((start, start + length))
 
 
@@ -198,7 +198,7 @@ def _blank_item(stripped: bytearray, kind: bytes, extents: list[tuple[int, int]]
         orientation = orientation_of(None, former) if kind == _MIME and not turns else 1
         text, rest = b'<x tiff:Orientation="%d"/>' % orientation if orientation != 1 else b"", b" "
     if len(text) > len(former):
-        raise _lost("an item is too short for what it is")
+        raise metadata_error("AVIF or HEIC", "an item is too short for what it is")
     new = text.ljust(len(former), rest)
     for start, end in extents:
         stripped[start:end], new = new[: end - start], new[end - start :]
@@ -217,7 +217,7 @@ def _blank_unused(stripped: bytearray, outside: list[_Box], used: list[tuple[int
     """Overwrite bytes of media data that belong to no item."""
     boxes = [box for box in outside if box.kind == _DATA]
     if len(boxes) > _MOST_DATA_BOXES:
-        raise _lost(f"it has over {_MOST_DATA_BOXES:,} boxes of data")
+        raise metadata_error("AVIF or HEIC", f"it has over {_MOST_DATA_BOXES:,} boxes of data")
     for box in boxes:
         place = box.content
         for start, end in [*used, (box.end, box.end)]:
@@ -230,9 +230,3 @@ def _blank_unused(stripped: bytearray, outside: list[_Box], used: list[tuple[int
 def _free(stripped: bytearray, box: _Box) -> None:
     stripped[box.start + 4 : box.start + 8] = b"free"
     stripped[box.content : box.end] = bytes(box.end - box.content)
-
-
-def _lost(reason: str) -> ImageError:
-    return ImageError(
-        f"The AVIF or HEIC image is damaged: {reason}, so that its metadata cannot be removed; save it anew."
-    )

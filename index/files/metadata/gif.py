@@ -2,8 +2,8 @@
 
 from typing import Final
 
+from index.files.metadata.errors import metadata_error
 from training.data.decoding.structure import colour_table_size
-from training.errors import ImageError
 
 _IMAGE, _EXTENSION = 0x2C, 0x21
 _TRAILER: Final = b";"
@@ -37,12 +37,12 @@ def strip_gif(content: bytes) -> bytes:
         place += 1
         blocks += 1
         if blocks > _MOST_BLOCKS:
-            raise _lost(f"it has over {_MOST_BLOCKS:,} blocks")
+            raise metadata_error("GIF", f"it has over {_MOST_BLOCKS:,} blocks")
         images += is_image
         if is_image or _is_kept(content, start):
             kept.append(content[start:place])
     if not images:
-        raise _lost("no picture is found in it")
+        raise metadata_error("GIF", "no picture is found in it")
     return b"".join([*kept, _TRAILER])
 
 
@@ -51,9 +51,3 @@ def _is_kept(content: bytes, start: int) -> bool:
     if kind == _APPLICATION:
         return content.startswith(_KEPT_APPLICATIONS, start + 2)
     return kind == _GRAPHIC_CONTROL
-
-
-def _lost(reason: str) -> ImageError:
-    return ImageError(
-        f"The GIF image is damaged: {reason}, so that its metadata cannot be removed; save it anew."
-    )

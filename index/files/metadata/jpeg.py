@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from index.files.metadata.errors import metadata_error
 from index.files.metadata.orientation import EXIF_PREFIX, minimal_exif, orientation_of
-from training.errors import ImageError
 
 _SOI, _EOI, _SOS = 0xD8, 0xD9, 0xDA
 _APP0, _APP1, _APP2, _APP14, _APP15, _COM = 0xE0, 0xE1, 0xE2, 0xEE, 0xEF, 0xFE
@@ -85,7 +85,7 @@ def segments(content: bytes) -> Iterator[tuple[int, bytes, bytes]]:
         while 0 <= place < length - 1 and content[place + 1] in (0x00, 0xFF):
             padding += 1
             if padding > _MOST_PADDING:
-                raise _lost(f"it has over {_MOST_PADDING:,} bytes between its segments")
+                raise metadata_error("JPEG", f"it has over {_MOST_PADDING:,} bytes between its segments")
             place += 1 if content[place + 1] == 0xFF else 2
             place = content.find(b"\xff", place)
         if place < 0 or place + 2 > length:
@@ -98,28 +98,22 @@ def segments(content: bytes) -> Iterator[tuple[int, bytes, bytes]]:
             place += 2
             continue
         if marker not in _CODED and not (_APP0 <= marker <= _APP15 or marker == _COM):
-            raise _lost(f"it has a segment of the unknown kind {marker:02X}")
+            raise metadata_error("JPEG", f"it has a segment of the unknown kind {marker:02X}")
         size = int.from_bytes(content[place + 2 : place + 4])
         start, end = place + 4, place + 2 + size
         if end > length and has_scan:
             # Decoding goes as far as the file.
             return
         if size < 2 or end > length:
-            raise _lost("a segment ends behind the file")
+            raise metadata_error("JPEG", "a segment ends behind the file")
         place = end
         if marker == _SOS:
             has_scan = True
             found = _MARKER.search(content, end)
             place = found.start() if found else length
         yield marker, content[start:end], content[end:place]
-    raise _lost(f"it has over {_MOST_SEGMENTS:,} segments")
+    raise metadata_error("JPEG", f"it has over {_MOST_SEGMENTS:,} segments")
 
 
 def _segment(marker: int, payload: bytes) -> bytes:
     return bytes([0xFF, marker]) + (len(payload) + 2).to_bytes(2) + payload
-
-
-def _lost(reason: str) -> ImageError:
-    return ImageError(
-        f"The JPEG image is damaged: {reason}, so that its metadata cannot be removed; save it anew."
-    )

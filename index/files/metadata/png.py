@@ -4,9 +4,9 @@ import zlib
 from collections.abc import Iterator
 from typing import Final
 
+from index.files.metadata.errors import metadata_error
 from index.files.metadata.orientation import minimal_exif, orientation_of
 from training.data.decoding.png import clean_png
-from training.errors import ImageError
 
 _SIGNATURE_BYTES: Final = 8
 # Of animations, colours and sizes of pixels; all others say nothing of the picture.
@@ -61,22 +61,16 @@ def _chunks(content: bytes) -> Iterator[tuple[bytes, bytes]]:
                 yield kind, content[place:]
             return
         if len(kind) < 4 or end > len(content) or not (kind.isalpha() and kind.isascii()):
-            raise _lost("its chunks cannot be followed")
+            raise metadata_error("PNG", "its chunks cannot be followed")
         has_pixels = has_pixels or kind == b"IDAT"
         if kind not in _CRITICAL and kind[:1].isupper():
-            raise _lost(f"it has a chunk of the unknown kind {kind.decode('ascii')}")
+            raise metadata_error("PNG", f"it has a chunk of the unknown kind {kind.decode('ascii')}")
         yield kind, content[place:end]
         if kind == b"IEND":
             return
         place = end
-    raise _lost(f"it has over {_MOST_CHUNKS:,} chunks")
+    raise metadata_error("PNG", f"it has over {_MOST_CHUNKS:,} chunks")
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:
     return len(data).to_bytes(4) + kind + data + zlib.crc32(kind + data).to_bytes(4)
-
-
-def _lost(reason: str) -> ImageError:
-    return ImageError(
-        f"The PNG image is damaged: {reason}, so that its metadata cannot be removed; save it anew."
-    )

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from index.files.metadata.errors import metadata_error
 from index.files.metadata.jpeg import blank_jpeg_metadata
 from index.files.metadata.orientation import ORIENTATION_TAG, orientation_of
-from training.errors import ImageError
 
 _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _SAMPLES, _ROWS = 256, 257, 258, 259, 277, 278
 _STRIP_OFFSETS, _STRIP_BYTES, _TILE_OFFSETS, _TILE_BYTES = 273, 279, 324, 325
@@ -91,7 +91,7 @@ def strip_tiff(content: bytes) -> bytes:
     try:
         pages = list(_pages(content, form))
     except (struct.error, OverflowError):
-        raise _lost("it ends before its directories do") from None
+        raise metadata_error("TIFF", "it ends before its directories do") from None
     ranges = [(0, form.header_bytes)]
     for page in pages:
         ranges += [page.table, *page.parts, *(entry.place for entry in page.kept if entry.place)]
@@ -116,7 +116,9 @@ def _pages(content: bytes, form: _Form) -> Iterator[_Page]:
         (entries,) = form.number.unpack_from(content, place)
         total += entries
         if len(seen) > _MOST_PAGES or entries > _MOST_ENTRIES or total > _MOST_ENTRIES_OF_ALL:
-            raise _lost(f"it has over {_MOST_PAGES:,} pages, or over {_MOST_ENTRIES:,} tags in one")
+            raise metadata_error(
+                "TIFF", f"it has over {_MOST_PAGES:,} pages, or over {_MOST_ENTRIES:,} tags in one"
+            )
         end = place + form.number.size + entries * form.entry.size
         (following,) = form.pointer.unpack_from(content, end)
         found = [_entry(content, form, end - (entries - n) * form.entry.size) for n in range(entries)]
@@ -129,7 +131,7 @@ def _pages(content: bytes, form: _Form) -> Iterator[_Page]:
         yield page
         place = following
     if not seen:
-        raise _lost("it has no directory")
+        raise metadata_error("TIFF", "it has no directory")
 
 
 def _entry(content: bytes, form: _Form, place: int) -> _Entry | None:
@@ -163,7 +165,7 @@ def _parts(content: bytes, entries: Sequence[_Entry], form: _Form, most: int) ->
     """Return where the strips and tiles of a page lie."""
     compression = _first(entries, _COMPRESSION, form, content) or _UNCOMPRESSED
     if compression == _OLD_JPEG:
-        raise _lost("its compression is the old form of JPEG")
+        raise metadata_error("TIFF", "its compression is the old form of JPEG")
     ranges = []
     for offsets_tag, bytes_tag in ((_STRIP_OFFSETS, _STRIP_BYTES), (_TILE_OFFSETS, _TILE_BYTES)):
         offsets = _values(entries, offsets_tag, form, content, most)
@@ -174,7 +176,7 @@ def _parts(content: bytes, entries: Sequence[_Entry], form: _Form, most: int) ->
             given = [*sizes, *[0] * (len(offsets) - len(sizes))]
             sizes = [max(size, part) for size, part in zip(given, least, strict=False)]
         elif len(sizes) < len(offsets) or not all(sizes):
-            raise _lost("it does not say how long its strips are")
+            raise metadata_error("TIFF", "it does not say how long its strips are")
         pairs = zip(offsets, sizes, strict=False)
         ends = ((start, min(len(content), start + size)) for start, size in pairs)
         ranges += [(start, end) for start, end in ends if start < end]
@@ -215,7 +217,7 @@ def _values(entries: Sequence[_Entry], tag: int, form: _Form, content: bytes, mo
     if entry is None:
         return []
     if entry.count > most:
-        raise _lost(f"it has over {_MOST_PARTS:,} strips and tiles")
+        raise metadata_error("TIFF", f"it has over {_MOST_PARTS:,} strips and tiles")
     return _unpacked(entry, entry.count, form, content)
 
 
@@ -251,9 +253,3 @@ def _merged(ranges: Sequence[_Range]) -> Iterator[_Range]:
             start, end = next_start, next_end
         end = max(end, next_end)
     yield start, end
-
-
-def _lost(reason: str) -> ImageError:
-    return ImageError(
-        f"The TIFF image cannot be stored: {reason}, so that its metadata cannot be removed; save it anew."
-    )

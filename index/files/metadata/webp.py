@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Final
 
+from index.files.metadata.errors import metadata_error
 from index.files.metadata.orientation import minimal_exif, orientation_of
-from training.errors import ImageError
 
 _HEADER_BYTES: Final = 12
 _SIMPLE: Final = frozenset({b"VP8 ", b"VP8L"})
@@ -23,13 +23,13 @@ def strip_webp(content: bytes) -> bytes:
     """
     end = 8 + int.from_bytes(content[4:8], "little")
     if end > len(content):
-        raise _lost("it is shorter than it says")
+        raise metadata_error("WebP", "it is shorter than it says")
     chunks = list(_chunks(content[_HEADER_BYTES:end]))
     if chunks and chunks[0][0] in _SIMPLE:
         # Nothing behind the picture is read of a file of the simple form.
         return _file([_chunk(*chunks[0])])
     if not chunks or chunks[0][0] != b"VP8X":
-        raise _lost("its first chunk gives no size")
+        raise metadata_error("WebP", "its first chunk gives no size")
     exif = next((data for kind, data in chunks if kind == b"EXIF"), None)
     xmp = next((data for kind, data in chunks if kind == b"XMP "), None)
     orientation = orientation_of(exif, xmp)
@@ -57,10 +57,10 @@ def _chunks(content: bytes) -> Iterator[tuple[bytes, bytes]]:
         size = int.from_bytes(content[place + 4 : place + 8], "little")
         end = place + 8 + size
         if place + 8 > len(content) or end > len(content):
-            raise _lost("a chunk ends behind the file")
+            raise metadata_error("WebP", "a chunk ends behind the file")
         yield content[place : place + 4], content[place + 8 : end]
         place = end + size % 2
-    raise _lost(f"it has over {_MOST_CHUNKS:,} chunks")
+    raise metadata_error("WebP", f"it has over {_MOST_CHUNKS:,} chunks")
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:
@@ -70,9 +70,3 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 def _file(chunks: list[bytes]) -> bytes:
     body = b"WEBP" + b"".join(chunks)
     return b"RIFF" + len(body).to_bytes(4, "little") + body
-
-
-def _lost(reason: str) -> ImageError:
-    return ImageError(
-        f"The WebP image is damaged: {reason}, so that its metadata cannot be removed; save it anew."
-    )
