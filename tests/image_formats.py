@@ -147,6 +147,8 @@ def _pngs() -> list[ImageForm]:
         row("80 texts", lambda: png_with(*[text_chunk(900 << 10)] * 80)),
         row("checksum of pHYs", lambda: png_with(png_chunk(b"pHYs", bytes(9), damage=1))),
         row("length of tIME", lambda: png_with(png_chunk(b"tIME", bytes(3)))),
+        row("checksum of IEND", lambda: png_with()[:-1] + b"\0"),
+        row("length of tRNS", lambda: png_with(png_chunk(b"tRNS", bytes(4)))),
         row("animation from blank", lambda: animated("PNG")),
     ]
 
@@ -160,6 +162,7 @@ def _jpegs() -> list[ImageForm]:
         row("grey", lambda: encoded(rgb(GREYS).convert("L"), "JPEG", quality=95), GREYS),
         row("rgb", lambda: encoded(rgb(), "JPEG", quality=95)),
         row("progressive", lambda: encoded(rgb(), "JPEG", quality=95, progressive=True)),
+        row("without its end", lambda: encoded(rgb(), "JPEG", quality=95)[:-2]),
         row("cmyk of Adobe", lambda: encoded(inks, "JPEG", quality=95)),
         row("cmyk plain", plain_cmyk_jpeg),
         row("profile", lambda: encoded(rgb(), "JPEG", quality=95, icc_profile=swapped_profile()), SWAPPED),

@@ -15,7 +15,7 @@ from PIL.TiffImagePlugin import ImageFileDirectory_v2, TiffImageFile
 
 from training.data.decoding.colour import to_srgb
 from training.data.decoding.depth import DEEP_MODES, DeepImage, Levels, grey_image, to_eight_bits
-from training.data.decoding.formats import MEDIA_TYPES, open_image, sniff_format, stated_sizes
+from training.data.decoding.formats import MEDIA_TYPES, has_all_scans, open_image, sniff_format, stated_sizes
 from training.data.decoding.frames import count_gif_frames, count_tiff_pages
 from training.data.decoding.pixels import is_blank, lay_on_ground, spread, turn
 from training.data.decoding.png import clean_png, read_deep_png
@@ -35,7 +35,7 @@ from training.data.record import BLANK_FIELD, PICTURE_FIELDS, TRUNCATED_FIELD
 from training.errors import ImageError, ImageTooLargeError
 
 # To be raised when decoding gives other pixels of the same file: what was made of them is made anew.
-PIXELS_VERSION: Final = 2
+PIXELS_VERSION: Final = 3
 
 _START_OF_SCAN: Final = b"\xff\xda"
 _END_OF_IMAGE: Final = b"\xff\xd9"
@@ -295,9 +295,11 @@ def _decode(
     with _naming_damage(f"The {header.format} image is damaged", limits):
         paged = header.format == "TIFF"
         loaded = _load_page(file, frame, limits) if paged else _load(file, frame, min_side)
-        truncated = loaded is None
+        truncated = loaded is None and not has_all_scans(file.content)
+        if truncated and not limits.accept_truncated:
+            raise ImageError("The JPEG image is damaged: image file is truncated, its end is missing.")
         if loaded is None:
-            loaded = _load_truncated(file, limits, min_side)
+            loaded = _load_without_end(file, min_side)
         image, levels, deep = loaded.image, None, isinstance(loaded.image, DeepImage)
         if isinstance(image, DeepImage):
             image, levels = to_eight_bits(image, window)
@@ -354,10 +356,8 @@ def _load(file: _File, frame: int, min_side: int | None) -> _Loaded | None:
     return _Loaded(image, orientation, profile)
 
 
-def _load_truncated(file: _File, limits: ImageLimits, min_side: int | None) -> _Loaded:
+def _load_without_end(file: _File, min_side: int | None) -> _Loaded:
     """Decode a JPEG as far as it goes: libjpeg fills what is missing before a marker of the end."""
-    if not limits.accept_truncated:
-        raise ImageError("The JPEG image is damaged: image file is truncated, its end is missing.")
     content = file.content + _END_OF_IMAGE
     whole = _File(content, file.header, None, open_image(content, file.header.format))
     loaded = _load(whole, 0, min_side)

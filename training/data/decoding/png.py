@@ -15,10 +15,13 @@ from training.data.decoding.depth import DeepImage, Samples, band_rows
 from training.errors import ImageError
 
 _SIGNATURE: Final = 8
-_CRITICAL: Final = frozenset({b"IHDR", b"PLTE", b"IDAT", b"IEND"})
+_CRITICAL: Final = frozenset({b"IHDR", b"PLTE", b"IDAT"})
+_END: Final = b"\0\0\0\0IEND\xaeB`\x82"
 _KEPT: Final = frozenset({b"tRNS", b"eXIf", b"acTL", b"fcTL", b"fdAT"})
 # Chunks of another length cannot be read.
 _ANIMATION_BYTES: Final = {b"acTL": 8, b"fcTL": 26}
+# Of the transparent grey or RGB value, by the type of colour; a palette has up to 256 opacities.
+_LEAST_CLEAR_BYTES: Final = {0: 2, 2: 6}
 _PROFILE: Final = b"iCCP"
 _XMP: Final = b"iTXtXML:com.adobe.xmp\0\0"
 _MOST_METADATA_BYTES: Final = 1 << 20
@@ -50,7 +53,10 @@ def clean_png(content: bytes, *, checked: bool = True) -> tuple[bytes, bytes | N
         last = content[place + 4 : place + 8]
         if end > len(content):
             break
-        if last in _CRITICAL or _may_be_kept(content, place, end):
+        if last == b"IEND":
+            # Nothing is in it, so its checksum says nothing of the picture.
+            parts.append(_END)
+        elif last in _CRITICAL or _may_be_kept(content, place, end):
             if (last in _CRITICAL and not checked) or _is_sound(content, place, end):
                 parts.append(content[place:end])
             elif last in _CRITICAL:
@@ -62,14 +68,19 @@ def clean_png(content: bytes, *, checked: bool = True) -> tuple[bytes, bytes | N
         place = end
     if last != b"IEND":
         parts.append(content[place:])
-    whole = sum(map(len, parts)) == len(content)
+    whole = sum(map(len, parts)) == len(content) and content.endswith(_END)
     return content if whole else b"".join(parts), profile
 
 
 def _may_be_kept(content: bytes, place: int, end: int) -> bool:
     kind = content[place + 4 : place + 8]
-    if kind in (b"fdAT", b"tRNS"):
+    if kind == b"fdAT":
         return True
+    if (
+        kind == b"tRNS"
+        and not _LEAST_CLEAR_BYTES.get(int.from_bytes(content[25:26]), 0) <= end - place - 12 <= 256
+    ):
+        return False
     if end - place - 12 != _ANIMATION_BYTES.get(kind, end - place - 12):
         return False
     small = end - place <= _MOST_METADATA_BYTES

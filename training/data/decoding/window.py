@@ -24,7 +24,11 @@ _SPIKE_NEIGHBOURS: Final = 16
 # A marker with noise: few pixels far from all others and near each other.
 _CLUSTER_SHARE: Final = 0.05
 # A marker with soft edges: a tail beyond the fence, of which many pixels have nearly the largest value.
+_MARKER_SHARES: Final = (0.12, 0.05)
 _FENCE_SPREADS: Final = 0.5
+# Bins beyond the fence, and the most pixels of an edge in one, as a multiple of the mean.
+_EDGE_BINS: Final = 32
+_EDGE_RATIO: Final = 8
 _PLATEAU: Final = 1 / 16
 _PLATEAU_SHARE: Final = 0.1
 # Below this share of all values, the spread may be the noise of a background, and the tail the picture.
@@ -143,18 +147,33 @@ def _without_artefact(values: Values, counts: Counts, *, few: bool) -> tuple[Val
 
 def _without_soft_marker(values: Values, counts: Counts) -> tuple[Values, Counts]:
     """Leave out a marker at the upper end whose edges reach down to the picture."""
-    first, last = _quantiles(values, counts, (_CLUSTER_SHARE, 1 - _CLUSTER_SHARE))
-    with np.errstate(over="ignore"):
-        spread, whole = last - first, float(values[-1] - values[0])
-        fence = last + _FENCE_SPREADS * spread
-    if not spread > _LEAST_SPREAD * whole:
-        return values, counts
-    end = int(np.searchsorted(values, fence, side="right"))
-    tail = int(counts[end:].sum())
-    near = values[-1] - _PLATEAU * (values[-1] - fence)
-    if counts[np.searchsorted(values, near) :].sum() < _PLATEAU_SHARE * tail:
-        return values, counts
-    return values[:end], counts[:end]
+    for share in _MARKER_SHARES:
+        first, last = _quantiles(values, counts, (share, 1 - share))
+        with np.errstate(over="ignore"):
+            spread, whole = last - first, float(values[-1] - values[0])
+            fence = last + _FENCE_SPREADS * spread
+        if not spread > _LEAST_SPREAD * whole:
+            continue
+        end = int(np.searchsorted(values, fence, side="right"))
+        tail = int(counts[end:].sum())
+        near = values[-1] - _PLATEAU * (values[-1] - fence)
+        if counts[np.searchsorted(values, near) :].sum() >= _PLATEAU_SHARE * tail:
+            end = _end_of_picture(values, counts, fence, near, spread)
+            values, counts = values[:end], counts[:end]
+    return values, counts
+
+
+def _end_of_picture(values: Values, counts: Counts, fence: float, near: float, spread: float) -> int:
+    """Find where values beyond the fence become as sparse as the edges of a marker that begins at `near`."""
+    if not near - fence > spread / _EDGE_BINS:
+        return int(np.searchsorted(values, fence, side="right"))
+    steps = np.geomspace(spread / _EDGE_BINS, near - fence, _EDGE_BINS)
+    levels = fence + np.concatenate(([0.0], steps))
+    places = np.searchsorted(values, levels, side="right")
+    beyond = np.diff(np.concatenate(([0], np.cumsum(counts)))[places])
+    usual = beyond.sum() / (near - fence)
+    sparse = np.flatnonzero(beyond <= _EDGE_RATIO * usual * np.diff(levels))
+    return int(places[sparse[0]])
 
 
 def _without_band(values: Values, counts: Counts) -> tuple[Values, Counts]:

@@ -129,6 +129,50 @@ def test_a_film_looks_the_same_with_a_marker(form: str, mark: str) -> None:
     assert np.abs(before - after)[same].max() <= (8 if mark == "blurred letter of 12 bits" else 6)
 
 
+@pytest.mark.parametrize("noise", [0, 300, 600])
+@pytest.mark.parametrize("blur", [0, 1, 2])
+@pytest.mark.parametrize("inverted", [False, True])
+def test_a_marker_over_a_fourteenth_of_a_film_costs_no_grey_levels(
+    noise: int, blur: int, inverted: bool
+) -> None:
+    plain = film()
+    opacity = np.zeros((SIDE, SIDE), np.uint8)
+    opacity[8:61, 8:61] = 255
+    soft = np.asarray(Image.fromarray(opacity).filter(ImageFilter.GaussianBlur(blur))) / 255
+    marked = (plain * (1 - soft) + grain((SIDE, SIDE), 60_000, noise) * soft).astype(np.uint16)
+    if inverted:
+        plain, marked = 65_535 - plain, 65_535 - marked
+    outside = soft == 0
+    before, after = grey_of(png(plain[..., None], 16)), grey_of(png(marked[..., None], 16))
+    assert np.abs(before - after)[outside].max() <= 7
+    assert after[outside].std() > 40
+
+
+def drawn_film(seed: int) -> Film:
+    """Waves, a bright mediastinum, a limb on a dark ground, or a dark body on a bright one."""
+    draw = np.random.default_rng(seed)
+    y, x = np.mgrid[0:SIDE, 0:SIDE] / SIDE
+    waves = np.sin(draw.uniform(2, 9) * y + draw.uniform(0, 6)) * np.cos(draw.uniform(2, 9) * x)
+    body = np.exp(-(((x - 0.5) / 0.2) ** 2 + ((y - 0.5) / 0.3) ** 2) * 2) * (1 + 0.2 * waves)
+    values = (
+        2_000 + 800 * waves,
+        600 + 500 * waves,
+        30_000 + 25_000 * waves,
+        800 + 2_200 * np.exp(-(((x - 0.5) / 0.12) ** 2)) + 600 * (y > 0.7) + 150 * waves,
+        200 + 1_500 * body,
+        3_600 - 2_500 * body,
+    )[seed % 6]
+    grained: Film = (values + draw.normal(0, draw.uniform(3, 40), values.shape)).clip(1).astype(np.uint16)
+    return grained
+
+
+@pytest.mark.parametrize("seed", range(48))
+def test_a_film_without_artefacts_has_its_percentiles_as_window(seed: int) -> None:
+    drawn = drawn_film(seed)
+    low, high = np.quantile(drawn, (0.005, 0.995))
+    assert find_range(drawn.ravel()) == pytest.approx((low, high), abs=3 / 255 * (high - low))
+
+
 @pytest.mark.parametrize("border", [0, 65_535, 50])
 @pytest.mark.parametrize("form", FORMS)
 def test_a_border_takes_no_grey_levels(form: str, border: int) -> None:
