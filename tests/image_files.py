@@ -3,7 +3,7 @@
 import io
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -28,6 +28,7 @@ _ADAM7: Final = (
 )
 _EVERY_PIXEL: Final = ((0, 0, 1, 1),)
 _GREY, _RGB, _PALETTE, _GREY_ALPHA, _RGBA = 0, 2, 3, 4, 6
+_LZW_CLEAR, _LZW_END, _LZW_RUN = 256, 257, 250
 _COLOUR_TYPES: Final = {1: _GREY, 2: _GREY_ALPHA, 3: _RGB, 4: _RGBA}
 
 
@@ -127,7 +128,7 @@ def tiff(
         photometric: None: BlackIsZero or RGB.
         order: Byte order, < or >.
         big: Whether it is a BigTIFF.
-        compression: 1: none, 8: Deflate, 5: LZW, 32773: PackBits; the last two by libtiff.
+        compression: 1: none, 5: LZW, 8: Deflate.
         predictor: 2: differences of samples, 3: those of the bytes of floats.
         planar: Whether each channel has a plane.
         tile: Side of tiles; 0: strips.
@@ -152,7 +153,7 @@ def tiff(
     blocks = []
     for part in parts:
         block = _predicted(part, bits, order, predictor)
-        blocks.append(zlib.compress(block) if compression == 8 else block)
+        blocks.append(_PACKERS[compression](block))
     kind = {"u": 1, "i": 2, "f": 3}[samples.dtype.kind]
     default = 2 if channels > 2 else 1
     listed: dict[int, tuple[int, ...] | bytes] = {
@@ -171,6 +172,19 @@ def tiff(
     listed |= {tag: value if isinstance(value, bytes) else (value,) for tag, value in (tags or {}).items()}
     listed |= {322: (side,), 323: (side,)} if tile else {278: (7,)}
     return _tiff_file(listed, blocks, order, big=big, tiled=bool(tile))
+
+
+def _lzw(block: bytes) -> bytes:
+    """Return bytes as codes of LZW, whose table is cleared before the codes grow longer (TIFF 6.0, 13)."""
+    codes = []
+    for start in range(0, len(block), _LZW_RUN):
+        codes += [_LZW_CLEAR, *block[start : start + _LZW_RUN]]
+    bits = "".join(f"{code:09b}" for code in [*codes, _LZW_END])
+    bits += "0" * (-len(bits) % 8)
+    return int(bits, 2).to_bytes(len(bits) // 8)
+
+
+_PACKERS: Final[Mapping[int, Callable[[bytes], bytes]]] = {1: bytes, 5: _lzw, 8: zlib.compress}
 
 
 def _predicted(part: Pixels, bits: int, order: Order, predictor: int) -> bytes:

@@ -24,6 +24,8 @@ from tests.image_quadrants import (
     WHITE_ON_BLACK,
     Quadrants,
     animated,
+    bmp_16,
+    bmp_in_runs,
     cmyk,
     grey,
     grey_tiff,
@@ -37,12 +39,14 @@ from tests.image_quadrants import (
     rgb,
     swapped_profile,
     text_chunk,
+    tiff_behind_its_thumbnail,
     transparent_gif,
     turned,
     turned_tiff,
     typed_tiff,
     with_hole,
     with_opacity,
+    ycck_jpeg,
 )
 
 
@@ -132,7 +136,7 @@ def _pngs() -> list[ImageForm]:
             lambda: palette_png(8, palette_alpha),
             (COLOURS[0], COLOURS[3], COLOURS[2], COLOURS[3]),
         ),
-        row("orientation 6", lambda: turned("PNG", 6)),
+        *(row(f"orientation {number}", partial(turned, "PNG", number)) for number in range(5, 9)),
         row("profile", lambda: png_with(profile_chunk(swapped_profile())), SWAPPED),
         row(
             "profile rgba",
@@ -150,6 +154,7 @@ def _pngs() -> list[ImageForm]:
         row("checksum of IEND", lambda: png_with()[:-1] + b"\0"),
         row("length of tRNS", lambda: png_with(png_chunk(b"tRNS", bytes(4)))),
         row("animation from blank", lambda: animated("PNG")),
+        row("animation behind a blank picture", lambda: animated("PNG", default_image=True)),
     ]
 
 
@@ -165,6 +170,9 @@ def _jpegs() -> list[ImageForm]:
         row("without its end", lambda: encoded(rgb(), "JPEG", quality=95)[:-2]),
         row("cmyk of Adobe", lambda: encoded(inks, "JPEG", quality=95)),
         row("cmyk plain", plain_cmyk_jpeg),
+        row("ycck of Adobe", ycck_jpeg),
+        row("rgb of Adobe", lambda: encoded(rgb(), "JPEG", quality=95, keep_rgb=True)),
+        row("restarts", lambda: encoded(rgb(), "JPEG", quality=95, restart_marker_blocks=1)),
         row("profile", lambda: encoded(rgb(), "JPEG", quality=95, icc_profile=swapped_profile()), SWAPPED),
         row(
             "several pictures",
@@ -213,6 +221,15 @@ def _tiffs() -> list[ImageForm]:
             lambda: tiff((4095 - deep()).astype("u2"), order=">", photometric=0),
         ),
         row("grey 16 of BigTIFF", lambda: tiff(deep(), big=True)),
+        row("grey 16 of BigTIFF, big-endian", lambda: tiff(deep(), big=True, order=">")),
+        row("grey 8 of BigTIFF, big-endian", lambda: tiff(grey(), big=True, order=">")),
+        row("rgb 8 of BigTIFF, big-endian", lambda: tiff(levels(COLOURS), big=True, order=">"), COLOURS),
+        row(
+            "rgb 16 of BigTIFF in planes and tiles, lzw, differences, big-endian",
+            lambda: tiff(sixteen(), big=True, order=">", planar=True, tile=48, compression=5, predictor=2),
+            COLOURS,
+        ),
+        row("behind its thumbnail", tiff_behind_its_thumbnail, COLOURS),
         row("grey 16 deflated, differences", lambda: tiff(deep(), compression=8, predictor=2)),
         row(
             "grey 16 lzw, differences",
@@ -279,7 +296,10 @@ def _others() -> list[ImageForm]:
         ImageForm("webp lossless", lambda: encoded(rgb(), "WEBP", lossless=True), COLOURS),
         ImageForm("webp lossy", lambda: encoded(rgb(), "WEBP", quality=95), COLOURS, LOSSY),
         ImageForm("webp transparent", lambda: encoded(hole, "WEBP", lossless=True), ON_WHITE),
-        ImageForm("webp orientation 8", lambda: turned("WEBP", 8, lossless=True), COLOURS),
+        *(
+            ImageForm(f"webp orientation {number}", partial(turned, "WEBP", number, lossless=True), COLOURS)
+            for number in range(5, 9)
+        ),
         ImageForm(
             "webp profile",
             lambda: encoded(rgb(), "WEBP", lossless=True, icc_profile=swapped_profile()),
@@ -288,6 +308,7 @@ def _others() -> list[ImageForm]:
         ImageForm("webp from blank", lambda: animated("WEBP", lossless=True), COLOURS),
         ImageForm("avif", lambda: encoded(rgb(), "AVIF", quality=95), COLOURS, LOSSY),
         ImageForm("avif transparent", lambda: encoded(hole, "AVIF", quality=95), ON_WHITE, LOSSY),
+        ImageForm("avif from blank", lambda: animated("AVIF", quality=95), COLOURS, LOSSY),
         ImageForm("avif orientation 6", lambda: turned("AVIF", 6, quality=95), COLOURS, LOSSY),
         # Pure colours of sRGB are outside of what 8 bits of CIELAB tell apart.
         ImageForm("tiff lab 8", lambda: encoded(lab(), "TIFF"), COLOURS, 2 * LOSSY),
@@ -296,6 +317,10 @@ def _others() -> list[ImageForm]:
         ),
         ImageForm("bmp 1", lambda: encoded(rgb(BILEVEL).convert("1"), "BMP"), BILEVEL),
         ImageForm("bmp 8", lambda: encoded(few, "BMP"), COLOURS),
+        ImageForm("bmp 4 in runs", lambda: bmp_in_runs(4), COLOURS),
+        ImageForm("bmp 8 in runs", lambda: bmp_in_runs(8), COLOURS),
+        ImageForm("bmp 16", bmp_16, COLOURS),
+        ImageForm("bmp 16 with masks", lambda: bmp_16((0xF800, 0x7E0, 0x1F)), COLOURS),
         ImageForm("bmp 24", lambda: encoded(rgb(), "BMP"), COLOURS),
         ImageForm("bmp 32", lambda: encoded(rgb().convert("RGBA"), "BMP"), COLOURS),
     ]

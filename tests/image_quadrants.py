@@ -207,3 +207,51 @@ def _with_shorts(content: bytes, tag: int) -> bytes:
     found = content.rindex(struct.pack("<HH", tag, 7))
     count = int.from_bytes(content[found + 4 : found + 8], "little") // 2
     return content[:found] + struct.pack("<HHI", tag, 3, count) + content[found + 8 :]
+
+
+def ycck_jpeg() -> bytes:
+    """Return a JPEG of inverted inks as brightness, two colours and black, as Adobe Photoshop writes it."""
+    planes = np.asarray(Image.fromarray(255 - levels(COLOURS)).convert("YCbCr"))
+    stored = np.concatenate((planes, np.full_like(planes[..., :1], 255)), axis=-1)
+    # Pillow inverts them, and marks them as inks.
+    content = bytearray(encoded(Image.fromarray(255 - stored, "CMYK"), "JPEG", quality=95, subsampling=0))
+    content[content.index(b"Adobe") + 11] = 2
+    return bytes(content)
+
+
+def _bmp(bits: int, compression: int, data: bytes, *, palette: bytes = b"", masks: bytes = b"") -> bytes:
+    """Return a BMP file with a header of 40 bytes, and the rows from below."""
+    size = 54 + len(masks) + len(palette)
+    file = struct.pack("<2sIHHI", b"BM", size + len(data), 0, 0, size)
+    colours = len(palette) // 4
+    head = struct.pack("<IiiHHIIiiII", 40, WIDTH, HEIGHT, 1, bits, compression, len(data), 0, 0, colours, 0)
+    return file + head + masks + palette + data
+
+
+def bmp_in_runs(bits: int) -> bytes:
+    """Return a BMP of 4 or 8 bits in runs of equal pixels."""
+    places, colours = indexed(bits, COLOURS)
+    palette = b"".join(bytes([*colours[start : start + 3][::-1], 0]) for start in range(0, 12, 3))
+    repeated = 17 if bits == 4 else 1
+    data = b""
+    for row in places[::-1, :, 0]:
+        left, right = int(row[0]), int(row[-1])
+        data += bytes([WIDTH // 2, left * repeated, WIDTH // 2, right * repeated]) + b"\0\0"
+    return _bmp(bits, 1 if bits == 8 else 2, data + b"\0\1", palette=palette)
+
+
+def bmp_16(masks: tuple[int, int, int] | None = None) -> bytes:
+    """Return a BMP of 16 bits: 5 for each colour, or as masks have it."""
+    given = masks or (0x7C00, 0x3E0, 0x1F)
+    colours = levels(COLOURS)[::-1] // 255
+    values = sum(colours[..., place].astype("<u2") * mask for place, mask in enumerate(given))
+    data = np.asarray(values).astype("<u2").tobytes()
+    return _bmp(16, 3 if masks else 0, data, masks=struct.pack("<3I", *masks) if masks else b"")
+
+
+def tiff_behind_its_thumbnail() -> bytes:
+    """Return a TIFF whose first page is a small version of the second, of another colour to tell them."""
+    small = Image.new("RGB", (16, 12), (200, 10, 120))
+    whole = rgb()
+    whole.encoderinfo = {"tiffinfo": {254: 0}}
+    return encoded(small, "TIFF", save_all=True, append_images=[whole], tiffinfo={254: 1})

@@ -339,10 +339,11 @@ class _PartMaker:
 def _read_image(path: Path) -> "ImageFile":
     """Read an image file, and refuse it before an encoder is loaded, which takes seconds."""
     from app.operations.query_sources import ImageFile
-    from training.data.decoding.images import read_content, read_header
+    from training.data.decoding.content import read_content
+    from training.data.decoding.images import ImageLimits, read_header
 
     with _file_named(str(path)):
-        content = read_content(path)
+        content = read_content(path, ImageLimits().max_bytes)
         read_header(content)
     return ImageFile(str(path), content)
 

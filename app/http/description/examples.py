@@ -60,6 +60,7 @@ EXAMPLES: Final[Mapping[str, Example]] = {
         {**_WARD, "image_id": "second"}, {"labels": ["Edema"], "report": None, "metadata": {"view": "PA"}}
     ),
     "delete_image": Example({**_WARD, "image_id": "second"}),
+    "erase_images": Example(_WARD, {"ids": ["first"]}),
     "delete_collection": Example(_WARD),
     "list_models": Example(),
     "get_model": Example(_DIGEST),
@@ -74,6 +75,7 @@ EXAMPLES: Final[Mapping[str, Example]] = {
     "cancel_job": Example({"job": 2}),
     "get_job": Example({"job": 1}),
     "stream_job_events": Example({"job": 1}),
+    "list_audit": Example({"limit": 10}),
 }
 
 

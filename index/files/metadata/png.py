@@ -6,7 +6,7 @@ from typing import Final
 
 from index.files.metadata.errors import metadata_error
 from index.files.metadata.orientation import minimal_exif, orientation_of
-from training.data.decoding.png import clean_png
+from training.data.decoding.codecs.png import clean_png
 
 _SIGNATURE_BYTES: Final = 8
 # Of animations, colours and sizes of pixels; all others say nothing of the picture.

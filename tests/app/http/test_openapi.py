@@ -8,6 +8,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 OPERATIONS = {
+    "erase_images",
+    "list_audit",
     "search_images",
     "search_batch",
     "list_images",

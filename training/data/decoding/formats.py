@@ -99,22 +99,6 @@ def open_image(content: bytes, format_name: str) -> ImageFile.ImageFile:
     return _OPENERS[format_name](io.BytesIO(content))
 
 
-def has_all_scans(content: bytes) -> bool:
-    """Tell whether a JPEG file that lacks the marker of its end has all bytes of the scans that it begins.
-
-    Bytes behind a scan that is complete change no pixel, and bytes in the place of missing ones do.
-    """
-    content = content.removesuffix(b"\xff")
-    try:
-        pictures = [
-            _OPENERS["JPEG"](io.BytesIO(content + filling * 64 + b"\xff\xd9")).tobytes()
-            for filling in (b"", b"\x35", b"\xca")
-        ]
-    except OSError:
-        return False
-    return all(picture == pictures[0] for picture in pictures)
-
-
 def stated_sizes(content: bytes, format_name: str) -> Iterator[tuple[int, int]]:
     """Yield the widths and heights that a file states, where opening it would already take memory for them.
 

@@ -1,7 +1,5 @@
 """Images from bytes that nobody vouches for: the header is judged before any pixel is decoded."""
 
-import io
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,25 +9,29 @@ from typing import Final
 from PIL import Image, ImageChops
 from PIL.GifImagePlugin import GifImageFile
 from PIL.ImageFile import ImageFile as OpenedImage
-from PIL.TiffImagePlugin import ImageFileDirectory_v2, TiffImageFile
+from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
-from training.data.decoding.colour import to_srgb
-from training.data.decoding.depth import DEEP_MODES, DeepImage, Levels, grey_image, to_eight_bits
-from training.data.decoding.formats import MEDIA_TYPES, has_all_scans, open_image, sniff_format, stated_sizes
-from training.data.decoding.frames import count_gif_frames, count_tiff_pages
-from training.data.decoding.pixels import is_blank, lay_on_ground, spread, turn
-from training.data.decoding.png import clean_png, read_deep_png
-from training.data.decoding.structure import check_size, check_structure, megapixels
-from training.data.decoding.tiff import (
+from training.data.decoding.codecs.frames import count_gif_frames, count_tiff_pages
+from training.data.decoding.codecs.jpeg import END_OF_IMAGE, with_end
+from training.data.decoding.codecs.png import clean_png, read_deep_png
+from training.data.decoding.codecs.tiff import (
     HEIGHT,
     ORIENTATION,
     PROFILE,
     WIDTH,
     check_tiles,
+    first_page,
     number,
+    open_page,
     read_deep_tiff,
     read_tags,
 )
+from training.data.decoding.colour import to_srgb
+from training.data.decoding.content import read_content
+from training.data.decoding.depth import DEEP_MODES, DeepImage, Levels, grey_image, to_eight_bits
+from training.data.decoding.formats import MEDIA_TYPES, open_image, sniff_format, stated_sizes
+from training.data.decoding.pixels import is_blank, lay_on_ground, spread, turn
+from training.data.decoding.structure import check_size, check_structure, megapixels
 from training.data.decoding.window import Window
 from training.data.record import BLANK_FIELD, PICTURE_FIELDS, TRUNCATED_FIELD
 from training.errors import ImageError, ImageTooLargeError
@@ -38,7 +40,6 @@ from training.errors import ImageError, ImageTooLargeError
 PIXELS_VERSION: Final = 3
 
 _START_OF_SCAN: Final = b"\xff\xda"
-_END_OF_IMAGE: Final = b"\xff\xd9"
 _ON_ITS_SIDE: Final = range(5, 9)
 # Frames that are looked at for one that is not blank, and the pixels of all of them.
 _MOST_FRAMES: Final = 16
@@ -119,12 +120,14 @@ class _File:
         profile: Profile of a PNG.
         image: Opened by Pillow; None for a TIFF, whose pages are opened one by one, and once the only frame
             is decoded, so that its pixels can be freed.
+        first: The first frame; a TIFF may have thumbnails ahead of it.
     """
 
     content: bytes
     header: ImageHeader
     profile: bytes | None
     image: OpenedImage | None
+    first: int = 0
 
 
 def read_header(source: bytes | Path, limits: ImageLimits | None = None) -> ImageHeader:
@@ -134,7 +137,8 @@ def read_header(source: bytes | Path, limits: ImageLimits | None = None) -> Imag
         ImageTooLargeError: The file, its pixels or its frames are over the limits.
         ImageError: It is not an image of a format that can be read.
     """
-    return _open(read_content(source, limits), limits or ImageLimits()).header
+    limits = limits or ImageLimits()
+    return _open(read_content(source, limits.max_bytes), limits).header
 
 
 def decode_image(
@@ -168,14 +172,14 @@ def decode_whole(
         MemoryError: The process may not have as much memory as decoding takes.
     """
     limits = limits or ImageLimits()
-    file = _open(read_content(source, limits), limits)
-    first = _decode(file, 0, limits, min_side, window)
+    file = _open(read_content(source, limits.max_bytes), limits)
+    first = _decode(file, file.first, limits, min_side, window)
     if not first.blank or file.header.frames == 1:
         return first
     # The opened file is the canvas of all its frames.
     first = DecodedImage(first.header, first.width, first.height, first.pixels.copy(), blank=True)
     most = min(file.header.frames, _MOST_FRAMES, _MOST_FRAME_PIXELS // (first.width * first.height))
-    for frame in range(1, most):
+    for frame in range(file.first + 1, file.first + most):
         try:
             decoded = _decode(file, frame, limits, min_side, window)
         except ImageError:
@@ -192,43 +196,7 @@ def check_signature(content: bytes, limits: ImageLimits) -> None:
         ImageTooLargeError: It has too many bytes.
         ImageError: It is not an image of a format that can be read.
     """
-    sniff_format(read_content(content, limits))
-
-
-def read_content(source: bytes | Path, limits: ImageLimits | None = None) -> bytes:
-    """Return the bytes of an image file, of which none are looked at.
-
-    Raises:
-        ImageTooLargeError: The file is over the limit.
-        ImageError: It cannot be read, or is empty.
-    """
-    limits = limits or ImageLimits()
-    if isinstance(source, Path):
-        source = _read_file(source, limits)
-    _check_bytes(len(source), limits)
-    if not source:
-        raise ImageError("The image file is empty.")
-    return source
-
-
-def _read_file(path: Path, limits: ImageLimits) -> bytes:
-    try:
-        about = path.stat()
-        if not stat.S_ISREG(about.st_mode):
-            raise ImageError(f"{path} is not a file.")
-        _check_bytes(about.st_size, limits)
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise ImageError(f"There is no image file {path}.") from None
-    except OSError as error:
-        raise ImageError(f"{path} cannot be read: {error.strerror or error}.") from error
-
-
-def _check_bytes(size: int, limits: ImageLimits) -> None:
-    if size > limits.max_bytes:
-        raise ImageTooLargeError(
-            f"The image file has {size / 1e6:,.1f} MB; the limit is {limits.max_bytes / 1e6:,.1f} MB."
-        )
+    sniff_format(read_content(content, limits.max_bytes))
 
 
 def _open(content: bytes, limits: ImageLimits) -> _File:
@@ -240,12 +208,13 @@ def _open(content: bytes, limits: ImageLimits) -> _File:
         raise ImageTooLargeError(f"The JPEG image has over {limits.max_scans} scans; save it with fewer.")
     with _naming_damage(f"The header of the {name} image is damaged", limits):
         if name == "TIFF":
-            tags = read_tags(content)
-            _check_page(tags, limits)
             frames = count_tiff_pages(content, limits.max_frames)
             _check_frames(frames, limits)
+            first = first_page(content, frames)
+            tags = read_tags(content, first)
+            _check_page(tags, limits)
             size = number(tags, WIDTH, 0), number(tags, HEIGHT, 0)
-            return _File(content, ImageHeader(name, *size, frames, MEDIA_TYPES[name]), None, None)
+            return _File(content, ImageHeader(name, *size, frames, MEDIA_TYPES[name]), None, None, first)
         profile = None
         if name == "PNG":
             content, profile = clean_png(content, checked=limits.checksums)
@@ -295,11 +264,14 @@ def _decode(
     with _naming_damage(f"The {header.format} image is damaged", limits):
         paged = header.format == "TIFF"
         loaded = _load_page(file, frame, limits) if paged else _load(file, frame, min_side)
-        truncated = loaded is None and not has_all_scans(file.content)
-        if truncated and not limits.accept_truncated:
-            raise ImageError("The JPEG image is damaged: image file is truncated, its end is missing.")
+        truncated = False
         if loaded is None:
-            loaded = _load_without_end(file, min_side)
+            mended = with_end(file.content)
+            truncated = mended is None
+            if truncated and not limits.accept_truncated:
+                raise ImageError("The JPEG image is damaged: image file is truncated, its end is missing.")
+            # libjpeg fills what is missing before a marker of the end.
+            loaded = _load_mended(mended or file.content + END_OF_IMAGE, header, min_side)
         image, levels, deep = loaded.image, None, isinstance(loaded.image, DeepImage)
         if isinstance(image, DeepImage):
             image, levels = to_eight_bits(image, window)
@@ -356,11 +328,9 @@ def _load(file: _File, frame: int, min_side: int | None) -> _Loaded | None:
     return _Loaded(image, orientation, profile)
 
 
-def _load_without_end(file: _File, min_side: int | None) -> _Loaded:
-    """Decode a JPEG as far as it goes: libjpeg fills what is missing before a marker of the end."""
-    content = file.content + _END_OF_IMAGE
-    whole = _File(content, file.header, None, open_image(content, file.header.format))
-    loaded = _load(whole, 0, min_side)
+def _load_mended(content: bytes, header: ImageHeader, min_side: int | None) -> _Loaded:
+    """Decode a JPEG to which the marker of its end was added."""
+    loaded = _load(_File(content, header, None, open_image(content, header.format)), 0, min_side)
     if loaded is None:
         raise ImageError("The JPEG image is damaged: image file is truncated, and nothing of it is left.")
     return loaded
@@ -375,8 +345,7 @@ def _load_page(file: _File, page: int, limits: ImageLimits) -> _Loaded:
     deep = read_deep_tiff(file.content, tags, limits.max_pixels)
     if deep is not None:
         return _Loaded(deep, number(tags, ORIENTATION, 1), profile)
-    image = TiffImageFile(io.BytesIO(file.content))
-    image.seek(page)
+    image = open_page(file.content, page)
     image.load()
     # Pillow has turned it.
     return _Loaded(grey_image(image) if image.mode in DEEP_MODES else image, 1, profile)

@@ -19,7 +19,7 @@ from PIL.TiffImagePlugin import ImageFileDirectory_v2, TiffImageFile
 from training.data.decoding.depth import DeepImage, Samples, band_rows
 from training.data.decoding.structure import megapixels
 from training.data.decoding.window import Window
-from training.errors import ImageTooLargeError
+from training.errors import ImageError, ImageTooLargeError
 
 Bytes = NDArray[np.uint8]
 
@@ -32,11 +32,14 @@ _EXTRA_SAMPLES, _SAMPLE_FORMAT, _SMALLEST, _LARGEST = 338, 339, 340, 341
 
 _COLOURS: Final = {0: 1, 1: 1, 2: 3, 5: 4}
 _WHITE_IS_ZERO: Final = 0
+_SUBFILE_TYPE, _REDUCED = 254, 1
+_MOST_THUMBNAILS: Final = 16
 _INKS: Final = 4
 # None, LZW, Deflate (two numbers), PackBits, LZMA, Zstandard.
 _COMPRESSIONS: Final = frozenset({1, 5, 8, 32_946, 32_773, 34_925, 50_000})
 _KINDS: Final = {1: "u", 2: "i", 3: "f", 4: "u"}
 _DEPTHS: Final = {"u": {*range(1, 17), 32, 64}, "i": {8, 16, 32, 64}, "f": {16, 32, 64}}
+_LONG: Final = 4
 _DIFFERENCES, _FLOAT_DIFFERENCES = 2, 3
 _PREMULTIPLIED, _OPACITY = 1, 2
 _MOST_SAMPLES: Final = 8
@@ -108,7 +111,11 @@ def read_tags(content: bytes, page: int = 0) -> ImageFileDirectory_v2:
         Exception: As Pillow raises it for damaged files.
     """
     file = io.BytesIO(content)
-    tags = ImageFileDirectory_v2(content[: 16 if _is_big(content) else 8])
+    if _is_big(content):
+        # Pillow tells a BigTIFF from its header in little-endian order alone.
+        tags = ImageFileDirectory_v2(b"II+\0" + content[4:16], prefix=content[:2])
+    else:
+        tags = ImageFileDirectory_v2(content[:8])
     place = tags.next
     for _ in range(page + 1):
         if not place:
@@ -117,6 +124,31 @@ def read_tags(content: bytes, page: int = 0) -> ImageFileDirectory_v2:
         tags.load(file)
         place = tags.next
     return tags
+
+
+def first_page(content: bytes, pages: int) -> int:
+    """Return the first page that is no thumbnail of another one; 0 where all are."""
+    for page in range(min(pages, _MOST_THUMBNAILS)):
+        if not number(read_tags(content, page), _SUBFILE_TYPE, 0) & _REDUCED:
+            return page
+    return 0
+
+
+def open_page(content: bytes, page: int) -> TiffImageFile:
+    """Open a page that Pillow reads.
+
+    Raises:
+        ImageError: It is one of a big-endian BigTIFF, whose directory Pillow does not find.
+        Exception: As Pillow raises it for damaged files.
+    """
+    if _is_big_endian_big(content):
+        raise ImageError(
+            "The TIFF image is a big-endian BigTIFF in colours or a compression that cannot be read; "
+            "save it as a TIFF or a PNG."
+        )
+    image = TiffImageFile(io.BytesIO(content))
+    image.seek(page)
+    return image
 
 
 def number(tags: ImageFileDirectory_v2, tag: int, otherwise: int) -> int:
@@ -170,7 +202,7 @@ def read_deep_tiff(content: bytes, tags: ImageFileDirectory_v2, most_pixels: int
         or not colours <= count <= _MOST_SAMPLES
         or bits not in _DEPTHS[kind]
         or number(tags, _COMPRESSION, 1) not in _COMPRESSIONS
-        or _is_known(photometric, count, bits, kind)
+        or (_is_known(photometric, count, bits, kind) and not _is_big_endian_big(content))
     ):
         return None
     width, height = number(tags, WIDTH, 0), number(tags, HEIGHT, 0)
@@ -220,6 +252,10 @@ def read_deep_tiff(content: bytes, tags: ImageFileDirectory_v2, most_pixels: int
 
 def _is_big(content: bytes) -> bool:
     return content[2:4] in (b"+\0", b"\0+")
+
+
+def _is_big_endian_big(content: bytes) -> bool:
+    return _is_big(content) and content[:2] == b"MM"
 
 
 def _same(tags: ImageFileDirectory_v2, tag: int) -> int:
@@ -300,21 +336,17 @@ def _unpack_plane(
 
 
 def _with_directory(content: bytes, order: str, entries: dict[int, tuple[int, ...]]) -> bytes:
-    """Return a TIFF file with another directory at its end, to which its header points."""
-    big = _is_big(content)
-    pointer, kind, size = ("Q", 16, 8) if big else ("I", 4, 4)
+    """Return a file, be it a BigTIFF, as a TIFF with another directory at its end, to which it points."""
     pack: Callable[..., bytes] = lambda form, *values: struct.pack(order + form, *values)  # noqa: E731
     start = len(content) + len(content) % 2
-    count = pack("Q" if big else "H", len(entries))
-    place = start + len(count) + len(entries) * (20 if big else 12) + size
-    directory, values = [count], []
+    place = start + 2 + len(entries) * 12 + 4
+    directory, values = [pack("H", len(entries))], []
     for tag, listed in sorted(entries.items()):
-        packed = pack(f"{len(listed)}{pointer}", *listed)
-        directory.append(pack("HH" + pointer, tag, kind, len(listed)))
-        directory.append(packed if len(listed) == 1 else pack(pointer, place))
+        packed = pack(f"{len(listed)}I", *listed)
+        directory.append(pack("HHI", tag, _LONG, len(listed)))
+        directory.append(packed if len(listed) == 1 else pack("I", place))
         if len(listed) > 1:
             values.append(packed)
             place += len(packed)
-    first = 8 if big else 4
-    head = content[:first] + pack(pointer, start) + content[first + size :]
-    return b"".join((head, bytes(len(content) % 2), *directory, pack(pointer, 0), *values))
+    head = content[:2] + pack("HI", 42, start) + content[8:]
+    return b"".join((head, bytes(len(content) % 2), *directory, bytes(4), *values))
