@@ -30,7 +30,10 @@ def import_data(
     ] = None,
     encoding: Annotated[
         str | None,
-        typer.Option("--encoding", help="Encoding of the table, such as windows-1252, if it is not UTF-8."),
+        typer.Option(
+            "--encoding",
+            help="Encoding of the table, or of MIMIC-CXR's reports, if it is not UTF-8: windows-1252.",
+        ),
     ] = None,
     keep_unknown_texts: Annotated[
         bool,
@@ -61,4 +64,5 @@ def import_data(
     name_left_out(report.rejections)
     for sentence in report.sentences():
         typer.echo(sentence)
-    typer.echo(f"Wrote {report.records:,} records to {report.folder / 'manifest.jsonl'}.")
+    records = "record" if report.records == 1 else "records"
+    typer.echo(f"Wrote {report.records:,} {records} to {report.folder / 'manifest.jsonl'}.")

@@ -24,7 +24,6 @@ from training.errors import DataError
 _BESIDE: Final[Mapping[str, Callable[[Path, Path | None], Listing]]] = {
     "karpathy": list_karpathy,
     "coco": list_coco,
-    "mimic-cxr": list_mimic_cxr,
     "nih-cxr14": list_nih_cxr14,
     "padchest": list_padchest,
     "iu-xray": list_iu_xray,
@@ -62,7 +61,7 @@ def import_data_set(
         images: Folder of the images where it is not the layout's usual one.
         table: For a folder, what its images show; `list_folder` says which columns count.
         leave_out: For CheXpert and CheXpert Plus, a table whose patients are left out of train.
-        encoding: Of that table, where it has no byte order mark and is not UTF-8.
+        encoding: Of that table, or of MIMIC-CXR's reports, without a byte order mark and not in UTF-8.
         keep_unknown_texts: Keep texts of that table that stand for "not known", such as "nan".
         max_rejected: Largest share of images that may be left out because they or their lines are broken.
 
@@ -73,8 +72,13 @@ def import_data_set(
         raise DataError("Only CheXpert has a table of images to leave out of train.")
     if table is not None and layout != "folder":
         raise DataError("Only a folder of your own has a table of what its images show.")
-    if table is None and (encoding is not None or keep_unknown_texts):
-        raise DataError("An encoding and texts to keep belong to a table; give it as well.")
+    if keep_unknown_texts and table is None:
+        raise DataError("Texts to keep belong to a table; give it as well with --table.")
+    if encoding is not None and table is None and layout != "mimic-cxr":
+        raise DataError(
+            "An encoding belongs to a folder's --table or to the reports of mimic-cxr: give the table as "
+            "well, or convert files of other layouts to UTF-8 with iconv."
+        )
     if not source.exists():
         raise DataError(f"There is no {source}.")
     folder = out or (source if source.is_dir() else source.parent)
@@ -82,6 +86,8 @@ def import_data_set(
         listing = list_folder(
             images or source, table, encoding=encoding, keep_unknown_texts=keep_unknown_texts
         )
+    elif layout == "mimic-cxr":
+        listing = list_mimic_cxr(source, images, encoding)
     elif layout in _CHEXPERT:
         listing = _CHEXPERT[layout](source, images, leave_out)
     elif layout in _BESIDE:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from training.data.readers.common.examples import Examples, shortened
 from training.data.record import Record
 from training.data.rejections import Rejections
 
@@ -61,7 +62,7 @@ class Contents:
     records: int = 0
     texts: int = 0
     with_texts: int = 0
-    fragments: int = 0
+    fragments: Examples = field(default_factory=Examples)
     labels: Counter[str] = field(default_factory=Counter)
 
     def add(self, record: Record) -> None:
@@ -69,18 +70,19 @@ class Contents:
         self.records += 1
         self.texts += len(record.texts)
         self.with_texts += bool(record.texts)
-        self.fragments += bool(record.report) and not record.texts
+        if record.report and not record.texts:
+            report, image = record.report, record.image
+            self.fragments.add_words(lambda: f"{shortened(report)} of {image!r}", record.line)
         self.labels.update(set(record.labels))
 
     def sentences(self) -> list[str]:
         """Number of texts and labels; nothing about labels where there are none."""
         images = f"{self.records:,} {_several('image', self.records)}"
         lines = [f"{self.texts:,} {_several('text', self.texts)}, for {self.with_texts:,} of {images}."]
-        if self.fragments:
-            have = "image has" if self.fragments == 1 else "images have"
+        if self.fragments.count:
+            have = self.fragments.times("image has", "images have")
             lines.append(
-                f"{self.fragments:,} {have} a report and no text: all sentences of it are fragments, "
-                "such as 'Normal.'."
+                f"{have} a report and no text, as all its sentences are fragments: {self.fragments}."
             )
         if self.labels:
             (label, count), *_ = self.labels.most_common(1)

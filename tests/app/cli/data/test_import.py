@@ -58,7 +58,7 @@ def test_a_table_says_what_was_refused_and_where(command: Command, tmp_path: Pat
         "Found 3 rows in t.csv: 1 taken, 2 refused, 0 left out.",
         "Left out: images without a row that can be used: 2.",
         "1 label; the most frequent is 'dog', of 1 of 1 image.",
-        "Wrote 1 records to photos/manifest.jsonl.",
+        "Wrote 1 record to photos/manifest.jsonl.",
     ):
         assert sentence in said.splitlines()
 

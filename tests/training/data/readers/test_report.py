@@ -11,5 +11,5 @@ def test_reports_that_give_no_text_are_counted() -> None:
     contents.add(Record("3", "3.jpg", "train"))
     assert contents.sentences() == [
         "1 text, for 1 of 3 images.",
-        "1 image has a report and no text: all sentences of it are fragments, such as 'Normal.'.",
+        "1 image has a report and no text, as all its sentences are fragments: 'Normal.' of '1.jpg'.",
     ]

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, get_args
 
+from training.data.readers.common.examples import shortened
 from training.data.readers.common.roles import NAMES, Role
-from training.data.readers.folder.examples import shortened
+from training.data.readers.folder.paths import is_like_image
 from training.data.readers.tables import Table
 from training.errors import DataError
 
@@ -62,6 +63,12 @@ def _normal(name: str) -> str:
 
 
 def _without_images(table: Table) -> str:
+    first = next((name for name in table.columns if is_like_image(name)), None)
+    if first is not None:
+        return (
+            f"{table.path} begins with the image {first!r}; put a line with the names of the columns ahead, "
+            "such as image,text."
+        )
     shown = ", ".join(shortened(name) for name in table.columns[:_SHOWN])
     return (
         f"{table.path} has no column 'image' (or such as 'file_name', 'path'); its first line has {shown}. "
@@ -70,6 +77,8 @@ def _without_images(table: Table) -> str:
 
 
 def _notes(table: Table, places: dict[Role, int], metadata: dict[int, str]) -> Iterator[str]:
+    if table.captions:
+        yield f"Took {table.path} for lines of a name, # and a number, a tab, and a caption."
     taken = [
         f"{table.columns[place]!r} for {role}"
         for role, place in places.items()

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Final, Literal
 
-from training.data.readers.folder.examples import Examples
+from training.data.readers.common.examples import Examples
 from training.data.readers.values import is_dicom_date
 
 Order = Literal["day first", "month first"]

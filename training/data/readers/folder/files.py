@@ -158,4 +158,6 @@ def _reason_of_content(path: str, suffix: str) -> str:
         if suffix in HEIC_SUFFIXES and not is_readable_suffix(suffix):
             return unreadable(suffix)
         return f"{suffix} files that hold another format (convert them to JPEG or PNG)"
+    if start[4:8] == b"ftyp" and int.from_bytes(start[:4]) > len(start) < _SIGNATURE_BYTES:
+        return f"{suffix} files that are cut within their beginning"
     return ""

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from training.data.readers.common.examples import Examples
 from training.data.readers.folder.days import read_days
-from training.data.readers.folder.examples import Examples
 from training.data.readers.folder.numbers import find_marks, is_unclear
 from training.data.readers.values import (
     dicom_age_years,

@@ -8,7 +8,6 @@ from typing import Final
 from training.data.decoding.formats import READABLE_SUFFIXES
 from training.data.readers.common.splits import draw_split
 from training.data.readers.folder.columns import is_known_column, read_columns
-from training.data.readers.folder.examples import Examples
 from training.data.readers.folder.files import FoundFiles, find_files
 from training.data.readers.folder.metadata import Values, metadata_of, read_values
 from training.data.readers.folder.paths import PathFinder, make_ids
@@ -79,12 +78,6 @@ def _list_table(
             f"{path} begins with the image {table.columns[0]!r}; put a line with the names of the columns "
             "ahead, such as image,text."
         )
-    if finder.find(table.columns[0].partition("#")[0]) is not None:
-        raise DataError(
-            f"{path} begins with the image {table.columns[0]!r} and has no names of columns, as the files of "
-            "tokens of Flickr8k and Flickr30k: make a table of it with `sed 's/#[0-9]*\\t/\\t/; "
-            "1i image\\ttext'`."
-        )
     columns = read_columns(table)
     rows = TableReader(table, columns, finder, images, keep_unknown_texts)
     rows.read()
@@ -96,20 +89,19 @@ def _list_table(
         for place, name in columns.metadata.items()
     }
     ids, changed = make_ids(list(rows.images), [known.one("id") for known in rows.images.values()])
-    texts = _ReportTexts()
     splits = _splits_of_groups(rows.images.values())
     records = [
         _to_record(
             image,
             own,
             known,
-            texts.of(known),
+            _texts(known),
             dict(metadata_of(known.known, columns.metadata, metadata)),
             splits,
         )
         for (image, known), own in zip(rows.images.items(), ids, strict=True)
     ]
-    notes += [*texts.notes(), *files.folders, *_note_on_ids(changed)]
+    notes += [*files.folders, *_note_on_ids(changed)]
     found: list[Record | Rejection] = [*records, *rows.refused]
     found.sort(key=_line)
     left_out = [LeftOut(*item) for item in rows.left_out.items()]
@@ -121,26 +113,12 @@ def _line(item: Record | Rejection) -> int:
     return item.line
 
 
-class _ReportTexts:
-    """Texts of images, and reports that give none."""
-
-    def __init__(self) -> None:
-        self._without = Examples()
-
-    def of(self, known: ImageRows) -> list[str]:
-        """Texts of an image and the sentences of its report."""
-        report = known.one("report")
-        if report is None:
-            return known.texts
-        sentences = report_sentences([report])
-        if not sentences:
-            self._without.add(report, known.one_each["report"][1])
-        return [*known.texts, *(sentence for sentence in sentences if sentence not in known.texts)]
-
-    def notes(self) -> Iterator[str]:
-        if self._without.count:
-            verb = self._without.times("report has", "reports have")
-            yield f"{verb} no sentence to be a text: {self._without}."
+def _texts(known: ImageRows) -> list[str]:
+    """Texts of an image and the sentences of its report."""
+    report = known.one("report")
+    if report is None:
+        return known.texts
+    return [*known.texts, *(text for text in report_sentences([report]) if text not in known.texts)]
 
 
 def _note_on_encoding(table: Table) -> Iterator[str]:

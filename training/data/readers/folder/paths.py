@@ -74,7 +74,7 @@ class PathFinder:
         # The end of a text of several lines, with its quote, may go ahead of the image of its own row.
         if column >= len(values) or any(_has_stray_quote(value) for value in written[:column]):
             return False
-        like_image = PurePosixPath(values[column].lower()).suffix in (*READABLE_SUFFIXES, *HEIC_SUFFIXES)
+        like_image = is_like_image(values[column])
         like_row = len(values) == columns or (column == 0 and len(values) > 1)
         return self._is_image(values[column]) or (like_image and like_row)
 
@@ -105,6 +105,11 @@ class PathFinder:
         if "\0" not in path and os.path.isfile(f"{self._folder}/{path}"):  # noqa: PTH113
             return path
         return self._composed.get(unicodedata.normalize("NFC", path))
+
+
+def is_like_image(name: str) -> bool:
+    """Whether a name ends as those of images do."""
+    return PurePosixPath(name.strip().lower()).suffix in (*READABLE_SUFFIXES, *HEIC_SUFFIXES)
 
 
 def _has_stray_quote(value: str) -> bool:

@@ -9,10 +9,10 @@ from typing import Final, get_args
 
 from training.data.decoding.formats import is_readable_suffix
 from training.data.decoding.images import ImageLimits, check_signature
+from training.data.readers.common.examples import Examples, shortened
 from training.data.readers.common.roles import Role
 from training.data.readers.common.splits import SPLITS
 from training.data.readers.folder.columns import Columns
-from training.data.readers.folder.examples import Examples, shortened
 from training.data.readers.folder.files import unreadable
 from training.data.readers.folder.metadata import Values
 from training.data.readers.folder.paths import PathFinder

@@ -20,7 +20,7 @@ _KEYS: Final = frozenset({"subject_id", "study_id"})
 _POSITIVE: Final = frozenset({"1", "1.0"})
 
 
-def list_mimic_cxr(source: Path, images: Path | None = None) -> Listing:
+def list_mimic_cxr(source: Path, images: Path | None = None, encoding: str | None = None) -> Listing:
     """Find the tables or the reports in `source`; the images lie below `files` there or in `images`.
 
     With mimic-cxr-2.0.0-split.csv, each of its lines is an image: mimic-cxr-2.0.0-metadata.csv gives the
@@ -32,6 +32,7 @@ def list_mimic_cxr(source: Path, images: Path | None = None) -> Listing:
     Args:
         source: Folder of the tables or of the reports.
         images: Folder that holds `files`.
+        encoding: Of single reports, where they are not UTF-8.
 
     Raises:
         DataError: A table is missing or of another layout.
@@ -46,7 +47,9 @@ def list_mimic_cxr(source: Path, images: Path | None = None) -> Listing:
                 f"There is no {_SPLIT}.csv or {_SPLIT}.csv.gz in {source}, and no report such as "
                 "files/p10/p10000032/s50414267.txt."
             )
-        return list_mimic_reports(reports, images or source)
+        return list_mimic_reports(reports, images or source, encoding)
+    if sections is not None and encoding is not None:
+        raise DataError(f"Texts are in {sections}, which has to be UTF-8: convert it, without an encoding.")
     metadata = need_table(source, "mimic-cxr-2.0.0-metadata")
     labels = find_table(source, "mimic-cxr-2.0.0-chexpert")
     if sections is None and reports is None:
@@ -55,15 +58,17 @@ def list_mimic_cxr(source: Path, images: Path | None = None) -> Listing:
             "files/p10/p10000032/s50414267.txt: unpack mimic-cxr-reports.zip there, or make the table with "
             "create_section_files.py of the MIMIC-CXR code repository."
         )
-    items = _read(split, metadata, labels, partial(_report_finder, sections, reports))
+    items = _read(split, metadata, labels, partial(_report_finder, sections, reports, encoding))
     return Listing(split, images or source, count_rows(split), items)
 
 
-def _report_finder(sections: Path | None, folder: Path | None) -> Callable[[str, str], Report]:
+def _report_finder(
+    sections: Path | None, folder: Path | None, encoding: str | None
+) -> Callable[[str, str], Report]:
     """Reads the table of sections, or else single reports when they are asked for."""
     if sections is None:
         assert folder is not None
-        return ReportFiles(folder).read
+        return ReportFiles(folder, encoding).read
     known = _reports(sections)
     return lambda _, study: known.get(study, Report())
 

@@ -11,6 +11,7 @@ from training.data.readers.common.report_sections import read_report
 from training.data.readers.common.reports import Report
 from training.data.readers.common.splits import draw_split
 from training.data.readers.listing import Listing
+from training.data.readers.tables.encodings import decode_text
 from training.data.record import Record
 from training.data.rejections import LeftOut, Rejection
 from training.errors import DataError
@@ -23,10 +24,16 @@ _LARGEST: Final = 1 << 20
 
 
 class ReportFiles:
-    """Reports in a folder that holds p10 and its like; each is read when it is asked for."""
+    """Reports in a folder that holds p10 and its like; each is read when it is asked for.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: That folder.
+        encoding: Of reports without a byte order mark; UTF-8 without it.
+    """
+
+    def __init__(self, folder: Path, encoding: str | None = None) -> None:
         self.folder = folder
+        self._encoding = encoding
         self._last: tuple[str, Report] = ("", Report())
 
     def read(self, patient: str, study: str) -> Report:
@@ -45,13 +52,9 @@ class ReportFiles:
         try:
             if path.stat().st_size > _LARGEST:
                 raise DataError(f"the report {name} has over {_LARGEST >> 20} MiB")
-            return read_report(path.read_text(encoding="utf-8", errors="strict"))
+            return read_report(decode_text(path.read_bytes(), f"the report {name}", self._encoding))
         except FileNotFoundError:
             return Report()
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"the report {name} is not UTF-8 text (byte {error.start + 1}); convert it with iconv"
-            ) from error
         except OSError as error:
             raise DataError(f"the report {name} cannot be read: {error.strerror or error}") from error
 
@@ -65,7 +68,7 @@ def find_reports(source: Path) -> Path | None:
     return None
 
 
-def list_mimic_reports(reports: Path, images: Path) -> Listing:
+def list_mimic_reports(reports: Path, images: Path, encoding: str | None = None) -> Listing:
     """List the images in the folders of studies, each with the report of its study.
 
     Images lie in folders such as p10000032/s50414267, or are named s50414267; those of a study without a
@@ -74,6 +77,7 @@ def list_mimic_reports(reports: Path, images: Path) -> Listing:
     Args:
         reports: Folder that holds p10 and its like.
         images: Folder of the images; what lies above the folders of patients does not matter.
+        encoding: Of the reports, where they are not UTF-8.
 
     Raises:
         DataError: There is no image of a study.
@@ -99,7 +103,7 @@ def list_mimic_reports(reports: Path, images: Path) -> Listing:
     written = {(match[1], match[2]) for path in walk_files(reports) if (match := _REPORT.fullmatch(path))}
     left_out["reports without an image"] += len(written - studies)
     beside = [LeftOut(reason, count) for reason, count in left_out.items() if count]
-    return Listing(images, images, len(found), _read(found, ReportFiles(reports)), "image", beside)
+    return Listing(images, images, len(found), _read(found, ReportFiles(reports, encoding)), "image", beside)
 
 
 def _read(found: list[tuple[str, str, str]], reports: ReportFiles) -> Iterator[Record | Rejection]:

@@ -5,8 +5,9 @@ the encoding is for, in places where such letters stand. A capital behind a smal
 word is a mark of the wrong encoding.
 """
 
+import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from math import log
@@ -179,6 +180,11 @@ _DOUBLE: Final = (
     ("EUC-KR", _KOREAN, 0.0),
     ("CP949", _KOREAN, -1.0),
 )
+# Characters of UTF-8; so many in one line are there by no chance, nor is a long one of single bytes.
+_SEQUENCE: Final = re.compile(rb"[\xc2-\xf4][\x80-\xbf]+")
+_LONG_SEQUENCE: Final = re.compile(rb"[\xe0-\xf4][\x80-\xbf]{2}")
+_SURE: Final = 4
+_SOME_LINES: Final = 100
 _LETTER, _NO_LETTER = log(1 / 40), log(1 / 60)
 
 
@@ -198,6 +204,21 @@ def likely_encodings(content: bytes) -> list[Guess]:
         if score >= scored[0][0] - _MARGIN:
             found.setdefault(guess.text, guess)
     return list(found.values())[:_MOST]
+
+
+def reads_by_chance(lines: Sequence[bytes], name: str) -> bool:
+    """Whether lines that decode as UTF-8 are in another encoding, whose letters form UTF-8 by chance.
+
+    Args:
+        lines: With bytes beyond ASCII, all valid UTF-8.
+        name: Of the encoding that other lines of the file are in.
+    """
+    several = any(len(_SEQUENCE.findall(line)) >= _SURE for line in lines)
+    single = any(name == other for other, *_ in _SINGLE)
+    if several or (single and any(_LONG_SEQUENCE.search(line) for line in lines)):
+        return False
+    joined = b"\n".join(lines[:_SOME_LINES])
+    return any(guess.name == name for _, guess in chain(_single_readings(joined), _double_readings(joined)))
 
 
 def _single_readings(content: bytes) -> list[tuple[float, Guess]]:

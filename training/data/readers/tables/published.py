@@ -41,7 +41,7 @@ def read_rows(
     Raises:
         DataError: The table cannot be read, or has no column of one of these names.
     """
-    table = open_table(path, frozenset(columns).__contains__)
+    table = open_table(path, frozenset(columns).__contains__, offered=False)
     missing = [name for name in columns if name not in table.columns]
     if missing:
         raise DataError(f"{path} has no column {missing[0]!r}; is it the right file?")

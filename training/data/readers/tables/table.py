@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +14,8 @@ from training.errors import DataError
 
 # Excel's own way to name the delimiter, on a line ahead of the header.
 _SEPARATOR_LINE: Final = re.compile(r'"?sep=(?P<delimiter>[,;|\t])"?\s*', re.IGNORECASE)
+# A line of the files of captions of Flickr8k and Flickr30k, which have no header and no quotes.
+_CAPTION: Final = re.compile(r"\s*(?P<image>[^\t]+)#[0-9]+\t(?P<text>[^\t]*)")
 _HEAD_LINES: Final = 50
 _EMPTY_ROW: Final = "rows without any value"
 
@@ -36,6 +38,8 @@ class Table:
         delimiter: Between two fields.
         header_records: Number of records that are not rows: the header and a line that names the delimiter.
         encoding: As the user gave it.
+        offered: Whether the user can give one, for messages.
+        captions: Whether it has no header, and lines such as NAME#NUMBER, a tab and a caption.
     """
 
     path: Path
@@ -43,6 +47,8 @@ class Table:
     delimiter: str
     header_records: int = 1
     encoding: str | None = None
+    offered: bool = True
+    captions: bool = False
 
     def rows(self, begins_row: Callable[[str], bool] | None = None) -> Iterator[Row | Rejection | LeftOut]:
         """Everything below the header: rows, broken ones by their line, and rows without any value.
@@ -53,7 +59,10 @@ class Table:
         Raises:
             DataError: The table cannot be read, or is not in its encoding.
         """
-        with open_text(self.path, self.encoding) as text:
+        with open_text(self.path, self.encoding, offered=self.offered) as text:
+            if self.captions:
+                yield from map(_caption, count(1), text)
+                return
             reader = RecordReader(text, self.delimiter, begins_row)
             for _ in range(self.header_records):
                 reader.next()
@@ -78,7 +87,9 @@ class Table:
         return Rejection(line, counted)
 
 
-def open_table(path: Path, is_known: Callable[[str], bool], encoding: str | None = None) -> Table:
+def open_table(
+    path: Path, is_known: Callable[[str], bool], encoding: str | None = None, *, offered: bool = True
+) -> Table:
     """Read the header of a table.
 
     Args:
@@ -86,11 +97,12 @@ def open_table(path: Path, is_known: Callable[[str], bool], encoding: str | None
         is_known: Whether a column's name is one that the table is expected to have; decides what stands
             between fields.
         encoding: Of a table without a byte order mark, where it is not UTF-8.
+        offered: Whether the user can give the encoding, for messages.
 
     Raises:
         DataError: The table cannot be read, has no header, or has a column twice.
     """
-    with open_text(path, encoding) as text:
+    with open_text(path, encoding, offered=offered) as text:
         head = list(islice(text, _HEAD_LINES))
     first = next((line for line in head if not line.isspace()), None)
     if first is None:
@@ -99,6 +111,8 @@ def open_table(path: Path, is_known: Callable[[str], bool], encoding: str | None
         raise DataError(
             f"{path} is JSON, not a table; its first line has to name columns, such as image,text."
         )
+    if all(line.isspace() or _CAPTION.fullmatch(line.rstrip("\r\n")) for line in head):
+        return Table(path, ("image", "text"), "\t", 0, encoding, offered, captions=True)
     named = _SEPARATOR_LINE.fullmatch(first)
     skipped = 0 if named is None else 1
     found = [
@@ -110,7 +124,16 @@ def open_table(path: Path, is_known: Callable[[str], bool], encoding: str | None
         raise DataError(f"The header of {path} has a quote that does not close.")
     delimiter, columns = max(found, key=lambda item: (sum(map(is_known, item[1])), len(item[1])))
     _check_names(path, columns)
-    return Table(path, columns, delimiter, skipped + 1, encoding)
+    return Table(path, columns, delimiter, skipped + 1, encoding, offered)
+
+
+def _caption(number: int, line: str) -> Row | Rejection | LeftOut:
+    if line.isspace():
+        return LeftOut(_EMPTY_ROW)
+    found = _CAPTION.fullmatch(line.rstrip("\r\n"))
+    if found is None:
+        return Rejection(number, "it is not a name, # and a number, a tab, and a caption, as other lines are")
+    return Row(number, [found["image"], found["text"]])
 
 
 def _header(head: Sequence[str], delimiter: str, skipped: int) -> tuple[str, ...] | None:

@@ -167,3 +167,12 @@ def test_the_import_itself_is_not_found(tmp_path: Path) -> None:
 def test_no_folder(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="There is no folder"):
         find_files(tmp_path / "photos")
+
+
+@pytest.mark.parametrize("name", ["a.heic", "a.avif"])
+def test_files_cut_within_their_first_box_are_left_out(tmp_path: Path, name: str) -> None:
+    folder = folder_of(tmp_path, "b.jpg")
+    (folder / name).write_bytes((HEIC if name == "a.heic" else AVIF)[:12])
+    found = find_files(folder)
+    assert found.images() == ["b.jpg"]
+    assert "cut" in found.reasons[name] or "cannot be read" in found.reasons[name]

@@ -201,7 +201,6 @@ def test_texts_that_stand_for_not_known_are_kept_on_demand(folder: Path) -> None
         "1 text is 'NULL' (line 2): kept as it is written.",
         "1 text is 'nan' (line 2): kept as it is written.",
         "12 texts are 'None' (lines 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 and 2 more): kept as it is written.",
-        "1 report has no sentence to be a text: 'NULL' on line 2.",
     ]
 
 
@@ -377,8 +376,10 @@ def test_every_broken_row_is_named_before_the_run_ends(folder: Path) -> None:
 
 
 def test_an_encoding_without_a_table(folder: Path) -> None:
-    with pytest.raises(DataError, match="belong to a table"):
+    with pytest.raises(DataError, match=r"belongs to a folder's --table or to the reports of mimic-cxr"):
         import_data_set("folder", folder, encoding="utf-8")
+    with pytest.raises(DataError, match=r"belong to a table; give it as well with --table"):
+        import_data_set("folder", folder, keep_unknown_texts=True)
 
 
 def test_a_null_character_costs_its_own_row_alone(folder: Path) -> None:
@@ -387,6 +388,28 @@ def test_a_null_character_costs_its_own_row_alone(folder: Path) -> None:
     assert report.rejections.named() == ["Line 3: it holds a null character."]
 
 
-def test_files_of_tokens_are_told_how_to_become_tables(folder: Path) -> None:
-    with pytest.raises(DataError, match=r"has no names of columns, as the files of tokens of Flickr8k"):
-        import_table(folder, "1.jpg#0\ta dog\n1.jpg#1\ta brown dog\n")
+def test_files_of_captions_have_no_header_and_no_quotes(folder: Path) -> None:
+    (folder / "inner").mkdir()
+    for number in range(1, 7):
+        (folder / f"{number}.jpg").rename(folder / "inner" / f"{number}.jpg")
+    lines = [
+        '1.jpg#0\t"Old Ben" , a dog',
+        "1.jpg#1\ta brown dog, wet",
+        "2.jpg.1#0\tgone",
+        "",
+        "3.jpg#10\ta lake",
+    ]
+    report, records = import_table(folder, "\r\n".join(lines))
+    assert texts_of(records) == {
+        "inner/1.jpg": ('"Old Ben" , a dog', "a brown dog, wet"),
+        "inner/3.jpg": ("a lake",),
+    }
+    assert report.rejections.named() == [f"Line 3: there is no image '2.jpg.1' in {folder}."]
+    assert report.tallies[0].left_out == {"rows without any value": 1}
+    assert report.notes[0].endswith("t.csv for lines of a name, # and a number, a tab, and a caption.")
+
+
+def test_a_line_that_is_no_caption_is_named(folder: Path) -> None:
+    report, records = import_table(folder, "1.jpg#0\ta dog\n" * 60 + "2.jpg a lake\n")
+    assert len(records[0].texts) == 60
+    assert [item.line for item in report.rejections.items] == [61]

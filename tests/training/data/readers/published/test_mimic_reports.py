@@ -81,13 +81,20 @@ def test_reports_unpacked_beside_the_tables(reports: Path) -> None:
 def test_unreadable_reports_are_named(reports: Path) -> None:
     files = reports / "files/p10/p10000032"
     touch(files, "s50414267/a.jpg", "s53189527/b.jpg", "s53189527/b.png")
-    (files / "s50414267.txt").write_bytes(b"IMPRESSION: \xff")
+    (files / "s50414267.txt").write_bytes("IMPRESSION: Épanchement à droite.".encode("cp1252"))
     report = imported("mimic-cxr", reports, max_rejected=1)
     assert [(item.line, item.reason) for item in report.rejections.items] == [
-        (1, "the report p10/p10000032/s50414267.txt is not UTF-8 text (byte 13); convert it with iconv"),
+        (
+            1,
+            "the report p10/p10000032/s50414267.txt: line 1 is not UTF-8; it reads as Windows-1252: "
+            "'IMPRESSION: Épanchement à droite.'. Convert the file with `iconv -f WINDOWS-1252 -t UTF-8` or "
+            "give `--encoding windows-1252`.",
+        ),
         (2, "the study s53189527 has several images 'b': files/p10/p10000032/s53189527/b.jpg"),
         (3, "the study s53189527 has several images 'b': files/p10/p10000032/s53189527/b.png"),
     ]
+    imported("mimic-cxr", reports, max_rejected=1, encoding="windows-1252")
+    assert records_of(reports)["s50414267-a"].texts == ("Épanchement à droite.",)
 
 
 def test_what_is_missing_is_named(reports: Path, tmp_path: Path) -> None:

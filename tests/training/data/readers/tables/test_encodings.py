@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from training.data.readers.tables.encodings import open_text, reads_as_utf8
+from training.data.readers.tables.encodings import decode_text, open_text, reads_as_utf8
 from training.data.readers.tables.guesses import likely_encodings
 from training.errors import DataError
 
@@ -60,9 +60,29 @@ def test_lines_in_two_encodings_are_to_be_mended(tmp_path: Path) -> None:
     with pytest.raises(DataError) as raised:
         read(path)
     assert str(raised.value) == (
-        f"{path}: line 3 is not UTF-8, as the lines before are; it reads as Windows-1252: '2.jpg,café'. "
-        "Mend the lines that another program added."
+        f"{path}: line 3 is not UTF-8, as line 2 is; it reads as Windows-1252: '2.jpg,café'. "
+        "The file has two encodings: mend line 3."
     )
+    path.write_bytes(b"image,text\n" + b"2.jpg,caf\xe9\n" * 12 + "1.jpg,the dog’s café\n".encode())
+    with pytest.raises(DataError, match=r"line 2 is not UTF-8, as line 14 is; .* mend line 14, then give `"):
+        read(path)
+
+
+def test_letters_that_are_utf_8_by_chance_belong_to_the_encoding_of_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    lines = "image,text\n1.jpg,жив\n2.jpg,一只狗在海边奔跑\n3.jpg,右侧胸腔积液\n"
+    # The two bytes of this letter in GBK are a letter of UTF-8 as well.
+    path.write_bytes(lines.replace("жив", "路").encode("gbk"))
+    assert "路".encode("gbk").decode("utf-8")
+    with pytest.raises(DataError, match=r"line 3 is not UTF-8; it reads as GB18030: .*`--encoding gb18030`"):
+        read(path)
+
+
+def test_one_report_is_decoded_as_a_table_is() -> None:
+    assert decode_text("a\r\nö\r".encode("utf-16"), "r.txt") == "a\nö\n"
+    assert decode_text(b"caf\xe9", "r.txt", "windows-1252") == "café"
+    with pytest.raises(DataError, match=r"r.txt: line 2 is not UTF-8; it reads as Windows-1252: 'café'"):
+        decode_text(b"a\ncaf\xe9", "r.txt")
 
 
 def test_bytes_that_are_not_of_the_encoding_given(tmp_path: Path) -> None:
