@@ -13,6 +13,8 @@ from training.errors import DataError
 
 _ROLES: Final = {name: role for role, names in NAMES.items() for name in names}
 _SHOWN: Final = 12
+# pandas calls a column without a name so, when it reads a table that it wrote with its index.
+_UNNAMED: Final = re.compile(r"(?:Unnamed: [0-9]+)?")
 _BETWEEN: Final = re.compile(r"[\s_-]+")
 
 
@@ -53,8 +55,9 @@ def read_columns(table: Table) -> Columns:
     if "image" not in places:
         raise DataError(_without_images(table))
     used = set(places.values())
-    metadata = {place: name for place, name in enumerate(table.columns) if name and place not in used}
-    unnamed = tuple(place for place, name in enumerate(table.columns) if not name)
+    unnamed = tuple(place for place, name in enumerate(table.columns) if _UNNAMED.fullmatch(name))
+    used.update(unnamed)
+    metadata = {place: name for place, name in enumerate(table.columns) if place not in used}
     return Columns(places, metadata, unnamed, tuple(_notes(table, places, metadata)))
 
 
@@ -77,6 +80,8 @@ def _without_images(table: Table) -> str:
 
 
 def _notes(table: Table, places: dict[Role, int], metadata: dict[int, str]) -> Iterator[str]:
+    if table.titles:
+        yield f"Passed over {table.titles} {'line' if table.titles == 1 else 'lines'} ahead of the header."
     if table.captions:
         yield f"Took {table.path} for lines of a name, # and a number, a tab, and a caption."
     taken = [

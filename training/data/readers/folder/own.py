@@ -72,7 +72,7 @@ def _list_table(
     images: Path, files: FoundFiles, path: Path, encoding: str | None, *, keep_unknown_texts: bool
 ) -> Listing:
     table = open_table(path, is_known_column, encoding)
-    finder = PathFinder(images, files.reasons)
+    finder = PathFinder(images, files.reasons, path)
     if finder.find(table.columns[0]) is not None:
         raise DataError(
             f"{path} begins with the image {table.columns[0]!r}; put a line with the names of the columns "

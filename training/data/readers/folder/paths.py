@@ -9,11 +9,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
+from urllib.parse import unquote
 
 from training.data.decoding.formats import HEIC_SUFFIXES, READABLE_SUFFIXES
 
 _LONGEST_ID: Final = 255
 _DIGITS: Final = 6
+_INVISIBLE: Final = "\ufeff\u200b\u200e"
 _QUOTED: Final = re.compile('"(?:[^"]|"")*"')
 
 
@@ -23,12 +25,14 @@ class PathFinder:
     Args:
         folder: The folder of the images.
         files: Paths of all files found in it.
+        table: The table; names with ".." may start from its folder.
     """
 
-    def __init__(self, folder: Path, files: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, files: Mapping[str, str], table: Path | None = None) -> None:
         self._folder = str(folder)
         absolute = folder.resolve()
         self._roots = tuple(f"{root}/" for root in dict.fromkeys((str(folder), str(absolute), absolute.name)))
+        self._table_folder = "" if table is None else f"{table.resolve().parent}/"
         self._files = files
         # One spelling for all: zips of macOS decompose names that tables of other systems compose.
         self._composed = {unicodedata.normalize("NFC", path): path for path in files}
@@ -82,7 +86,8 @@ class PathFinder:
         """A file whose name differs by case, ending or folder alone; None if there is none."""
         if self._alike is None:
             self._alike = {_stem(path): path for path, reason in self._files.items() if not reason}
-        return self._alike.get(_stem(name.replace("\\", "/")))
+        plain = name.replace("\\", "/").strip(_INVISIBLE)
+        return self._alike.get(_stem(plain)) or self._alike.get(_stem(unquote(plain)))
 
     def _is_image(self, name: str) -> bool:
         return bool(name) and any(
@@ -92,8 +97,12 @@ class PathFinder:
 
     def _spellings(self, name: str) -> Iterator[str]:
         for path in dict.fromkeys((name, name.replace("\\", "/"))):
-            # A path that leaves the folder stays as it is, and no manifest takes it.
+            # A path that leaves the folder stays as it is, and no manifest takes it, unless the table's own
+            # folder leads back.
             plain = path if ".." in path.split("/") else posixpath.normpath(path)
+            if plain is path and self._table_folder and not path.startswith("/"):
+                whole = posixpath.normpath(self._table_folder + path)
+                yield from (whole[len(root) :] for root in self._roots if whole.startswith(root))
             yield plain
             yield from (plain[len(root) :] for root in self._roots if plain.startswith(root))
             if self._inner:

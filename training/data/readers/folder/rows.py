@@ -27,6 +27,8 @@ _BETWEEN_LABELS: Final = re.compile("[;|]")
 # An image has one of each; rows that disagree cannot both be right.
 _ONE_EACH: Final[tuple[Role, ...]] = ("id", "split", "group", "report")
 _SIGNATURE_BYTES: Final = 4096
+# An image with more texts than these is compared with its last ones.
+_RECENT: Final = 20
 _LOST: Final = "\ufffd"
 
 
@@ -84,6 +86,8 @@ class TableReader:
     _splits: dict[str, Examples] = field(default_factory=dict)
     _several_labels: Examples = field(default_factory=Examples)
     _lost: Examples = field(default_factory=Examples)
+    _repeated: Examples = field(default_factory=Examples)
+    _twice: Examples = field(default_factory=Examples)
 
     def read(self) -> None:
         """Read the table.
@@ -168,6 +172,10 @@ class TableReader:
             place = self.columns.places["text"]
             text = " ".join(row.values[place].split())
             if self._is_text(text, row.line):
+                if text in known.texts[-_RECENT:] and not is_not_known(text):
+                    self._repeated.add(text, row.line)
+                if _is_decoded_twice(text):
+                    self._twice.add(text, row.line)
                 known.texts.append(text)
         if "labels" in self.columns.places:
             self._add_labels(row, known, self.columns.places["labels"])
@@ -246,12 +254,32 @@ class TableReader:
             yield f"The split {split!r} is taken for {SPLITS[split.casefold()]} ({examples.lines()})."
         for place, examples in self._unnamed.items():
             yield f"Column {place + 1} has no name and is not stored, {examples.count:,} values: {examples}."
+        if self._repeated.count:
+            verb = self._repeated.times("row repeats", "rows repeat")
+            yield f"{verb} a text that its image has already; it is kept: {self._repeated}."
+        if self._twice.count:
+            verb = self._twice.times("text reads", "texts read")
+            yield (
+                f"{verb} as UTF-8 that another program took for Windows-1252, such as 'Ã¶' for 'ö': "
+                f"{self._twice}."
+            )
         if self._lost.count:
             yield (
                 f"{self._lost.times('row holds', 'rows hold')} U+FFFD, "
                 "which another program wrote for characters that it lost "
                 f"({self._lost.lines()})."
             )
+
+
+def _is_decoded_twice(text: str) -> bool:
+    """Whether a text was UTF-8 whose bytes were taken for letters of Windows-1252."""
+    if text.isascii():
+        return False
+    try:
+        text.encode("cp1252").decode("utf-8")
+    except UnicodeError:
+        return False
+    return True
 
 
 def _has_signature(path: Path) -> bool:

@@ -13,11 +13,17 @@ from training.data.rejections import LeftOut, Rejection
 from training.errors import DataError
 
 # Excel's own way to name the delimiter, on a line ahead of the header.
-_SEPARATOR_LINE: Final = re.compile(r'"?sep=(?P<delimiter>[,;|\t])"?\s*', re.IGNORECASE)
+_SEPARATOR_LINE: Final = re.compile(r'"?sep=(?P<delimiter>[,;|\t])"?[,;|\t]*\s*', re.IGNORECASE)
 # A line of the files of captions of Flickr8k and Flickr30k, which have no header and no quotes.
 _CAPTION: Final = re.compile(r"\s*(?P<image>[^\t]+)#[0-9]+\t(?P<text>[^\t]*)")
+# Of the beginning of a file that was put behind another, and of pages of the web.
+_MARKS_AND_SPACES: Final = "\ufeff\u200b \t\r\n"
 _HEAD_LINES: Final = 50
 _EMPTY_ROW: Final = "rows without any value"
+_HEADER_AGAIN: Final = "rows that repeat the header"
+_ODD_QUOTES: Final = ("\u201c", "\u201e", "\u201d", "''", "'")
+# A title ahead of the header is passed over for a line with so many known columns.
+_HEADER_LIKE: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +42,11 @@ class Table:
         path: Its file.
         columns: Names in the header without outer spaces; "" for a column without a name.
         delimiter: Between two fields.
-        header_records: Number of records that are not rows: the header and a line that names the delimiter.
+        header_records: Number of records that are not rows: the header, a line that names the delimiter, and
+            titles ahead.
         encoding: As the user gave it.
         offered: Whether the user can give one, for messages.
+        titles: Number of records ahead of the header that say nothing of columns.
         captions: Whether it has no header, and lines such as NAME#NUMBER, a tab and a caption.
     """
 
@@ -48,6 +56,7 @@ class Table:
     header_records: int = 1
     encoding: str | None = None
     offered: bool = True
+    titles: int = 0
     captions: bool = False
 
     def rows(self, begins_row: Callable[[str], bool] | None = None) -> Iterator[Row | Rejection | LeftOut]:
@@ -80,10 +89,16 @@ class Table:
         if not any(values) or not any(value.strip() for value in values):
             return LeftOut(_EMPTY_ROW)
         if len(values) == len(self.columns):
-            return Row(line, values)
+            again = tuple(value.strip(_MARKS_AND_SPACES) for value in values) == self.columns
+            return LeftOut(_HEADER_AGAIN) if again else Row(line, values)
         counted = f"it has {_counted(len(values))} where the header has {len(self.columns)}"
         if len(values) > len(self.columns):
-            counted += f"; put a value with {self.delimiter!r} in it into quotes"
+            if not any(map(str.strip, values[len(self.columns) :])):
+                counted += f"; remove every {self.delimiter!r} at its end"
+            elif any(value.strip().startswith(_ODD_QUOTES) for value in values):
+                counted += f'; put a value with {self.delimiter!r} in it into quotes of this kind: "'
+            else:
+                counted += f"; put a value with {self.delimiter!r} in it into quotes"
         return Rejection(line, counted)
 
 
@@ -111,20 +126,29 @@ def open_table(
         raise DataError(
             f"{path} is JSON, not a table; its first line has to name columns, such as image,text."
         )
+    if first.lstrip().startswith("<"):
+        raise DataError(f"{path} is HTML or XML, not a table; save the table itself as CSV.")
     if all(line.isspace() or _CAPTION.fullmatch(line.rstrip("\r\n")) for line in head):
         return Table(path, ("image", "text"), "\t", 0, encoding, offered, captions=True)
     named = _SEPARATOR_LINE.fullmatch(first)
     skipped = 0 if named is None else 1
-    found = [
-        (delimiter, columns)
-        for delimiter in (DELIMITERS if named is None else (named["delimiter"],))
-        if (columns := _header(head, delimiter, skipped)) is not None
-    ]
+    delimiters = DELIMITERS if named is None else (named["delimiter"],)
+    found = _headers(head, delimiters, skipped)
     if not found:
         raise DataError(f"The header of {path} has a quote that does not close.")
-    delimiter, columns = max(found, key=lambda item: (sum(map(is_known, item[1])), len(item[1])))
+
+    def likeness(item: tuple[str, tuple[str, ...]]) -> tuple[int, int]:
+        return sum(map(is_known, item[1])), len(item[1])
+
+    best, titles = max(found, key=likeness), 0
+    for ahead in range(1, _HEAD_LINES) if _is_title(likeness(best)) else ():
+        below = max(_headers(head, delimiters, skipped + ahead), key=likeness, default=best)
+        if likeness(below)[0] >= _HEADER_LIKE:
+            best, titles = below, ahead
+            break
+    delimiter, columns = best
     _check_names(path, columns)
-    return Table(path, columns, delimiter, skipped + 1, encoding, offered)
+    return Table(path, columns, delimiter, skipped + titles + 1, encoding, offered, titles)
 
 
 def _caption(number: int, line: str) -> Row | Rejection | LeftOut:
@@ -134,6 +158,20 @@ def _caption(number: int, line: str) -> Row | Rejection | LeftOut:
     if found is None:
         return Rejection(number, "it is not a name, # and a number, a tab, and a caption, as other lines are")
     return Row(number, [found["image"], found["text"]])
+
+
+def _is_title(likeness: tuple[int, int]) -> bool:
+    """Whether a record may be a title, given its numbers of known columns and of all: "Report" is both."""
+    known, columns = likeness
+    return known == 0 or columns == 1
+
+
+def _headers(
+    head: Sequence[str], delimiters: Sequence[str], skipped: int
+) -> list[tuple[str, tuple[str, ...]]]:
+    """The delimiters by which a record can be read that may be the header, with its fields."""
+    found = ((delimiter, _header(head, delimiter, skipped)) for delimiter in delimiters)
+    return [(delimiter, columns) for delimiter, columns in found if columns is not None]
 
 
 def _header(head: Sequence[str], delimiter: str, skipped: int) -> tuple[str, ...] | None:
