@@ -15,7 +15,7 @@ from training.data.decoding.formats import HEIC_SUFFIXES, READABLE_SUFFIXES
 
 _LONGEST_ID: Final = 255
 _DIGITS: Final = 6
-_INVISIBLE: Final = "\ufeff\u200b\u200e"
+_AROUND: Final = "\ufeff\u200b\u200e '\u2018\u2019\u201c\u201d\u201e"
 _QUOTED: Final = re.compile('"(?:[^"]|"")*"')
 
 
@@ -86,7 +86,7 @@ class PathFinder:
         """A file whose name differs by case, ending or folder alone; None if there is none."""
         if self._alike is None:
             self._alike = {_stem(path): path for path, reason in self._files.items() if not reason}
-        plain = name.replace("\\", "/").strip(_INVISIBLE)
+        plain = name.replace("\\", "/").strip(_AROUND)
         return self._alike.get(_stem(plain)) or self._alike.get(_stem(unquote(plain)))
 
     def _is_image(self, name: str) -> bool:

@@ -26,6 +26,7 @@ _OTHER_FILES: Final = (
     (b"\xd0\xcf\x11\xe0", "an Excel workbook (.xls)"),
     (b"PAR1", "a Parquet file"),
     (b"%PDF", "a PDF file"),
+    (b"\x1f\x8b", "compressed by gzip (its name has to end in .gz)"),
 )
 _LINE_END: Final = re.compile(rb"\r\n|\r|\n")
 _TEXT_LINE_END: Final = re.compile("\r\n|\r|\n")

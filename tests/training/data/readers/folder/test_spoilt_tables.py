@@ -1,4 +1,4 @@
-"""Tables as programs and people spoil them: what is mended by itself, and what the report says of the rest."""
+"""Tables as programs and people spoil them: what mends itself, and what the report says of the rest."""
 
 from pathlib import Path
 
@@ -50,6 +50,7 @@ def test_a_header_that_comes_again_is_left_out(folder: Path) -> None:
         ),
         ("a%201.jpg,a dog", "is it 'a 1.jpg'"),
         ("\u200b2.jpg,a dog", "is it '2.jpg'"),
+        ("'2.jpg',a dog", "is it '2.jpg'"),
     ],
 )
 def test_what_a_refused_row_needs_is_said(folder: Path, row: str, hint: str) -> None:
