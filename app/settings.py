@@ -2,20 +2,24 @@
 
 import json
 import os
-import re
-from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
-from ipaddress import ip_address
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
-from urllib.parse import urlsplit
 
-from cronsim import CronSim, CronSimError
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
-from sqlalchemy import make_url
 
 from app.secret_files import SecretFiles, file_variables, read_secrets
+from app.setting_values import (
+    absolute_url,
+    as_text,
+    checked_ancestors,
+    checked_hosts,
+    checked_origins,
+    checked_times,
+    explain_errors,
+    is_safe_url,
+)
 from index.audit.event import QueryForm
 from index.catalogue.connections import without_password
 from index.keys.grants import Role, parse_grants
@@ -25,18 +29,11 @@ PREFIX = "RECOQUEST_"
 ENV_FILE_VARIABLE = PREFIX + "ENV_FILE"
 _TEST_PREFIX = PREFIX + "TEST_"
 
-_CRON_FIELDS = ("minute", "hour", "day", "month", "weekday")
 # Settings that may be in files of their own; see `app.secret_files`.
 _IN_FILES = [PREFIX + name for name in ("ADMIN_KEY", "DATABASE_URL", "AUDIT_KEY")]
 # Settings of older versions: files that have them are read as before.
 GONE = frozenset({PREFIX + "QUEUE_URL"})
 _NOT_FIELDS = GONE | frozenset(file_variables(_IN_FILES))
-
-# A name or an address, without a port; with a first dot, or `*.`, all names below it.
-_HOST = re.compile(r"(\*?\.)?[A-Za-z0-9_-][A-Za-z0-9._-]*|\[?[0-9A-Fa-f:.]+\]?")
-
-# As browsers send it: lower case, no path. A wildcard would let every page of the web call the service.
-_ORIGIN = re.compile(r"https?://[a-z0-9._\[\]:-]+")
 
 MIB = 2**20
 _OF_CALLERS = frozenset({"admin_key", "oidc_issuer", "oidc_audience", "oidc_groups_claim", "oidc_roles"})
@@ -44,18 +41,6 @@ _OF_CALLERS = frozenset({"admin_key", "oidc_issuer", "oidc_audience", "oidc_grou
 
 class SettingsError(RecoquestError):
     """A setting is unknown or has a value that cannot be used."""
-
-
-def is_safe_url(url: str) -> bool:
-    """Whether nobody between can change what an address answers: HTTPS, or HTTP on this machine."""
-    try:
-        parts = urlsplit(url)
-        name = parts.hostname or ""
-        local = name == "localhost" or (parts.scheme == "http" and ip_address(name).is_loopback)
-    except ValueError:
-        return False
-    is_plain = parts.username is None and not parts.query and not parts.fragment
-    return bool(name) and is_plain and (parts.scheme == "https" or (parts.scheme == "http" and local))
 
 
 class Settings(BaseSettings):
@@ -269,30 +254,22 @@ class Settings(BaseSettings):
     @field_validator("allowed_hosts")
     @classmethod
     def _are_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for name in value:
-            if name != "*" and not _HOST.fullmatch(name):
-                raise ValueError(f"{name!r} is not a name without a port, such as images.example.org")
-        return value
+        return checked_hosts(value)
 
-    @field_validator("frame_ancestors", "cors_origins")
+    @field_validator("frame_ancestors")
+    @classmethod
+    def _are_ancestors(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return checked_ancestors(value)
+
+    @field_validator("cors_origins")
     @classmethod
     def _are_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for origin in value:
-            if any(character in origin for character in ";,'\" \r\n"):
-                raise ValueError(f"{origin!r} is not an origin such as https://viewer.example.org")
-        return value
+        return checked_origins(value)
 
     @field_validator("retrain_at")
     @classmethod
     def _is_time(cls, value: str | None) -> str | None:
-        if value is not None:
-            if len(value.split()) != len(_CRON_FIELDS):
-                raise ValueError(f"give {len(_CRON_FIELDS)} parts: {', '.join(_CRON_FIELDS)}")
-            try:
-                CronSim(value, datetime.now(UTC))
-            except CronSimError as error:
-                raise ValueError(f"{error}: give times as in a crontab, such as 0 3 * * 0") from None
-        return value
+        return None if value is None else checked_times(value)
 
     @field_validator("oidc_roles", mode="before")
     @classmethod
@@ -314,14 +291,6 @@ class Settings(BaseSettings):
                 raise ValueError("RECOQUEST_OIDC_ISSUER needs RECOQUEST_OIDC_AUDIENCE beside it")
         return self
 
-    @field_validator("cors_origins")
-    @classmethod
-    def _are_exact(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for origin in value:
-            if not _ORIGIN.fullmatch(origin):
-                raise ValueError(f"{origin!r} is not an origin such as https://viewer.example.org")
-        return value
-
     @property
     def catalogue_url(self) -> str:
         """The catalogue's SQLAlchemy URL, the default one filled in."""
@@ -340,7 +309,7 @@ class Settings(BaseSettings):
         # Neither may depend on the folder that the process works in.
         values["home"] = self.home.absolute()
         if self.database_url is not None:
-            values["database_url"] = _absolute(self.database_url)
+            values["database_url"] = absolute_url(self.database_url)
         given = {PREFIX + n.upper(): as_text(value) for n, value in values.items() if value is not None}
         return {**kept, **given}
 
@@ -371,14 +340,9 @@ def load_settings(env_file: Path | None = None, **values: Any) -> Settings:
     try:
         return Settings(_env_file=env_file, **given)
     except ValidationError as error:
-        raise SettingsError(_explain(error.errors(include_url=False, include_input=False))) from None
-
-
-def as_text(value: object) -> str:
-    """A setting as a variable from which the same setting is read."""
-    if isinstance(value, dict):
-        return json.dumps(value)
-    return ",".join(value) if isinstance(value, list | tuple) else str(value)
+        raise SettingsError(
+            explain_errors(PREFIX, error.errors(include_url=False, include_input=False))
+        ) from None
 
 
 def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]:
@@ -395,23 +359,3 @@ def _known_variables() -> set[str]:
         *file_variables(_IN_FILES),
         *(PREFIX + name.upper() for name in Settings.model_fields),
     }
-
-
-def _absolute(url: str) -> str:
-    parsed = make_url(url)
-    if parsed.get_backend_name() != "sqlite" or not parsed.database:
-        return url
-    database = os.path.abspath(parsed.database)  # noqa: PTH100
-    return parsed.set(database=database).render_as_string(hide_password=False)
-
-
-def _explain(errors: Iterable[Mapping[str, Any]]) -> str:
-    parts = []
-    for error in errors:
-        name = ".".join(str(part) for part in error["loc"]).upper().removeprefix(PREFIX)
-        if error["type"] == "extra_forbidden":
-            parts.append(f"{PREFIX}{name} is not a setting")
-        else:
-            message = error["msg"].removeprefix("Value error, ")
-            parts.append(f"{PREFIX}{name}: {message}" if name else message)
-    return f"The settings cannot be used: {'; '.join(parts)}."

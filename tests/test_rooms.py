@@ -30,8 +30,8 @@ ORDER: Final = {
         "engine writes feedback generations backup erasure ingest"
     ),
     "app": (
-        "secret_files settings launch concurrency engine jobs encoding decoding doctor observability "
-        "lifecycle schemas http access audit operations server api application cli"
+        "secret_files setting_values settings launch concurrency engine jobs encoding decoding doctor "
+        "observability lifecycle schemas http access audit operations server api application cli"
     ),
 }
 

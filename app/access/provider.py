@@ -14,7 +14,7 @@ import structlog
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, JWKRegistry, OKPKey, RSAKey
 
-from app.settings import is_safe_url
+from app.setting_values import is_safe_url
 
 # Signatures by private keys only: with a shared secret, whoever checks a token could make one.
 ALGORITHMS: Final = ("RS256", "PS256", "ES256", "EdDSA")

@@ -13,7 +13,8 @@ def settings(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Print every setting as it holds here, without passwords and keys."""
-    from app.settings import PREFIX, as_text, load_settings
+    from app.setting_values import as_text
+    from app.settings import PREFIX, load_settings
 
     found = load_settings(env_file)
     shown = found.printable()
