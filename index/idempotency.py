@@ -106,6 +106,11 @@ def release_key(session: Session, sent: KeyedRequest, attempt: str) -> None:
     session.execute(delete(IdempotencyKeyRow).where(*_held(sent, attempt)))
 
 
+def forget_answers(session: Session) -> None:
+    """Forget every answer that is kept, as some name images that are erased."""
+    session.execute(delete(IdempotencyKeyRow).where(IdempotencyKeyRow.status.is_not(None)))
+
+
 def _same(sent: KeyedRequest) -> tuple[Any, ...]:
     return IdempotencyKeyRow.caller == sent.caller, IdempotencyKeyRow.key == sent.key
 

@@ -108,7 +108,7 @@ class TokenVerifier:
         key = await self._provider.signing_key(algorithm, kid if isinstance(kid, str) else None)
         claims = jwt.decode(token, key, algorithms=[algorithm], registry=self._registry).claims
         self._claims.validate(claims)
-        if not claims["sub"]:
+        if not isinstance(claims["sub"], str) or not claims["sub"]:
             raise ValueError("The token has no subject.")
         return claims
 

@@ -1,5 +1,6 @@
 """Lists of a collection's images, and counts of what they hold, without a query."""
 
+import json
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Annotated
@@ -9,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.access.permissions import GuardedRoute, may
 from app.audit.noted import Noted, note, shown
+from app.audit.trail import filter_parts
 from app.http.problems import problem_responses
 from app.operations.read_search import read_count, read_filter
 from app.operations.services import InjectedServices
@@ -132,4 +134,4 @@ def _listed(
 
 
 def _query(wanted: _Filtered) -> dict[str, list[str]]:
-    return {} if wanted.filter is None else {"filter": [wanted.filter]}
+    return filter_parts(None if wanted.filter is None else json.loads(wanted.filter))

@@ -241,7 +241,7 @@ def _note(request: Request, written: WrittenImages) -> None:
     "/{collection}/erase",
     summary="Erase images",
     responses=problem_responses(*_PROBLEMS),
-    dependencies=[may("admin"), Depends(idempotency_key)],
+    dependencies=[may("admin")],
 )
 async def erase_images(
     collection: str, wanted: ImagesToErase, request: Request, services: InjectedServices

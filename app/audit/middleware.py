@@ -10,6 +10,7 @@ from typing import Any, Final
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.access.key_guesses import clients_of
 from app.audit.noted import actor_of, noted_of
 from app.audit.recorder import AuditUnavailableError, Recorder
 from app.http.problem_kinds import Kind
@@ -20,10 +21,12 @@ _UNAVAILABLE: Final = Kind(
     "audit-unavailable", "The audit trail takes no events", HTTPStatus.SERVICE_UNAVAILABLE, retry_after_s=5
 )
 # By the name of the route. Lists of names, jobs and models show nothing of an image.
-_READS: Final[Mapping[str, Action]] = {
-    "search": "search",
+READS: Final[Mapping[str, Action]] = {
+    "search_images": "search",
+    "search_batch": "search",
     "list_images": "browse",
     "count_values": "browse",
+    "count_images": "browse",
     "get_collection": "browse",
     "get_image": "view",
     "get_rendition": "view",
@@ -31,18 +34,18 @@ _READS: Final[Mapping[str, Action]] = {
     "get_content": "export",
     "list_audit": "audit",
 }
-_WRITES: Final[Mapping[str, Action]] = {
-    "post_feedback": "judge",
-    "post_collection": "create",
-    "post_images": "create",
+WRITES: Final[Mapping[str, Action]] = {
+    "judge_hit": "judge",
+    "create_collection": "create",
+    "upload_images": "create",
     "put_image": "create",
-    "post_job": "create",
-    "post_model": "create",
+    "create_job": "create",
+    "register_model": "create",
     "delete_collection": "delete",
     "delete_image": "delete",
     "erase_images": "erase",
     "activate_generation": "activate",
-    "roll_back": "activate",
+    "roll_back_collection": "activate",
     "activate_model": "activate",
     "roll_back_model": "activate",
 }
@@ -121,7 +124,7 @@ class AuditTrail:
             return self._refusal(scope, operation, status)
         if status >= HTTPStatus.BAD_REQUEST:
             return None
-        action = _WRITES.get(operation, "change") if _changes(scope, operation) else _READS.get(operation)
+        action = WRITES.get(operation, "change") if _changes(scope, operation) else READS.get(operation)
         if action is None or noted_of(scope["state"]).recorded:
             return None
         event = _described(scope, action, operation, status)
@@ -139,7 +142,8 @@ class AuditTrail:
 
     def _refusal(self, scope: Scope, operation: str, status: int) -> Event | None:
         actor = actor_of(HTTPConnection(scope))
-        address = actor.address or ""
+        # Callers invent the addresses that a proxy forwards for, but not the one that they come from.
+        address = clients_of(HTTPConnection(scope))[-1]
         if self.refusals.has(address):
             if len(self.unrecorded) < _MAX_REMEMBERED:
                 self.unrecorded[address] = self.unrecorded.get(address, 0) + 1
@@ -160,10 +164,9 @@ def _described(scope: Scope, action: Action, operation: str, status: int) -> Eve
     state: dict[str, Any] = scope["state"]
     noted = noted_of(state)
     details: dict[str, Detail] = {"operation": operation, "status": status, **noted.details}
-    for name in ("job", "key_id"):
-        value = _parameter(scope, name)
-        if value is not None:
-            details.setdefault(name, value)
+    job = _parameter(scope, "job")
+    if job is not None:
+        details.setdefault("job", job)
     image, number = _parameter(scope, "image_id"), _parameter(scope, "number")
     objects: Sequence[str] = () if image is None else (image,)
     return Event(
@@ -185,8 +188,8 @@ def _parameter(scope: Scope, name: str) -> str | None:
 
 
 def _changes(scope: Scope, operation: str) -> bool:
-    return scope["method"] not in _SAFE and operation not in _READS
+    return scope["method"] not in _SAFE and operation not in READS
 
 
 def _is_durable(event: Event) -> bool:
-    return event.action not in _READS.values() and event.outcome == "success"
+    return event.action not in READS.values() and event.outcome == "success"

@@ -1,6 +1,6 @@
 """What a route tells the audit trail of its request; the rest is known from the address and the answer."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fastapi import Request
@@ -86,29 +86,27 @@ def note_search(
 def note_batch(
     request: Request,
     active: ActiveGeneration,
-    queries: Sequence[SearchQuery],
-    pages: Iterable[SearchPage],
+    answered: Sequence[tuple[SearchQuery, SearchPage]],
 ) -> None:
     """Note searches of one request, and the hits that any of them shows.
 
     Args:
         request: The request.
         active: The generation that was searched.
-        queries: The searches.
-        pages: Hits of those that were answered.
+        answered: The searches that had no problem, with their hits.
     """
     parts: dict[str, list[str]] = {}
-    for query in queries:
+    for query, _ in answered:
         for name, texts in query_parts(query).items():
             parts.setdefault(name, []).extend(texts)
     note(
         request,
         Noted(
-            objects=list(dict.fromkeys(id for page in pages for id in shown(page))),
+            objects=list(dict.fromkeys(id for _, page in answered for id in shown(page))),
             query=parts,
             model=active.digest,
             generation=active.generation,
-            details={"searches": len(queries)},
+            details={"searches": len(answered)},
         ),
     )
 

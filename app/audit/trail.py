@@ -3,7 +3,7 @@
 import getpass
 import socket
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from app.settings import Settings
 from index.audit.chain import Trail
@@ -115,6 +115,28 @@ def record_searches(
     open_trail(settings, catalogue).append(events)
 
 
+def filter_parts(condition: Any) -> dict[str, list[str]]:
+    """Return a filter as JSON without the ids that it names, and these, which are kept as keyed hashes."""
+    if condition is None:
+        return {}
+    ids: list[str] = []
+    parts = {"filter": [canonical(_without_ids(condition, ids))], "filter_ids": ids}
+    return {name: texts for name, texts in parts.items() if texts}
+
+
+def _without_ids(part: Any, ids: list[str]) -> Any:
+    if isinstance(part, list):
+        return [_without_ids(each, ids) for each in part]
+    if not isinstance(part, dict):
+        return part
+    if part.get("field") != "id":
+        return {name: _without_ids(value, ids) for name, value in part.items()}
+    for name, value in part.items():
+        if name != "field":
+            ids.extend(str(each) for each in (value if isinstance(value, list) else [value]))
+    return {name: value if name == "field" else "filter_ids" for name, value in part.items()}
+
+
 def query_parts(query: "SearchQuery", files: Sequence[str] = ()) -> dict[str, list[str]]:
     """Return the parts of a query: texts, examples by their ids, files by their digests, and the filter."""
     parts = {
@@ -125,7 +147,7 @@ def query_parts(query: "SearchQuery", files: Sequence[str] = ()) -> dict[str, li
         "like_text": _texts(query.like),
         "unlike_text": _texts(query.unlike),
         "file": list(files),
-        "filter": [] if query.filter is None else [canonical(query.filter)],
+        **filter_parts(query.filter),
     }
     return {name: texts for name, texts in parts.items() if texts}
 

@@ -34,9 +34,10 @@ Detail = str | int | bool | None | Sequence[str]
 # Ids of an event, as many as a page of hits may have; more are counted.
 MAX_OBJECTS: Final = 1000
 # Parts of a query that are ids of images, and one of digests of files: kept as keyed hashes alone.
-_EXAMPLES: Final = ("like", "unlike")
+_EXAMPLES: Final = ("like", "unlike", "filter_ids")
 _FILES: Final = "file"
 _MAX_NAME: Final = 200
+_MAX_ID: Final = 255
 _ID_DIGITS: Final = 32
 
 
@@ -111,7 +112,8 @@ class Event:
         return {
             digest: {"digest": digest, "collection": collection, "name": name}
             for name in (*self.objects[:MAX_OBJECTS], *examples)
-            if storable_text(name)
+            # Longer ones are of no image, and may not fit an index.
+            if storable_text(name) and len(name) <= _MAX_ID
             for digest in (id_digest(key, collection, name),)
         }
 

@@ -20,6 +20,7 @@ from index.catalogue.tables import CollectionRow, FeedbackRow, GenerationRow, Im
 from index.errors import BackupError, GenerationError
 from index.files.orphans import collect_orphans
 from index.home import Home
+from index.idempotency import forget_answers
 from index.views.manager import Views
 from index.writes.deletion import delete_images
 from index.writes.unused_fields import remove_unused_fields
@@ -88,18 +89,19 @@ def erase_images(
             raise BackupError(
                 "A backup is being written, which would hold the images: erase them afterwards."
             )
-    with home.catalogue.write() as session:
-        keys = _keys(session, collection, ids)
-        backups = _backups(session, keys, all_there=len(keys) == len(set(ids)))
-        removed = delete_images(session, collection, ids)
-        judgements = _forget_examples(session, collection, frozenset(ids))
-        _have_views_read_anew(session, collection)
-        merge_words(session)
-        trail.forget(session, collection, ids)
-        if event is not None:
-            trail.append_in(session, [event])
-    digests = set(removed.values())
-    collect_orphans(home.catalogue, home.store, digests)
+        with home.catalogue.write() as session:
+            keys = _keys(session, collection, ids)
+            backups = _backups(session, keys, all_there=len(keys) == len(set(ids)))
+            removed = delete_images(session, collection, ids)
+            judgements = _forget_examples(session, collection, frozenset(ids))
+            _have_views_read_anew(session, collection)
+            merge_words(session)
+            forget_answers(session)
+            trail.forget(session, collection, ids)
+            if event is not None:
+                trail.append_in(session, [event])
+        digests = set(removed.values())
+        collect_orphans(home.catalogue, home.store, digests)
     remove_unused_fields(home.catalogue)
     _rewrite_snapshots(home, collection)
     return Erased(
@@ -169,7 +171,7 @@ def _rewrite_snapshots(home: Home, collection: str) -> None:
                     found, sequence = get_generation(session, generation.id)
                     views.save(session, found, sequence)
             except GenerationError:
-                # It was dropped meanwhile.
+                # Dropped meanwhile.
                 continue
             finally:
                 views.close()

@@ -62,7 +62,12 @@ async def answer_batch(
     encoded = time.perf_counter()
     found = await services.threads.read(_find_all, engine, active, queries, sources, made)
     searched = time.perf_counter()
-    note_batch(request, active, queries, (one[0] for one in found if not isinstance(one, RecoquestError)))
+    answered = zip(queries, found, strict=True)
+    note_batch(
+        request,
+        active,
+        [(query, one[0]) for query, one in answered if not isinstance(one, RecoquestError)],
+    )
     encode, search = 1000 * (encoded - started), 1000 * (searched - encoded)
     for _ in queries:
         services.metrics.searched((searched - encoded) / len(queries))

@@ -16,6 +16,8 @@ from sqlalchemy.orm import Session
 from starlette.types import Message, Receive
 
 from app.access.permissions import GuardedRoute, Handler
+from app.access.principal import principal_of
+from app.audit.noted import Noted, note
 from app.http.field_errors import FieldError
 from app.http.problem_kinds import INVALID
 from app.http.problems import RequestError
@@ -97,6 +99,7 @@ async def _answer_once(request: Request, handle: Handler) -> Response:
     attempt = Attempt(KeyedRequest(_caller(request), key, fingerprint(request, body)), uuid.uuid4().hex)
     kept = await _write(services, begin_request, attempt)
     if kept is not None:
+        note(request, Noted(details={"replayed": True}))
         return Response(kept.body, kept.status, {**kept.headers, REPLAYED: "true"})
     request.scope.setdefault("state", {})["attempt"] = attempt
     # The work goes on when the caller has gone, as the answer will be asked for again.
@@ -146,9 +149,9 @@ def _checked_key(given: list[str]) -> str:
 
 
 def _caller(request: Request) -> str:
-    """Return the SHA-256 of what a caller is known by: a key, a token, or a session."""
-    credentials = [request.headers.get(name, "") for name in ("authorization", "cookie")]
-    return hashlib.sha256("\n".join(credentials).encode("latin-1")).hexdigest()
+    """Return the SHA-256 of who sends a request: tokens and cookies change, a caller stays."""
+    principal = principal_of(request)
+    return hashlib.sha256(f"{principal.kind}\n{principal.id}".encode()).hexdigest()
 
 
 def _whole(body: bytes) -> Receive:

@@ -46,7 +46,7 @@ def deprecation_headers(prefix: str) -> dict[str, str]:
     """Return headers (RFC 9745) for an answer in old names; `prefix` is where a proxy has put the service."""
     return {
         "Deprecation": f"@{DEPRECATED_SINCE}",
-        "Link": f'<{prefix}/docs#/search/search>; rel="deprecation"; type="text/html"',
+        "Link": f'<{prefix}/docs#/search/search_images>; rel="deprecation"; type="text/html"',
     }
 
 
