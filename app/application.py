@@ -19,6 +19,7 @@ from app.access.authentication import Authenticator
 from app.access.hosts import AllowedHosts, HostCheck
 from app.access.origins import OriginCheck
 from app.access.security import SecurityHeaders
+from app.access.sessions import SessionSigner
 from app.api import (
     audit,
     browse,
@@ -33,6 +34,7 @@ from app.api import (
     search,
     writes,
 )
+from app.api.callers import sessions
 from app.audit.middleware import AuditTrail
 from app.audit.recorder import Recorder
 from app.audit.trail import open_trail
@@ -130,6 +132,7 @@ def create_app(
         models,
         jobs,
         audit,
+        sessions,
         health,
         pages,
     ):
@@ -186,8 +189,9 @@ async def _services(
     patience = service_patience(settings)
     engine = await threads.background(open_engine, settings, patience, decoders.thumbnail)
     await threads.background(_tidy_up, settings, engine.home)
+    signer = await threads.background(SessionSigner.of, settings.home)
     application.state.authenticator = Authenticator(
-        settings, engine.home.catalogue, threads, metrics.key_refused
+        settings, engine.home.catalogue, threads, signer, metrics.key_refused
     )
     metrics.watch_queues(encoders.waiting)
     readiness = Readiness(

@@ -1,4 +1,4 @@
-"""Who sends a request: an API key, the administrator's key of the settings, a token, or nobody known."""
+"""Who sends a request: an API key, the administrator's key of the settings, a token, a session, or nobody."""
 
 import asyncio
 import hmac
@@ -15,7 +15,8 @@ import structlog
 from starlette.requests import Request
 
 from app.access.key_guesses import BruteForceLimiter, Refusal, clients_of
-from app.access.principal import EVERY_COLLECTION, Grants, Principal, Role
+from app.access.principal import EVERY_COLLECTION, NOBODY, Grants, Principal, Role
+from app.access.sessions import COOKIE, Session, SessionSigner
 from app.access.tokens import TokenVerifier
 from app.concurrency.threads import Threads
 from app.http.problem_kinds import Kind
@@ -29,6 +30,9 @@ _CHALLENGE: Final = 'Bearer error="invalid_token"'
 _WRONG: Final = Kind("wrong-key", "The key is wrong", HTTPStatus.UNAUTHORIZED, authenticate=_CHALLENGE)
 _ENDED: Final = Kind(
     "key-ended", "The key is not valid any more", HTTPStatus.UNAUTHORIZED, authenticate=_CHALLENGE
+)
+KEY_NEEDED: Final = Kind(
+    "authentication-needed", "A key is needed", HTTPStatus.UNAUTHORIZED, authenticate="Bearer"
 )
 _TOO_EARLY: Final = Kind("too-many-wrong-keys", "Too many wrong keys", HTTPStatus.TOO_MANY_REQUESTS)
 # The compact form of a JSON Web Token, whose signature may be missing.
@@ -51,12 +55,19 @@ class Authenticator:
         settings: Settings of keys and tokens, and the rights of callers without either.
         catalogue: The catalogue with the API keys.
         threads: Threads for reads of the catalogue.
+        signer: Reads the cookies of sessions.
         count: Told of every key that was wrong, or came too early to be looked at.
     """
 
     def __init__(
-        self, settings: Settings, catalogue: Catalogue, threads: Threads, count: Callable[[Refusal], None]
+        self,
+        settings: Settings,
+        catalogue: Catalogue,
+        threads: Threads,
+        signer: SessionSigner,
+        count: Callable[[Refusal], None],
     ) -> None:
+        self.signer = signer
         self._open_reading = settings.open_reading
         self._open_feedback = settings.open_feedback
         self._admin = None if settings.admin_key is None else _digest(settings.admin_key.get_secret_value())
@@ -69,15 +80,73 @@ class Authenticator:
 
         Raises:
             RequestError: The credential is wrong or has ended (401), comes too early after wrong ones
+                (429), or cannot be checked now (503); or a request of a session lacks its CSRF token (403).
+        """
+        principal, session = await self.recognize(request)
+        if session is not None:
+            self.signer.refuse_forged(request, session)
+        return principal
+
+    async def recognize(self, request: Request) -> tuple[Principal, Session | None]:
+        """Return the caller of a request that changes nothing, and its session, if it comes by one.
+
+        Raises:
+            RequestError: The credential is wrong or has ended (401), comes too early after wrong ones
                 (429), or cannot be checked now (503).
+        """
+        sent, session = _credential(request), None
+        if sent is not None:
+            principal: Principal | None = await self._check(sent, request)
+        else:
+            session = self.signer.open(request.cookies.get(COOKIE, ""))
+            principal = None if session is None else await self._resume(session)
+        if principal is None:
+            return self._opened(NOBODY), None
+        return self._opened(principal), session
+
+    async def begin_session(self, request: Request) -> tuple[Principal, Session]:
+        """Return a session of whoever sends a key or a token, and the caller that it will be.
+
+        Raises:
+            RequestError: As of `recognize`; or the request brings neither (401).
         """
         sent = _credential(request)
         if sent is None:
-            principal = Principal("anonymous", "", "anonymous", {})
-        elif self._tokens is not None and _TOKEN.fullmatch(sent):
-            principal = await self._tokens.verify(sent)
+            raise RequestError(
+                KEY_NEEDED, "Send a key or a token as `Authorization: Bearer KEY` to begin a session."
+            )
+        principal = await self._check(sent, request)
+        if principal.kind == "token":
+            digest = None
         else:
-            principal = await self._check_key(sent, clients_of(request))
+            key = None if principal.id == _ADMIN.id else await self._keys.find(principal.id)
+            digest = self._admin if key is None else key.digest
+        session = self.signer.begin(principal, digest)
+        return self._opened(replace(principal, kind="session")), session
+
+    async def _resume(self, session: Session) -> Principal | None:
+        """The caller of a session; None where its key is not valid any more."""
+        grants, key = session.grants, None
+        if session.kind == "key":
+            digest = self._admin
+            grants = _ADMIN.grants
+            if session.id != _ADMIN.id:
+                key = await self._keys.find(session.id)
+                if key is None or key.state != "live":
+                    return None
+                digest, grants = key.digest, key.grants
+            if digest is None or not self.signer.is_of(session, digest):
+                return None
+        if key is not None:
+            self._keys.was_used(key)
+        return Principal("session", session.id, session.name, grants)
+
+    async def _check(self, sent: str, request: Request) -> Principal:
+        if self._tokens is not None and _TOKEN.fullmatch(sent):
+            return await self._tokens.verify(sent)
+        return await self._check_key(sent, clients_of(request))
+
+    def _opened(self, principal: Principal) -> Principal:
         return replace(principal, grants=self._with_open(principal.grants))
 
     async def _check_key(self, sent: str, clients: list[str]) -> Principal:

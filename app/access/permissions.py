@@ -9,7 +9,7 @@ from fastapi import Depends, Request, Response, Security
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from app.access.authentication import Authenticator
+from app.access.authentication import KEY_NEEDED, Authenticator
 from app.access.principal import Principal, Role, principal_of
 from app.http.problem_kinds import Kind
 from app.http.problems import RequestError
@@ -48,8 +48,8 @@ class Permission:
         """Find out who sends a request, and whether it may.
 
         Raises:
-            RequestError: The caller is unknown (401), has sent too many wrong keys (429), has not the role
-                (403), or cannot be checked now (503).
+            RequestError: The caller is unknown (401), has sent too many wrong keys (429), has not the role or
+                not its session's CSRF token (403), or cannot be checked now (503).
         """
         if "principal" not in request.scope["state"]:
             authenticator: Authenticator = request.app.state.authenticator
@@ -71,7 +71,7 @@ class Permission:
                 f"{needed}: send a key as `Authorization: Bearer KEY`; `recoquest keys create` makes one on "
                 "the service's machine."
             )
-            return RequestError(_UNKNOWN, detail)
+            return RequestError(KEY_NEEDED, detail)
         kind = Kind(
             "role-needed",
             "The caller has not the role",
@@ -79,11 +79,6 @@ class Permission:
             authenticate=f'Bearer error="insufficient_scope", scope="{self.role}"',
         )
         return RequestError(kind, f"{needed}, which {shortened(principal.name)!r} does not have.")
-
-
-_UNKNOWN: Final = Kind(
-    "authentication-needed", "A key is needed", HTTPStatus.UNAUTHORIZED, authenticate="Bearer"
-)
 
 
 def may(role: Role, *, somewhere: bool = False) -> Any:

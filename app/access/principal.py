@@ -29,15 +29,18 @@ class Principal:
 
     Attributes:
         kind: Sort of credential that was checked; anonymous: none was sent.
-        id: Stable identifier: of a key its id, of a token its issuer and subject; empty without either.
+        id: Stable identifier: of a key its id, of a token its issuer and subject, of a session that of the
+            credential that began it; empty without any.
         name: Name for people; the audit trail shows it.
         grants: Roles by collection; those under `*` hold in every collection and outside of them.
+        expires: End of a token, in seconds since 1970; None: others end when their key does.
     """
 
     kind: Kind
     id: str
     name: str
     grants: Grants
+    expires: float | None = None
 
     def may(self, role: Role, collection: str | None) -> bool:
         """Whether the caller has the rights of a role.

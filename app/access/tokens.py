@@ -95,7 +95,8 @@ class TokenVerifier:
                 _WRONG, f"The token is not one for this service: {reason} does not fit."
             ) from error
         subject, issuer = str(claims["sub"]), self._provider.issuer
-        return Principal("token", f"{issuer}#{subject}", _name_of(claims), self._grants_of(claims))
+        name, grants = _name_of(claims), self._grants_of(claims)
+        return Principal("token", f"{issuer}#{subject}", name, grants, float(claims["exp"]))
 
     async def _claims_of(self, token: str) -> Mapping[str, Any]:
         """Check everything of a token; return its claims."""

@@ -35,6 +35,8 @@ READS: Final[Mapping[str, Action]] = {
     "list_audit": "audit",
 }
 WRITES: Final[Mapping[str, Action]] = {
+    "begin_session": "sign-in",
+    "end_session": "sign-out",
     "judge_hit": "judge",
     "create_collection": "create",
     "upload_images": "create",

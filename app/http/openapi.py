@@ -24,6 +24,7 @@ TAGS = [
     {"name": "collections", "description": "What can be searched."},
     {"name": "generations", "description": "Which embedding of a collection is searched."},
     {"name": "jobs", "description": "What workers do in their own time; for whoever runs the service."},
+    {"name": "sessions", "description": "Signing in by a browser, which cannot send a key with images."},
     {"name": "audit", "description": "Who did what."},
     {"name": "models", "description": "What encodes the queries."},
     {"name": "health", "description": "For whoever runs the service."},

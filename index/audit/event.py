@@ -22,6 +22,7 @@ Action = Literal[
     "erase",
     "activate",
     "sign-in",
+    "sign-out",
     "audit",
     "prune",
     "backup",

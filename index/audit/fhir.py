@@ -25,6 +25,7 @@ _PATTERNS: Final = {
     "delete": ("Delete", "delete", "D"),
     "erase": ("Delete", "delete", "D"),
 }
+_SIGNED: Final = {"sign-in": ("110122", "Login"), "sign-out": ("110123", "Logout")}
 _OPERATION: Final = (None, "operation", "E")
 
 
@@ -53,10 +54,10 @@ def audit_event(entry: Entry, observer: str) -> dict[str, Any]:
 
 
 def _kind(record: dict[str, Any]) -> dict[str, Any]:
-    if record["action"] == "sign-in":
+    if record["action"] in _SIGNED:
         return {
             "type": _coding(_DICOM, "110114", "User Authentication"),
-            "subtype": [_coding(_DICOM, "110122", "Login")],
+            "subtype": [_coding(_DICOM, *_SIGNED[record["action"]])],
             "action": "E",
         }
     profile, interaction, action = _PATTERNS.get(record["action"], _OPERATION)

@@ -76,6 +76,9 @@ EXAMPLES: Final[Mapping[str, Example]] = {
     "get_job": Example({"job": 1}),
     "stream_job_events": Example({"job": 1}),
     "list_audit": Example({"limit": 10}),
+    "begin_session": Example(),
+    "get_session": Example(),
+    "end_session": Example(),
 }
 
 

@@ -46,6 +46,9 @@ OPERATIONS = {
     "get_job",
     "cancel_job",
     "stream_job_events",
+    "begin_session",
+    "get_session",
+    "end_session",
 }
 
 

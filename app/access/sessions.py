@@ -1,0 +1,210 @@
+"""Sessions of browsers: signed cookies, so that no server keeps them and every process takes them."""
+
+import base64
+import binascii
+import hmac
+import json
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pydantic import TypeAdapter, ValidationError
+from starlette.requests import HTTPConnection
+from starlette.responses import Response
+
+from app.access.principal import Principal
+from app.http.problem_kinds import Kind
+from app.http.problems import RequestError
+from index.keys.grants import Role
+from index.keys.home_secret import home_secret
+
+COOKIE: Final = "recoquest_session"
+CSRF_HEADER: Final = "X-CSRF-Token"
+FILE: Final = "session.key"
+LIFETIME_S: Final = 12 * 3600
+# Browsers keep cookies of up to 4,096 bytes, with name and attributes.
+_MAX_LENGTH: Final = 3_900
+_SAFE: Final = ("GET", "HEAD", "OPTIONS")
+_HASH: Final = "sha256"
+
+_CSRF: Final = Kind(
+    "csrf-token-needed", "The request does not come from the signed-in page", HTTPStatus.FORBIDDEN
+)
+_TOO_LARGE: Final = Kind(
+    "session-too-large", "The caller has too many roles for a session", HTTPStatus.UNPROCESSABLE_ENTITY
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What a cookie says of whoever signed in.
+
+    Attributes:
+        kind: Sort of the credential that was sent.
+        id: Identifier of the key or of the token's subject; see `Principal`.
+        name: Name for people.
+        grants: Roles that a token gave, by collection; those of a key are looked up at each request.
+        credential: Fingerprint of the key, so that another one under its id ends the session; empty for
+            tokens.
+        issued: Time of the sign-in, in seconds since 1970.
+        expires: Time of its end, in seconds since 1970.
+        nonce: Drawn for this session.
+    """
+
+    kind: Literal["key", "token"]
+    id: str
+    name: str
+    grants: Mapping[str, frozenset[Role]]
+    credential: str
+    issued: int
+    expires: int
+    nonce: str
+
+
+_SESSION: Final = TypeAdapter(Session)
+
+
+class SessionSigner:
+    """Makes, signs and reads sessions.
+
+    Args:
+        secret: Secret of the signatures.
+        clock: Seconds since 1970.
+    """
+
+    def __init__(self, secret: bytes, clock: Callable[[], float] = time.time) -> None:
+        self._secret = secret
+        self._clock = clock
+
+    @classmethod
+    def of(cls, home: Path) -> "SessionSigner":
+        """The signer with the secret of a home folder.
+
+        Raises:
+            HomeError: The file of the secret cannot be used.
+        """
+        return cls(
+            home_secret(
+                home / FILE, "The key of the page's sessions", without="everybody signs in again then"
+            )
+        )
+
+    def begin(self, principal: Principal, key_digest: bytes | None) -> Session:
+        """Return a session of a caller.
+
+        Args:
+            principal: Caller, with the roles that its own credential gives.
+            key_digest: Digest of its key; None for a token.
+        """
+        now = int(self._clock())
+        return Session(
+            "token" if key_digest is None else "key",
+            principal.id,
+            principal.name,
+            principal.grants if key_digest is None else {},
+            "" if key_digest is None else self._fingerprint(key_digest),
+            now,
+            now + LIFETIME_S if principal.expires is None else min(now + LIFETIME_S, int(principal.expires)),
+            secrets.token_urlsafe(16),
+        )
+
+    def is_of(self, session: Session, key_digest: bytes) -> bool:
+        """Whether a session was begun by a key."""
+        return hmac.compare_digest(session.credential, self._fingerprint(key_digest))
+
+    def seal(self, session: Session) -> str:
+        """Return a session as its cookie has it.
+
+        Raises:
+            RequestError: No browser keeps a cookie of this length (422).
+        """
+        grants = {place: sorted(roles) for place, roles in session.grants.items()}
+        payload = _encoded(json.dumps({**asdict(session), "grants": grants}, separators=(",", ":")).encode())
+        sealed = f"{payload}.{_encoded(self._sign('session', payload))}"
+        if len(sealed) > _MAX_LENGTH:
+            raise RequestError(
+                _TOO_LARGE,
+                f"The token gives roles in {len(grants)} collections, which no cookie holds: let its groups "
+                "give roles in all collections (*), or sign in with an API key.",
+            )
+        return sealed
+
+    def open(self, sealed: str) -> Session | None:
+        """Return the session of a cookie; None where it has ended or is none of this service."""
+        payload, _, signature = sealed.partition(".")
+        signed = self._sign("session", payload)
+        try:
+            if len(sealed) > _MAX_LENGTH or not hmac.compare_digest(_decoded(signature), signed):
+                return None
+            session = _SESSION.validate_json(_decoded(payload))
+        except (ValidationError, ValueError):
+            # Signed by an older version, or not in base64.
+            return None
+        return session if self._clock() < session.expires else None
+
+    def csrf_token(self, session: Session) -> str:
+        """Return the value that requests of a session that change something have to bring."""
+        return _encoded(self._sign("csrf", session.nonce))
+
+    def refuse_forged(self, request: HTTPConnection, session: Session) -> None:
+        """Refuse a request that may change something and that the signed-in page did not send.
+
+        Raises:
+            RequestError: The request does not bring the session's CSRF token (403).
+        """
+        if request.scope["method"] in _SAFE:
+            return
+        sent = request.headers.get(CSRF_HEADER, "")
+        if not hmac.compare_digest(sent.encode(), self.csrf_token(session).encode()):
+            raise RequestError(
+                _CSRF,
+                f"With the cookie of a session, this needs the header {CSRF_HEADER} with the csrf_token of "
+                "GET /v1/session; programs send `Authorization: Bearer KEY` instead.",
+            )
+
+    def _fingerprint(self, key_digest: bytes) -> str:
+        return _encoded(self._sign("key", key_digest.hex()))
+
+    def _sign(self, purpose: str, text: str) -> bytes:
+        return hmac.digest(self._secret, f"{purpose}:{text}".encode(), _HASH)
+
+
+def set_cookie(request: HTTPConnection, response: Response, sealed: str, session: Session) -> None:
+    """Give a browser the cookie of a session."""
+    response.set_cookie(COOKIE, sealed, max_age=session.expires - session.issued, **_attributes(request))
+
+
+def remove_cookie(request: HTTPConnection, response: Response) -> None:
+    """Let a browser forget the cookie."""
+    response.delete_cookie(COOKIE, **_attributes(request))
+
+
+def _attributes(request: HTTPConnection) -> dict[str, Any]:
+    # A proxy that takes TLS off says so; at the worst a browser keeps a Secure cookie to itself.
+    forwarded = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
+    return {
+        "path": f"{request.scope.get('root_path', '')}/",
+        "secure": "https" in (request.url.scheme, forwarded),
+        "httponly": True,
+        "samesite": "strict",
+    }
+
+
+def _encoded(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode("ascii")
+
+
+def _decoded(text: str) -> bytes:
+    """Read unpadded base64.
+
+    Raises:
+        ValueError: The text is none.
+    """
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except binascii.Error as error:
+        raise ValueError("The text is not in base64.") from error

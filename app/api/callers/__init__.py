@@ -1,0 +1,1 @@
+"""Who calls: sessions of browsers."""
