@@ -10,6 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.application import create_app
+from app.audit.middleware import READS, WRITES
 from app.audit.recorder import Recorder
 from app.audit.trail import open_trail
 from index.audit.chain import Trail
@@ -41,6 +42,12 @@ def _events(client: TestClient, **wanted: str) -> list[dict[str, Any]]:
     answer = client.get("/v1/audit", params=wanted)
     assert answer.status_code == 200, answer.text
     return [event for event in answer.json()["events"] if event["action"] != "audit"]
+
+
+def test_operations_are_named_as_their_routes_are(service: TestClient) -> None:
+    paths = service.get("/openapi.json").json()["paths"].values()
+    operations = {operation["operationId"] for path in paths for operation in path.values()}
+    assert READS.keys() | WRITES.keys() <= operations
 
 
 def test_a_search_names_the_hits_that_were_shown(service: TestClient) -> None:
