@@ -16,6 +16,7 @@ from index.catalogue.jobs import add_job, claim_job, end_job
 from index.engine import SearchEngine
 from index.generations.comparison import compare
 from index.generations.reindex import generation_for, reindex
+from tests.access import AS_ADMIN
 from tests.browser.service import SHAPES, index_shapes, running
 from tests.training.models.tiny import tiny_model, tiny_preprocessing
 from training.models.bundle_writer import save_bundle
@@ -23,7 +24,7 @@ from training.models.encoder import load_encoder
 from training.recipes.load import dump_recipe, load_recipe
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import BrowserContext, Locator, Page
 
 WORKER = "a worker"
 
@@ -112,6 +113,12 @@ def running_job(engine: SearchEngine, kind: str, *arguments: str) -> int:
         number = add_job(session, kind, arguments).id
         claim_job(session, number, WORKER)
     return number
+
+
+def sign_in(context: "BrowserContext", service: str) -> None:
+    """Give a window the session of the administrator."""
+    answer = context.request.post(f"{service}/v1/session", headers=AS_ADMIN)
+    assert answer.ok, answer.text()
 
 
 class OperatorPage:

@@ -131,7 +131,7 @@ class SearchPage:
     def found(self, *, like: Sequence[str] = (), unlike: Sequence[str] = (), **query: Any) -> list[str]:
         """The ids that the service finds for a query with examples."""
         examples = {"like": [{"id": one} for one in like], "unlike": [{"id": one} for one in unlike]}
-        answer = self.ask("v1/collections/shapes/search", {"k": PAGE_SIZE, **examples, **query})
+        answer = self.ask("v1/collections/shapes/search", {"limit": PAGE_SIZE, **examples, **query})
         return [hit["id"] for hit in answer["hits"]]
 
     def mark(self, place: int, name: str) -> str:

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.browser
 
 def listed(search: SearchPage, **query: Any) -> list[str]:
     """The ids that the service lists without a query."""
-    answer = search.ask("v1/collections/shapes/search", {"k": 100, **query})
+    answer = search.ask("v1/collections/shapes/search", {"limit": 100, **query})
     return [hit["id"] for hit in answer["hits"]]
 
 
@@ -157,17 +157,17 @@ def test_images_are_grouped_by_a_field_and_a_group_opened(open_search: OpenSearc
         search.page.get_by_label("Group by").select_option("group")
     search.settle()
     asked = {"text": "circle"} if query else {}
-    answer = search.ask("v1/collections/shapes/search", {**asked, "k": 24, "group_by": "group"})
+    answer = search.ask("v1/collections/shapes/search", {**asked, "limit": 24, "group_by": "group"})
     assert search.ids() == [hit["id"] for hit in answer["hits"]]
     assert search.page.locator(".hit-others").all_inner_texts() == [
-        f"{hit['others']} more of {hit['group']}" for hit in answer["hits"] if hit["others"]
+        f"{hit['group_size'] - 1} more of {hit['group']}" for hit in answer["hits"] if hit["group_size"] > 1
     ]
     assert parse_qs(urlsplit(search.page.url).query)["group"] == ["group"]
-    first = next(hit for hit in answer["hits"] if hit["others"])
+    first = next(hit for hit in answer["hits"] if hit["group_size"] > 1)
     with search.page.expect_response("**/search"):
         search.page.locator(".hit-others").first.click()
     search.settle()
-    expect(search.tiles).to_have_count(first["others"] + 1)
+    expect(search.tiles).to_have_count(first["group_size"])
     expect(search.chips).to_have_text([f"group: {first['group']}"])
     expect(search.page.get_by_label("Group by")).to_have_value("")
 
@@ -213,7 +213,7 @@ def test_an_image_and_words_make_one_query(open_search: OpenSearch, sites: Sites
     search.settle()
     expect(search.page.locator(".field-chip")).to_contain_text("query.png")
     file: FilePayload = {"name": "7.png", "mimeType": "image/png", "buffer": picture}
-    query = json.dumps({"text": "a blue triangle", "k": PAGE_SIZE})
+    query = json.dumps({"text": "a blue triangle", "limit": PAGE_SIZE})
     address = f"{search.service}/v1/collections/shapes/search"
     answer = search.page.request.post(address, multipart={"query": query, "image": file})
     assert search.ids() == [hit["id"] for hit in answer.json()["hits"]]

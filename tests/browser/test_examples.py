@@ -97,7 +97,7 @@ def test_the_text_changes_beside_the_examples_and_a_dropped_image_too(
     with search.page.expect_response("**/search"):
         search.drop(picture)
     search.settle()
-    query = json.dumps({"unlike": [{"id": "shape-2"}], "k": PAGE_SIZE})
+    query = json.dumps({"unlike": [{"id": "shape-2"}], "limit": PAGE_SIZE})
     file: FilePayload = {"name": "7.png", "mimeType": "image/png", "buffer": picture}
     address = f"{search.service}/v1/collections/shapes/search"
     answer = search.page.request.post(address, multipart={"query": query, "image": file})

@@ -1,6 +1,5 @@
 """The operator's page on a real service: what it shows, what it changes, and who may."""
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,9 +13,18 @@ from app.settings import Settings
 from index.catalogue.jobs import beat, end_job, get_job
 from index.catalogue.tables import EmbeddingRow
 from index.generations.activation import generation_of
-from tests.access import ADMIN_KEY, OPEN
+from tests.access import OPEN
 from tests.browser.conftest import Watch
-from tests.browser.operating import WORKER, Operated, OperatorPage, Prepared, operated, prepared, running_job
+from tests.browser.operating import (
+    WORKER,
+    Operated,
+    OperatorPage,
+    Prepared,
+    operated,
+    prepared,
+    running_job,
+    sign_in,
+)
 from tests.browser.search_page import expect
 from tests.browser.service import OTHER, SHAPES, running
 from tests.browser.test_layout import PHONE
@@ -31,8 +39,6 @@ pytestmark = pytest.mark.browser
 KEY = "a key of some length, with ä"
 # The page looks again after a tenth of the time.
 _OFTEN = "const every = window.setInterval; window.setInterval = (look, ms) => every(look, ms / 10);"
-# A key that the operator has given before.
-GIVEN_KEY = f"sessionStorage.setItem('recoquest-admin-key', {json.dumps(ADMIN_KEY)});"
 OpenOperated = Callable[..., tuple[Operated, OperatorPage]]
 
 
@@ -65,7 +71,7 @@ def open_operated(
             page.set_default_timeout(10_000)
             page.add_init_script(_OFTEN)
             if served is None or "admin_key" not in served:
-                page.add_init_script(GIVEN_KEY)
+                sign_in(context, site.service)
             watch.follow(page)
             page.goto(f"{site.service}/operate")
             return site, OperatorPage(page)
@@ -183,18 +189,20 @@ def test_what_is_refused_is_told_where_it_was_asked_for(open_operated: OpenOpera
     expect(shown.generation(SHAPES, 3)).to_contain_text("incomplete")
 
 
-def test_where_a_key_is_set_it_is_asked_for_and_kept_by_the_tab(
+def test_without_a_session_a_key_is_asked_for_and_the_session_stays(
     open_operated: OpenOperated, watch: Watch
 ) -> None:
     watch.allow("status of 401")
     site, shown = open_operated({"admin_key": KEY})
-    field = shown.page.get_by_label("Admin key")
-    expect(shown.page.get_by_text("A key is needed")).to_be_visible()
+    field = shown.page.get_by_label("Key")
+    expect(shown.page.get_by_text("a key with the role admin")).to_be_visible()
     expect(shown.generation(SHAPES, 1)).to_contain_text("searched now")
-    expect(shown.page.get_by_role("button")).to_have_text(["Use this key"])
+    expect(shown.page.get_by_role("button")).to_have_text(["Sign in"])
     field.fill("a key that is not it")
     field.press("Enter")
-    expect(shown.page.get_by_role("alert")).to_have_text("That key was not taken. Check it, then try again.")
+    expect(shown.page.get_by_role("alert")).to_have_text(
+        "The key is not known here: send another, or ask the service's administrator for one."
+    )
     expect(field).to_be_focused()
     field.fill(KEY)
     field.press("Enter")
@@ -204,7 +212,7 @@ def test_where_a_key_is_set_it_is_asked_for_and_kept_by_the_tab(
     assert site.active == 3
     shown.page.reload()
     expect(shown.job(site.job)).to_be_visible()
-    shown.page.get_by_role("button", name="Forget the key").click()
+    shown.page.get_by_role("button", name="Sign out").click()
     expect(field).to_be_visible()
     expect(shown.job(site.job)).to_have_count(0)
 
@@ -252,11 +260,12 @@ def test_without_a_connection_it_says_so_and_goes_on_when_there_is_one(
 def test_a_service_that_holds_nothing_says_how_to_begin(
     chromium: "Browser", watch: Watch, tmp_path: Path
 ) -> None:
-    page = chromium.new_page()
+    context = chromium.new_context()
+    page = context.new_page()
     with running(create_app(Settings(home=tmp_path, device="cpu", **OPEN))) as service:
         watch.allow(service)
         watch.follow(page)
-        page.add_init_script(GIVEN_KEY)
+        sign_in(context, service)
         page.goto(f"{service}/operate")
         for place, words in (
             ("Jobs", "recoquest jobs start"),
@@ -264,7 +273,7 @@ def test_a_service_that_holds_nothing_says_how_to_begin(
             ("Models", "recoquest models register"),
         ):
             expect(page.get_by_role("region", name=place)).to_contain_text(words)
-        page.close()
+        context.close()
 
 
 @pytest.mark.slow
@@ -279,9 +288,10 @@ def test_a_worker_retrains_and_its_operator_promotes(
     work.run("index", "c", "--bundle", "first/bundle", "--data", work.data, "--home", tmp_path / "home")
     with opened_jobs(tmp_path / "home", None) as jobs, running(create_app(jobs.settings)) as service:
         watch.allow(service)
-        page = chromium.new_page()
+        context = chromium.new_context()
+        page = context.new_page()
         watch.follow(page)
-        page.add_init_script(GIVEN_KEY)
+        sign_in(context, service)
         page.goto(f"{service}/operate")
         shown = OperatorPage(page)
         # Whatever it learns in a moment, it is to pass.
@@ -301,7 +311,7 @@ def test_a_worker_retrains_and_its_operator_promotes(
         shown.press("Roll c back to generation 1")
         shown.confirm()
         expect(shown.told).to_contain_text("c is now searched in generation 1")
-        page.close()
+        context.close()
 
 
 def _drop_vectors(site: Operated, number: int, count: int) -> None:

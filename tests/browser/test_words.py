@@ -20,7 +20,7 @@ def test_the_switch_has_the_typed_words_looked_up(open_search: OpenSearch) -> No
     with search.page.expect_response("**/search"):
         search.words.check()
     search.settle()
-    fused = search.found_by_text("purple triangle", words="purple triangle")
+    fused = search.found_by_text("purple triangle", keywords="purple triangle")
     assert search.ids() == fused != plain == search.found_by_text("purple triangle")
     expect(search.page).to_have_url(re.compile("words=exact"))
     with search.page.expect_response("**/search"):
@@ -33,10 +33,10 @@ def test_hits_with_the_words_are_tagged_and_scores_named_by_their_kind(open_sear
     search = open_search("?q=purple+triangle&words=exact")
     search.settle()
     expect(search.words).to_be_checked()
-    query = {"text": "purple triangle", "words": "purple triangle", "k": 24}
+    query = {"text": "purple triangle", "keywords": "purple triangle", "limit": 24}
     answer = search.ask("v1/collections/shapes/search", query)
     tagged = search.page.locator(".hit", has=search.page.locator(".tag.words"))
-    with_words = [hit["id"] for hit in answer["hits"] if "words" in hit["found_by"]]
+    with_words = [hit["id"] for hit in answer["hits"] if "keywords" in hit["found_by"]]
     assert tagged.evaluate_all("tiles => tiles.map((tile) => tile.dataset.id)") == with_words != []
     assert search.page.locator(".hit-score").first.inner_text() == f"{answer['hits'][0]['score']:.3f} fused"
     expect(search.page.get_by_role("button", name=re.compile("Number 1. fused.*exact words"))).to_have_count(
@@ -76,9 +76,9 @@ def test_the_switch_stays_while_the_text_changes_and_goes_beside_examples(open_s
     expect(search.page).to_have_url(re.compile("words=exact"))
     expect(search.page.locator(".landing")).to_be_visible()
     search.search("a red circle")
-    assert search.ids() == search.found_by_text("a red circle", words="a red circle")
+    assert search.ids() == search.found_by_text("a red circle", keywords="a red circle")
     disliked = search.mark(0, "Less like this")
-    assert search.ids() == search.found(text="a red circle", words="a red circle", unlike=[disliked])
+    assert search.ids() == search.found(text="a red circle", keywords="a red circle", unlike=[disliked])
 
 
 def test_the_next_page_is_of_the_same_order(open_search: OpenSearch) -> None:
@@ -86,7 +86,7 @@ def test_the_next_page_is_of_the_same_order(open_search: OpenSearch) -> None:
     search.settle()
     search.page.get_by_role("button", name="Show more").click()
     expect(search.tiles).to_have_count(48)
-    assert search.ids() == search.found_by_text("purple", words="purple", k=48)
+    assert search.ids() == search.found_by_text("purple", keywords="purple", limit=48)
 
 
 def test_w_and_space_switch_by_keyboard(open_search: OpenSearch) -> None:
@@ -126,7 +126,7 @@ def test_without_likeness_only_images_with_the_words_are_shown(open_search: Open
     # One of the two is always on.
     expect(search.words).to_be_checked()
     expect(search.page).to_have_url(re.compile("words=only"))
-    answer = search.ask("v1/collections/shapes/search", {"words": "purple triangle", "k": 100})
+    answer = search.ask("v1/collections/shapes/search", {"keywords": "purple triangle", "limit": 100})
     found = [hit["id"] for hit in answer["hits"]]
     assert search.ids() == found[:24]
     expect(search.answer).to_contain_text(f"24 of {answer['count']} images with the words")
@@ -151,7 +151,7 @@ def test_words_alone_beside_an_example_rank_by_both(open_search: OpenSearch) -> 
     search = open_search("?q=purple&words=only")
     search.settle()
     liked = search.mark(0, "More like this")
-    assert search.ids() == search.found(words="purple", like=[liked]) != search.found(like=[liked])
+    assert search.ids() == search.found(keywords="purple", like=[liked]) != search.found(like=[liked])
 
 
 def test_words_alone_that_no_image_has_are_told_with_a_way_on(open_search: OpenSearch) -> None:

@@ -4,11 +4,11 @@ import { fill, h } from '../shared/dom.js';
 import { problemFrom } from '../shared/http.js';
 import { icon } from '../shared/icons.js';
 import { problemNotice } from '../shared/problem-notice.js';
-import { AdminKey } from './admin-key.js';
+import { Session } from '../shared/session.js';
+import { SignedIn, signInForm } from '../shared/sign-in.js';
 import { CollectionList } from './collection-list.js';
 import { ConfirmDialog } from './confirm-dialog.js';
 import { JobList } from './job-list.js';
-import { keyForm } from './key-form.js';
 import { ModelList } from './model-list.js';
 import { OperatorApi } from './operator-api.js';
 import { OperatorSteps } from './operator-steps.js';
@@ -26,8 +26,9 @@ class OperatorPage {
   #shown = new Map();
 
   constructor() {
-    this.key = new AdminKey();
-    this.api = new OperatorApi(new URL('../..', import.meta.url), this.key);
+    const base = new URL('../..', import.meta.url);
+    this.session = new Session(base);
+    this.api = new OperatorApi(base, this.session);
     const steps = new OperatorSteps(this.api);
     const ask = (step) => (...about) => this.dialog.ask(steps[step](...about));
     this.jobs = new JobList({
@@ -51,9 +52,9 @@ class OperatorPage {
       h('span', {}, 'No worker is running: jobs wait until one is. Start one with ', h('code', {}, 'recoquest worker'), '.'));
     this.jobsPlace = h('div', {}, this.jobs.element);
     this.modelsPlace = h('div', {}, section('collections', 'Collections', this.collections.element), section('models', 'Models', this.models.element));
-    this.forget = h('button', { class: 'button', type: 'button', hidden: true, on: { click: () => this.#forgetKey() } }, 'Forget the key');
+    this.person = new SignedIn(() => this.session, { out: () => this.#look(), refused: (error) => this.#refuse(problemFrom(error)) });
     this.element = h('div', { class: 'operate' },
-      h('header', { class: 'operate-head' }, h('h1', {}, 'Operate'), this.forget),
+      h('header', { class: 'operate-head' }, h('h1', {}, 'Operate'), this.person.element),
       this.told, section('jobs', 'Jobs', h('div', {}, this.noWorker, this.jobsPlace)), this.modelsPlace, this.dialog.element);
   }
 
@@ -70,6 +71,12 @@ class OperatorPage {
 
   async #lookAtJobs() {
     try {
+      await this.session.known();
+      this.person.show();
+      if (this.session.needsKey) {
+        this.#askForKey();
+        return;
+      }
       const { jobs, workers } = await this.api.jobs();
       this.#asks = true;
       this.#allow(true);
@@ -85,6 +92,9 @@ class OperatorPage {
 
   async #lookAtModels() {
     try {
+      await this.session.known();
+      this.modelsPlace.hidden = this.session.needsKey;
+      if (this.session.needsKey) return;
       const [collections, models] = await Promise.all([this.api.collections(), this.api.models()]);
       this.#collections = collections;
       this.#show(this.collections, collections);
@@ -108,7 +118,6 @@ class OperatorPage {
 
   /** @param {boolean} mayChange */
   #allow(mayChange) {
-    this.forget.hidden = !this.key.isGiven;
     if (this.#mayChange === mayChange) return;
     this.#mayChange = mayChange;
     if (this.#collections !== null) this.#show(this.collections, this.#collections);
@@ -116,33 +125,33 @@ class OperatorPage {
 
   /** @param {import('../shared/http.js').ProblemError} problem */
   #refuse(problem) {
-    this.noWorker.hidden = true;
-    const refused = problem.status === 401 && this.key.isGiven;
-    if (problem.status === 401 || problem.status === 403) {
-      this.#asks = false;
-      this.key.forget();
-      this.jobs.stop();
-      this.#allow(false);
+    if (problem.status === 401) {
+      this.session.end();
+      this.person.show();
+      this.#askForKey();
+      return;
     }
-    // Asked again every few seconds, it must leave alone what is being typed.
-    if (this.#shown.get(this.jobsPlace) === problem.detail && !refused) return;
+    this.noWorker.hidden = true;
+    if (problem.status === 403) this.#close();
+    if (this.#shown.get(this.jobsPlace) === problem.detail) return;
     this.#shown.set(this.jobsPlace, problem.detail);
-    const asksForKey = problem.status === 401;
-    fill(this.jobsPlace, asksForKey ? keyForm(problem, refused, (key) => this.#useKey(key)) : problemNotice(problem, () => this.#lookAtJobs()));
-    if (refused) this.jobsPlace.querySelector('input').focus();
+    fill(this.jobsPlace, problemNotice(problem, () => this.#lookAtJobs()));
   }
 
-  /** @param {string} key */
-  async #useKey(key) {
-    this.key.give(key);
-    // A key that is refused is forgotten by then.
-    await this.#lookAtJobs();
-    await this.#lookAtModels();
+  #askForKey() {
+    this.noWorker.hidden = true;
+    this.#close();
+    // Asked again every few seconds, it must leave alone what is being typed.
+    if (this.jobsPlace.querySelector('.sign-in')) return;
+    this.#shown.delete(this.jobsPlace);
+    fill(this.jobsPlace, signInForm(this.session, 'Jobs and buttons are for whoever has a key with the role admin.', () => this.#look()));
   }
 
-  #forgetKey() {
-    this.key.forget();
-    this.#lookAtJobs();
+  /** Nothing may be changed, and no job is asked for again before somebody signs in. */
+  #close() {
+    this.#asks = false;
+    this.jobs.stop();
+    this.#allow(false);
   }
 
   /** Whether a retraining made a model that is ready and not searched with. @param {import('./operator-api.js').Job} job */

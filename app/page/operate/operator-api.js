@@ -1,6 +1,6 @@
 /** What an operator sees and does over HTTP: models, generations, jobs. */
 
-import { fetchAnswer, fetchJson, sentJson } from '../shared/http.js';
+import { sentJson } from '../shared/http.js';
 
 /**
  * @typedef {{queries: number, active: Record<string, number>, new: Record<string, number>, overlap: number}} TextComparison
@@ -26,12 +26,10 @@ import { fetchAnswer, fetchJson, sentJson } from '../shared/http.js';
 const MOST_JOBS = 20;
 
 export class OperatorApi {
-  #key;
-
-  /** @param {URL} base address of the service @param {import('./admin-key.js').AdminKey} key */
-  constructor(base, key) {
+  /** @param {URL} base address of the service @param {import('../shared/session.js').Session} session */
+  constructor(base, session) {
     this.base = base;
-    this.#key = key;
+    this.session = session;
   }
 
   /** @returns {Promise<Model[]>} */
@@ -55,11 +53,6 @@ export class OperatorApi {
     return this.#ask(`v1/jobs?limit=${MOST_JOBS}`);
   }
 
-  /** Search with a model, in its generation of a collection. @param {string} digest @param {string} collection @returns {Promise<Activated>} */
-  promote(digest, collection) {
-    return this.#ask(`v1/models/${digest}/activate`, sentJson({ collection }));
-  }
-
   /** @param {string} collection @param {number} number @returns {Promise<Activated>} */
   activate(collection, number) {
     return this.#ask(`${path(collection)}/generations/${number}/activate`, { method: 'POST' });
@@ -81,13 +74,13 @@ export class OperatorApi {
   }
 
   /**
-   * The job now and after every change, until it has ended. An EventSource could not send the key.
+   * The job now and after every change, until it has ended. An EventSource would hide the problem where there is one.
    *
    * @param {number} number @param {AbortSignal} signal @returns {AsyncGenerator<Job>}
    */
   async *follow(number, signal) {
-    const headers = { ...this.#key.headers, Accept: 'text/event-stream' };
-    const answer = await fetchAnswer(new URL(`v1/jobs/${number}/events`, this.base).href, { headers, signal });
+    const headers = { Accept: 'text/event-stream' };
+    const answer = await this.session.fetch(new URL(`v1/jobs/${number}/events`, this.base).href, { headers, signal });
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     let unread = '';
     for (let part = await reader.read(); !part.done; part = await reader.read()) {
@@ -101,8 +94,8 @@ export class OperatorApi {
   }
 
   /** @param {string} address @param {RequestInit} [options] @returns {Promise<any>} */
-  #ask(address, options = {}) {
-    return fetchJson(new URL(address, this.base).href, { ...options, headers: { ...options.headers, ...this.#key.headers } });
+  #ask(address, options) {
+    return this.session.fetchJson(new URL(address, this.base).href, options);
   }
 }
 

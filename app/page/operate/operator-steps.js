@@ -23,7 +23,7 @@ export class OperatorSteps {
       title: `Promote the model of job ${id}?`,
       text: `${result.collection} will be searched in generation ${result.generation}, by the retrained model. ${SWAP}`,
       act: 'Promote', busy: 'Loading the model\u2026',
-      run: async () => searchedNow(await this.api.promote(result.bundle, result.collection)),
+      run: async () => searchedNow(await this.api.activate(result.collection, result.generation)),
     };
   }
 

@@ -1,6 +1,7 @@
 /** The search service over HTTP. */
 
-import { fetchJson, sentJson } from '../shared/http.js';
+import { sentJson } from '../shared/http.js';
+import { Session } from '../shared/session.js';
 
 /**
  * @typedef {{number: number, model: string, digest: string}} Generation
@@ -13,14 +14,14 @@ import { fetchJson, sentJson } from '../shared/http.js';
  * @typedef {{image: string, thumbnail: string}} HitLinks
  * @typedef {{text: string, spans: Array<[number, number]>}} Matched a text with the places of words in it, in code points
  * @typedef {{id: string, rank: number, score: number | null, score_kind: string | null, cosine: number | null, cosine_kind: string | null,
- *   unusual: number | null, found_by: Array<'vector' | 'words' | 'findings'>, matched: Matched | null, group: string | null, others: number | null,
+ *   z_score: number | null, found_by: Array<'vector' | 'keywords' | 'findings'>, matched: Matched | null, group: string | null, group_size: number | null,
  *   texts: string[], labels: string[], findings?: Record<import('./query/filter.js').State, string[]>, metadata: Record<string, unknown>, links: HitLinks}} Hit
  * @typedef {{field: string, tokens: number, kept: number, searched_text: string}} Truncation
  * @typedef {{hits: Hit[], confident: boolean | null, count: number | null, next_cursor: string | null,
- *   query: {k: number, filter: object | null, truncations: Truncation[]},
+ *   query: {limit: number, filter: object | null, truncations: Truncation[]},
  *   served_by: {collection: string, generation: number, model: string, digest: string, exact: boolean} | null,
  *   took_ms: {encode: number, search: number, total: number}}} HitPage
- * @typedef {{text?: string, like?: Array<{id: string}>, unlike?: Array<{id: string}>, words?: string, group_by?: string, k: number,
+ * @typedef {{text?: string, like?: Array<{id: string}>, unlike?: Array<{id: string}>, keywords?: string, group_by?: string, limit: number,
  *   filter: object | null, cursor: string | null}} SearchQuery
  */
 
@@ -28,6 +29,7 @@ export class SearchApi {
   /** @param {string | URL} base address of the service */
   constructor(base) {
     this.base = new URL(base, document.baseURI);
+    this.session = new Session(this.base);
   }
 
   /** @param {string} link a link from an answer @returns {string} */
@@ -105,7 +107,7 @@ export class SearchApi {
 
   /** @param {string} address @param {RequestInit} options @returns {Promise<any>} */
   #ask(address, options) {
-    return fetchJson(this.resolve(address), options);
+    return this.session.fetchJson(this.resolve(address), options);
   }
 }
 

@@ -10,6 +10,7 @@
  */
 
 import { ProblemError, problemFrom } from '../shared/http.js';
+import { SignedIn, signInForm } from '../shared/sign-in.js';
 import { SearchApi } from './api.js';
 import { OpenedImage } from './image/opened-image.js';
 import { Judgements } from './judgements/judgements.js';
@@ -108,9 +109,13 @@ export class ImageSearch extends HTMLElement {
       this.opened.dialog.hidden = hidden;
       this.#showOpening();
     });
+    this.person = new SignedIn(() => this.api.session, {
+      out: () => this.#start(),
+      refused: (error) => this.results.showProblem(problemFrom(error), () => this.#start()),
+    });
     this.#makeApi();
     this.shell = new SearchShell(root, {
-      field: this.field.element, row: this.row.element, panel: this.panel.element, results: this.results.element, dialog: this.opened.dialog.element,
+      field: this.field.element, row: this.row.element, panel: this.panel.element, results: this.results.element, dialog: this.opened.dialog.element, person: this.person.element,
     }, { collection: (collection) => this.#changeCollection(collection), togglePanel: () => this.#openPanel(this.panel.element.hidden) });
     this.shell.element.hidden = true;
   }
@@ -194,14 +199,42 @@ export class ImageSearch extends HTMLElement {
   async #start() {
     const api = this.api;
     try {
+      await api.session.known();
+      if (api !== this.api) return;
+      this.person.show();
+      if (api.session.needsKey) {
+        this.#askForKey('Searching here needs a key, which whoever runs the service gives out.');
+        return;
+      }
       const collections = await api.collections();
       if (api !== this.api) return;
       this.#collections = collections;
       this.#state.collection ??= this.getAttribute('collection') ?? (collections.find(({ generation }) => generation) ?? collections[0])?.name ?? null;
       this.#enter({ keepTyped: true });
     } catch (error) {
-      if (api === this.api) this.results.showProblem(problemFrom(error), () => this.#start());
+      if (api === this.api) this.#showProblem(error, () => this.#start());
     }
+  }
+
+  /** Let somebody sign in, then go on. @param {string} why */
+  #askForKey(why) {
+    this.#collections = null;
+    this.#pages.stop();
+    this.opened.dialog.dismiss();
+    this.results.showNotice(signInForm(this.api.session, why, () => this.#start()));
+  }
+
+  /** @param {unknown} error @param {() => void} retry @param {boolean} [filtered] */
+  #showProblem(error, retry, filtered = false) {
+    const problem = problemFrom(error);
+    const { session } = this.api;
+    if (problem.status !== 401 || !session.isOwn) {
+      this.results.showProblem(problem, retry, filtered);
+      return;
+    }
+    session.end();
+    this.person.show();
+    this.#askForKey('The session has ended. Sign in again to go on.');
   }
 
   /** @param {{keepTyped?: boolean}} [options] whether to leave what the reader typed while the page was starting */
@@ -294,7 +327,7 @@ export class ImageSearch extends HTMLElement {
     }
     this.results.showSearching(isUnranked(this.#state.query));
     this.#pages.first((page) => this.#showFirst(page),
-      (error) => this.results.showProblem(problemFrom(error), () => this.#search(), expressionOf(this.#state.filter) !== null));
+      (error) => this.#showProblem(error, () => this.#search(), expressionOf(this.#state.filter) !== null));
   }
 
   /** @param {import('./api.js').HitPage} page */
@@ -314,7 +347,7 @@ export class ImageSearch extends HTMLElement {
   /** @param {string | null} cursor @param {AbortSignal} signal @returns {Promise<import('./api.js').HitPage>} */
   #ask(cursor, signal) {
     const { collection, query, filter } = this.#state;
-    const body = { ...bodyOf(query), k: PAGE_SIZE, filter: expressionOf(filter), cursor };
+    const body = { ...bodyOf(query), limit: PAGE_SIZE, filter: expressionOf(filter), cursor };
     return this.api.search(collection, body, query.picture ? [query.picture.file] : [], signal);
   }
 

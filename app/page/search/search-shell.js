@@ -22,7 +22,7 @@ const SHORTCUTS = [
 export class SearchShell {
   /**
    * @param {ShadowRoot} root
-   * @param {{field: HTMLElement, row: HTMLElement, panel: HTMLElement, results: HTMLElement, dialog: HTMLElement}} parts
+   * @param {{field: HTMLElement, row: HTMLElement, panel: HTMLElement, results: HTMLElement, dialog: HTMLElement, person: HTMLElement}} parts
    * @param {{collection: (name: string) => void, togglePanel: () => void}} actions
    */
   constructor(root, parts, actions) {
@@ -37,7 +37,7 @@ export class SearchShell {
     this.element = h('div', { class: 'shell' },
       h('div', { class: 'bar' }, h('slot', { name: 'brand' }), parts.field, h('div', { class: 'bar-end' }, this.pickerPlace, this.filterButton,
         iconButton('keyboard', 'Keyboard shortcuts', () => this.showShortcuts(), { class: 'keys', title: 'Keyboard shortcuts (?)' }),
-        h('slot', { name: 'tools' }))),
+        h('slot', { name: 'tools' }), parts.person)),
       parts.row,
       h('div', { class: 'body' }, parts.panel, parts.results),
       this.overlay);

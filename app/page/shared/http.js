@@ -8,11 +8,12 @@ const OFFLINE = {
 
 /** What the service answered instead of a result: a problem document (RFC 9457), or no answer at all. */
 export class ProblemError extends Error {
-  /** @param {{title?: string, status?: number, detail?: string, request_id?: string | null,
+  /** @param {{type?: string, title?: string, status?: number, detail?: string, request_id?: string | null,
    *   errors?: Array<{field: string}>}} problem @param {number | null} [retryAfter] seconds */
   constructor(problem, retryAfter = null) {
     super(problem.detail || problem.title || 'The service gave no reason.');
     this.name = 'ProblemError';
+    this.type = problem.type ?? null;
     this.title = problem.title || 'The search did not work';
     this.status = problem.status ?? 0;
     this.detail = this.message;

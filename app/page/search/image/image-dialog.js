@@ -17,7 +17,7 @@ import { ImageViewer } from './image-viewer.js';
 const SIDES = /** @type {const} */ ([{ side: 'like', name: 'More like this', key: 'm' }, { side: 'unlike', name: 'Less like this', key: 'l' }]);
 
 /** Orders that a hit was found by, in words. */
-const ORDERS = /** @type {const} */ ({ vector: 'likeness', words: 'exact words', findings: 'findings' });
+const ORDERS = /** @type {const} */ ({ vector: 'likeness', keywords: 'exact words', findings: 'findings' });
 
 /** Media types of files that may have more than 8 bits. */
 const DEEP_TYPES = ['image/png', 'image/tiff'];

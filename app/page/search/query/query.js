@@ -80,7 +80,7 @@ export function bodyOf({ text, like, unlike, likeness, words, group }) {
   const examples = (ids) => ids.map((id) => ({ id }));
   return {
     ...(text && likeness && { text }),
-    ...(text && words && { words: text }),
+    ...(text && words && { keywords: text }),
     ...(like.length > 0 && { like: examples(like) }),
     ...(unlike.length > 0 && { unlike: examples(unlike) }),
     ...(group && { group_by: group }),
@@ -89,7 +89,7 @@ export function bodyOf({ text, like, unlike, likeness, words, group }) {
 
 /** @param {Query} query @returns {object | null} what the service keeps of it beside a judgement; null where there is nothing to learn from */
 export function judgedOf(query) {
-  const { words, group_by: group, ...judged } = bodyOf(query);
+  const { keywords, group_by: group, ...judged } = bodyOf(query);
   return query.picture === null && (judged.text || judged.like) ? judged : null;
 }
 

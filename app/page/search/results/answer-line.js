@@ -38,7 +38,7 @@ export function isList({ count, hits: [first] }) {
 
 /** @param {import('../api.js').HitPage} page @param {import('../api.js').Hit[]} hits */
 function listText({ count, hits: [first] }, hits) {
-  const thing = (first?.others ?? null) === null ? 'image' : 'group';
+  const thing = (first?.group_size ?? null) === null ? 'image' : 'group';
   const number = count === null ? `over ${countText(MOST_COUNTED)}` : countText(count);
   const many = `${number} ${thing}${count === 1 ? '' : 's'}${first && hasWords(first) ? ' with the words' : ''}`;
   return hits.length === count ? many : `${countText(hits.length)} of ${many}`;

@@ -117,7 +117,7 @@ export class HitGrid {
           ...labels.map((label) => h('span', { class: 'tag' }, label))),
         findings.length > 0 && h('span', { class: 'hit-findings', title: findings.join('\n') }, findings.slice(0, MOST_FINDINGS).join(', '),
           findings.length > MOST_FINDINGS && ` and ${findings.length - MOST_FINDINGS} more`)),
-      hit.others > 0 && this.#others(hit),
+      hit.group_size > 1 && this.#others(hit),
       h('span', { class: 'hit-marks' }, ...sidesOf(hit).map((side) => this.#mark(hit, side))),
       judgeButtons(hit, this.judgements));
   }
@@ -126,7 +126,7 @@ export class HitGrid {
   #others(hit) {
     const { group } = this;
     const value = group === null ? null : groupValueOf(hit, group);
-    const words = `${countText(hit.others)} more`;
+    const words = `${countText(hit.group_size - 1)} more`;
     if (value === null) return h('span', { class: 'hit-others quiet' }, words);
     return h('button', { class: 'link hit-others', type: 'button', title: `All with ${fieldTitle(group)} ${value}`,
       'aria-label': `${words} with ${fieldTitle(group)} ${value}`, on: { click: () => this.actions.others(group, value) } }, `${words} of ${value}`);

@@ -32,7 +32,7 @@ export function combines(hit) {
 
 /** @param {Hit} hit @returns {boolean} whether its texts have any of the exact words that were asked for */
 export function hasWords(hit) {
-  return hit.found_by.includes('words');
+  return hit.found_by.includes('keywords');
 }
 
 /** @param {Hit} hit @returns {string | null} the one text of its tile: that with the words, or its first */
