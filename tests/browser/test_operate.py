@@ -249,6 +249,8 @@ def test_without_a_connection_it_says_so_and_goes_on_when_there_is_one(
 ) -> None:
     watch.allow("ERR_INTERNET_DISCONNECTED")
     site, shown = open_operated()
+    expect(shown.job(site.job)).to_contain_text("waits for you")
+    expect(shown.generation(SHAPES, 1)).to_be_visible()
     shown.page.context.set_offline(True)
     notice = shown.page.get_by_role("alert")
     expect(notice).to_contain_text("The service cannot be reached")
