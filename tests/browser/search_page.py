@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.request import Request, urlopen
 
+from tests.access import AS_ADMIN
 from tests.needed import needed_module
 
 if TYPE_CHECKING:
@@ -120,7 +121,8 @@ class SearchPage:
     def ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
         """Ask the service itself, to compare with what the page shows."""
         data = None if body is None else json.dumps(body).encode()
-        request = Request(f"{self.service}/{path}", data, {"Content-Type": "application/json"})
+        headers = {"Content-Type": "application/json", **AS_ADMIN}
+        request = Request(f"{self.service}/{path}", data, headers)
         with urlopen(request, timeout=10) as answer:
             return json.load(answer)
 

@@ -74,6 +74,10 @@ class Service:
         responses = self.operation(name)[2]["responses"]
         assert str(answer.status_code) in {status for status in responses if status < "300"}, answer.text
         described = responses[str(answer.status_code)].get("content", {})
+        if answer.status_code == 204:
+            assert not described
+            assert not answer.content
+            return
         kind = answer.headers["content-type"].split(";")[0]
         fitting = [name for name in described if re.fullmatch(name.replace("*", ".*"), kind)]
         assert fitting, f"{kind} is not among {list(described)}"
