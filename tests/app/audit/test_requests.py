@@ -184,7 +184,7 @@ def test_texts_are_not_kept_where_the_setting_says_so(
     with TestClient(
         create_app(settings), "http://localhost", client=("127.0.0.1", 5000), headers=AS_ADMIN
     ) as service:
-        service.post(f"{HERE}/search", json={"text": "quite distinctive", "words": "effusion"})
+        service.post(f"{HERE}/search", json={"text": "quite distinctive", "keywords": "effusion"})
         (event,) = _events(service)
     assert event["query_form"] == form
     if form == "hash":
