@@ -199,10 +199,7 @@ def test_a_cut_connection_starts_no_second_job(own: Indexed) -> None:
             assert (answer.status_code, answer.headers["Idempotency-Replayed"]) == (202, "true")
             assert number_of_jobs(client) == 1
     # Another process knows the answer too.
-    with (
-        running(create_app(own.settings)) as url,
-        as_admin(url) as client,
-    ):
+    with running(create_app(own.settings)) as url, as_admin(url) as client:
         again = _until_answered(client, key)
         assert (again.content, again.headers["Location"]) == (answer.content, answer.headers["Location"])
         assert number_of_jobs(client) == 1
@@ -241,13 +238,11 @@ def test_an_upload_whose_caller_has_gone_is_answered_later(
         "Host": "localhost",
         "Content-Type": f"multipart/form-data; boundary={'b' * 20}",
         "Content-Length": str(len(body)),
+        **AS_ADMIN,
         **new_key(),
     }
     head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    with (
-        running(create_app(own.settings)) as url,
-        as_admin(url) as client,
-    ):
+    with running(create_app(own.settings)) as url, as_admin(url) as client:
         address = httpx.URL(url)
         connection = socket.create_connection((address.host, address.port or 80), timeout=20)
         with closing(connection):
