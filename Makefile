@@ -54,6 +54,7 @@ format: install
 
 types: install
 	$(BIN)/mypy
+	$(BIN)/mypy clients/python
 
 # The pictures of docs/, from a running demo: make screenshots ARGS=http://localhost:8000
 screenshots: install

@@ -1,0 +1,66 @@
+"""Client of recoquest, a search over images."""
+
+from recoquest_client.answers import (
+    AuditEvent,
+    BatchResult,
+    Collection,
+    Facets,
+    Generation,
+    Hit,
+    Image,
+    Job,
+    ListedImage,
+    Model,
+    SearchPage,
+    Uploaded,
+    Written,
+)
+from recoquest_client.async_client import AsyncClient
+from recoquest_client.client import Client
+from recoquest_client.errors import (
+    AccessError,
+    AnswerError,
+    BusyError,
+    FieldError,
+    NotFoundError,
+    PreconditionError,
+    ProblemError,
+    RecoquestError,
+    UnreachableError,
+)
+from recoquest_client.files import ImageFile, NewImage, UploadProgress
+from recoquest_client.options import Record, Search
+from recoquest_client.retry import Retry
+
+__all__ = [
+    "AccessError",
+    "AnswerError",
+    "AsyncClient",
+    "AuditEvent",
+    "BatchResult",
+    "BusyError",
+    "Client",
+    "Collection",
+    "Facets",
+    "FieldError",
+    "Generation",
+    "Hit",
+    "Image",
+    "ImageFile",
+    "Job",
+    "ListedImage",
+    "Model",
+    "NewImage",
+    "NotFoundError",
+    "PreconditionError",
+    "ProblemError",
+    "RecoquestError",
+    "Record",
+    "Retry",
+    "Search",
+    "SearchPage",
+    "UnreachableError",
+    "UploadProgress",
+    "Uploaded",
+    "Written",
+]

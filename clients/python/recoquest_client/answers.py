@@ -1,0 +1,438 @@
+"""Answers of the service. A newer service may tell more than these have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from recoquest_client.errors import ProblemError
+
+
+@dataclass(frozen=True)
+class Links:
+    """Paths of an image on the service."""
+
+    image: str
+    thumbnail: str
+
+
+@dataclass(frozen=True)
+class Stated:
+    """Findings that texts and report of an image mention, by what they say of them."""
+
+    present: tuple[str, ...] = ()
+    uncertain: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FoundText:
+    """A found text and its position among the image's texts, from 0."""
+
+    position: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Match:
+    """A text with words that were asked for; `spans` are their places in code points."""
+
+    text: str
+    spans: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class ListedImage:
+    """An image of a list; parts that were not asked for are empty."""
+
+    id: str
+    links: Links
+    group: str | None = None
+    texts: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    findings: Stated | None = None
+    report: str | None = None
+    vector: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A found image, or a found text with its image; parts that were not asked for are empty.
+
+    `score` orders the hits, `z_score` says by how many standard deviations the cosine lies above the mean
+    of the query's with the collection. None is a probability.
+    """
+
+    id: str
+    rank: int
+    links: Links
+    score: float | None = None
+    score_kind: str | None = None
+    cosine: float | None = None
+    cosine_kind: str | None = None
+    z_score: float | None = None
+    found_by: tuple[str, ...] = ()
+    text: FoundText | None = None
+    matched: Match | None = None
+    group: str | None = None
+    group_size: int | None = None
+    texts: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    findings: Stated | None = None
+    report: str | None = None
+    vector: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """A text of the query that is longer than the encoder reads."""
+
+    field: str
+    tokens: int
+    kept: int
+    searched_text: str
+
+
+@dataclass(frozen=True)
+class QueryEcho:
+    """The query as it was understood."""
+
+    limit: int
+    truncations: tuple[Truncation, ...] = ()
+    filter: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class GenerationRef:
+    """The generation that answered or was written to."""
+
+    collection: str
+    generation: int
+    model: str
+    digest: str
+    exact: bool | None = None
+
+
+@dataclass(frozen=True)
+class SearchPage:
+    """A page of hits; `confident` says whether the collection has what was asked for, None: unknown."""
+
+    hits: tuple[Hit, ...]
+    query: QueryEcho
+    confident: bool | None = None
+    count: int | None = None
+    next_cursor: str | None = None
+    served_by: GenerationRef | None = None
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """Answer to one search of a batch: its page, or the error that it would have raised alone."""
+
+    page: SearchPage | None
+    problem: ProblemError | None
+
+
+@dataclass(frozen=True)
+class ImagePage:
+    """A page of images."""
+
+    images: tuple[ListedImage, ...]
+    count: int
+    next_cursor: str | None = None
+
+
+@dataclass(frozen=True)
+class ImageFinding:
+    """A mention of a finding in a text, or in the report where `position` is None."""
+
+    finding: str
+    state: str
+    start: int
+    end: int
+    position: int | None = None
+
+
+@dataclass(frozen=True)
+class Image:
+    """A stored image; `etag` is the condition of a change of it."""
+
+    id: str
+    width: int
+    height: int
+    media_type: str
+    sha256: str
+    links: Links
+    texts: tuple[str, ...] = ()
+    report: str | None = None
+    findings: tuple[ImageFinding, ...] = ()
+    labels: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    split: str | None = None
+    group: str | None = None
+    etag: str = ""
+
+
+@dataclass(frozen=True)
+class GenerationName:
+    """The generation that a collection is searched in."""
+
+    collection: str
+    number: int
+    model: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A generation of a collection: building, active or retired."""
+
+    collection: str
+    number: int
+    model: str
+    digest: str
+    state: str
+    images: int
+    texts: int
+    missing: int
+    created: str | None = None
+    activated: str | None = None
+    comparison: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class FieldValue:
+    """A value of a field, and how many images have it."""
+
+    value: Any
+    count: int
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field to filter by; what it holds is told by facets and by single collections."""
+
+    name: str
+    kinds: tuple[str, ...]
+    values: tuple[FieldValue, ...] = ()
+    distinct: int | None = None
+    minimum: Any = None
+    maximum: Any = None
+
+
+@dataclass(frozen=True)
+class FindingCount:
+    """How many images say each thing of a finding."""
+
+    finding: str
+    present: int
+    uncertain: int
+    absent: int
+
+
+@dataclass(frozen=True)
+class Collection:
+    """A collection; `generation` is None while it cannot be searched."""
+
+    name: str
+    count: int
+    fields: tuple[Field, ...]
+    generation: GenerationName | None = None
+    findings: tuple[FindingCount, ...] = ()
+
+
+@dataclass(frozen=True)
+class Facets:
+    """Images that pass a filter, and the values of their fields."""
+
+    count: int
+    fields: tuple[Field, ...]
+    findings: tuple[FindingCount, ...] = ()
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why an image was refused."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+
+
+@dataclass(frozen=True)
+class Written:
+    """Outcome of one image: created, replaced, unchanged, or refused with its problem."""
+
+    id: str
+    status: str
+    etag: str | None = None
+    truncated_texts: int = 0
+    problem: Refusal | None = None
+
+
+@dataclass(frozen=True)
+class Uploaded:
+    """Outcomes of many images, in their order."""
+
+    results: tuple[Written, ...]
+
+    @property
+    def refused(self) -> tuple[Written, ...]:
+        """Images that were not taken."""
+        return tuple(result for result in self.results if result.status == "refused")
+
+    @property
+    def written(self) -> int:
+        """Number of images that are there as they were sent."""
+        return len(self.results) - len(self.refused)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A stored judgement."""
+
+    collection: str
+    hit: str
+    relevant: bool | None = None
+
+
+@dataclass(frozen=True)
+class Judgements:
+    """Numbers of judgements in a collection."""
+
+    collection: str
+    relevant: int
+    not_relevant: int
+    queries: int
+    latest: str | None = None
+
+
+@dataclass(frozen=True)
+class Backup:
+    """A backup that still holds an erased image."""
+
+    path: str
+    created: str
+    digest: str
+    is_there: bool
+
+
+@dataclass(frozen=True)
+class Erased:
+    """An erasure; send it again while `log_is_empty` is false."""
+
+    collection: str
+    erased: tuple[str, ...]
+    log_is_empty: bool
+    shared_files: tuple[str, ...] = ()
+    judgements: int = 0
+    jobs: tuple[int, ...] = ()
+    retrainings: tuple[int, ...] = ()
+    left_files: tuple[str, ...] = ()
+    backups: tuple[Backup, ...] = ()
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Progress of a job; `total` is None where it is unknown."""
+
+    what: str
+    done: int
+    total: int | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job: queued, running, done, failed or cancelled."""
+
+    id: int
+    kind: str
+    state: str
+    arguments: tuple[str, ...] = ()
+    cancelling: bool = False
+    created: str | None = None
+    started: str | None = None
+    ended: str | None = None
+    worker: str | None = None
+    attempts: int = 0
+    progress: Progress | None = None
+    result: Mapping[str, Any] | None = None
+    error: str | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is done, failed or cancelled."""
+        return self.state in ("done", "failed", "cancelled")
+
+
+@dataclass(frozen=True)
+class JobPage:
+    """A page of jobs, the latest first, and the number of workers."""
+
+    jobs: tuple[Job, ...]
+    workers: int
+    next_cursor: str | None = None
+
+
+@dataclass(frozen=True)
+class Model:
+    """A registered model; a single one has also its towers, training, retraining and generations."""
+
+    name: str
+    digest: str
+    dim: int
+    score_kind: str
+    created: str
+    loaded: bool
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    collections: tuple[str, ...] = ()
+    towers: Mapping[str, str] | None = None
+    training: Mapping[str, Any] | None = None
+    retraining: Mapping[str, Any] | None = None
+    generations: tuple[Generation, ...] = ()
+
+
+@dataclass(frozen=True)
+class Actor:
+    """Whoever acted."""
+
+    kind: str
+    id: str
+    name: str
+
+
+@dataclass(frozen=True)
+class AuditEvent:
+    """An event of the audit trail."""
+
+    sequence: int
+    time: str
+    action: str
+    outcome: str
+    actor: Actor
+    hash: str
+    previous: str
+    address: str | None = None
+    collection: str | None = None
+    ids: tuple[str | None, ...] = ()
+    objects: tuple[str, ...] = ()
+    object_count: int = 0
+    query: Mapping[str, Any] | None = None
+    query_form: str | None = None
+    model: str | None = None
+    generation: int | None = None
+    request: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class AuditPage:
+    """A page of events, the oldest first."""
+
+    events: tuple[AuditEvent, ...]
+    next_cursor: str | None = None

@@ -1,0 +1,71 @@
+"""What searches and changes may say, as keywords."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypedDict
+
+# The id of an image of the collection, or {"id": ...}, {"text": ...} or {"vector": [...]}.
+Example = str | Mapping[str, Any]
+State = Literal["present", "absent", "uncertain"]
+Part = Literal["texts", "findings", "labels", "metadata", "report", "vector"]
+
+
+class SearchOptions(TypedDict, total=False):
+    """Parts of a search; docs/searching.md explains them."""
+
+    like: Sequence[Example]
+    unlike: Sequence[Example]
+    keywords: str
+    keywords_state: State
+    target: Literal["images", "texts"]
+    filter: Mapping[str, Any] | None
+    group_by: str
+    exclude_same_group: bool | str
+    min_score: float
+    diversity: float
+    limit: int
+    with_: Sequence[Part]
+
+
+class Search(SearchOptions, total=False):
+    """A search of a batch."""
+
+    text: str
+
+
+class CountOptions(TypedDict, total=False):
+    """What to count."""
+
+    filter: Mapping[str, Any] | None
+    keywords: str
+    keywords_state: State
+    target: Literal["images", "texts"]
+    group_by: str
+
+
+class Record(TypedDict, total=False):
+    """What is said of an image."""
+
+    texts: Sequence[str]
+    report: str | None
+    labels: Sequence[str]
+    group: str | None
+    split: Literal["train", "val", "test"]
+    metadata: Mapping[str, Any]
+
+
+def search_body(text: str | None, options: Mapping[str, Any], cursor: str | None = None) -> dict[str, Any]:
+    """Return a search as the service takes it."""
+    body = {name: value for name, value in options.items() if value is not None}
+    for name in ("like", "unlike"):
+        if name in body:
+            given = [body[name]] if isinstance(body[name], str) else body[name]
+            body[name] = [{"id": one} if isinstance(one, str) else dict(one) for one in given]
+    if "with_" in body:
+        body["with"] = list(body.pop("with_"))
+    if text is not None:
+        body["text"] = text
+    if cursor is not None:
+        body["cursor"] = cursor
+    return body

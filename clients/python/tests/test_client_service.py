@@ -1,0 +1,178 @@
+"""The whole way with both clients, against a running service."""
+
+import asyncio
+import io
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from recoquest_client import (
+    AccessError,
+    AsyncClient,
+    Client,
+    NewImage,
+    NotFoundError,
+    PreconditionError,
+    ProblemError,
+    UploadProgress,
+)
+from tests.access import ADMIN_KEY
+from tests.app.conftest import COLLECTION, Indexed
+
+
+class Waiting:
+    """An AsyncClient that is called as a Client is."""
+
+    def __init__(self, client: AsyncClient, runner: asyncio.Runner) -> None:
+        self._client, self._runner = client, runner
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            found = getattr(self._client, name)(*arguments, **keywords)
+            if isinstance(found, AsyncIterator):
+                return self._runner.run(collected(found))
+            return self._runner.run(found)
+
+        return call
+
+
+async def collected(found: AsyncIterator[Any]) -> list[Any]:
+    return [one async for one in found]
+
+
+@pytest.fixture(params=["sync", "async"])
+def kind(request: pytest.FixtureRequest) -> Literal["sync", "async"]:
+    found: Literal["sync", "async"] = request.param
+    return found
+
+
+@pytest.fixture
+def client(service: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Either client, with its key from the environment."""
+    monkeypatch.setenv("RECOQUEST_KEY", ADMIN_KEY)
+    if kind == "sync":
+        with Client(service) as client:
+            yield client
+        return
+    with asyncio.Runner() as runner:
+        waiting = AsyncClient(service)
+        yield Waiting(waiting, runner)
+        runner.run(waiting.close())
+
+
+def picture(seed: int) -> bytes:
+    pixels = np.random.default_rng(seed).integers(0, 256, (30, 40, 3), dtype=np.uint8)
+    content = io.BytesIO()
+    Image.fromarray(pixels).save(content, "PNG")
+    return content.getvalue()
+
+
+def test_a_collection_is_begun_filled_searched_changed_and_removed(
+    client: Any, kind: str, tmp_path: Any
+) -> None:
+    name = f"ward-{kind}"
+    assert client.create_collection(name, same_model_as=COLLECTION).count == 0
+    file = tmp_path / "first.png"
+    file.write_bytes(picture(1))
+    odd = "a b #7?%41"
+    images = [
+        NewImage("first", file, {"texts": ["a red square"], "metadata": {"age": 64}}),
+        NewImage(odd, picture(2), {"texts": ["two dogs"], "report": "No effusion."}),
+        NewImage("none", b"no image"),
+        *(NewImage(f"more-{number}", picture(10 + number)) for number in range(70)),
+    ]
+    told: list[UploadProgress] = []
+    uploaded = client.upload(name, images, progress=told.append)
+    assert [one.id for one in uploaded.results] == [image.id for image in images]
+    assert [(one.id, one.problem.type) for one in uploaded.refused] == [
+        ("none", "urn:recoquest:not-an-image")
+    ]
+    assert (uploaded.written, told[-1].images, told[-1].sent) == (72, 73, told[-1].total)
+
+    # A picture finds itself, from a path and from bytes, also by an id that needs escapes.
+    assert client.search(name, images=[file], limit=1).hits[0].id == "first"
+    assert (
+        client.search(name, images=[picture(2)], limit=1, with_=["report"]).hits[0].report == "No effusion."
+    )
+    assert client.search(name, "two dogs", keywords="dogs", limit=3).hits[0].matched.text == "two dogs"
+    assert client.search(name, like=odd, limit=2).hits[0].id != odd
+    by_example = client.search(name, like=[{"text": "a dog"}], unlike=["first"], min_score=-1, limit=100)
+    assert {hit.id for hit in by_example.hits} == {one.id for one in uploaded.results} - {"first", "none"}
+    filtered = client.search(name, filter={"field": "age", "eq": 64})
+    assert ([hit.id for hit in filtered.hits], filtered.count) == (["first"], 1)
+    pages = list(client.search_pages(name, "a boat", limit=30))
+    assert [len(page.hits) for page in pages] == [30, 30, 12]
+    assert len({hit.id for page in pages for hit in page.hits}) == 72
+    good, bad = client.search_batch(name, [{"text": "a boat", "limit": 2}, {"like": ["missing"]}])
+    assert (len(good.page.hits), good.problem) == (2, None)
+    assert (bad.page, bad.problem.status) == (None, 404)
+
+    assert [image.id for image in client.images(name, page_size=30)][:2] == ["first", odd]
+    assert len(list(client.images(name, page_size=30))) == client.count(name) == 72
+    assert client.facets(name, field="age").fields[0].minimum == 64
+    known = client.image(name, odd)
+    assert (known.report, known.etag) == ("No effusion.", uploaded.results[1].etag)
+    assert client.content(name, odd) == picture(2)
+    assert Image.open(io.BytesIO(client.rendition(name, odd, size=20))).size == (20, 15)
+    assert Image.open(io.BytesIO(client.thumbnail(name, odd))).format == "WEBP"
+
+    changed = client.update(name, odd, etag=known.etag, report=None, labels=["Edema"])
+    assert changed.etag != known.etag
+    with pytest.raises(PreconditionError) as raised:
+        client.update(name, odd, etag=known.etag, labels=[])
+    assert raised.value.etag == changed.etag
+    assert (client.image(name, odd).report, client.image(name, odd).labels) == (None, ("Edema",))
+    assert client.put(name, NewImage("new", picture(3)), only_new=True).status == "created"
+    with pytest.raises(PreconditionError):
+        client.put(name, NewImage("new", picture(4)), only_new=True)
+    assert client.judge(name, "first", True, text="a red square", like=["new"]).relevant is True
+    assert client.judgements(name).relevant == 1
+    client.delete(name, "new")
+    with pytest.raises(NotFoundError, match="new"):
+        client.image(name, "new")
+    assert client.erase(name, ["more-1"]).erased == ("more-1",)
+    client.delete_collection(name)
+    with pytest.raises(NotFoundError):
+        client.collection(name)
+
+
+def test_collections_models_generations_and_the_audit_trail_are_listed(client: Any) -> None:
+    assert COLLECTION in [collection.name for collection in client.collections()]
+    overview = client.collection(COLLECTION)
+    assert (overview.count, overview.generation.number) == (24, 1)
+    (generation,) = client.generations(COLLECTION)
+    assert (generation.state, generation.images) == ("active", 24)
+    assert client.activate(COLLECTION, 1).state == "active"
+    with pytest.raises(ProblemError) as raised:
+        client.roll_back(COLLECTION)
+    assert raised.value.type.startswith("urn:recoquest:")
+    (model,) = client.models()
+    card = client.model(model.digest)
+    assert COLLECTION in [one.collection for one in card.generations]
+    events = client.audit(action="search", page_size=2)
+    assert all(event.action == "search" for event in events)
+    whole = list(client.audit(page_size=3))
+    assert [event.sequence for event in whole] == sorted({event.sequence for event in whole})
+    assert whole[0].hash
+
+
+def test_a_job_is_begun_followed_to_its_end_and_listed(client: Any, indexed: Indexed) -> None:
+    job = client.start_job("tidy")
+    assert client.job(job.id).state == "queued"
+    other = client.start_job("duplicates", collection=COLLECTION)
+    assert client.cancel_job(other.id).state == "cancelled"
+    assert client.wait(other.id).has_ended
+    with pytest.raises(TimeoutError):
+        client.wait(job.id, timeout=0.2)
+    client.cancel_job(job.id)
+    assert [one.id for one in client.jobs(page_size=1)][:2] == [other.id, job.id]
+    assert [one.state for one in client.stream(job.id)] == ["cancelled"]
+
+
+def test_a_key_that_does_not_hold_is_refused(service: str) -> None:
+    with Client(service, "wrong") as client, pytest.raises(AccessError) as raised:
+        client.collections()
+    assert (raised.value.status, raised.value.help) == (401, "/docs/problems#wrong-key")
