@@ -14,7 +14,7 @@ TESTS_AT_ONCE ?= $(shell nproc)
 # Where modules may not be kept compiled, each of the many processes that tests start compiles them again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo test test-slow test-faults test-hostile lint format types screenshots benchmark benchmark-throughput benchmark-encoding benchmark-input benchmark-training benchmark-overload benchmark-objectives benchmark-factors benchmark-feedback benchmark-retraining bench-search check-image clean
+.PHONY: install demo test test-slow client-typescript test-faults test-hostile lint format types screenshots benchmark benchmark-throughput benchmark-encoding benchmark-input benchmark-training benchmark-overload benchmark-objectives benchmark-factors benchmark-feedback benchmark-retraining bench-search check-image clean
 
 install: $(INSTALLED)
 
@@ -59,6 +59,10 @@ types: install
 # The pictures of docs/, from a running demo: make screenshots ARGS=http://localhost:8000
 screenshots: install
 	$(BIN)/python -m tests.browser.screenshots $(ARGS)
+
+# Types of clients/typescript, from the OpenAPI document of today; needs Node.js with npm.
+client-typescript: install
+	$(BIN)/python -m tests.clients.typescript
 
 # What a search over HTTP costs beside encoding and scanning.
 benchmark: install

@@ -42,7 +42,7 @@ _log = structlog.stdlib.get_logger(__name__)
 class Problem(BaseModel):
     """A problem document (RFC 9457)."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, json_schema_serialization_defaults_required=True)
 
     type: str = Field(
         description="Names the kind of problem; stable.", examples=["urn:recoquest:unknown-image"]

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 class Answer(BaseModel):
-    """Base of answers."""
+    """Base of answers: every field is there, also where it has its default."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, json_schema_serialization_defaults_required=True)
 
 
 class Truncation(Answer):

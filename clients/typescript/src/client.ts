@@ -1,0 +1,286 @@
+/** The client of recoquest: a thin face over the operations of its OpenAPI document. */
+
+import createClient, { type Client } from "openapi-fetch";
+
+import type { components, operations, paths } from "./schema.js";
+import { checked, events, type Fetch, pause, retrying } from "./transport.js";
+
+export { type FieldError, ProblemError } from "./problem.js";
+export type { components, operations, paths } from "./schema.js";
+
+type Schemas = components["schemas"];
+export type Collection = Schemas["CollectionSummary"];
+export type Hit = Schemas["SearchHit"];
+export type ImageInfo = Schemas["ImageInfo"];
+export type ImageChanges = Schemas["ImageChanges"];
+export type ImageList = Schemas["ImageList"];
+export type Job = Schemas["JobEntry"];
+export type JobPage = Schemas["Jobs"];
+export type Judged = Schemas["Judged"];
+export type NewCollection = Schemas["NewCollection"];
+export type NewJob = operations["create_job"]["requestBody"]["content"]["application/json"];
+export type NewJudgement = Schemas["NewJudgement"];
+export type Removed = Schemas["Removed"];
+export type SearchPage = Schemas["SearchResponse"];
+export type SearchQuery = Schemas["SearchQuery"];
+export type Uploaded = Schemas["WritesAnswer"];
+export type WrittenImage = Schemas["WriteAnswer"];
+/** A condition on metadata or built-in fields, as in docs/filters.md. */
+export type Filter = NonNullable<SearchQuery["filter"]>;
+
+type Query<Operation extends keyof operations> = NonNullable<operations[Operation]["parameters"]["query"]>;
+export type ImagesWanted = Omit<Query<"list_images">, "cursor" | "filter"> & { filter?: Filter };
+export type JobsWanted = Omit<Query<"list_jobs">, "cursor">;
+
+/** An image file, its id, and what is said of it. */
+export type Upload = { id: string; file: Blob } & {
+  [Field in keyof ImageChanges]?: NonNullable<ImageChanges[Field]>;
+};
+
+export interface ClientOptions {
+  /** Address of the service, such as `https://images.example.org`; in a page of its own: `location.origin`. */
+  baseUrl: string;
+  /** API key, or token of an identity provider; without one, the browser's session with the service. */
+  key?: string;
+  /** How many times a request that got no answer, or was put off, is sent again. */
+  retries?: number;
+  /** Instead of the global `fetch`. */
+  fetch?: Fetch;
+}
+
+export interface CallOptions {
+  /** Ends the call: `AbortSignal.timeout(10_000)`, or that of an `AbortController`. */
+  signal?: AbortSignal;
+}
+
+export interface SearchOptions extends CallOptions {
+  /** Picture files to find more of. */
+  images?: readonly Blob[];
+  /** Picture files to find less of. */
+  unlikeImages?: readonly Blob[];
+}
+
+export interface WriteOptions extends CallOptions {
+  /** ETag of the image that the caller knows; another one is left as it is, and a ProblemError is thrown. */
+  ifMatch?: string;
+}
+
+const RETRIES = 3;
+const RECONNECT_S = 1;
+const ENDED: readonly Job["state"][] = ["done", "failed", "cancelled"];
+
+/** A client of one service. Every call throws a {@link ProblemError} where the service answers with one. */
+export class RecoquestClient {
+  /** Every operation of the OpenAPI document by its path; throws as the other methods do. */
+  readonly api: Client<paths>;
+  readonly #base: URL;
+  readonly #headers: Readonly<Record<string, string>>;
+  readonly #retries: number;
+  readonly #send: Fetch;
+
+  constructor(options: ClientOptions) {
+    const send = options.fetch ?? ((request: Request) => fetch(request));
+    this.#base = new URL(options.baseUrl);
+    this.#headers = options.key === undefined ? {} : { Authorization: `Bearer ${options.key}` };
+    this.#retries = options.retries ?? RETRIES;
+    const again = retrying(send, this.#retries);
+    this.#send = async (request) => checked(await again(request));
+    this.api = createClient<paths>({ baseUrl: options.baseUrl, headers: this.#headers, fetch: this.#send });
+  }
+
+  /** The collections that the caller may read. */
+  async collections(options: CallOptions = {}): Promise<Collection[]> {
+    return (await answer(this.api.GET("/v1/collections", passed(options)))).collections;
+  }
+
+  /** Begin a collection without images. */
+  createCollection(body: NewCollection, options: CallOptions = {}): Promise<Collection> {
+    return answer(this.api.POST("/v1/collections", { body, ...passed(options) }));
+  }
+
+  /** One page of hits, for a text, for examples (`like`, `unlike`), for picture files, or all together. */
+  search(collection: string, query: SearchQuery, options: SearchOptions = {}): Promise<SearchPage> {
+    const { images = [], unlikeImages = [] } = options;
+    let body = query;
+    if (images.length + unlikeImages.length > 0) {
+      const form = new FormData();
+      form.append("query", JSON.stringify(query));
+      for (const file of images) form.append("image", file);
+      for (const file of unlikeImages) form.append("unlike_image", file);
+      body = sent(form);
+    }
+    const params = { path: { collection } };
+    const asked = this.api.POST("/v1/collections/{collection}/search", { params, body, ...passed(options) });
+    // openapi-fetch takes pairs of numbers for lists.
+    return answer(asked) as Promise<SearchPage>;
+  }
+
+  /** The pages of a search, one after the other, until the last or until the caller stops. */
+  searchPages(
+    collection: string,
+    query: SearchQuery,
+    options: SearchOptions = {},
+  ): AsyncGenerator<SearchPage, void, undefined> {
+    return pages((cursor) => this.search(collection, { ...query, cursor }, options), query.cursor);
+  }
+
+  /** The pages of a collection's images, in the order in which they were added. */
+  imagePages(
+    collection: string,
+    wanted: ImagesWanted = {},
+    options: CallOptions = {},
+  ): AsyncGenerator<ImageList, void, undefined> {
+    const { filter, ...others } = wanted;
+    return pages((cursor) => {
+      const query = { ...others, cursor, filter: filter === undefined ? null : JSON.stringify(filter) };
+      const params = { path: { collection }, query };
+      return answer(
+        this.api.GET("/v1/collections/{collection}/images", { params, ...passed(options) }),
+      );
+    });
+  }
+
+  /** All that is known of one image. */
+  image(collection: string, id: string, options: CallOptions = {}): Promise<ImageInfo> {
+    const params = { path: { collection, image_id: id } };
+    return answer(
+      this.api.GET("/v1/collections/{collection}/images/{image_id}", { params, ...passed(options) }),
+    );
+  }
+
+  /** The file behind one of an answer's `links`; in a page without a key, the link is an address of its own. */
+  async file(link: string, options: CallOptions = {}): Promise<Blob> {
+    const url = new URL(link, this.#base);
+    if (url.origin !== this.#base.origin) throw new TypeError(`${link} is not an address of ${this.#base.origin}.`);
+    const response = await this.#send(new Request(url, { headers: this.#headers, ...passed(options) }));
+    return response.blob();
+  }
+
+  /** Put images in, at most 64; those that cannot be used are refused in `results`, and the others written. */
+  upload(collection: string, uploads: Iterable<Upload>, options: CallOptions = {}): Promise<Uploaded> {
+    const form = new FormData();
+    const records = [];
+    for (const { file, ...record } of uploads) {
+      form.append("image", file);
+      records.push(record);
+    }
+    form.append("records", JSON.stringify(records));
+    const params = { path: { collection } };
+    return answer(
+      this.api.POST("/v1/collections/{collection}/images", { params, body: sent(form), ...passed(options) }),
+    );
+  }
+
+  /** Change what is said of an image; what is left out stays. */
+  updateImage(
+    collection: string,
+    id: string,
+    body: ImageChanges,
+    options: WriteOptions = {},
+  ): Promise<WrittenImage> {
+    const params = { path: { collection, image_id: id }, header: condition(options) };
+    return answer(
+      this.api.PATCH("/v1/collections/{collection}/images/{image_id}", { params, body, ...passed(options) }),
+    );
+  }
+
+  /** Remove an image with all that is said of it. */
+  deleteImage(collection: string, id: string, options: WriteOptions = {}): Promise<Removed> {
+    const params = { path: { collection, image_id: id }, header: condition(options) };
+    return answer(
+      this.api.DELETE("/v1/collections/{collection}/images/{image_id}", { params, ...passed(options) }),
+    );
+  }
+
+  /** Say whether a hit is relevant to its query; `relevant: null` takes the judgement back. */
+  judge(collection: string, body: NewJudgement, options: CallOptions = {}): Promise<Judged> {
+    const params = { path: { collection } };
+    return answer(
+      this.api.POST("/v1/collections/{collection}/feedback", { params, body, ...passed(options) }),
+    );
+  }
+
+  /** Give a job to the workers. */
+  startJob(body: NewJob, options: CallOptions = {}): Promise<Job> {
+    return answer(this.api.POST("/v1/jobs", { body, ...passed(options) }));
+  }
+
+  /** A job as it is now. */
+  job(job: number, options: CallOptions = {}): Promise<Job> {
+    return answer(this.api.GET("/v1/jobs/{job}", { params: { path: { job } }, ...passed(options) }));
+  }
+
+  /** The pages of jobs, the latest first. */
+  jobPages(wanted: JobsWanted = {}, options: CallOptions = {}): AsyncGenerator<JobPage, void, undefined> {
+    return pages((cursor) =>
+      answer(this.api.GET("/v1/jobs", { params: { query: { ...wanted, cursor } }, ...passed(options) })),
+    );
+  }
+
+  /** Ask a job to end before its time. */
+  cancelJob(job: number, options: CallOptions = {}): Promise<Job> {
+    return answer(this.api.POST("/v1/jobs/{job}/cancel", { params: { path: { job } }, ...passed(options) }));
+  }
+
+  /** A job now and after every change, until it has ended; a stream that breaks is opened again. */
+  async *watchJob(job: number, options: CallOptions = {}): AsyncGenerator<Job, void, undefined> {
+    let before: string | undefined;
+    for (let lost = 0; lost <= this.#retries; lost++) {
+      if (lost > 0) await pause(RECONNECT_S, options.signal);
+      try {
+        for await (const data of this.#jobEvents(job, options)) {
+          if (data === before) continue;
+          before = data;
+          lost = 0;
+          const entry = JSON.parse(data) as Job;
+          yield entry;
+          if (ENDED.includes(entry.state)) return;
+        }
+      } catch (error) {
+        if (!(error instanceof TypeError) || options.signal?.aborted) throw error;
+      }
+    }
+    throw new Error(`The stream of job ${job} ended before the job: ask for it with job(${job}).`);
+  }
+
+  async *#jobEvents(job: number, options: CallOptions): AsyncGenerator<string, void, undefined> {
+    const params = { path: { job } };
+    const { response } = await this.api.GET("/v1/jobs/{job}/events", {
+      params,
+      parseAs: "stream",
+      ...passed(options),
+    });
+    if (response.body !== null) yield* events(response.body);
+  }
+}
+
+async function* pages<Page extends { next_cursor: string | null }>(
+  ask: (cursor: string | null) => Promise<Page>,
+  first: string | null = null,
+): AsyncGenerator<Page, void, undefined> {
+  for (let cursor: string | null | undefined = first; cursor !== undefined; ) {
+    const page: Page = await ask(cursor);
+    yield page;
+    cursor = page.next_cursor ?? undefined;
+  }
+}
+
+/** Return the data of an answer, which is there: without it, an error was thrown. */
+async function answer<Data>(asked: Promise<{ data?: Data }>): Promise<NonNullable<Data>> {
+  const { data } = await asked;
+  if (data === undefined || data === null) throw new Error("The service's answer is empty.");
+  return data;
+}
+
+function passed(options: CallOptions): { signal: AbortSignal | null } {
+  return { signal: options.signal ?? null };
+}
+
+function condition(options: WriteOptions): { "If-Match"?: string } {
+  return options.ifMatch === undefined ? {} : { "If-Match": options.ifMatch };
+}
+
+/** A form in place of a body: the document has no type for one. */
+function sent(form: FormData): never {
+  return form as never;
+}

@@ -1,0 +1,103 @@
+"""The TypeScript client: its types from the OpenAPI document of today, its packages and its compiler."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+from app.application import create_app
+
+CLIENT: Final = Path(__file__).resolve().parents[2] / "clients" / "typescript"
+SCHEMA: Final = CLIENT / "src" / "schema.ts"
+_PACKAGES: Final = ("package.json", "package-lock.json", ".npmrc")
+_DIGEST: Final = re.compile(r"OpenAPI document: sha256 ([0-9a-f]{64})")
+_INSTALL_S: Final = 180
+_COMPILE_S: Final = 180
+
+
+def document() -> dict[str, Any]:
+    """Return the service's OpenAPI document."""
+    described: dict[str, Any] = create_app().openapi()
+    return described
+
+
+def digest_of(described: dict[str, Any]) -> str:
+    """Return the SHA-256 of a document, whatever the order of its keys and the version of the service."""
+    info = {name: value for name, value in described["info"].items() if name != "version"}
+    normal = json.dumps({**described, "info": info}, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(normal.encode()).hexdigest()
+
+
+def digest_of_types() -> str | None:
+    """Return the digest of the document that the committed types were made from."""
+    found = _DIGEST.search(SCHEMA.read_text(encoding="utf-8")[:500])
+    return None if found is None else found[1]
+
+
+def installed_packages() -> Path | None:
+    """The folder with the locked packages, installed once; None without Node.js or a registry."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        return None
+    lock = hashlib.sha256((CLIENT / "package-lock.json").read_bytes()).hexdigest()[:16]
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    folder = cache / "recoquest-tests" / f"typescript-{lock}"
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+        for name in _PACKAGES:
+            shutil.copyfile(CLIENT / name, Path(temporary, name))
+        install = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
+        try:
+            subprocess.run(install, cwd=temporary, check=True, capture_output=True, timeout=_INSTALL_S)
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+            return None
+        # Whole or not there: another test may look for it meanwhile.
+        shutil.copytree(temporary, f"{temporary}.whole", symlinks=True)
+        try:
+            Path(f"{temporary}.whole").rename(folder)
+        except OSError:
+            shutil.rmtree(f"{temporary}.whole")
+    return folder
+
+
+def compile_client(packages: Path, folder: Path) -> Path:
+    """Compile the client and its tests strictly in a folder of their own, and return the folder.
+
+    Raises:
+        AssertionError: The compiler found something; it is in the message.
+    """
+    shutil.copytree(CLIENT, folder, ignore=shutil.ignore_patterns("node_modules", "dist"))
+    (folder / "node_modules").symlink_to(packages / "node_modules")
+    for project in (".", "test"):
+        command = [str(packages / "node_modules" / ".bin" / "tsc"), "--project", project]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_COMPILE_S)
+        assert done.returncode == 0, done.stdout
+    return folder
+
+
+def write_types(packages: Path) -> None:
+    """Write the types of the document of today into the client."""
+    described = document()
+    with tempfile.TemporaryDirectory() as temporary:
+        source, target = Path(temporary, "openapi.json"), Path(temporary, "schema.ts")
+        source.write_text(json.dumps(described), encoding="utf-8")
+        # A field of a request with a default may be left out.
+        generate = ["openapi-typescript", str(source), "--output", str(target), "--default-non-nullable=false"]
+        generate[0] = str(packages / "node_modules" / ".bin" / generate[0])
+        subprocess.run(generate, check=True, stdout=subprocess.DEVNULL, timeout=_COMPILE_S)
+        head = f"// Made by `make client-typescript`. OpenAPI document: sha256 {digest_of(described)}\n"
+        SCHEMA.write_text(head + target.read_text(encoding="utf-8"), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    found = installed_packages()
+    if found is None:
+        sys.exit("Node.js with npm and a registry of packages are needed: `apt-get install npm`.")
+    write_types(found)
