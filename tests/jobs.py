@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import SecretStr
+
 from app.jobs.queue import give_job
 from app.settings import Settings
 from index.catalogue import Catalogue, open_catalogue
@@ -52,7 +54,9 @@ class Jobs:
     def worker(self, *arguments: str) -> "Iterator[subprocess.Popen[bytes]]":
         """`recoquest worker` in a process, killed in the end if it still runs."""
         ours = {
-            f"RECOQUEST_{name.upper()}": str(value)
+            f"RECOQUEST_{name.upper()}": value.get_secret_value()
+            if isinstance(value, SecretStr)
+            else str(value)
             for name, value in self.settings.model_dump().items()
             if name in self.settings.model_fields_set and value is not None
         }

@@ -23,7 +23,7 @@ from tests.clients.typescript import (
 from tests.jobs import Jobs
 from tests.needed import needed
 
-_NODE_S = 300
+_NODE_S = 150
 
 
 @pytest.fixture(scope="module")

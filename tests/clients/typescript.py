@@ -89,7 +89,13 @@ def write_types(packages: Path) -> None:
         source, target = Path(temporary, "openapi.json"), Path(temporary, "schema.ts")
         source.write_text(json.dumps(described), encoding="utf-8")
         # A field of a request with a default may be left out.
-        generate = ["openapi-typescript", str(source), "--output", str(target), "--default-non-nullable=false"]
+        generate = [
+            "openapi-typescript",
+            str(source),
+            "--output",
+            str(target),
+            "--default-non-nullable=false",
+        ]
         generate[0] = str(packages / "node_modules" / ".bin" / generate[0])
         subprocess.run(generate, check=True, stdout=subprocess.DEVNULL, timeout=_COMPILE_S)
         head = f"// Made by `make client-typescript`. OpenAPI document: sha256 {digest_of(described)}\n"
