@@ -64,6 +64,7 @@ def test_packages_are_of_exact_versions_without_a_registry() -> None:
         assert not name or locked["integrity"].startswith("sha512-"), name
 
 
+@pytest.mark.slow
 def test_it_holds_out_against_servers_that_are_busy_or_broken(compiled: Path) -> None:
     run_node(compiled, "transport")
 
