@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 class Answer(BaseModel):
-    """Base of answers: every field is there, also where it has its default."""
+    """Base of answers."""
 
-    model_config = ConfigDict(frozen=True, json_schema_serialization_defaults_required=True)
+    model_config = ConfigDict(frozen=True)
 
 
 class Truncation(Answer):

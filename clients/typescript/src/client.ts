@@ -254,7 +254,7 @@ export class RecoquestClient {
   }
 }
 
-async function* pages<Page extends { next_cursor: string | null }>(
+async function* pages<Page extends { next_cursor?: string | null }>(
   ask: (cursor: string | null) => Promise<Page>,
   first: string | null = null,
 ): AsyncGenerator<Page, void, undefined> {
