@@ -20,6 +20,7 @@ from app.server.places import Budget, ConcurrencyLimiter, Place
 from app.server.shedding import Shedding
 from app.settings import Settings
 from index.engine import SearchEngine
+from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed
 from tests.app.operations.test_readiness import Trouble
 from tests.app.raw_http import PATIENCE, Running, echo, serving, statuses
@@ -49,7 +50,8 @@ def head(method: str, path: str, *fields: str) -> bytes:
 
 def whole(method: str, path: str, body: Any) -> bytes:
     content = json.dumps(body).encode()
-    fields = ("Content-Type: application/json", f"Content-Length: {len(content)}")
+    key = f"Authorization: {AS_ADMIN['Authorization']}"
+    fields = ("Content-Type: application/json", f"Content-Length: {len(content)}", key)
     return head(method, path, *fields) + content
 
 

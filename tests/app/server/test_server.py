@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from tests.access import ADMIN_KEY, AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed
 
 _START = """
@@ -21,14 +22,15 @@ from app.cli.operate.serve import serve_on
 from app.settings import Settings
 taken = bind("127.0.0.1", 0)
 print(url_of(taken), flush=True)
-serve_on(taken, Settings(home=Path(sys.argv[1]), device="cpu", threads=1, open_reading=True))
+access = {"open_reading": True, "admin_key": sys.argv[2]}
+serve_on(taken, Settings(home=Path(sys.argv[1]), device="cpu", threads=1, **access))
 """
 
 
 @pytest.fixture
 def process(indexed: Indexed) -> Iterator[subprocess.Popen[str]]:
     started = subprocess.Popen(
-        [sys.executable, "-c", _START, str(indexed.settings.home)],
+        [sys.executable, "-c", _START, str(indexed.settings.home), ADMIN_KEY],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -56,8 +58,9 @@ def test_a_process_serves_and_stops_cleanly(process: subprocess.Popen[str]) -> N
         assert large.status_code == 413
         assert large.headers["content-type"] == "application/problem+json"
         _leave_in_the_middle(address)
-        assert _delete_nothing(address, "1.0") == 403
-        assert _delete_nothing(address, "1.1") == 404
+        assert [_delete_nothing(address, version) for version in ("1.0", "1.1")] == [401, 401]
+        key = f"Authorization: {AS_ADMIN['Authorization']}\r\n"
+        assert [_delete_nothing(address, version, key) for version in ("1.0", "1.1")] == [404, 404]
         assert client.get("/readyz").status_code == 200
     process.send_signal(signal.SIGTERM)
     _, log = process.communicate(timeout=15)
@@ -79,13 +82,13 @@ def _wait_until_ready(client: httpx.Client) -> None:
     raise AssertionError("the service did not become ready")
 
 
-def _delete_nothing(address: str, http_version: str) -> int:
+def _delete_nothing(address: str, http_version: str, key: str = "") -> int:
     """Change something by a version of HTTP, as a proxy that says no more of itself; gives the status."""
     url = httpx.URL(address)
     with socket.create_connection((url.host, url.port or 80), timeout=10) as connection:
         path = f"/v1/collections/{COLLECTION}/images/nobody"
         connection.sendall(
-            f"DELETE {path} HTTP/{http_version}\r\nHost: {url.netloc.decode()}\r\n\r\n".encode()
+            f"DELETE {path} HTTP/{http_version}\r\nHost: {url.netloc.decode()}\r\n{key}\r\n".encode()
         )
         return int(connection.recv(100).split()[1])
 

@@ -17,6 +17,7 @@ import pytest
 
 from index.catalogue import open_catalogue
 from index.catalogue.jobs import add_job
+from tests.access import ADMIN_KEY, AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed
 
 # What an orchestrator gives, and a machine that is busy.
@@ -46,6 +47,7 @@ settings = Settings(
     encode_deadline_s=float(sys.argv[2]),
     threads=int(sys.argv[3]),
     open_reading=True,
+    admin_key=sys.argv[4],
 )
 serve_on(taken, settings)
 """
@@ -56,7 +58,15 @@ class Service:
 
     def __init__(self, indexed: Indexed, deadline_s: float = 60.0, threads: int = 1) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _START, str(indexed.settings.home), str(deadline_s), str(threads)],
+            [
+                sys.executable,
+                "-c",
+                _START,
+                str(indexed.settings.home),
+                str(deadline_s),
+                str(threads),
+                ADMIN_KEY,
+            ],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -129,7 +139,8 @@ def test_a_stream_of_a_job_ends_with_the_service(own: Indexed) -> None:
         job = add_job(session, "duplicates", [COLLECTION])
     catalogue.close()
     with running(own) as service, ExitStack() as opened:
-        request = f"GET /v1/jobs/{job.id}/events HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+        head = f"GET /v1/jobs/{job.id}/events HTTP/1.1\r\nHost: localhost\r\n"
+        request = f"{head}Authorization: {AS_ADMIN['Authorization']}\r\n\r\n".encode()
         streams = [opened.enter_context(service.send(request)) for _ in range(3)]
         assert all(b"200 OK" in stream.recv(64) for stream in streams)
         seconds, lines = service.stop()
