@@ -15,6 +15,8 @@ import pytest
 from sqlalchemy import select
 
 from app.cli.main import run
+from index.audit.chain import Trail
+from index.audit.event import Actor, Event
 from index.backup import restore, restore_backup, write, write_backup
 from index.catalogue.jobs import add_job, claim_job, list_jobs
 from index.catalogue.tables import ImageRow, RemovalRow, TextRow
@@ -24,6 +26,7 @@ from index.feedback.judgements import JudgedQuery, judgements, record_judgement
 from index.generations.activation import activate
 from index.generations.reindex import generation_for, reindex
 from index.ingest import ingest_manifest
+from index.keys.api_keys import create_key
 from index.search.request import SearchRequest
 from index.writes.live import remove_images
 from tests.index.comparing import answers, rows
@@ -56,6 +59,9 @@ def test_everything_comes_back_where_nothing_else_is_left(
 ) -> None:
     with full.home.catalogue.write() as session:
         claim_job(session, add_job(session, "tidy", []).id, "a worker of this machine")
+        create_key(session, "viewer", {"c": frozenset({"reader"})}, days=1)
+    seen = Event(action="view", actor=Actor("key", "1", "viewer"), collection="c", objects=["a"])
+    Trail(full.home.catalogue, b"k" * 32).append([seen])
     summary = write_backup(full.home, tmp_path / "backup.tar", show_progress=False)
     assert (summary.collections, summary.images, summary.missing) == ({"c": 20, "d": 18}, 20, [])
     before = rows(full)
