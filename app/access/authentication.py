@@ -1,4 +1,4 @@
-"""Who sends a request: an API key, the administrator's key of the settings, a token, a session, or nobody."""
+"""Callers of requests: an API key, the administrator's key of the settings, a token, a session, or nobody."""
 
 import asyncio
 import hmac

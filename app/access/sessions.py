@@ -41,7 +41,7 @@ _TOO_LARGE: Final = Kind(
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What a cookie says of whoever signed in.
+    """Content of a cookie: the caller that signed in.
 
     Attributes:
         kind: Sort of the credential that was sent.

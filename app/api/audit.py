@@ -24,7 +24,7 @@ _PROBLEMS = problem_responses(
 
 @router.get("", summary="Audit trail", responses=_PROBLEMS, dependencies=[may("auditor")])
 async def list_audit(wanted: Annotated[AuditWanted, Query()], services: InjectedServices) -> AuditPage:
-    """Who searched, saw, exported, judged and changed what, the oldest first, page by page.
+    """Searches, views, exports, judgements and changes with their callers, the oldest first, page by page.
 
     Events of the last half second may still be on their way. Reading the trail is an event, too.
     """

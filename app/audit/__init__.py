@@ -1,1 +1,1 @@
-"""What the service and the commands write to the audit trail."""
+"""Events that the service and the commands write to the audit trail."""

@@ -1,4 +1,4 @@
-"""What a route tells the audit trail of its request; the rest is known from the address and the answer."""
+"""Notes of a route for the audit trail; the rest of an event is known from the address and the answer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

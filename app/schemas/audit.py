@@ -11,7 +11,7 @@ from index.audit.listing import Entry, Selection
 
 
 class AuditActor(Answer):
-    """Whoever acted."""
+    """A caller: the kind of its credential, its id and its name."""
 
     kind: str = Field(description="How the caller was known: anonymous, key, token, session or command.")
     id: str

@@ -10,7 +10,7 @@ from index.keys.grants import Grants, Role, written_grants
 
 
 class SessionState(Answer):
-    """Who sends a request, and what that caller may."""
+    """The caller of a request, and its roles."""
 
     kind: str = Field(description="How the caller is known: anonymous, key, token or session.")
     name: str | None = Field(description="Name of the caller; null for nobody.")

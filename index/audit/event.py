@@ -44,7 +44,7 @@ _ID_DIGITS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Whoever acted: the kind of principal, its id and its name, and the address of the client."""
+    """A caller: the kind of principal, its id and its name, and the address of the client."""
 
     kind: str
     id: str = ""

@@ -205,7 +205,7 @@ class StoredFinding(NamedTuple):
 
 
 class HitDetails(NamedTuple):
-    """What is known of a hit's image beyond what every hit holds; empty where it was not asked for.
+    """Details of a hit's image beyond those of every hit; empty where no request names them.
 
     Attributes:
         report: The image's report.

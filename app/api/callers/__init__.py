@@ -1,1 +1,1 @@
-"""Who calls: sessions of browsers."""
+"""Routes about callers: sessions of browsers."""

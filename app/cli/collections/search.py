@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli.options import Device, Home, indexed, query_device
-from app.observability.console import console
 
 if TYPE_CHECKING:
     from app.cli.collections.examples import Given
@@ -188,7 +187,9 @@ def search(
     if as_json:
         typer.echo(page.model_dump_json(indent=2))
     else:
-        _print_table(page, query)
+        from app.cli.collections.search_table import print_table
+
+        print_table(page, query)
 
 
 def _search_lines(collection: str, path: Path, common: dict[str, Any], settings: "Settings") -> None:
@@ -360,48 +361,3 @@ def _file_named(name: str) -> Iterator[None]:
 
 def _ms_since(started: float) -> float:
     return 1000 * (perf_counter() - started)
-
-
-def _print_table(page: "SearchResponse", query: "SearchQuery") -> None:
-    from rich.table import Table
-
-    screen = console()
-    for cut in page.query.truncations:
-        typer.echo(f"The text was cut to {cut.kept} of {cut.tokens} tokens: {cut.searched_text!r}", err=True)
-    if not page.hits:
-        screen.print(_why_nothing(query, page))
-        return
-    if page.confident is False:
-        typer.echo("Likely nothing here is what was asked for: the collection has nothing like it.", err=True)
-    first = page.hits[0]
-    ranked, fused = first["cosine"] is not None, first["score_kind"] == "fused"
-    grouped = first["group_size"] is not None
-    kinds = [str(first["cosine_kind"]).replace("_", " ").capitalize(), "Z-score"] if ranked else []
-    extra = [*kinds, *(["Found by"] if fused else []), *(["In group"] if grouped else [])]
-    table = Table("Rank", "Id", *extra, "Text")
-    for hit in page.hits:
-        text = hit["text"] or hit["matched"]
-        table.add_row(
-            str(hit["rank"]),
-            hit["id"],
-            *([] if hit["cosine"] is None else [f"{hit['cosine']:.4f}", _z_score(hit["z_score"])]),
-            *([" and ".join(hit["found_by"])] if fused else []),
-            *([str(hit["group_size"])] if grouped else []),
-            next(iter(hit["texts"]), "") if text is None else text["text"],
-        )
-    screen.print(table)
-    if page.count is not None:
-        last = page.hits[-1]["rank"]
-        typer.echo(f"{first['rank']:,} to {last:,} of {page.count:,}", err=True)
-
-
-def _z_score(deviations: float | None) -> str:
-    return "" if deviations is None else f"{deviations:+.1f}"
-
-
-def _why_nothing(query: "SearchQuery", page: "SearchResponse") -> str:
-    if query.keywords is not None and page.count is not None:
-        return f"No image {'that passes the filter ' if query.filter else ''}has any of the words."
-    if query.filter is not None:
-        return "Nothing else passes the filter." if query.stored else "Nothing passes the filter."
-    return "Nothing is left beside what was left out." if query.stored else "The collection is empty."

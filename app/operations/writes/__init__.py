@@ -1,1 +1,1 @@
-"""What writes do: forms of images, conditions, answers that are kept, and erasure."""
+"""Operations that write: forms of images, conditions, answers that are kept, and erasure."""

@@ -54,7 +54,7 @@ class SearchHitMatch(TypedDict):
 
 
 class HitParts(TypedDict, total=False):
-    """What is told of the image of a hit where it is asked for."""
+    """Parts of an image's record that a hit holds where the request names them."""
 
     texts: Annotated[list[str], Field(description="All texts of the image.")]
     findings: StatedByImage

@@ -296,7 +296,7 @@ class BatchQuery(Request):
 
 
 class CountQuery(Request):
-    """What to count: all of a collection, or what passes a filter and has keywords."""
+    """A count: of all in a collection, or of all that pass a filter and have keywords."""
 
     filter: dict[str, JsonValue] | None = Field(
         default=None, description="A filter, as in a search.", examples=[{"field": "view", "eq": "PA"}]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -10,11 +10,10 @@ from typing import Any, TypeVar
 import httpx2
 
 from recoquest_client import answers
-from recoquest_client.call import LONG_TIMEOUT, Call, compact, idempotency_key, json_of, reading
-from recoquest_client.decoding import decode
-from recoquest_client.errors import AnswerError, problem_from
+from recoquest_client.call import LONG_TIMEOUT, Call, compact, idempotency_key, reading
 from recoquest_client.files import ImageFile, NewImage
 from recoquest_client.options import Example, search_body
+from recoquest_client.readers import read_batch, read_count, read_image, read_list, read_nothing
 
 _COLLECTION = "/v1/collections/{collection}"
 _IMAGE = "/v1/collections/{collection}/images/{image_id}"
@@ -25,7 +24,7 @@ _T = TypeVar("_T")
 
 def list_collections() -> Call[tuple[answers.Collection, ...]]:
     """List the collections that the caller may read."""
-    read = _listed("collections", answers.Collection)
+    read = read_list("collections", answers.Collection)
     return _get("list_collections", "/v1/collections", read)
 
 
@@ -43,7 +42,7 @@ def create_collection(name: str, model: str | None, same_model_as: str | None) -
 def delete_collection(collection: str) -> Call[None]:
     """Remove a collection."""
     names = {"collection": collection}
-    return Call("delete_collection", "DELETE", _COLLECTION, _nothing, names, timeout=LONG_TIMEOUT)
+    return Call("delete_collection", "DELETE", _COLLECTION, read_nothing, names, timeout=LONG_TIMEOUT)
 
 
 def search(
@@ -81,7 +80,7 @@ def search_batch(
     ]
     names = {"collection": collection}
     path = f"{_COLLECTION}/search/batch"
-    return _ask("search_batch", path, _read_batch, names, {"searches": bodies})
+    return _ask("search_batch", path, read_batch, names, {"searches": bodies})
 
 
 def list_images(
@@ -99,7 +98,7 @@ def list_images(
 
 def get_image(collection: str, image_id: str) -> Call[answers.Image]:
     """Describe an image."""
-    return _get("get_image", _IMAGE, _read_image, _image(collection, image_id))
+    return _get("get_image", _IMAGE, read_image, _image(collection, image_id))
 
 
 def get_content(collection: str, image_id: str) -> Call[bytes]:
@@ -123,7 +122,7 @@ def get_rendition(
 def count_images(collection: str, options: Mapping[str, Any]) -> Call[int]:
     """Count images, texts or groups."""
     body = {name: value for name, value in options.items() if value is not None}
-    return _ask("count_images", f"{_COLLECTION}/count", _read_count, {"collection": collection}, body)
+    return _ask("count_images", f"{_COLLECTION}/count", read_count, {"collection": collection}, body)
 
 
 def count_values(
@@ -201,14 +200,14 @@ def update_image(
 def delete_image(collection: str, image_id: str, etag: str | None) -> Call[None]:
     """Remove an image."""
     names = _image(collection, image_id)
-    return Call("delete_image", "DELETE", _IMAGE, _nothing, names, headers=_condition(etag))
+    return Call("delete_image", "DELETE", _IMAGE, read_nothing, names, headers=_condition(etag))
 
 
 def erase_images(collection: str, ids: Sequence[str]) -> Call[answers.Erased]:
     """Erase images."""
     names = {"collection": collection}
-    path = f"{_COLLECTION}/erase"
-    return _begin("erase_images", path, reading(answers.Erased), names, {"ids": list(ids)})
+    path, body = f"{_COLLECTION}/erase", {"ids": list(ids)}
+    return Call("erase_images", "POST", path, reading(answers.Erased), names, body=body, timeout=LONG_TIMEOUT)
 
 
 def judge_hit(
@@ -239,7 +238,7 @@ def count_judgements(collection: str) -> Call[answers.Judgements]:
 
 def list_generations(collection: str) -> Call[tuple[answers.Generation, ...]]:
     """List the generations of a collection."""
-    read = _listed("generations", answers.Generation)
+    read = read_list("generations", answers.Generation)
     return _get("list_generations", f"{_COLLECTION}/generations", read, {"collection": collection})
 
 
@@ -259,7 +258,7 @@ def roll_back_collection(collection: str) -> Call[answers.Generation]:
 
 def list_models() -> Call[tuple[answers.Model, ...]]:
     """List registered models."""
-    return _get("list_models", "/v1/models", _listed("models", answers.Model))
+    return _get("list_models", "/v1/models", read_list("models", answers.Model))
 
 
 def get_model(digest: str) -> Call[answers.Model]:
@@ -379,50 +378,3 @@ def _condition(etag: str | None) -> dict[str, str]:
 
 def _given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _nothing(response: httpx2.Response) -> None:
-    """Leave an answer that says no more than its status."""
-
-
-def _listed(name: str, kind: type[_T]) -> Callable[[httpx2.Response], tuple[_T, ...]]:
-    def read(response: httpx2.Response) -> tuple[_T, ...]:
-        found = _object(response).get(name)
-        if not isinstance(found, list):
-            raise AnswerError(f"The answer is not one of recoquest: it has no list {name}.")
-        return tuple(decode(kind, one) for one in found)
-
-    return read
-
-
-def _object(response: httpx2.Response) -> dict[str, Any]:
-    found = json_of(response)
-    if not isinstance(found, dict):
-        raise AnswerError("The answer is not one of recoquest: it is no JSON object.")
-    return found
-
-
-def _read_count(response: httpx2.Response) -> int:
-    found = _object(response).get("count")
-    if not isinstance(found, int):
-        raise AnswerError("The answer is not one of recoquest: it has no count.")
-    return found
-
-
-def _read_image(response: httpx2.Response) -> answers.Image:
-    return replace(decode(answers.Image, json_of(response)), etag=response.headers.get("ETag", ""))
-
-
-def _read_batch(response: httpx2.Response) -> tuple[answers.BatchResult, ...]:
-    return tuple(_batch_results(_object(response).get("results")))
-
-
-def _batch_results(found: Any) -> Iterator[answers.BatchResult]:
-    if not isinstance(found, list):
-        raise AnswerError("The answer is not one of recoquest: it has no list results.")
-    for one in found:
-        page, problem = one.get("page"), one.get("problem")
-        yield answers.BatchResult(
-            None if page is None else decode(answers.SearchPage, page),
-            None if problem is None else problem_from(problem, int(problem.get("status", 0))),
-        )

@@ -1,4 +1,4 @@
-"""What searches and changes may say, as keywords."""
+"""Keywords of searches and changes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Search(SearchOptions, total=False):
 
 
 class CountOptions(TypedDict, total=False):
-    """What to count."""
+    """Keywords of a count."""
 
     filter: Mapping[str, Any] | None
     keywords: str
@@ -45,7 +45,7 @@ class CountOptions(TypedDict, total=False):
 
 
 class Record(TypedDict, total=False):
-    """What is said of an image."""
+    """Keywords of an image."""
 
     texts: Sequence[str]
     report: str | None

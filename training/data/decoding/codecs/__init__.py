@@ -1,1 +1,1 @@
-"""What single formats need beside a decoder: damage, depth, and frames that are counted unread."""
+"""Needs of single formats beside a decoder: damage, depth, and frames that are counted unread."""

@@ -1,0 +1,57 @@
+"""Hits of `recoquest search` as a table."""
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from app.observability.console import console
+
+if TYPE_CHECKING:
+    from app.schemas.search.page import SearchResponse
+    from app.schemas.search.query import SearchQuery
+
+
+def print_table(page: "SearchResponse", query: "SearchQuery") -> None:
+    """Print the hits of a page, or one sentence about why there is none."""
+    from rich.table import Table
+
+    screen = console()
+    for cut in page.query.truncations:
+        typer.echo(f"The text was cut to {cut.kept} of {cut.tokens} tokens: {cut.searched_text!r}", err=True)
+    if not page.hits:
+        screen.print(_why_nothing(query, page))
+        return
+    if page.confident is False:
+        typer.echo("Likely nothing here is what was asked for: the collection has nothing like it.", err=True)
+    first = page.hits[0]
+    ranked, fused = first["cosine"] is not None, first["score_kind"] == "fused"
+    grouped = first["group_size"] is not None
+    kinds = [str(first["cosine_kind"]).replace("_", " ").capitalize(), "Z-score"] if ranked else []
+    extra = [*kinds, *(["Found by"] if fused else []), *(["In group"] if grouped else [])]
+    table = Table("Rank", "Id", *extra, "Text")
+    for hit in page.hits:
+        text = hit["text"] or hit["matched"]
+        table.add_row(
+            str(hit["rank"]),
+            hit["id"],
+            *([] if hit["cosine"] is None else [f"{hit['cosine']:.4f}", _z_score(hit["z_score"])]),
+            *([" and ".join(hit["found_by"])] if fused else []),
+            *([str(hit["group_size"])] if grouped else []),
+            next(iter(hit["texts"]), "") if text is None else text["text"],
+        )
+    screen.print(table)
+    if page.count is not None:
+        last = page.hits[-1]["rank"]
+        typer.echo(f"{first['rank']:,} to {last:,} of {page.count:,}", err=True)
+
+
+def _z_score(deviations: float | None) -> str:
+    return "" if deviations is None else f"{deviations:+.1f}"
+
+
+def _why_nothing(query: "SearchQuery", page: "SearchResponse") -> str:
+    if query.keywords is not None and page.count is not None:
+        return f"No image {'that passes the filter ' if query.filter else ''}has any of the words."
+    if query.filter is not None:
+        return "Nothing else passes the filter." if query.stored else "Nothing passes the filter."
+    return "Nothing is left beside what was left out." if query.stored else "The collection is empty."
