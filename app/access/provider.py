@@ -4,9 +4,9 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
-from http.client import HTTPException
+from http.client import HTTPException, HTTPResponse
 from itertools import chain
-from typing import IO, Any, Final
+from typing import Any, Final
 from urllib.error import HTTPError
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
@@ -72,10 +72,11 @@ class Provider:
             ProviderError: It cannot be asked now, and the key is not known from before.
         """
         found = self._find(algorithm, kid)
-        if found is None:
+        if found is None or self._is_older_than(2 * _MAX_AGE_S):
+            # After a pause without requests, a key may have been withdrawn long ago.
             await self._renew()
             found = self._find(algorithm, kid)
-        elif self._is_old and (self._renewal is None or self._renewal.done()):
+        elif self._is_older_than(_MAX_AGE_S) and (self._renewal is None or self._renewal.done()):
             # Requests do not wait for a provider whose key they have.
             self._renewal = asyncio.create_task(self._renew())
         if found is not None:
@@ -84,9 +85,8 @@ class Provider:
             raise ProviderError(f"{self.issuer} does not answer.")
         raise UnknownSigningKeyError
 
-    @property
-    def _is_old(self) -> bool:
-        return self._fetched_at is None or self._clock() - self._fetched_at > _MAX_AGE_S
+    def _is_older_than(self, seconds: float) -> bool:
+        return self._fetched_at is None or self._clock() - self._fetched_at > seconds
 
     def _find(self, algorithm: str, kid: str | None) -> SigningKey | None:
         wanted = _KEY_TYPES[algorithm]
@@ -176,10 +176,10 @@ def fetch_json(url: str) -> Any:
         raise ProviderError(f"{url} has no JSON document.") from error
 
 
-def _read(answer: IO[bytes]) -> bytes:
+def _read(answer: HTTPResponse) -> bytes:
     """Read an answer whole; the limit of the connection holds for each part of it only."""
     until, content = time.monotonic() + _TIMEOUT_S, b""
-    while part := answer.read1(1 << 16):  # type: ignore[attr-defined]
+    while part := answer.read1(1 << 16):
         content += part
         if len(content) > _MAX_BYTES or time.monotonic() > until:
             raise ValueError("The answer is too long, or takes too long.")

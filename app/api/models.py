@@ -9,7 +9,7 @@ from fastapi import APIRouter, BackgroundTasks, Depends, Path, Request, Response
 from sqlalchemy.orm import Session
 
 from app.access.permissions import may
-from app.http.deprecation import REPLACED, name_successor
+from app.http.deprecation import REPLACED, deprecation_headers
 from app.http.problem_kinds import Kind
 from app.http.problems import RequestError, problem_responses
 from app.jobs.folder import JobFolder
@@ -95,7 +95,7 @@ async def activate_model(
     find = partial(generation_by, collection=place.collection, digest=digest)
     generation = await swap_to(request, services, find, later)
     path = f"/v1/collections/{quote(place.collection, safe='')}/generations/{generation.number}/activate"
-    name_successor(response, path)
+    response.headers.update(deprecation_headers(request, path, "successor-version"))
     return generation
 
 
@@ -117,7 +117,8 @@ async def roll_back_model(
     """Search a collection as before it was searched with this model: roll back the collection instead."""
     find = partial(_generation_before, collection=place.collection, digest=digest)
     generation = await swap_to(request, services, find, later)
-    name_successor(response, f"/v1/collections/{quote(place.collection, safe='')}/rollback")
+    path = f"/v1/collections/{quote(place.collection, safe='')}/rollback"
+    response.headers.update(deprecation_headers(request, path, "successor-version"))
     return generation
 
 

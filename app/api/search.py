@@ -7,12 +7,13 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse
 
 from app.access.permissions import GuardedRoute, may
+from app.http.deprecation import deprecation_headers
 from app.http.problems import problem_responses
 from app.operations.bulk.search_batch import BatchResponse, answer_batch
 from app.operations.read_search import SentSearch, check_batch, read_search
 from app.operations.search import answer_search
 from app.operations.services import InjectedServices
-from app.schemas.search.old_names import deprecation_headers, in_old_names
+from app.schemas.search.old_names import in_old_names
 from app.schemas.search.page import SearchResponse
 from app.schemas.search.query import SEARCH_BODY, BatchQuery
 from app.server.admission import count_as
@@ -64,7 +65,7 @@ async def search_images(
     """
     page = await answer_search(request, services, collection, sent)
     if sent.query.in_old_names:
-        headers = deprecation_headers(request.scope.get("root_path", ""))
+        headers = deprecation_headers(request, "/docs#/search/search_images", "deprecation")
         return JSONResponse(in_old_names(page), headers=headers)
     return page
 

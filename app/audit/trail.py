@@ -5,6 +5,8 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy.orm import Session
+
 from app.settings import Settings
 from index.audit.chain import Trail
 from index.audit.event import Action, Actor, Detail, Event, canonical
@@ -81,6 +83,36 @@ def record_command(
         details={"operation": command, **details},
     )
     open_trail(settings, catalogue).append([event])
+
+
+def record_key(
+    settings: Settings,
+    catalogue: Catalogue,
+    session: Session,
+    action: Action,
+    command: str,
+    key: str,
+    name: str,
+) -> None:
+    """Write that a command made or revoked an API key, in the transaction that does so.
+
+    Args:
+        settings: Settings of the command.
+        catalogue: The catalogue of the keys.
+        session: The transaction.
+        action: `create` or `delete`.
+        command: Name of the command.
+        key: Identifier of the key.
+        name: Name of the key.
+
+    Raises:
+        HomeError: The key in the home folder cannot be used.
+    """
+    if not settings.audit:
+        return
+    details: dict[str, Detail] = {"operation": command, "key": key, "name": name}
+    event = Event(action=action, actor=command_actor(), details=details)
+    open_trail(settings, catalogue).append_in(session, [event])
 
 
 def record_searches(

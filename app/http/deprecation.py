@@ -1,10 +1,10 @@
-"""Addresses that go with the next version: they answer, and name what takes their place (RFC 9745)."""
+"""Addresses and names of fields that go with the next version: they are answered, and say so (RFC 9745)."""
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from starlette.responses import Response
+from starlette.requests import Request
 
-# Time of the decision, in seconds since 1970.
+# 27 November 2026, in seconds since 1970.
 _SINCE: Final = "@1795737600"
 _TEXT: Final = {"schema": {"type": "string"}}
 REPLACED: Final[dict[int | str, dict[str, Any]]] = {
@@ -17,12 +17,15 @@ REPLACED: Final[dict[int | str, dict[str, Any]]] = {
 }
 
 
-def name_successor(response: Response, path: str) -> None:
-    """Say in an answer that its address is deprecated.
+def deprecation_headers(
+    request: Request, path: str, relation: Literal["successor-version", "deprecation"]
+) -> dict[str, str]:
+    """Return the headers of an answer to a deprecated request.
 
     Args:
-        response: The answer.
-        path: The address that takes its place.
+        request: The request.
+        path: Path on the service of the address that takes its place, or of the notes on the change.
+        relation: Which of the two the path is.
     """
-    response.headers["Deprecation"] = _SINCE
-    response.headers["Link"] = f'<{path}>; rel="successor-version"'
+    link = f"{request.scope.get('root_path', '')}{path}"
+    return {"Deprecation": _SINCE, "Link": f'<{link}>; rel="{relation}"'}

@@ -14,6 +14,9 @@ from app.observability.console import console
 from index.keys.grants import EVERY_COLLECTION, ROLES, Role, role_of, written_grants
 
 if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+    from index.audit.event import Action
     from index.catalogue import Catalogue
     from index.keys.api_keys import ApiKey, NewKey
 
@@ -49,6 +52,7 @@ def create(
             except UnknownCollectionError as error:
                 typer.echo(f"{error} The key holds there once it is made.", err=True)
         made = create_key(session, name, grants, days=days)
+        _record(home, catalogue, session, "create", "keys create", made.key)
     _print(made)
 
 
@@ -79,6 +83,7 @@ def rotate(name: Name, home: Home = None) -> None:
 
     with _opened(home) as catalogue, catalogue.write() as session:
         made = rotate_key(session, name)
+        _record(home, catalogue, session, "create", "keys rotate", made.key)
     _print(made)
 
 
@@ -92,7 +97,22 @@ def revoke(
 
     with _opened(home) as catalogue, catalogue.write() as session:
         found = revoke_key(session, key)
+        _record(home, catalogue, session, "delete", "keys revoke", found)
     typer.echo(f"The key {found.id} of {found.name!r} is revoked.")
+
+
+def _record(
+    home: Path | None,
+    catalogue: "Catalogue",
+    session: "Session",
+    action: "Action",
+    command: str,
+    key: "ApiKey",
+) -> None:
+    from app.audit.trail import record_key
+    from app.settings import load_settings
+
+    record_key(load_settings(home=home), catalogue, session, action, command, key.id, key.name)
 
 
 def _role(name: str) -> Role:

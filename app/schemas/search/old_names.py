@@ -7,9 +7,6 @@ from pydantic_core import InitErrorDetails, PydanticCustomError, ValidationError
 
 from app.schemas.search.page import SearchResponse
 
-# 27 November 2026, in seconds since 1970.
-DEPRECATED_SINCE: Final = 1_795_737_600
-
 OLD_NAMES: Final[Mapping[str, str]] = {"limit": "k", "keywords": "words", "keywords_state": "words_state"}
 
 
@@ -40,14 +37,6 @@ def in_old_names(page: SearchResponse) -> dict[str, Any]:
     answer["query"] = {"k": answer["query"].pop("limit"), **answer["query"]}
     answer["hits"] = [_hit_in_old_names(hit) for hit in answer["hits"]]
     return answer
-
-
-def deprecation_headers(prefix: str) -> dict[str, str]:
-    """Return headers (RFC 9745) for an answer in old names; `prefix` is where a proxy has put the service."""
-    return {
-        "Deprecation": f"@{DEPRECATED_SINCE}",
-        "Link": f'<{prefix}/docs#/search/search_images>; rel="deprecation"; type="text/html"',
-    }
 
 
 def _hit_in_old_names(hit: Mapping[str, Any]) -> dict[str, Any]:

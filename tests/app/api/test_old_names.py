@@ -22,7 +22,7 @@ def test_a_request_in_old_names_is_answered_in_old_names(client: TestClient) -> 
         SEARCH, json={"text": "a boat", "keywords": "pneumothorax", "group_by": "view", "limit": 24}
     )
     assert old.headers["deprecation"] == "@1795737600"
-    assert old.headers["link"] == '</docs#/search/search>; rel="deprecation"; type="text/html"'
+    assert old.headers["link"] == '</docs#/search/search_images>; rel="deprecation"'
     assert "deprecation" not in new.headers
     before, now = old.json(), new.json()
     assert before["query"] == {"k": 24, "filter": None, "truncations": []}
@@ -63,4 +63,4 @@ def test_an_error_names_the_field_as_the_request_did(client: TestClient) -> None
 def test_behind_a_proxy_the_notice_names_its_path(indexed: Indexed) -> None:
     with TestClient(create_app(indexed.settings), "http://localhost", root_path="/films") as behind:
         answer = behind.post(SEARCH, json={"text": "x", "k": 1})
-    assert answer.headers["link"].startswith("</films/docs#/search/search>")
+    assert answer.headers["link"].startswith("</films/docs#/search/search_images>")

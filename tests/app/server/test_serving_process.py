@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 
 from app.cli.errors import HANGING
+from tests.access import ADMIN_KEY
 from tests.app.conftest import COLLECTION, Indexed
 
 PATIENCE = 120.0
@@ -34,14 +35,15 @@ OnnxEncoder.embed_texts = embed_texts
 jobs._SHORTEST_PASS_LIMIT_S = 0.5
 taken = bind("127.0.0.1", 0)
 print(url_of(taken), flush=True)
-settings = Settings(home=Path(sys.argv[1]), device="cpu", threads=1, encode_deadline_s=0.5, open_reading=True)
+access = {"open_reading": True, "admin_key": sys.argv[2]}
+settings = Settings(home=Path(sys.argv[1]), device="cpu", threads=1, encode_deadline_s=0.5, **access)
 serve_on(taken, settings)
 """
 
 
 def test_a_process_whose_encoder_hangs_for_good_ends_with_a_reason(indexed: Indexed) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-c", _START, str(indexed.settings.home)],
+        [sys.executable, "-c", _START, str(indexed.settings.home), ADMIN_KEY],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

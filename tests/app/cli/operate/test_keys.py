@@ -31,6 +31,16 @@ def test_a_key_is_made_listed_rotated_and_revoked(tmp_path: Path) -> None:
         (key.split("_")[1], "revoked", {"a": ["reader", "judge"]}),
         (second.split("_")[1], "live", {"a": ["reader", "judge"]}),
     ]
+    exported = tmp_path / "trail.ndjson"
+    CliRunner().invoke(build(), ["audit", "export", str(exported), "--home", str(tmp_path)])
+    trail = exported.read_text()
+    events = [json.loads(line) for line in trail.splitlines()]
+    assert [(one["action"], one["details"]["key"]) for one in events if "key" in one["details"]] == [
+        ("create", key.split("_")[1]),
+        ("create", second.split("_")[1]),
+        ("delete", key.split("_")[1]),
+    ]
+    assert key.split("_", 2)[2] not in trail
     assert key.split("_", 2)[2] not in listed + _keys(tmp_path, "list").output
 
 
