@@ -129,7 +129,7 @@ class Browser:
             place = None
             if request.cursor is not None:
                 place = decode_cursor(request.cursor, binding, _NO_QUERY)[1]
-            found = _Found(*self._order(reading, row.id, row.sequence, request))
+            found = _Found(*self._order(reading, row.id, row.sequence, request, MAX_RANKED))
             before = 0 if place is None else place.after.rank
             k = request.k if request.words is None else min(request.k, MAX_RANKED - before)
             keys, images, is_last = self._shown(found.order, k, place, request.target)
@@ -175,7 +175,7 @@ class Browser:
         collection_id: int,
         sequence: int,
         request: SearchRequest,
-        most: int | None = MAX_RANKED,
+        most: int | None,
     ) -> tuple[_Order, Groups | None, Keys]:
         """Return the order of a request, its groups, and the keys that may be found.
 
