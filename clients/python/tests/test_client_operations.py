@@ -53,6 +53,7 @@ CALLS: list[Call[Any]] = [
 # Not for programs that search: checks of the process, levels of the page's viewer, and two old names.
 LEFT_OUT = {
     "get_liveness", "get_readiness", "get_metrics", "get_levels", "activate_model", "roll_back_model",
+    "begin_session", "get_session", "end_session",
 }  # fmt: skip
 
 

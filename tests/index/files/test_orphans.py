@@ -88,7 +88,11 @@ def test_an_image_whose_file_changes_before_it_is_kept_is_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def change_and_note(session: Session, digests: Collection[str]) -> None:
-        make_picture(manifest.image_path(manifest.records[3]), seed=77)
+        # In one step, as another thread may be reading it.
+        changed = manifest.image_path(manifest.records[3])
+        other = tmp_path / f"other{changed.suffix}"
+        make_picture(other, seed=77)
+        other.replace(changed)
         mark_orphans(session, digests)
 
     monkeypatch.setattr("index.ingest.mark_orphans", change_and_note)
