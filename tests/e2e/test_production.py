@@ -95,7 +95,7 @@ def test_jobs_train_and_change_the_model_while_the_service_answers(
     try:
         with service(work) as (client, _):
             first = _generation(client)
-            assert httpx.post(f"{client.base_url}v1/jobs", json={"kind": "tidy"}).status_code == 401
+            assert httpx.post(client.base_url.join("/v1/jobs"), json={"kind": "tidy"}).status_code == 401
             given = work.run("jobs", "start", "retrain", "c", "--gain", -1000, "--promote", *FURTHER)
             retrained = _wait_for(client, f"/v1/jobs/{given.stdout.strip()}")["result"]
             assert retrained["verdict"] == "promoted"
