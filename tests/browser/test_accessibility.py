@@ -11,6 +11,8 @@ from tests.needed import needed_module
 
 pytestmark = pytest.mark.browser
 
+DESK = {"viewport": {"width": 1280, "height": 900}}
+
 
 def serious(search: SearchPage) -> list[str]:
     """Violations that keep somebody from using the page, each with where it is."""
@@ -24,8 +26,15 @@ def serious(search: SearchPage) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("window", [{"viewport": {"width": 1280, "height": 900}}, PHONE])
+@pytest.mark.parametrize(
+    ("window", "scheme"),
+    [
+        (DESK, "light"),
+        (PHONE, "dark"),
+        pytest.param(DESK, "dark", marks=pytest.mark.slow),
+        pytest.param(PHONE, "light", marks=pytest.mark.slow),
+    ],
+)
 def test_nothing_serious_from_the_landing_to_an_open_image(
     open_search: OpenSearch, scheme: str, window: dict[str, Any]
 ) -> None:

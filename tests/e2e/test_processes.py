@@ -72,6 +72,7 @@ def _seconds_until(true: Callable[[], bool]) -> float:
     return time.monotonic() - started
 
 
+@pytest.mark.slow
 def test_what_one_process_changes_the_others_serve_within_a_second(
     tmp_path: Path, settings: Settings, engine: SearchEngine, encoders: list[Encoder]
 ) -> None:

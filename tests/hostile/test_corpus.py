@@ -37,11 +37,9 @@ _STOP_S: Final = 10.0
 _STOP_MARGIN_S: Final = 1.0
 _SLOW_IN_SMALL: Final = () if _WHOLE else pytest.mark.slow
 _RUNS: Final = [
-    pytest.param("sqlite", _WHOLE or 32, marks=()),
+    pytest.param("sqlite", _WHOLE or 72, marks=_SLOW_IN_SMALL),
     pytest.param("postgresql", _WHOLE or 72, marks=_SLOW_IN_SMALL),
 ]
-if not _WHOLE:
-    _RUNS.append(pytest.param("sqlite", 72, marks=pytest.mark.slow))
 _COMMAND: Final = "from app.cli.main import run; run()"
 
 

@@ -187,6 +187,7 @@ def test_an_idle_service_ends_at_once(own: Indexed, number: signal.Signals) -> N
         assert time.monotonic() - started < _PROMISED_S / 2
 
 
+@pytest.mark.slow
 def test_a_log_that_nobody_reads_delays_no_end(own: Indexed) -> None:
     with running(own) as service, httpx.Client(base_url=service.url, timeout=2.0) as client:
         # A pipe holds 64 KiB; every answer has a line.
@@ -197,6 +198,7 @@ def test_a_log_that_nobody_reads_delays_no_end(own: Indexed) -> None:
         service.process.wait(_PROMISED_S + 10)
 
 
+@pytest.mark.slow
 def test_processes_that_hang_delay_no_end(own: Indexed) -> None:
     with running(own, threads=2) as service:
         children = descendants(service.process.pid)

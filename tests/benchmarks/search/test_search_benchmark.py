@@ -36,6 +36,7 @@ def test_brute_force_finds_what_sorting_all_scores_finds() -> None:
     assert np.allclose(found.scores, np.take_along_axis(scores, np.array(expected), axis=1))
 
 
+@pytest.mark.slow
 def test_made_vectors_lie_like_real_ones_and_not_like_noise() -> None:
     made = neighbour_statistics(make_vectors(20_000, 1, 128).vectors)
     noise = neighbour_statistics(unit_vectors(20_000, 128))
@@ -94,6 +95,7 @@ def test_a_workload_is_the_same_when_it_is_opened_again_and_its_filters_pass_the
     assert near["10 %, near"] > near["10 %, any"] > near["10 %, far"]
 
 
+@pytest.mark.slow
 def test_real_vectors_are_held_out_as_queries(tmp_path: Path) -> None:
     file = tmp_path / "real.npy"
     np.save(file, 3 * unit_vectors(40_000, 16))

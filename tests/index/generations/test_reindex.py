@@ -139,6 +139,7 @@ def test_images_written_replaced_and_removed_meanwhile_are_followed(
     assert not found & {"image-007", "image-001", "image-014"}
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_where_it_stopped(
     tmp_path: Path, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
 ) -> None:

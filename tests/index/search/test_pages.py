@@ -29,9 +29,11 @@ ORDERS: list[dict[str, Any]] = [
     {"words": "heart"},
     {"diversity": 0.5},
     {"group_by": "group"},
+    {"words": "heart", "diversity": 0.5, "group_by": "group"},
+]
+IN_PAIRS: list[dict[str, Any]] = [
     {"words": "heart", "group_by": "group"},
     {"diversity": 0.5, "group_by": "group"},
-    {"words": "heart", "diversity": 0.5, "group_by": "group"},
 ]
 
 
@@ -88,7 +90,11 @@ def shown_while_changed(
     raise AssertionError("the pages do not end")
 
 
-@pytest.mark.parametrize("values", ORDERS, ids=lambda values: "+".join(values))
+@pytest.mark.parametrize(
+    "values",
+    [*ORDERS, *(pytest.param(values, marks=pytest.mark.slow) for values in IN_PAIRS)],
+    ids=lambda values: "+".join(values),
+)
 def test_no_hit_comes_twice_and_none_is_passed_over(
     tmp_path: Path, few_places: None, values: dict[str, Any]
 ) -> None:

@@ -37,6 +37,7 @@ from tests.index.samples import put_vectors, unit_vectors
 pytestmark = pytest.mark.usefixtures("few_places")
 
 
+@pytest.mark.slow
 def test_what_is_written_between_pages_changes_no_page_behind_it(tmp_path: Path) -> None:
     filled, generations = fill(open_home(tmp_path / "home"))
     numbers = itertools.count(COUNT)

@@ -54,6 +54,7 @@ def data(tmp_path: Path) -> Manifest:
     return make_manifest(tmp_path / "data", make_records(COUNT))
 
 
+@pytest.mark.slow
 def test_killed_and_repeated_is_as_never_killed(
     tmp_path: Path, bundle: BundleInfo, encoder: Encoder, data: Manifest
 ) -> None:

@@ -48,6 +48,7 @@ def test_a_bundle_gives_the_vectors_of_transformers(make: Make, tmp_path: Path) 
     assert (texts @ texts.T).min() < 0.99
 
 
+@pytest.mark.slow
 @EVERY
 def test_towers_become_graphs(make: Make, tmp_path: Path) -> None:
     make(tmp_path / "model")

@@ -187,6 +187,7 @@ def test_nothing_to_read(embedded: EmbeddedManifest) -> None:
     assert read_factors(replace(embedded, records=bare)) == ()
 
 
+@pytest.mark.slow
 def test_sounds_are_read_where_there_are_some(embedded: EmbeddedManifest) -> None:
     assert {reading.audio for reading in read_factors(embedded)} == {None}
     # Every second record has a sound, which tells `said` and nothing that only the image shows.

@@ -30,7 +30,7 @@ def test_what_is_in_the_vectors_is_read(classes: int) -> None:
     assert accuracy(vectors, codes, classes) > 0.95
 
 
-@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("classes", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_what_is_not_there_is_read_at_chance(classes: int) -> None:
     found = [
         accuracy(*separable(240, classes, strength=0.0, seed=seed), classes=classes) for seed in range(8)
@@ -51,6 +51,7 @@ def test_a_small_share_of_the_variance_is_enough() -> None:
     assert accuracy(vectors, codes, 2) > 0.95
 
 
+@pytest.mark.slow
 def test_a_rare_class_counts_as_much_as_a_common_one() -> None:
     rng = np.random.default_rng(0)
     codes = (np.arange(400) % 10 == 0).astype(np.int64)

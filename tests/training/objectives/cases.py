@@ -1,10 +1,11 @@
 """Every objective that a recipe can name, and batches that have all that any of them needs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from functools import cache
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -79,6 +80,17 @@ def cases_of_processes() -> dict[str, ObjectiveConfig]:
     """All cases, and one that draws anew for every loss, so that the others' tests say nothing of it."""
     random = {"name": "reclaim", "negatives": "random", "critic_width": 8}
     return cases() | {"reclaim-random": parse_objective(random)}
+
+
+def slow_but_first(names: Iterable[str]) -> list[object]:
+    """Cases for parametrize: of each objective the first, and its other forms marked slow."""
+    seen: set[type[ObjectiveConfig]] = set()
+    marked: list[object] = []
+    for name in names:
+        kind = type(cases()[name])
+        marked.append(pytest.param(name, marks=pytest.mark.slow) if kind in seen else name)
+        seen.add(kind)
+    return marked
 
 
 def blades_of(name: str) -> int:

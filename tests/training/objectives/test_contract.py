@@ -19,6 +19,7 @@ from tests.training.objectives.cases import (
     learnable,
     random_batch,
     rows_of,
+    slow_but_first,
     with_features,
 )
 from training.models.features import Features
@@ -91,7 +92,7 @@ def test_two_processes_have_the_loss_and_gradient_of_one(
             _assert_equal(part["buffers"][key], buffer)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", slow_but_first(NAMES))
 def test_toy_problem_is_fitted(name: str) -> None:
     torch.manual_seed(1)
     batch = random_batch(masked=False, blades=blades_of(name))

@@ -17,6 +17,8 @@ from tests.training.trainer.two_processes import PROCESSES, run
 from training.trainer.run_state.checkpoint import load_checkpoint
 from training.trainer.run_state.errors import TrainingError
 
+pytestmark = pytest.mark.slow
+
 Found = list[dict[str, Any]]
 # Adam makes rounding in a tiny gradient up to a thousandth of a step, which is 2e-2.
 SAME = 2e-4

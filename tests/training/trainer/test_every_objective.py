@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.objectives.cases import attention_of, blades_of, cases
+from tests.training.objectives.cases import attention_of, blades_of, cases, slow_but_first
 from tests.training.runs import assert_same, lines
 from tests.training.trainer.scenes import tiny_recipe
 from tests.training.trainer.test_run import run, stop_after
@@ -108,7 +108,7 @@ def recipe_of(kind: str, sentence_encoder: Path, precision: str) -> Recipe:
         pytest.param("photographs", "bf16", marks=real),
     ],
 )
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_but_first(KINDS))
 def test_resumed_run_is_bit_equal_and_finite(
     kind: str,
     collection: str,
