@@ -155,7 +155,7 @@ class Rejections:
         """One sentence for each line that was left out, with its number."""
         return [
             f"{self._unit.capitalize()} {item.line}{item.table and f' of {item.table}'}: "
-            f"{item.reason.rstrip('.?')}{_with_rows(item.rows)}{'?' if item.reason.endswith('?') else '.'}"
+            f"{item.reason.rstrip('.?')}{self._with_rows(item.rows)}{_full_stop(item.reason)}"
             for item in self._items
         ]
 
@@ -172,6 +172,10 @@ class Rejections:
     def _own_count(self) -> str:
         return f"{len(self):,} of {self._total:,} {self._counted}"
 
+    def _with_rows(self, rows: int) -> str:
+        unit = "row" if self._unit == "line" else self._unit
+        return f" ({rows:,} {unit}s)" if rows > 1 else ""
 
-def _with_rows(rows: int) -> str:
-    return f" ({rows:,} rows)" if rows > 1 else ""
+
+def _full_stop(sentence: str) -> str:
+    return "?" if sentence.endswith("?") else "."

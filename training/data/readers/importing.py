@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from training.data.readers.folder import list_folder
+from training.data.readers.folder import WITHOUT_TEXT_FILES, list_folder
 from training.data.readers.layouts import Layout
 from training.data.readers.listing import Listing, write_listing
 from training.data.readers.published.chexpert import list_chexpert
@@ -61,7 +61,8 @@ def import_data_set(
         images: Folder of the images where it is not the layout's usual one.
         table: For a folder, what its images show; `list_folder` says which columns count.
         leave_out: For CheXpert and CheXpert Plus, a table whose patients are left out of train.
-        encoding: Of that table, or of MIMIC-CXR's reports, without a byte order mark and not in UTF-8.
+        encoding: Of that table, of texts beside images, or of MIMIC-CXR's reports, without a byte order mark
+            and not in UTF-8.
         keep_unknown_texts: Keep texts of that table that stand for "not known", such as "nan".
         max_rejected: Largest share of images that may be left out because they or their lines are broken.
 
@@ -74,11 +75,8 @@ def import_data_set(
         raise DataError("Only a folder of your own has a table of what its images show.")
     if keep_unknown_texts and table is None:
         raise DataError("Texts to keep belong to a table; give it as well with --table.")
-    if encoding is not None and table is None and layout != "mimic-cxr":
-        raise DataError(
-            "An encoding belongs to a folder's --table or to the reports of mimic-cxr: give the table as "
-            "well, or convert files of other layouts to UTF-8 with iconv."
-        )
+    if encoding is not None and layout not in ("folder", "mimic-cxr"):
+        raise DataError(WITHOUT_TEXT_FILES)
     if not source.exists():
         raise DataError(f"There is no {source}.")
     folder = out or (source if source.is_dir() else source.parent)

@@ -1,6 +1,7 @@
 """Values of tables: those that stand for "not known", numbers, and ages as DICOM writes them."""
 
 import re
+import unicodedata
 from datetime import date
 from typing import Final, Literal
 
@@ -20,6 +21,8 @@ _NUMBER: Final = {
     )
     for mark in (".", ",")
 }
+# Letters, numbers, and pictures such as emoji.
+_SPEAKING: Final = frozenset(("Lu", "Ll", "Lt", "Lm", "Lo", "Nd", "Nl", "No", "So"))
 _WHOLE: Final = re.compile(r"[+-]?[0-9]+")
 _LEADING_ZERO: Final = re.compile(r"[+-]?0[0-9]+")
 # Whole numbers of more digits are names: a double does not tell them all apart.
@@ -32,6 +35,13 @@ _YEARS: Final = {"D": 1 / 365.25, "W": 7 / 365.25, "M": 1 / 12}
 def is_not_known(value: str) -> bool:
     """Whether a value of a table stands for one that is not there, such as "", "nan", "NULL" or "-"."""
     return value.strip() in _NOT_KNOWN
+
+
+def is_without_words(text: str) -> bool:
+    """Whether a text has no letters, digits or pictures: nothing, "___", "..." or a zero-width space."""
+    if text.isascii():
+        return not any(map(str.isalnum, text))
+    return all(unicodedata.category(sign) not in _SPEAKING for sign in text)
 
 
 def dicom_age_years(value: str) -> int | float | None:

@@ -79,7 +79,12 @@ def read_report(text: str) -> Report:
 
 def read_report_or_text(text: str) -> Report:
     """Like `read_report` where a text has a heading for findings or impression; else all of it."""
-    return _described(split_sections(text)) or make_report({}, text)
+    return described_report(text) or make_report({}, text)
+
+
+def described_report(text: str) -> Report | None:
+    """Findings, impression and addenda of a report; None without a heading for either of the first two."""
+    return _described(split_sections(text))
 
 
 def _described(sections: Mapping[str, str]) -> Report | None:

@@ -7,8 +7,10 @@ from typing import Final
 
 from training.data.decoding.formats import READABLE_SUFFIXES
 from training.data.readers.common.splits import draw_split
+from training.data.readers.folder.beside import read_text_beside, texts_beside
 from training.data.readers.folder.columns import is_known_column, read_columns
 from training.data.readers.folder.files import FoundFiles, find_files
+from training.data.readers.folder.hints import hints
 from training.data.readers.folder.metadata import Values, metadata_of, read_values
 from training.data.readers.folder.paths import PathFinder, make_ids
 from training.data.readers.folder.rows import ImageRows, TableReader, split_of
@@ -21,12 +23,16 @@ from training.data.rejections import LeftOut, Rejection
 from training.errors import DataError
 
 _SHOWN: Final = 3
+WITHOUT_TEXT_FILES: Final = (
+    "An encoding belongs to a folder's --table or to the reports of mimic-cxr, or to texts beside images: "
+    "give the table as well, or convert files of other layouts to UTF-8 with iconv."
+)
 
 
 def list_folder(
     images: Path, table: Path | None = None, *, encoding: str | None = None, keep_unknown_texts: bool = False
 ) -> Listing:
-    """Find all images in a folder and below, or those that a table names.
+    """Find all images in a folder and below, with texts in files beside them, or those that a table names.
 
     The table has a column `image` with paths inside the folder. An image may have several lines, each with
     another `text`; the sentences of its `report` are texts as well. `labels` are separated by semicolons or
@@ -36,7 +42,7 @@ def list_folder(
     Args:
         images: The folder.
         table: Says what the images show.
-        encoding: Of the table, where it has no byte order mark and is not UTF-8.
+        encoding: Of the table or of the texts, where they have no byte order mark and are not UTF-8.
         keep_unknown_texts: Keep texts such as "nan" and "NULL", which stand for "not known".
 
     Raises:
@@ -44,28 +50,63 @@ def list_folder(
     """
     files = find_files(images, () if table is None else (table,))
     if table is None:
-        return _list_files(images, files)
+        return _list_files(images, files, encoding)
     return _list_table(images, files, table, encoding, keep_unknown_texts=keep_unknown_texts)
 
 
-def _list_files(images: Path, files: FoundFiles) -> Listing:
+def _list_files(images: Path, files: FoundFiles, encoding: str | None) -> Listing:
+    texts = texts_beside(files.reasons)
     paths = files.images()
-    left_out = [LeftOut(*item) for item in Counter(filter(None, files.reasons.values())).items()]
+    used = set(texts.values())
+    others = {path: reason for path, reason in files.reasons.items() if reason and path not in used}
+    left_out = [LeftOut(*item) for item in Counter(others.values()).items()]
+    notes = [*files.folders, *hints(images, others)]
     if not paths:
-        others = "; ".join(f"{item.reason}: {item.count:,}" for item in left_out[:_SHOWN])
+        shown = "; ".join(f"{item.reason}: {item.count:,}" for item in left_out[:_SHOWN])
         error = DataError(
-            f"{images} has no images ({', '.join(READABLE_SUFFIXES)}){others and f'. Left out: {others}'}."
+            f"{images} has no images ({', '.join(READABLE_SUFFIXES)}){shown and f'. Left out: {shown}'}."
         )
-        for note in files.folders:
+        for note in notes:
             error.add_note(note)
         raise error
+    if encoding is not None and not texts:
+        raise DataError(WITHOUT_TEXT_FILES)
     ids, changed = make_ids(paths, [None] * len(paths))
-    items = (
-        _to_record(path, own, ImageRows(number, rows=1))
-        for number, (path, own) in enumerate(zip(paths, ids, strict=True), 1)
-    )
-    notes = [*files.folders, *_note_on_ids(changed)]
-    return Listing(images, images, len(paths), items, unit="file", left_out=left_out, notes=notes)
+    notes += _note_on_ids(changed)
+    if texts:
+        first = min(texts)
+        notes.append(
+            f"Took the texts of {len(texts):,} {'image' if len(texts) == 1 else 'images'} from files of the "
+            f"same name, such as {texts[first]!r} for {first!r}."
+        )
+    items = _read_files(images, zip(paths, ids, strict=True), texts, encoding)
+    return Listing(images, images, len(paths) + len(used), items, unit="file", left_out=left_out, notes=notes)
+
+
+def _read_files(
+    images: Path, named: Iterable[tuple[str, str]], texts: Mapping[str, str], encoding: str | None
+) -> Iterator[Record | Rejection | LeftOut]:
+    """Images by path and id, each with its text; a text that two images share is counted once."""
+    counted: set[str] = set()
+    for number, (path, own) in enumerate(named, 1):
+        name = texts.get(path)
+        if name is None:
+            yield _to_record(path, own, ImageRows(number, rows=1))
+            continue
+        rows = 1 if name in counted else 2
+        try:
+            written, report = read_text_beside(images, name, encoding)
+        except DataError as error:
+            yield Rejection(number, f"{path!r} has a text that cannot be used: {error}", rows=rows)
+        else:
+            if not written and rows == 2:
+                rows = 1
+                yield LeftOut("texts beside images that are empty or without words")
+            known = ImageRows(number, rows=rows)
+            if report is not None and written:
+                known.one_each["report"] = (report, number)
+            yield _to_record(path, own, known, written)
+        counted.add(name)
 
 
 def _list_table(

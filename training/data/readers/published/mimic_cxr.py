@@ -1,8 +1,10 @@
 """MIMIC-CXR-JPG with its split, metadata and label tables, and MIMIC-CXR's reports."""
 
+import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 from training.data.readers.common.reports import Report, make_report
@@ -15,6 +17,9 @@ from training.errors import DataError
 
 _SPLIT: Final = "mimic-cxr-2.0.0-split"
 _SECTIONS: Final = "mimic_cxr_sectioned"
+# Downloads lie in folders such as physionet.org/files/mimic-cxr-jpg/2.0.0.
+_DEEPEST: Final = 5
+_MOST_FOLDERS: Final = 20
 _SPLITS: Final[dict[str, Split]] = {"train": "train", "validate": "val", "test": "test"}
 _KEYS: Final = frozenset({"subject_id", "study_id"})
 _POSITIVE: Final = frozenset({"1", "1.0"})
@@ -45,7 +50,7 @@ def list_mimic_cxr(source: Path, images: Path | None = None, encoding: str | Non
         if reports is None:
             raise DataError(
                 f"There is no {_SPLIT}.csv or {_SPLIT}.csv.gz in {source}, and no report such as "
-                "files/p10/p10000032/s50414267.txt."
+                f"files/p10/p10000032/s50414267.txt{_way_out(source)}."
             )
         return list_mimic_reports(reports, images or source, encoding)
     if sections is not None and encoding is not None:
@@ -60,6 +65,21 @@ def list_mimic_cxr(source: Path, images: Path | None = None, encoding: str | Non
         )
     items = _read(split, metadata, labels, partial(_report_finder, sections, reports, encoding))
     return Listing(split, images or source, count_rows(split), items)
+
+
+def _way_out(source: Path) -> str:
+    """The command that reads a folder which is no copy of MIMIC-CXR, where it can be told."""
+    for place, folders, files in os.walk(source):
+        depth = len(Path(place).relative_to(source).parts)
+        folders[:] = [] if depth >= _DEEPEST else sorted(folders)[:_MOST_FOLDERS]
+        if any(name.startswith(f"{_SPLIT}.csv") for name in files):
+            return f"; the table lies in {place}: `recoquest import mimic-cxr {quote(place)}`"
+        if any(name.lower().endswith(".txt") for name in files):
+            return (
+                "; for images with their texts in files of the same name: "
+                f"`recoquest import folder {quote(str(source))}`"
+            )
+    return ""
 
 
 def _report_finder(

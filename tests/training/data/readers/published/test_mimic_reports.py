@@ -105,3 +105,54 @@ def test_what_is_missing_is_named(reports: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"no mimic-cxr-2\.0\.0-split\.csv .* no report such as files/p10/"):
         imported("mimic-cxr", tmp_path / "empty")
+
+
+@pytest.mark.parametrize(
+    ("report", "image", "group"),
+    [
+        ("files/p10000032/s50414267.txt", "files/p10000032/s50414267/a.jpg", "p10000032"),
+        ("p10000032/s50414267/s50414267.txt", "p10000032/s50414267/a.jpg", "p10000032"),
+        ("p10/p10000032/s50414267/report.txt", "p10/p10000032/s50414267/a.jpg", "p10000032"),
+        ("a/b/c/p10/p10000032/s50414267.TXT", "x/P10/P10000032/S50414267/a.JPG", "p10000032"),
+        ("s123.txt", "s123.jpg", "s123"),
+        ("reports/s123.txt", "images/s123_0.jpg", "s123"),
+        ("reports/s123.txt", "images/s123/a.jpg", "s123"),
+        ("reports/s123.txt", "files/p10/p10000032/s123/a.jpg", "p10000032"),
+        ("10000032/50414267.txt", "10000032/50414267/a.jpg", "p10000032"),
+        ("files/p10/p10000032/s50414267.txt", "s50414267.jpg", "s50414267"),
+    ],
+)
+def test_layouts_near_to_the_published_one(tmp_path: Path, report: str, image: str, group: str) -> None:
+    write(tmp_path, report, REPORT)
+    touch(tmp_path, image)
+    imported("mimic-cxr", tmp_path)
+    (record,) = records_of(tmp_path).values()
+    assert (record.image, record.group) == (image, group)
+    assert record.texts == ("The heart is large.", "No change since.")
+
+
+def test_studies_of_one_number_and_two_patients_are_not_mixed(tmp_path: Path) -> None:
+    for patient, text in (("p10000001", "A large heart."), ("p10000002", "A small heart.")):
+        write(tmp_path, f"{patient}/s1.txt", f"FINDINGS: {text}")
+        touch(tmp_path, f"{patient}/s1/{patient}.jpg")
+    touch(tmp_path, "s1.jpg")
+    said = imported("mimic-cxr", tmp_path, max_rejected=0.5)
+    assert {record.group: record.texts for record in records_of(tmp_path).values()} == {
+        "p10000001": ("A large heart.",),
+        "p10000002": ("A small heart.",),
+    }
+    assert said.rejections.items[0].reason == (
+        "the study s1 has several reports: p10000001/s1.txt and p10000002/s1.txt"
+    )
+
+
+def test_a_folder_of_another_layout_is_told_what_reads_it(tmp_path: Path) -> None:
+    write(tmp_path, "photos/1.txt", "a dog")
+    touch(tmp_path, "photos/1.jpg")
+    with pytest.raises(DataError, match=r"`recoquest import folder .*photos`"):
+        imported("mimic-cxr", tmp_path / "photos")
+    write(tmp_path, "physionet.org/files/mimic-cxr-jpg/2.0.0/mimic-cxr-2.0.0-split.csv.gz", "")
+    with pytest.raises(
+        DataError, match=r"the table lies in .*2\.0\.0: `recoquest import mimic-cxr .*2\.0\.0`"
+    ):
+        imported("mimic-cxr", tmp_path / "physionet.org")

@@ -1,0 +1,118 @@
+"""Texts in files beside images, and the commands that a folder of another layout is told."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.training.data.readers.trees import imported, left_out, records_of, touch, write
+from training.errors import DataError
+
+
+@pytest.mark.parametrize(
+    ("written", "texts", "report"),
+    [
+        ("Two dogs run.\n", ("Two dogs run.",), None),
+        ("Pneumonia", ("Pneumonia",), None),
+        ("a dog on a beach\na brown dog runs\n\n", ("a dog on a beach", "a brown dog runs"), None),
+        ("FINDINGS: Clear lungs.\nIMPRESSION: No change.", ("Clear lungs.", "No change."), "FINDINGS: Clear"),
+        (
+            "The heart is\nlarge. No effusion.",
+            ("The heart is large.", "No effusion."),
+            "The heart is\nlarge.",
+        ),
+        ("\ufeffEin Hund läuft.", ("Ein Hund läuft.",), None),
+    ],
+)
+def test_captions_and_reports(
+    tmp_path: Path, written: str, texts: tuple[str, ...], report: str | None
+) -> None:
+    touch(tmp_path, "1.jpg")
+    write(tmp_path, "1.txt", written)
+    said = imported("folder", tmp_path)
+    (record,) = records_of(tmp_path).values()
+    assert record.texts == texts
+    assert (record.report or "").startswith(report or "")
+    assert (record.report is None) == (report is None)
+    assert "Took the texts of 1 image from files of the same name, such as '1.txt' for '1.jpg'." in said.notes
+    assert (said.tallies[0].found, said.tallies[0].taken) == (2, 2)
+
+
+def test_names_that_differ_in_their_ending_case_or_accents_alone(tmp_path: Path) -> None:
+    names = ("a.jpg", "B.JPG", "c.png", "e\u0301.jpg", "sub/a.jpg", "d.jpg", "d.png")
+    touch(tmp_path, *names)
+    for name in ("a.jpg.txt", "b.TXT", "c.caption", "\xe9.txt", "d.txt"):
+        write(tmp_path, name, f"text of {name}")
+    write(tmp_path, "lonely.txt", "of none")
+    report = imported("folder", tmp_path)
+    assert {record.image: record.texts for record in records_of(tmp_path).values()} == {
+        "B.JPG": ("text of b.TXT",),
+        "a.jpg": ("text of a.jpg.txt",),
+        "c.png": ("text of c.caption",),
+        "d.jpg": ("text of d.txt",),
+        "d.png": ("text of d.txt",),
+        "e\u0301.jpg": ("text of \xe9.txt",),
+        "sub/a.jpg": (),
+    }
+    assert left_out(report) == {".txt files, which are no images that can be read": 1}
+
+
+def test_texts_without_words_are_left_out(tmp_path: Path) -> None:
+    for number, text in enumerate(("", "\u200b\n", "___", "a dog"), 1):
+        touch(tmp_path, f"{number}.jpg")
+        write(tmp_path, f"{number}.txt", text)
+    report = imported("folder", tmp_path)
+    assert [record.texts for record in records_of(tmp_path).values()] == [(), (), (), ("a dog",)]
+    assert left_out(report) == {"texts beside images that are empty or without words": 3}
+
+
+def test_texts_in_another_encoding_are_refused_and_read_by_its_name(tmp_path: Path) -> None:
+    touch(tmp_path, "1.jpg", "2.jpg")
+    (tmp_path / "1.txt").write_bytes("Ein Hund läuft.".encode("cp1252"))
+    report = imported("folder", tmp_path, max_rejected=1.0)
+    assert report.rejections.named()[0].startswith(
+        "File 1: '1.jpg' has a text that cannot be used: the text '1.txt': line 1 is not UTF-8; it reads as "
+        "Windows-1252: 'Ein Hund läuft.'."
+    )
+    assert report.rejections.named()[0].endswith("or give `--encoding windows-1252` (2 files).")
+    imported("folder", tmp_path, encoding="windows-1252")
+    assert records_of(tmp_path)["1.jpg"].texts == ("Ein Hund läuft.",)
+
+
+@pytest.mark.parametrize(
+    ("file", "command"),
+    [
+        ("files/p10/p10000032/s50414267.txt", "import mimic-cxr {}`"),
+        ("P10000032/S50414267/S50414267.TXT", "import mimic-cxr {}`"),
+        ("Data_Entry_2017.csv", "import nih-cxr14 {}`"),
+        ("df_chexpert_plus_240401.csv", "import chexpert-plus {}`"),
+        ("indiana_reports.csv", "import iu-xray {}`"),
+        ("dataset_flickr8k.json", "import karpathy {}`"),
+        ("annotations/captions_val2017.json", "import coco {}`"),
+        ("data/train-0001.parquet", "import huggingface {} OUT`"),
+        ("00000.tar", "import webdataset {} OUT`"),
+    ],
+)
+@pytest.mark.parametrize("image", ["images/1.jpg", None])
+def test_a_published_layout_is_told_its_command(
+    tmp_path: Path, file: str, command: str, image: str | None
+) -> None:
+    write(tmp_path, file, "a,b\n")
+    if image is None:
+        with pytest.raises(DataError) as raised:
+            imported("folder", tmp_path)
+        said = raised.value.__notes__
+    else:
+        touch(tmp_path, image)
+        said = list(imported("folder", tmp_path).notes)
+    assert any(f"`recoquest {command.format(tmp_path)}" in note for note in said)
+
+
+def test_a_table_beside_the_images_is_told(tmp_path: Path) -> None:
+    touch(tmp_path, "Images/1.jpg")
+    write(tmp_path, "captions.txt", "image,caption\n1.jpg,a dog\n")
+    write(tmp_path, "readme.txt", "Photographs, of 2019\n")
+    report = imported("folder", tmp_path)
+    assert report.notes == [
+        f"'captions.txt' is a table of images: `recoquest import folder {tmp_path} "
+        f"--table {tmp_path / 'captions.txt'}` takes what it says of them."
+    ]

@@ -1,0 +1,78 @@
+"""Texts beside images: 1.txt, or 1.jpg.txt, for 1.jpg."""
+
+import unicodedata
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from training.data.readers.common.report_sections import described_report
+from training.data.readers.folder.files import unreadable
+from training.data.readers.sentences import report_sentences, split_sentences
+from training.data.readers.tables.encodings import decode_text
+from training.data.readers.values import is_without_words
+from training.errors import DataError
+
+_ENDINGS: Final = (".txt", ".caption")
+_LARGEST: Final = 1 << 20
+
+
+def texts_beside(reasons: Mapping[str, str]) -> dict[str, str]:
+    """The file with the text of each image that has one, by the path of the image.
+
+    Args:
+        reasons: All files of a folder, with the reason why one is no image, or "" for an image.
+    """
+    texts: dict[str, str] = {}
+    for path in sorted(path for path, reason in reasons.items() if reason):
+        suffix = PurePosixPath(path).suffix.lower()
+        # Other reasons are those of files of systems.
+        if suffix in _ENDINGS and reasons[path] == unreadable(suffix):
+            texts.setdefault(_key(path[: -len(suffix)]), path)
+    if not texts:
+        return {}
+    found: dict[str, str] = {}
+    for image in (path for path, reason in reasons.items() if not reason):
+        text = texts.get(_key(image)) or texts.get(_key(image.removesuffix(PurePosixPath(image).suffix)))
+        if text is not None:
+            found[image] = text
+    return found
+
+
+def _key(path: str) -> str:
+    return unicodedata.normalize("NFC", path).casefold()
+
+
+def read_text_beside(folder: Path, name: str, encoding: str | None) -> tuple[tuple[str, ...], str | None]:
+    """The texts in a file beside an image, and the whole of it where it is a report of several sentences.
+
+    Lines that are not of running text are a caption each.
+
+    Args:
+        folder: The folder of the images.
+        name: Path of the file in it.
+        encoding: Of a file without a byte order mark; UTF-8 without it.
+
+    Raises:
+        DataError: The file cannot be read, or is not in its encoding.
+    """
+    path = folder / name
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise DataError(f"the text {name!r} has over {_LARGEST >> 20} MiB")
+        text = decode_text(path.read_bytes(), f"the text {name!r}", encoding).strip("\ufeff \n\t")
+    except OSError as error:
+        raise DataError(f"the text {name!r} cannot be read: {error.strerror or error}") from error
+    lines = [" ".join(line.split()) for line in text.splitlines() if not is_without_words(line)]
+    if (report := described_report(text)) is not None:
+        return report.sentences, report.text
+    if not _is_running(text, lines):
+        return tuple(dict.fromkeys(lines)), None
+    return report_sentences([text]) or split_sentences(text, fragments=True), text
+
+
+def _is_running(text: str, lines: list[str]) -> bool:
+    """Whether lines are wrapped, or paragraphs of sentences."""
+    if any(len(split_sentences(line)) > 1 for line in lines):
+        return True
+    wrapped = bool(lines) and lines[0][:1].isupper() and any(line[:1].islower() for line in lines[1:])
+    return len(lines) > 1 and (wrapped or "\n\n" in text)
