@@ -32,8 +32,8 @@ def import_data(
         str | None,
         typer.Option(
             "--encoding",
-            help="Encoding of the table, of texts beside images, or of MIMIC-CXR's reports, if it is not UTF-8: "
-            "windows-1252.",
+            help="Encoding of the table, of texts beside images, or of MIMIC-CXR's reports, if it is not "
+            "UTF-8: windows-1252.",
         ),
     ] = None,
     keep_unknown_texts: Annotated[

@@ -10,8 +10,14 @@ from training.data.readers.common.examples import Examples, shortened
 from training.data.record import Record
 from training.data.rejections import Rejections
 
-# More reasons to leave something out are summed up.
+# How the reasons begin to leave out what systems put into a folder: no user misses it.
+IN_FOLDERS: Final = "files in folders named "
+HIDDEN_FILES: Final = "hidden files and files of systems"
+OF_SYSTEMS: Final = (IN_FOLDERS, HIDDEN_FILES)
+# So many reasons are given in full, then so many in brief; more are summed up.
 _MOST_REASONS: Final = 12
+_MOST_BRIEF: Final = 60
+_MOST_OF_SYSTEMS: Final = 4
 
 
 @dataclass(frozen=True)
@@ -44,15 +50,31 @@ class Tally:
         parts = f"{self.taken:,} taken, {self.refused:,} refused, {sum(self.left_out.values()):,} left out"
         if self.unaccounted:
             parts += f", {self.unaccounted:,} not accounted for"
-        reasons = sorted(self.left_out.items(), key=lambda item: (-item[1], item[0]))
-        rest = sum(count for _, count in reasons[_MOST_REASONS:])
-        named = [f"{reason}: {count:,}" for reason, count in reasons[:_MOST_REASONS]]
-        if rest:
-            named.append(f"{len(reasons) - _MOST_REASONS} other kinds: {rest:,}")
+        named = _named(self.left_out)
         return [
             f"Found {self.found:,} {_several(self.unit, self.found)} in {self.source}: {parts}.",
             *([f"Left out: {'; '.join(named)}."] if named else ()),
         ]
+
+
+def _named(left_out: Mapping[str, int]) -> list[str]:
+    """Reasons with their numbers: the files of users first, then those of systems."""
+    reasons = sorted(left_out.items(), key=lambda item: (-item[1], item[0]))
+    of_systems = [item for item in reasons if item[0].startswith(OF_SYSTEMS)]
+    of_users = [item for item in reasons if not item[0].startswith(OF_SYSTEMS)]
+    brief = [(_brief(reason), count) for reason, count in of_users[_MOST_REASONS:]]
+    lines = [f"{reason}: {count:,}" for reason, count in [*of_users[:_MOST_REASONS], *brief[:_MOST_BRIEF]]]
+    if rest := sum(count for _, count in brief[_MOST_BRIEF:]):
+        lines.append(f"{len(brief) - _MOST_BRIEF} more kinds of files: {rest:,}")
+    lines += [f"{reason}: {count:,}" for reason, count in of_systems[:_MOST_OF_SYSTEMS]]
+    if rest := sum(count for _, count in of_systems[_MOST_OF_SYSTEMS:]):
+        lines.append(f"files in {len(of_systems) - _MOST_OF_SYSTEMS} more folders of systems: {rest:,}")
+    return lines
+
+
+def _brief(reason: str) -> str:
+    """A reason without what is to be done about it."""
+    return reason.partition(", which")[0].partition(" (")[0]
 
 
 @dataclass

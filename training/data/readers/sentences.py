@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Final
 
+from training.data.readers.values import is_without_words
 from training.models.inputs.sentences import sentence_starts
 
 # Han, Kana, Hangul, Thai, Lao, Burmese and Khmer, whose words have no spaces between them.
@@ -81,8 +82,10 @@ def split_sentences(text: str, *, fragments: bool = False) -> tuple[str, ...]:
 
 
 def report_sentences(sections: Iterable[str]) -> tuple[str, ...]:
-    """The sentences of several sections, each once, in order."""
-    return tuple(dict.fromkeys(sentence for section in sections for sentence in split_sentences(section)))
+    """The sentences of several sections, each once, in order; fragments where there is nothing else."""
+    pieces = [piece for section in sections for piece in split_sentences(section, fragments=True)]
+    sentences = tuple(dict.fromkeys(filter(_says_something, pieces)))
+    return sentences or tuple(dict.fromkeys(piece for piece in pieces if not is_without_words(piece)))
 
 
 def _pieces(block: str) -> Iterator[str]:

@@ -7,13 +7,28 @@ from typing import Final, Literal
 
 Decimal = Literal[".", ","]
 
-# As pandas, Excel and databases write it, also in German and Spanish; "none" may be somebody's word.
+# As pandas, Excel and databases write it; "none" and "na" may be somebody's words.
 _SPELLINGS: Final = """
-- -- \u2013 \u2014 #N/A #NA #NV #N/D #NULL! #VALUE! #REF! #DIV/0! #NAME? -1.#IND -1.#QNAN -NaN -nan 1.#IND
-1.#QNAN <NA> N/A NA NULL Null NaN NAN NaT None n/a nan null
-(null) <NULL> \\N k.A.
+#N/A #NA #NV #N/D #NULL! #VALUE! #REF! #DIV/0! #NAME? -1.#IND -1.#QNAN -NaN 1.#IND 1.#QNAN NA NaT None
 """
 _NOT_KNOWN: Final = frozenset(("", "#N/A N/A", *_SPELLINGS.split()))
+# As people write it, in small letters and without spaces behind points.
+_WORDS: Final = """
+nan, -nan, null, (null), <null>, <na>, #n/a, \\n, undefined
+n/a, n.a., n.a, n/d, n.d., n/k, missing, unknown, unspecified
+not available, not known, not applicable, not specified
+k.a., k.a, k/a, o.a., n.b., n.v., keine angabe, keine angaben, ohne angabe, unbekannt, fehlt, fehlend
+nicht bekannt, nicht verfügbar, nicht angegeben
+n/c, n.c., n.r., inconnu, inconnue, non connu, non connue
+non renseigné, non renseignée, non disponible, manquant
+s/d, sin datos, sin dato, desconocido, desconocida, no disponible, no consta
+sconosciuto, sconosciuta, non noto, non nota, non disponibile, non specificato
+n.v.t., onbekend, niet bekend, niet beschikbaar
+desconhecido, desconhecida, não disponível, não informado, sem dados
+"""
+_NOT_KNOWN_WORDS: Final = frozenset(re.split(r",\s*|\n", _WORDS.strip()))
+_LONGEST_WORDS: Final = 24
+_SIGNS_ALONE: Final = re.compile("[-\u2013\u2014\u2212?._\u2026]+")
 _NUMBER: Final = {
     mark: re.compile(
         rf"[+-]?(?:(?:0|[1-9][0-9]*)(?:{re.escape(mark)}[0-9]*)?|{re.escape(mark)}[0-9]+)"
@@ -33,8 +48,16 @@ _YEARS: Final = {"D": 1 / 365.25, "W": 7 / 365.25, "M": 1 / 12}
 
 
 def is_not_known(value: str) -> bool:
-    """Whether a value of a table stands for one that is not there, such as "", "nan", "NULL" or "-"."""
-    return value.strip() in _NOT_KNOWN
+    """Whether a value of a table stands for one that is not there, such as "", "nan", "k. A." or "-"."""
+    value = value.strip()
+    if value in _NOT_KNOWN:
+        return True
+    if len(value) > _LONGEST_WORDS:
+        return False
+    return (
+        _SIGNS_ALONE.fullmatch(value) is not None
+        or " ".join(value.casefold().split()).replace(". ", ".") in _NOT_KNOWN_WORDS
+    )
 
 
 def is_without_words(text: str) -> bool:

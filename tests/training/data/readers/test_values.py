@@ -7,6 +7,7 @@ from training.data.readers.values import (
     is_dicom_date,
     is_name_of_digits,
     is_not_known,
+    is_without_words,
     parse_number,
 )
 
@@ -15,16 +16,44 @@ from training.data.readers.values import (
     "value",
     [
         *("", "  ", "nan", "NaN", "None", "NULL", "null", "N/A", "n/a", "NA", "-", "#N/A", "<NA>", " nan "),
-        *("\\N", "(null)"),
+        *(
+            "\\N",
+            "(null)",
+            "k. A.",
+            "k.A.",
+            "k.a.",
+            "keine Angabe",
+            "Keine  Angabe",
+            "N.A.",
+            "n. a.",
+            "--",
+            "?",
+        ),
+        *("???", "unbekannt", "Unbekannt", "missing", "MISSING", "\u2013", "...", "___", "Unknown", "n/d"),
+        *("inconnu", "Non renseign\xe9", "non disponible", "desconocido", "s/d", "sin datos", "onbekend"),
     ],
 )
 def test_values_that_stand_for_not_known(value: str) -> None:
     assert is_not_known(value)
 
 
-@pytest.mark.parametrize("value", ["null and void", "none", "0", "--5", "Nancy", "Na", "no"])
+@pytest.mark.parametrize(
+    "value", ["null and void", "none", "0", "--5", "Nancy", "Na", "no", "+", "++", "missing tooth", "k", "A."]
+)
 def test_words_and_numbers_are_known(value: str) -> None:
     assert not is_not_known(value)
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "\u200b\u200b", "\ufeff", "___", "...", "-", "?!", "\u2026", "\u3002", "'", "|"]
+)
+def test_texts_without_words(text: str) -> None:
+    assert is_without_words(text)
+
+
+@pytest.mark.parametrize("text", ["a", "7", "\u80f8\u6c34", "\u200ba", "\U0001f436", "\u0e01", "\u0627"])
+def test_texts_with_words(text: str) -> None:
+    assert not is_without_words(text)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from typing import Final, Literal
 
-Role = Literal["image", "text", "report", "labels", "id", "split", "group"]
+Role = Literal["image", "text", "report", "labels", "id", "split", "group", "order"]
 
 # Of a table with several, the first is taken.
 NAMES: Final[dict[Role, tuple[str, ...]]] = {
@@ -26,5 +26,9 @@ NAMES: Final[dict[Role, tuple[str, ...]]] = {
     ),
     "id": ("id",),
     "split": ("split", "subset", "partition", "data_split"),
+    "order": (
+        *("comment_number", "comment_no", "caption_number", "caption_no", "caption_index", "caption_id"),
+        *("sentence_number", "sentence_id", "sent_id", "sentid"),
+    ),
     "group": ("group", "patient_id", "patientid", "patient", "subject_id", "patienten_id"),
 }

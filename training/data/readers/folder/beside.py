@@ -67,7 +67,7 @@ def read_text_beside(folder: Path, name: str, encoding: str | None) -> tuple[tup
         return report.sentences, report.text
     if not _is_running(text, lines):
         return tuple(dict.fromkeys(lines)), None
-    return report_sentences([text]) or split_sentences(text, fragments=True), text
+    return report_sentences([text]), text
 
 
 def _is_running(text: str, lines: list[str]) -> bool:

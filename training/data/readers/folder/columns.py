@@ -15,6 +15,7 @@ _ROLES: Final = {name: role for role, names in NAMES.items() for name in names}
 _SHOWN: Final = 12
 # pandas calls a column without a name so, when it reads a table that it wrote with its index.
 _UNNAMED: Final = re.compile(r"(?:Unnamed: [0-9]+)?")
+_CALLED: Final[dict[Role, str]] = {"order": "the order of texts"}
 _BETWEEN: Final = re.compile(r"[\s_-]+")
 
 
@@ -85,7 +86,7 @@ def _notes(table: Table, places: dict[Role, int], metadata: dict[int, str]) -> I
     if table.captions:
         yield f"Took {table.path} for lines of a name, # and a number, a tab, and a caption."
     taken = [
-        f"{table.columns[place]!r} for {role}"
+        f"{table.columns[place]!r} for {_CALLED.get(role, role)}"
         for role, place in places.items()
         if table.columns[place].casefold() != role
     ]

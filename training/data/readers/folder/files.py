@@ -9,6 +9,7 @@ from typing import Final
 
 from training.data.decoding.formats import HEIC_SUFFIXES, is_readable_suffix, sniff_format
 from training.data.manifest import MANIFEST_NAME
+from training.data.readers.report import HIDDEN_FILES, IN_FOLDERS
 from training.errors import DataError, ImageError
 
 _SYSTEM_MARKS: Final = ("@", "#", ".")
@@ -99,7 +100,7 @@ def _place(
 
 def _reason_of_folder(name: str) -> str:
     if name.startswith(_SYSTEM_MARKS) or name.casefold() in _SYSTEM_FOLDERS:
-        return f"files in folders named {name!r}"
+        return f"{IN_FOLDERS}{name!r}"
     return ""
 
 
@@ -117,7 +118,7 @@ def _reason_of_name(path: str) -> str:
 def _reason_of_file(entry: "os.DirEntry[str]") -> str:
     name = entry.name.casefold()
     if name.startswith(".") or name in _SYSTEM_FILES:
-        return "hidden files and files of systems"
+        return HIDDEN_FILES
     suffix = PurePosixPath(name).suffix
     by_content = suffix in (".avif", *HEIC_SUFFIXES)
     if not by_content and not is_readable_suffix(suffix):

@@ -1,7 +1,7 @@
 """What else a folder may be: a published layout, or images with a table, and the command that reads it."""
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from shlex import quote
 from typing import Final
@@ -12,21 +12,18 @@ from training.data.readers.tables import open_table
 from training.errors import DataError
 
 # Files of which one tells a layout, by their paths in small letters.
-_SIGNS: Final[tuple[tuple[Layout, re.Pattern[str]], ...]] = tuple(
-    (layout, re.compile(rf"(?:.*/)?(?:{pattern})"))
-    for layout, pattern in (
-        ("mimic-cxr", r"mimic-cxr-2\.[0-9.]+-split\.csv(?:\.gz)?|p\d{3,}/(?:s\d+/)?s\d+\.txt"),
-        ("chexpert-plus", r"df_chexpert_plus_.*\.csv"),
-        ("chexpert", r"chexpert[^/]*/(?:train|valid)\.csv"),
-        ("nih-cxr14", r"data_entry_2017.*\.csv"),
-        ("padchest", r"padchest_.*\.csv(?:\.gz)?"),
-        ("iu-xray", r"indiana_reports\.csv|ecgen-radiology/.*\.xml"),
-        ("karpathy", r"dataset_(?:flickr8k|flickr30k|coco)\.json"),
-        ("coco", r"annotations/captions_(?:train|val)\d+\.json"),
-        ("huggingface", r".*\.(?:parquet|arrow)"),
-        ("webdataset", r".*\.(?:tar|tgz|tar\.gz)"),
-    )
-)
+_SIGNS: Final[Mapping[Layout, str]] = {
+    "mimic-cxr": r"mimic-cxr-2\.[0-9.]+-split\.csv(?:\.gz)?|p\d{3,}/(?:s\d+/)?s\d+\.txt",
+    "chexpert-plus": r"df_chexpert_plus_.*\.csv",
+    "chexpert": r"chexpert[^/]*/(?:train|valid)\.csv",
+    "nih-cxr14": r"data_entry_2017.*\.csv",
+    "padchest": r"padchest_.*\.csv(?:\.gz)?",
+    "iu-xray": r"indiana_reports\.csv|ecgen-radiology/.*\.xml",
+    "karpathy": r"dataset_(?:flickr8k|flickr30k|coco)\.json",
+    "coco": r"annotations/captions_(?:train|val)\d+\.json",
+    "huggingface": r".*\.(?:parquet|arrow)",
+    "webdataset": r".*\.(?:tar|tgz|tar\.gz)",
+}
 _TABLE: Final = re.compile(r"(?:[^/]+/)?[^/]+\.(?:csv|tsv|txt|token|csv\.gz)", re.IGNORECASE)
 _SAYING: Final = frozenset({"text", "report", "labels"})
 # A folder with more files that may be tables has texts, not tables.
@@ -40,8 +37,9 @@ def hints(folder: Path, others: Collection[str]) -> Iterator[str]:
         folder: The folder.
         others: Paths of its files that are neither images nor used with them.
     """
-    for layout, sign in _SIGNS:
-        found = min(filter(lambda path: sign.fullmatch(path.lower()), others), default=None)
+    for layout, pattern in _SIGNS.items():
+        sign = re.compile(rf"(?:.*/)?(?:{pattern})")
+        found = min((path for path in others if sign.fullmatch(path.lower())), default=None)
         if found is not None:
             out = " OUT" if layout in ("huggingface", "webdataset") else ""
             yield (

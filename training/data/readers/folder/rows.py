@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Final, get_args
 
@@ -17,7 +18,7 @@ from training.data.readers.folder.files import unreadable
 from training.data.readers.folder.metadata import Values
 from training.data.readers.folder.paths import PathFinder
 from training.data.readers.tables import Row, Table
-from training.data.readers.values import is_not_known
+from training.data.readers.values import is_not_known, is_without_words
 from training.data.record import Split
 from training.data.rejections import LeftOut, Rejection
 from training.errors import ImageError
@@ -34,11 +35,15 @@ _LOST: Final = "\ufffd"
 
 @dataclass(slots=True)
 class ImageRows:
-    """The rows of one image, taken together; `known` has the metadata by the places of their columns."""
+    """The rows of one image, taken together; `known` has the metadata by the places of their columns.
+
+    Where the table numbers the texts of an image, `order` has the number of each.
+    """
 
     line: int
     rows: int = 0
     texts: list[str] = field(default_factory=list)
+    order: list[str] = field(default_factory=list)
     labels: dict[str, None] = field(default_factory=dict)
     one_each: dict[Role, tuple[str, int]] = field(default_factory=dict)
     known: dict[int, str] = field(default_factory=dict)
@@ -48,6 +53,12 @@ class ImageRows:
         """The image's id, split, group or report; None if there is none."""
         value = self.one_each.get(role)
         return None if value is None else value[0]
+
+    def sort_texts(self) -> None:
+        """Put the texts into the order of their numbers, if all have one."""
+        if len(self.order) == len(self.texts) and all(number.isdecimal() for number in self.order):
+            numbered = zip(map(int, self.order), self.texts, strict=True)
+            self.texts = [text for _, text in sorted(numbered, key=itemgetter(0))]
 
 
 @dataclass
@@ -86,6 +97,7 @@ class TableReader:
     _splits: dict[str, Examples] = field(default_factory=dict)
     _several_labels: Examples = field(default_factory=Examples)
     _lost: Examples = field(default_factory=Examples)
+    _wordless: Examples = field(default_factory=Examples)
     _repeated: Examples = field(default_factory=Examples)
     _twice: Examples = field(default_factory=Examples)
 
@@ -108,6 +120,8 @@ class TableReader:
                 self.refused.append(row)
             elif (reason := self._take(row)) is not None:
                 self.refused.append(Rejection(row.line, reason))
+        for known in self.images.values():
+            known.sort_texts()
 
     def _take(self, row: Row) -> str | None:
         """Add a row to its image; the reason if it cannot be used."""
@@ -177,6 +191,8 @@ class TableReader:
                 if _is_decoded_twice(text):
                     self._twice.add(text, row.line)
                 known.texts.append(text)
+                if "order" in self.columns.places:
+                    known.order.append(row.values[self.columns.places["order"]].strip())
         if "labels" in self.columns.places:
             self._add_labels(row, known, self.columns.places["labels"])
         for place in self.columns.metadata:
@@ -219,6 +235,9 @@ class TableReader:
         return False
 
     def _is_text(self, value: str, line: int) -> bool:
+        if value and is_without_words(value):
+            self._wordless.add(value, line)
+            return False
         if not is_not_known(value):
             return True
         if value:
@@ -237,6 +256,9 @@ class TableReader:
                 else "left out as not known; `--keep-unknown-texts` keeps such texts"
             )
             yield f"{examples.times('text is', 'texts are')} {value!r} ({examples.lines()}): {end}."
+        if self._wordless.count:
+            verb = self._wordless.times("text has", "texts have")
+            yield f"{verb} neither letters nor digits: left out as empty: {self._wordless}."
         for place, examples in sorted(self._unknown.items()):
             several = examples.times("value stands", "values stand")
             yield f"{columns[place]}: {several} for 'not known', not stored: {examples}."

@@ -143,9 +143,44 @@ def test_a_row_of_kaggle_that_lacks_a_bar_is_named(folder: Path) -> None:
     assert texts_of(records) == {"1.jpg": ("A dog runs .", "Two dogs , one ball .")}
     assert report.rejections.named() == ["Line 4: it has 2 fields where the header has 3."]
     assert report.notes == [
-        "Took columns 'image_name' for image and 'comment' for text.",
-        "comment_number: 1 row differs from an earlier row of the same image, whose value is kept: "
-        "'1' on line 3 after '0' on line 2.",
+        "Took columns 'image_name' for image, 'comment' for text and 'comment_number' for the order of "
+        "texts.",
+    ]
+
+
+def test_numbers_of_captions_order_them(folder: Path) -> None:
+    rows = "1.jpg| 10| last\n1.jpg| 2| second\n1.jpg| 0| first\n2.jpg| 1| b\n2.jpg| | a\n"
+    _, records = import_table(folder, f"image_name| comment_number| comment\n{rows}")
+    assert texts_of(records) == {"1.jpg": ("first", "second", "last"), "2.jpg": ("b", "a")}
+    assert all(not record.metadata for record in records)
+
+
+def test_texts_without_words_are_empty(folder: Path) -> None:
+    report, records = import_table(
+        folder, "image,text\n1.jpg,\u200b\n2.jpg,___\n3.jpg,...\n4.jpg,\U0001f436\n"
+    )
+    assert [record.texts for record in records] == [(), (), (), ("\U0001f436",)]
+    assert report.notes == [
+        "3 texts have neither letters nor digits: left out as empty: "
+        "'\\u200b' on line 2, '___' on line 3, '...' on line 4."
+    ]
+
+
+def test_reports_and_captions_of_one_word_are_texts(folder: Path) -> None:
+    table = "image,report,caption\n1.jpg,Normal.,\n2.jpg,Normal. No effusion.,\n3.jpg,___,dog\n"
+    _, records = import_table(folder, table)
+    assert texts_of(records) == {"1.jpg": ("Normal.",), "2.jpg": ("No effusion.",), "3.jpg": ("dog",)}
+
+
+def test_not_known_in_the_words_of_people(folder: Path) -> None:
+    rows = "1.jpg;k. A.;12\n2.jpg;Hund;?\n3.jpg;keine Angabe;unbekannt\n4.jpg;inconnu;13\n"
+    report, records = import_table(folder, f"image;labels;alter\n{rows}")
+    assert [record.labels for record in records] == [(), ("Hund",), (), ()]
+    assert [record.metadata.get("alter") for record in records] == [12, None, None, 13]
+    assert report.notes[-2:] == [
+        "labels: 3 values stand for 'not known', not stored: "
+        "'k. A.' on line 2, 'keine Angabe' on line 4, 'inconnu' on line 5.",
+        "alter: 2 values stand for 'not known', not stored: '?' on line 3, 'unbekannt' on line 4.",
     ]
 
 
@@ -195,7 +230,7 @@ def test_values_that_stand_for_not_known(folder: Path) -> None:
 def test_texts_that_stand_for_not_known_are_kept_on_demand(folder: Path) -> None:
     table = "image,text,report\n1.jpg,nan,NULL\n" + "2.jpg,None,\n" * 12
     report, records = import_table(folder, table, keep_unknown_texts=True)
-    assert texts_of(records) == {"1.jpg": ("nan",), "2.jpg": ("None",) * 12}
+    assert texts_of(records) == {"1.jpg": ("nan", "NULL"), "2.jpg": ("None",) * 12}
     assert records[0].report == "NULL"
     assert report.notes == [
         "1 text is 'NULL' (line 2): kept as it is written.",
