@@ -7,13 +7,13 @@ from typing import Final
 
 from training.data.readers.common.report_sections import read_report_or_text
 from training.data.readers.common.reports import Report, make_report
-from training.data.readers.common.roles import NAMES
+from training.data.readers.common.roles import NAMES, normal_name
 from training.data.readers.values import is_not_known
 from training.data.record import LARGEST_INTEGER, MetadataValue, Scalar
 
 # Names that samples have beside those of columns.
-_TEXTS: Final = frozenset((*NAMES["text"], "txt", "alt_text", "raw", "prompt"))
-_LABELS: Final = frozenset((*NAMES["labels"], "cls", "tags"))
+_TEXTS: Final = frozenset((*NAMES["text"], "txt", "raw"))
+_LABELS: Final = frozenset((*NAMES["labels"], "cls"))
 _REPORT: Final = frozenset(NAMES["report"])
 _GROUP: Final = frozenset(NAMES["group"])
 _SECTIONS: Final = ("findings", "impression")
@@ -45,7 +45,7 @@ def describe(fields: Mapping[str, object]) -> Described:
     sections = dict.fromkeys(_SECTIONS, "")
     whole = ""
     for name, value in fields.items():
-        key = name.lower().rsplit("/", 1)[-1]
+        key = normal_name(name.rsplit("/", 1)[-1])
         if key in _TEXTS:
             texts += (" ".join(text.split()) for text in _strings(value))
         elif key in _LABELS:

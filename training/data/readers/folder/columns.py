@@ -6,17 +6,21 @@ from dataclasses import dataclass
 from typing import Final, get_args
 
 from training.data.readers.common.examples import shortened
-from training.data.readers.common.roles import NAMES, Role
+from training.data.readers.common.roles import LAST_TEXTS, NAMES, Role, normal_name
 from training.data.readers.folder.paths import is_like_image
 from training.data.readers.tables import Table
 from training.errors import DataError
 
-_ROLES: Final = {name: role for role, names in NAMES.items() for name in names}
+_ROLES: Final[dict[str, Role]] = {
+    name: role for role, names in NAMES.items() for name in names
+} | dict.fromkeys(LAST_TEXTS, "text")
+_CALLED: Final[dict[Role, str]] = {"order": "the order of texts"}
+_SAYING: Final[frozenset[Role]] = frozenset({"text", "report", "findings", "impression"})
 _SHOWN: Final = 12
 # pandas calls a column without a name so, when it reads a table that it wrote with its index.
 _UNNAMED: Final = re.compile(r"(?:Unnamed: [0-9]+)?")
-_CALLED: Final[dict[Role, str]] = {"order": "the order of texts"}
-_BETWEEN: Final = re.compile(r"[\s_-]+")
+# An image with several texts may have them beside one another: caption1, caption_2.
+_NUMBERED: Final = re.compile(r"(.*?[^\d_])_?(\d{1,2})")
 
 
 @dataclass(frozen=True)
@@ -24,13 +28,15 @@ class Columns:
     """The columns of a table by what they hold.
 
     Attributes:
-        places: Place of the column of each role that the table has.
+        places: Place of the column of each role that the table has; of several with texts, the first one.
+        texts: Places of all columns with texts, in their order.
         metadata: Names of the columns that become metadata, by their places.
         unnamed: Places of columns without a name.
         notes: Sentences on what was taken for what.
     """
 
     places: dict[Role, int]
+    texts: tuple[int, ...]
     metadata: dict[int, str]
     unnamed: tuple[int, ...]
     notes: tuple[str, ...]
@@ -38,7 +44,7 @@ class Columns:
 
 def is_known_column(name: str) -> bool:
     """Whether a column's name says that it holds something other than metadata."""
-    return _normal(name) in _ROLES
+    return _plain(name) in _ROLES
 
 
 def read_columns(table: Table) -> Columns:
@@ -47,23 +53,47 @@ def read_columns(table: Table) -> Columns:
     Raises:
         DataError: No column holds the paths of images.
     """
-    normal = [_normal(name) for name in table.columns]
+    normal = [normal_name(name) for name in table.columns]
     places: dict[Role, int] = {}
     for role in get_args(Role):
         place = next((normal.index(name) for name in NAMES[role] if name in normal), None)
         if place is not None:
             places[role] = place
+    texts = _texts(normal)
+    if texts:
+        places["text"] = texts[0]
+    if "report" not in places and ("findings" in places) != ("impression" in places):
+        # One section alone is the whole of what a report says.
+        places["report"] = places.pop("findings", places.pop("impression", -1))
     if "image" not in places:
         raise DataError(_without_images(table))
-    used = set(places.values())
+    used = {*places.values(), *texts}
     unnamed = tuple(place for place, name in enumerate(table.columns) if _UNNAMED.fullmatch(name))
     used.update(unnamed)
     metadata = {place: name for place, name in enumerate(table.columns) if place not in used}
-    return Columns(places, metadata, unnamed, tuple(_notes(table, places, metadata)))
+    return Columns(places, texts, metadata, unnamed, tuple(_notes(table, places, texts, metadata)))
 
 
-def _normal(name: str) -> str:
-    return _BETWEEN.sub("_", name.strip().casefold())
+def _plain(name: str) -> str:
+    """The name of a column without its number, if one of texts has any."""
+    normal = normal_name(name)
+    numbered = _NUMBERED.fullmatch(normal)
+    if normal in _ROLES or numbered is None or _ROLES.get(numbered[1]) != "text":
+        return normal
+    return numbered[1]
+
+
+def _texts(normal: Sequence[str]) -> tuple[int, ...]:
+    """Places of the columns of one name for texts, that without a number first."""
+    plain = [_plain(name) for name in normal]
+    base = next((name for name in (*NAMES["text"], *LAST_TEXTS) if name in plain), None)
+    places = [place for place, name in enumerate(plain) if name == base]
+
+    def number(place: int) -> int:
+        found = _NUMBERED.fullmatch(normal[place])
+        return 0 if found is None or normal[place] == base else int(found[2])
+
+    return tuple(sorted(places, key=number))
 
 
 def _without_images(table: Table) -> str:
@@ -80,22 +110,26 @@ def _without_images(table: Table) -> str:
     )
 
 
-def _notes(table: Table, places: dict[Role, int], metadata: dict[int, str]) -> Iterator[str]:
+def _notes(
+    table: Table, places: dict[Role, int], texts: Sequence[int], metadata: dict[int, str]
+) -> Iterator[str]:
     if table.titles:
         yield f"Passed over {table.titles} {'line' if table.titles == 1 else 'lines'} ahead of the header."
     if table.captions:
         yield f"Took {table.path} for lines of a name, # and a number, a tab, and a caption."
+    named = {role: [place] for role, place in places.items()} | ({"text": list(texts)} if texts else {})
     taken = [
-        f"{table.columns[place]!r} for {_CALLED.get(role, role)}"
-        for role, place in places.items()
-        if table.columns[place].casefold() != role
+        f"{_listed([repr(table.columns[place]) for place in several])} for {_CALLED.get(role, role)}"
+        for role, several in named.items()
+        if any(table.columns[place].casefold() != role for place in several)
     ]
     if taken:
-        yield f"Took {'column' if len(taken) == 1 else 'columns'} {_listed(taken)}."
-    beside = [name for name in metadata.values() if _ROLES.get(_normal(name), "") in places]
+        several = len(taken) > 1 or " and " in taken[0]
+        yield f"Took {'columns' if several else 'column'} {_listed(taken)}."
+    beside = [name for name in metadata.values() if _ROLES.get(_plain(name)) in places]
     if beside:
         yield f"Took {_listed([repr(name) for name in beside])} for metadata, beside the columns above."
-    if "text" not in places and "report" not in places:
+    if places.keys().isdisjoint(_SAYING):
         names = [shortened(name) for name in metadata.values()][:_SHOWN]
         others = f"; its other columns are {_listed(names)}" if names else ""
         yield f"{table.path} has no column of texts, such as 'text', 'caption' or 'report'{others}."

@@ -25,7 +25,7 @@ _SIGNS: Final[Mapping[Layout, str]] = {
     "webdataset": r".*\.(?:tar|tgz|tar\.gz)",
 }
 _TABLE: Final = re.compile(r"(?:[^/]+/)?[^/]+\.(?:csv|tsv|txt|token|csv\.gz)", re.IGNORECASE)
-_SAYING: Final = frozenset({"text", "report", "labels"})
+_SAYING: Final = frozenset({"text", "report", "findings", "impression", "labels"})
 # A folder with more files that may be tables has texts, not tables.
 _MOST_TABLES: Final = 20
 

@@ -6,6 +6,8 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from training.data.decoding.formats import READABLE_SUFFIXES
+from training.data.readers.common.reports import Report, make_report
+from training.data.readers.common.roles import Role
 from training.data.readers.common.splits import draw_split
 from training.data.readers.folder.beside import read_text_beside, texts_beside
 from training.data.readers.folder.columns import is_known_column, read_columns
@@ -23,6 +25,7 @@ from training.data.rejections import LeftOut, Rejection
 from training.errors import DataError
 
 _SHOWN: Final = 3
+_SECTIONS: Final[tuple[Role, ...]] = ("findings", "impression")
 WITHOUT_TEXT_FILES: Final = (
     "An encoding belongs to a folder's --table or to the reports of mimic-cxr, or to texts beside images: "
     "give the table as well, or convert files of other layouts to UTF-8 with iconv."
@@ -155,11 +158,14 @@ def _line(item: Record | Rejection) -> int:
 
 
 def _texts(known: ImageRows) -> list[str]:
-    """Texts of an image and the sentences of its report."""
-    report = known.one("report")
-    if report is None:
-        return known.texts
-    return [*known.texts, *(text for text in report_sentences([report]) if text not in known.texts)]
+    """Texts of an image and the sentences of its report, or of the sections of it that have columns."""
+    report, sections = known.one("report"), _sections(known)
+    sentences = sections.sentences or (report_sentences([report]) if report is not None else ())
+    return [*known.texts, *(text for text in sentences if text not in known.texts)]
+
+
+def _sections(known: ImageRows) -> Report:
+    return make_report({role.upper(): known.one(role) or "" for role in _SECTIONS})
 
 
 def _note_on_encoding(table: Table) -> Iterator[str]:
@@ -205,7 +211,7 @@ def _to_record(
         texts=tuple(texts),
         group=group,
         labels=tuple(known.labels),
-        report=known.one("report"),
+        report=known.one("report") or _sections(known).text,
         metadata=place | dict(metadata or {}),
         line=known.line,
         rows=known.rows,

@@ -26,7 +26,8 @@ from training.errors import ImageError
 _SPLITS: Final[tuple[Split, ...]] = get_args(Split)
 _BETWEEN_LABELS: Final = re.compile("[;|]")
 # An image has one of each; rows that disagree cannot both be right.
-_ONE_EACH: Final[tuple[Role, ...]] = ("id", "split", "group", "report")
+_REPORTS: Final[tuple[Role, ...]] = ("report", "findings", "impression")
+_ONE_EACH: Final[tuple[Role, ...]] = ("id", "split", "group", *_REPORTS)
 _SIGNATURE_BYTES: Final = 4096
 # An image with more texts than these is compared with its last ones.
 _RECENT: Final = 20
@@ -50,7 +51,7 @@ class ImageRows:
     later: dict[int, int] = field(default_factory=dict)
 
     def one(self, role: Role) -> str | None:
-        """The image's id, split, group or report; None if there is none."""
+        """The image's id, split, group, report or a section of it; None if there is none."""
         value = self.one_each.get(role)
         return None if value is None else value[0]
 
@@ -170,7 +171,7 @@ class TableReader:
                 value = row.values[place].strip()
                 if role == "split":
                     value = value.casefold() if value.casefold() in _SPLITS else value
-                if role == "report":
+                if role in _REPORTS:
                     if self._is_text(value, row.line):
                         yield role, value
                 elif self._is_there(value, place, row.line):
@@ -182,17 +183,8 @@ class TableReader:
             known.one_each.setdefault(role, (value, row.line))
         if "split" in one_each and one_each["split"] not in _SPLITS:
             self._splits.setdefault(one_each["split"], Examples()).add(one_each["split"], row.line)
-        if "text" in self.columns.places:
-            place = self.columns.places["text"]
-            text = " ".join(row.values[place].split())
-            if self._is_text(text, row.line):
-                if text in known.texts[-_RECENT:] and not is_not_known(text):
-                    self._repeated.add(text, row.line)
-                if _is_decoded_twice(text):
-                    self._twice.add(text, row.line)
-                known.texts.append(text)
-                if "order" in self.columns.places:
-                    known.order.append(row.values[self.columns.places["order"]].strip())
+        for place in self.columns.texts:
+            self._add_text(row, known, " ".join(row.values[place].split()))
         if "labels" in self.columns.places:
             self._add_labels(row, known, self.columns.places["labels"])
         for place in self.columns.metadata:
@@ -204,6 +196,17 @@ class TableReader:
                 self._unnamed.setdefault(place, Examples()).add(value, row.line)
         if any(_LOST in value for value in row.values):
             self._lost.add(next(value for value in row.values if _LOST in value), row.line)
+
+    def _add_text(self, row: Row, known: ImageRows, text: str) -> None:
+        if not self._is_text(text, row.line):
+            return
+        if text in known.texts[-_RECENT:] and not is_not_known(text):
+            self._repeated.add(text, row.line)
+        if _is_decoded_twice(text):
+            self._twice.add(text, row.line)
+        known.texts.append(text)
+        if "order" in self.columns.places:
+            known.order.append(row.values[self.columns.places["order"]].strip())
 
     def _add_labels(self, row: Row, known: ImageRows, place: int) -> None:
         labels = filter(None, map(str.strip, _BETWEEN_LABELS.split(row.values[place])))

@@ -45,21 +45,64 @@ def test_a_name_goes_before_its_synonyms(tmp_path: Path) -> None:
 
 
 def test_a_table_without_texts_is_said_to_be_one(tmp_path: Path) -> None:
-    columns = columns_of(tmp_path, "image,age,findings")
+    columns = columns_of(tmp_path, "image,age,place")
     assert columns.notes == (
         f"{tmp_path / 't.csv'} has no column of texts, such as 'text', 'caption' or 'report'; "
-        "its other columns are 'age' and 'findings'.",
+        "its other columns are 'age' and 'place'.",
     )
 
 
 def test_a_table_without_images_names_what_it_has(tmp_path: Path) -> None:
     with pytest.raises(
-        DataError, match=r"no column 'image'.*its first line has 'Foto', 'Text'.*Name the column"
+        DataError, match=r"no column 'image'.*its first line has 'Nummer', 'Text'.*Name the column"
     ):
-        columns_of(tmp_path, "Foto;Text")
+        columns_of(tmp_path, "Nummer;Text")
 
 
 def test_columns_without_a_name(tmp_path: Path) -> None:
     columns = columns_of(tmp_path, ",image,text,")
     assert columns.unnamed == (0, 3)
     assert columns.metadata == {}
+
+
+@pytest.mark.parametrize(
+    ("header", "places"),
+    [
+        ("Bildname;Beurteilung;Schlagw\xf6rter", {"image": 0, "report": 1, "labels": 2}),
+        ("Foto;Diagnose", {"image": 0, "report": 1}),
+        ("Bildname;Befundtext", {"image": 0, "report": 1}),
+        ("Bild;Befund;Beurteilung;Diagnose", {"image": 0, "findings": 1, "impression": 2}),
+        ("image,findings,impression", {"image": 0, "findings": 1, "impression": 2}),
+        ("image,report,findings", {"image": 0, "report": 1, "findings": 2}),
+        ("image,prompt", {"image": 0, "text": 1}),
+        ("image,alt,title", {"image": 0, "text": 1}),
+        ("image,title,description", {"image": 0, "text": 2}),
+        ("Nom du fichier;L\xe9gende;Mots-cl\xe9s", {"image": 0, "text": 1, "labels": 2}),
+        ("fichier;compte rendu", {"image": 0, "report": 1}),
+        ("Archivo;Descripci\xf3n;Palabras clave", {"image": 0, "text": 1, "labels": 2}),
+        ("imagen;hallazgos;impresi\xf3n", {"image": 0, "findings": 1, "impression": 2}),
+        ("immagine;didascalia;etichette", {"image": 0, "text": 1, "labels": 2}),
+        ("immagine;referto", {"image": 0, "report": 1}),
+        ("afbeelding;bijschrift;trefwoorden", {"image": 0, "text": 1, "labels": 2}),
+        ("bestandsnaam;bevindingen;conclusie", {"image": 0, "findings": 1, "impression": 2}),
+    ],
+)
+def test_names_in_other_languages_and_trades(tmp_path: Path, header: str, places: dict[str, int]) -> None:
+    assert columns_of(tmp_path, header).places == places
+
+
+@pytest.mark.parametrize(
+    "names", ["caption1,caption2,caption3", "caption_1,caption_2,caption_3", "Caption 1,Caption 2,Caption 3"]
+)
+def test_texts_beside_one_another(tmp_path: Path, names: str) -> None:
+    columns = columns_of(tmp_path, f"image,{names},place")
+    assert columns.texts == (1, 2, 3)
+    assert columns.metadata == {4: "place"}
+    one, two, three = map(repr, names.split(","))
+    assert columns.notes == (f"Took columns {one}, {two} and {three} for text.",)
+
+
+def test_texts_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    assert columns_of(tmp_path, "image,caption10,caption2,caption").texts == (3, 2, 1)
+    assert columns_of(tmp_path, "image,text,caption1").texts == (1,)
+    assert columns_of(tmp_path, "image,place1,place2").texts == ()

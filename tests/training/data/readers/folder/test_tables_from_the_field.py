@@ -421,3 +421,29 @@ def test_a_null_character_costs_its_own_row_alone(folder: Path) -> None:
     report, records = import_table(folder, "image,text\n1.jpg,a dog\n1.jpg,a\0cat\n2.jpg,a lake\n")
     assert texts_of(records) == {"1.jpg": ("a dog",), "2.jpg": ("a lake",)}
     assert report.rejections.named() == ["Line 3: it holds a null character."]
+
+
+def test_findings_and_impression_become_one_report_in_order(folder: Path) -> None:
+    table = (
+        "image;Beurteilung;Befund\n1.jpg;Kein Erguss.;Das Herz ist gro\xdf.\n2.jpg;;Das Herz ist klein.\n"
+        "3.jpg;Pneumonie;\n4.jpg;;k. A.\n"
+    )
+    report, records = import_table(folder, table)
+    assert [record.report for record in records] == [
+        "FINDINGS: Das Herz ist gro\xdf.\n\nIMPRESSION: Kein Erguss.",
+        "FINDINGS: Das Herz ist klein.",
+        "IMPRESSION: Pneumonie",
+        None,
+    ]
+    assert [record.texts for record in records] == [
+        ("Das Herz ist gro\xdf.", "Kein Erguss."),
+        ("Das Herz ist klein.",),
+        ("Pneumonie",),
+        (),
+    ]
+    assert report.notes[0] == "Took columns 'Befund' for findings and 'Beurteilung' for impression."
+
+
+def test_captions_beside_one_another(folder: Path) -> None:
+    _, records = import_table(folder, "image,caption_1,caption_2\n1.jpg,a dog,a beach\n2.jpg,,a lake\n")
+    assert texts_of(records) == {"1.jpg": ("a dog", "a beach"), "2.jpg": ("a lake",)}
