@@ -12,6 +12,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from training.data.decoding.formats import HEIC_SUFFIXES, READABLE_SUFFIXES
+from training.data.readers.folder.beginnings import Beginnings, as_path
 
 _LONGEST_ID: Final = 255
 _DIGITS: Final = 6
@@ -39,6 +40,8 @@ class PathFinder:
         self._known: dict[str, str | None] = {}
         self._inner = ""
         self._alike: dict[str, str] | None = None
+        self._beginnings = Beginnings(path for path, reason in files.items() if not reason)
+        self.moved: Mapping[str, str] = {}
 
     def find(self, name: str) -> str | None:
         """Path inside of the folder of the file with this name; None if there is none.
@@ -64,6 +67,19 @@ class PathFinder:
         self._inner = inner.pop()
         self._known.clear()
         return self._inner
+
+    def learn(self, names: Sequence[str]) -> None:
+        """Tell from all names at once what stands ahead of paths that were written on another computer.
+
+        Afterwards `moved` has the beginnings, with the folders here that stand for them.
+        """
+        missing = [name for name in names if self.find(name) is None]
+        self.moved = self._beginnings.find(missing)
+        self._known.clear()
+
+    def is_foreign(self, name: str) -> bool:
+        """Whether a name begins with a folder that is not here."""
+        return self._beginnings.is_foreign(name)
 
     def begins_with_image(self, line: str, delimiter: str, column: int, columns: int) -> bool:
         """Whether a line within a quoted field is surely another row.
@@ -96,7 +112,8 @@ class PathFinder:
         )
 
     def _spellings(self, name: str) -> Iterator[str]:
-        for path in dict.fromkeys((name, name.replace("\\", "/"))):
+        foreign = as_path(name)
+        for path in dict.fromkeys((name, name.replace("\\", "/"), foreign)):
             # A path that leaves the folder stays as it is, and no manifest takes it, unless the table's own
             # folder leads back.
             plain = path if ".." in path.split("/") else posixpath.normpath(path)
@@ -107,11 +124,16 @@ class PathFinder:
             yield from (plain[len(root) :] for root in self._roots if plain.startswith(root))
             if self._inner:
                 yield f"{self._inner}/{plain}"
+        if self.moved and ".." not in foreign.split("/"):
+            composed = unicodedata.normalize("NFC", foreign)
+            for beginning, folder in self.moved.items():
+                if composed.startswith(beginning):
+                    yield folder + composed[len(beginning) :]
 
     def _look_up(self, path: str) -> str | None:
         if path in self._files:
             return path
-        if "\0" not in path and os.path.isfile(f"{self._folder}/{path}"):  # noqa: PTH113
+        if "\0" not in path and not path.startswith("/") and os.path.isfile(f"{self._folder}/{path}"):  # noqa: PTH113
             return path
         return self._composed.get(unicodedata.normalize("NFC", path))
 

@@ -4,8 +4,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
+from posixpath import commonprefix
 from typing import Final, get_args
 
 from training.data.decoding.formats import is_readable_suffix
@@ -13,6 +15,7 @@ from training.data.decoding.images import ImageLimits, check_signature
 from training.data.readers.common.examples import Examples, shortened
 from training.data.readers.common.roles import Role
 from training.data.readers.common.splits import SPLITS
+from training.data.readers.folder.beginnings import as_path
 from training.data.readers.folder.columns import Columns
 from training.data.readers.folder.files import unreadable
 from training.data.readers.folder.metadata import Values
@@ -31,6 +34,8 @@ _ONE_EACH: Final[tuple[Role, ...]] = ("id", "split", "group", *_REPORTS)
 _SIGNATURE_BYTES: Final = 4096
 # An image with more texts than these is compared with its last ones.
 _RECENT: Final = 20
+# Rows whose names tell where images lie that were named on another computer.
+_LOOKED_AT: Final = 10_000
 _LOST: Final = "\ufffd"
 
 
@@ -97,6 +102,7 @@ class TableReader:
     _unnamed: dict[int, Examples] = field(default_factory=dict)
     _splits: dict[str, Examples] = field(default_factory=dict)
     _several_labels: Examples = field(default_factory=Examples)
+    _foreign: list[tuple[str, int]] = field(default_factory=list)
     _lost: Examples = field(default_factory=Examples)
     _wordless: Examples = field(default_factory=Examples)
     _repeated: Examples = field(default_factory=Examples)
@@ -113,6 +119,8 @@ class TableReader:
         def begins_row(line: str) -> bool:
             return self.finder.begins_with_image(line, self.table.delimiter, image, len(self.table.columns))
 
+        rows = islice(self.table.rows(begins_row), _LOOKED_AT)
+        self.finder.learn([row.values[image].strip() for row in rows if isinstance(row, Row)])
         for row in self.table.rows(begins_row):
             self.found += 1
             if isinstance(row, LeftOut):
@@ -132,6 +140,9 @@ class TableReader:
         if any("\0" in value for value in row.values):
             return "it holds a null character"
         path = self._find(name)
+        if path is None and self.finder.is_foreign(name.strip()):
+            self._foreign.append((as_path(name.strip()), row.line))
+            return f"there is no image {name.strip()!r} in {self.folder}"
         if path is None:
             like = self.finder.like(name.strip())
             hint = "" if like is None else f"; is it {like!r}?"
@@ -247,11 +258,31 @@ class TableReader:
             self._unknown_texts.setdefault(value, Examples()).add(value, line)
         return bool(value) and self.keep_unknown_texts
 
+    def _note_on_foreign(self) -> str:
+        """One sentence for all images whose paths begin with folders that are not here."""
+        examples = Examples()
+        for path, line in self._foreign:
+            examples.add(path, line)
+        shared = commonprefix([path for path, _ in self._foreign]).rpartition("/")
+        begin = (
+            f"begin with {shared[0] + shared[1]!r}, which is" if shared[0] else "begin with folders that are"
+        )
+        rows = examples.times("row names its image by a path", "rows name their images by paths")
+        return (
+            f"{rows} that {begin} not in {self.folder} ({examples.lines()}): "
+            "give the folder that has the images with --images."
+        )
+
     def notes(self) -> Iterator[str]:
         """Sentences on values that are not in the manifest as they stand in the table, with their lines."""
         columns = self.table.columns
         if self.inner is not None:
             yield f"Looked for the images in the folder {self.inner!r} as well."
+        for beginning, folder in self.finder.moved.items():
+            where = f"{self.folder / folder}" if folder else f"{self.folder}"
+            yield f"Looked for images whose paths begin with {beginning!r} in {where}, by the rest of them."
+        if self._foreign:
+            yield self._note_on_foreign()
         for value, examples in self._unknown_texts.items():
             end = (
                 "kept as it is written"

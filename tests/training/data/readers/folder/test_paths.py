@@ -130,3 +130,44 @@ def test_ids_are_unique(images: list[str], given_ids: list[str | None]) -> None:
     assert len(set(ids)) == len(images)
     assert all(name is None or name == made for name, made in zip(own, ids, strict=True))
     assert all("/" not in name for name in ids)
+
+
+@pytest.mark.parametrize(
+    "beginning",
+    [
+        *("C:\\Users\\x\\img\\", "/home/other/img/", "file:///home/o%20ther/", "https://example.org/data/"),
+        *("\\\\nas\\share\\", "D:/", "other/", "s3://bucket/", "data\\img\\", "~/img/"),
+    ],
+)
+@pytest.mark.parametrize("inner", ["", "images/"])
+def test_paths_of_another_computer(tmp_path: Path, beginning: str, inner: str) -> None:
+    names = ("1.jpg", "a/1.jpg", "a/b/2.jpg", "\xe9.jpg")
+    finder = finder_of(tmp_path / "photos", *(inner + name for name in names), "x/1.jpg")
+    slash = "\\" if "\\" in beginning else "/"
+    written = [beginning + name.replace("/", slash) for name in names]
+    finder.learn([*written, f"{beginning}gone.jpg"])
+    assert [finder.find(name) for name in written] == [inner + name for name in names]
+    assert finder.find(f"{beginning}gone.jpg") is None
+    assert finder.is_foreign(f"{beginning}gone.jpg")
+    assert len(finder.moved) == 1
+
+
+def test_addresses_with_a_query_and_quoted_letters(tmp_path: Path) -> None:
+    finder = finder_of(tmp_path / "photos", "a b.jpg", "2.jpg")
+    names = ["https://example.org/i/a%20b.jpg?size=5#x", "https://example.org/i/2.jpg"]
+    finder.learn(names)
+    assert [finder.find(name) for name in names] == ["a b.jpg", "2.jpg"]
+
+
+def test_a_folder_that_is_here_is_not_taken_for_another(tmp_path: Path) -> None:
+    finder = finder_of(tmp_path / "photos", "a/1.jpg", "b/2.jpg", "3.jpg")
+    names = ["a/2.jpg", "b/1.jpg", "../3.jpg"]
+    finder.learn(names)
+    assert [finder.find(name) for name in names] == [None] * 3
+    assert not any(map(finder.is_foreign, names))
+
+
+def test_names_that_two_folders_have_are_not_guessed(tmp_path: Path) -> None:
+    finder = finder_of(tmp_path / "photos", "a/1.jpg", "b/1.jpg")
+    finder.learn(["/home/x/1.jpg"])
+    assert finder.find("/home/x/1.jpg") is None

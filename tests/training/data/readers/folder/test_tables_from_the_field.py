@@ -447,3 +447,31 @@ def test_findings_and_impression_become_one_report_in_order(folder: Path) -> Non
 def test_captions_beside_one_another(folder: Path) -> None:
     _, records = import_table(folder, "image,caption_1,caption_2\n1.jpg,a dog,a beach\n2.jpg,,a lake\n")
     assert texts_of(records) == {"1.jpg": ("a dog", "a beach"), "2.jpg": ("a lake",)}
+
+
+def test_paths_of_another_computer_are_said_once(folder: Path) -> None:
+    rows = "".join(f"C:\\Users\\x\\img\\{number}.jpg,text\n" for number in range(1, 9))
+    report, records = import_table(folder, f"image,text\n{rows}")
+    assert [record.image for record in records] == [f"{number}.jpg" for number in range(1, 7)]
+    assert report.rejections.named() == [
+        f"Line {number + 1}: there is no image 'C:\\\\Users\\\\x\\\\img\\\\{number}.jpg' in {folder}."
+        for number in (7, 8)
+    ]
+    assert report.notes == [
+        f"Looked for images whose paths begin with 'C:/Users/x/img/' in {folder}, by the rest of them.",
+        f"2 rows name their images by paths that begin with 'C:/Users/x/img/', which is not in {folder} "
+        "(lines 8, 9): give the folder that has the images with --images.",
+    ]
+
+
+def test_paths_of_another_computer_without_any_image_here(folder: Path) -> None:
+    table = folder.parent / "t.csv"
+    table.write_text("image,text\n/data/a/x.jpg,a\n/data/b/y.jpg,b\n")
+    with pytest.raises(DataError) as raised:
+        import_data_set("folder", folder, table=table)
+    assert raised.value.__notes__ == [
+        f"Line 2: there is no image '/data/a/x.jpg' in {folder}.",
+        f"Line 3: there is no image '/data/b/y.jpg' in {folder}.",
+        f"2 rows name their images by paths that begin with '/data/', which is not in {folder} (lines 2, 3): "
+        "give the folder that has the images with --images.",
+    ]
