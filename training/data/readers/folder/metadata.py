@@ -1,13 +1,14 @@
 """Decides which columns of a table are numbers, and reads their values."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from training.data.readers.common.examples import Examples
 from training.data.readers.folder.days import read_days
-from training.data.readers.folder.numbers import find_marks, is_unclear
+from training.data.readers.folder.numbers import Marks, find_marks, is_unclear, split_unit
 from training.data.readers.values import (
     dicom_age_years,
     is_name_of_digits,
@@ -66,6 +67,8 @@ def read_values(name: str, values: Values, delimiter: str, notes: list[str]) -> 
     if days is not None:
         return Column(days)
     total = sum(values.counts.values())
+    if (measures := _read_measures(name, values, delimiter, notes)) is not None:
+        return Column(measures)
     marks = find_marks(values.counts, delimiter)
     numbers: dict[str, int | float] = {}
     for value in values.counts:
@@ -87,19 +90,69 @@ def read_values(name: str, values: Values, delimiter: str, notes: list[str]) -> 
         return Column({})
     if ages:
         notes.append(f"{name}: DICOM ages are numbers of years: {values.examples(list(ages))}.")
+    notes += _notes_on_marks(name, values, list(numbers), marks, delimiter)
+    return Column(numbers)
+
+
+def _notes_on_marks(
+    name: str, values: Values, numbers: Sequence[str], marks: Marks, delimiter: str
+) -> Iterator[str]:
     if commas := [value for value in numbers if marks.decimal == "," and "," in value]:
-        notes.append(f"{name}: a comma is the decimal mark: {values.examples(commas)}.")
+        yield f"{name}: a comma is the decimal mark: {values.examples(commas)}."
     if grouped := [value for value in numbers if marks.is_grouped(value)]:
-        notes.append(f"{name}: numbers are written with marks of thousands: {values.examples(grouped)}.")
+        yield f"{name}: numbers are written with marks of thousands: {values.examples(grouped)}."
     elif unclear := [
         value for value in numbers if marks.decimal == "." and delimiter == ";" and is_unclear(value)
     ]:
         # A German table without any decimal comma: 1.001 may be a thousand and one.
-        notes.append(
+        yield (
             f"{name}: a point is taken for the decimal mark; write thousands without it: "
             f"{values.examples(unclear)}."
         )
-    return Column(numbers)
+
+
+def _read_measures(
+    name: str, values: Values, delimiter: str, notes: list[str]
+) -> dict[str, int | float] | None:
+    """Numbers of a column of measures in one unit; none where units differ; None without units."""
+    split = {value: measure for value in values.counts if (measure := split_unit(value)) is not None}
+    total = sum(values.counts.values())
+    units = Counter[str]()
+    for value, (_, unit) in split.items():
+        units[unit] += values.counts[value]
+    if not units or units.total() < _REMARKABLE * total:
+        return None
+    (unit, count), *_ = units.most_common(1)
+    others = [value for value in values.counts if value not in split or split[value][1] != unit]
+    if count < _NUMERIC * total:
+        first = next(value for value in split if split[value][1] == unit)
+        verb = "is" if total - count == 1 else "are"
+        notes.append(
+            f"{name}: {total - count:,} of {total:,} {verb} not in {unit!r} as {first!r} on line "
+            f"{values.lines[first]}: {values.examples(others)}; the column stays text, which no search "
+            "compares as numbers."
+        )
+        return {}
+    bare = Values()
+    for value, (number, own) in split.items():
+        if own == unit:
+            bare.counts[number] = bare.counts.get(number, 0) + values.counts[value]
+            bare.lines.setdefault(number, values.lines[value])
+    marks = find_marks(bare.counts, delimiter)
+    numbers = {
+        value: number
+        for value, (text, own) in split.items()
+        if own == unit and (number := marks.parse(text)) is not None
+    }
+    if sum(values.counts[value] for value in numbers) < _NUMERIC * total:
+        return None
+    notes.append(f"{name}: numbers are stored without their unit {unit!r}: {values.examples(list(numbers))}.")
+    notes += _notes_on_marks(name, bare, list(bare.counts), marks, delimiter)
+    if others:
+        examples = values.examples(others)
+        stay = examples.times("value is no such number and stays", "values are no such numbers and stay")
+        notes.append(f"{name}: {stay} text: {examples}.")
+    return numbers
 
 
 def _ages(name: str, counts: Mapping[str, int]) -> dict[str, int | float]:

@@ -1,4 +1,4 @@
-"""Marks in the numbers of a column: between whole and decimal digits, and between thousands."""
+"""Marks and units in the numbers of a column."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,29 @@ _GROUPED: Final[Mapping[Decimal, re.Pattern[str]]] = {
     for mark, decimal in _PAIRS
 }
 _SPACED: Final = re.compile(rf"[+-]?[1-9][0-9]{{0,2}}(?:[{_SPACES}][0-9]{{3}})+(?:[.,][0-9]+)?")
+# One letter may be part of a name, such as 5a; these need a space ahead.
+_UNITS: Final = """
+% \u2030 ° °C °F nm um µm mm cm dm m km in ft px pt dpi ppi MP Mpx µg ug mg g kg t ul µl ml dl cl l
+ms s sec min h Hz kHz MHz GHz V kV kVp mA mAs W kW eV keV MeV B kB KB MB GB TB J kJ
+mGy Gy mSv Sv mmHg kPa Pa bar bpm € $ £ EUR USD CHF
+y yr yrs year years month months week weeks day days hour hours minutes seconds
+Jahr Jahre Monate Wochen Tage Stunden ans jours mois años meses días anni mesi giorni jaar maanden dagen
+"""
+_KNOWN_UNITS: Final = frozenset(_UNITS.split())
+_MEASURE: Final = re.compile(rf"([+-]?[0-9][0-9.,{_SPACES}]*?)( ?)([^\W\d_]+|[%‰€$£]|°[CF]?)")
 _BELOW_THOUSAND: Final = re.compile(r"[+-]?[0-9]{1,3}")
+
+
+def split_unit(value: str) -> tuple[str, str] | None:
+    """The number and the unit of a measure such as "12 mm" or "5%"; None for anything else."""
+    found = _MEASURE.fullmatch(value.replace("\u03bc", "\xb5"))
+    if (
+        found is None
+        or found[3] not in _UNITS
+        or (found[3].isalpha() and len(found[3]) == 1 and not found[2])
+    ):
+        return None
+    return found[1].strip(), found[3]
 
 
 @dataclass(frozen=True)

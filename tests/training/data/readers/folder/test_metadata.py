@@ -138,9 +138,104 @@ def test_days_that_may_be_two_are_not_guessed_at() -> None:
 
 
 def test_years_of_two_digits_are_said() -> None:
-    read_back, notes = read("taken", "25.03.21")
-    assert read_back == ["25.03.21"]
-    assert "two digits for the year stay texts" in notes[0]
+    assert read("Datum", "1.4.21", "25.03.99") == (
+        ["2021-04-01", "1999-03-25"],
+        [
+            "Datum: days are stored as dates, such as 2021-04-01: '1.4.21' on line 2, '25.03.99' on line 3.",
+            "Datum: two digits for the year stand for 1930 to 2029: "
+            "'1.4.21' on line 2, '25.03.99' on line 3.",
+        ],
+    )
+    assert read("x", "25.03.21")[0] == ["2021-03-25"]
+
+
+def test_versions_of_programs_are_no_days() -> None:
+    read_back, notes = read("version", "1.4.21", "1.12.30")
+    assert read_back == ["1.4.21", "1.12.30"]
+    assert "may be days with two digits for the year stay texts" in notes[0]
+
+
+@pytest.mark.parametrize(
+    ("value", "day"),
+    [
+        ("1.4.21", "2021-04-01"),
+        ("11. M\xe4rz 2021", "2021-03-11"),
+        ("11 Mar 2021", "2021-03-11"),
+        ("11-Mar-2021", "2021-03-11"),
+        ("March 11, 2021", "2021-03-11"),
+        ("Thursday, March 11th, 2021", "2021-03-11"),
+        ("Do., 11. M\xe4rz 2021", "2021-03-11"),
+        ("11 mars 2021", "2021-03-11"),
+        ("1er ao\xfbt 2021", "2021-08-01"),
+        ("11 de marzo de 2021", "2021-03-11"),
+        ("11 gennaio 2021", "2021-01-11"),
+        ("11 mei 2021", "2021-05-11"),
+        ("11. 3. 2021", "2021-03-11"),
+        ("20210311", "2021-03-11"),
+        ("2021-03-11T10:00Z", "2021-03-11T10:00Z"),
+        ("2021-03-11T10:00:00.123+01:00", "2021-03-11T10:00:00.123+01:00"),
+        ("11.03.2021 10:00 Uhr", "2021-03-11T10:00:00"),
+        ("2021/03/11 10:00 +0100", "2021-03-11T10:00:00+0100"),
+        ("March 11, 2021, 1:05 PM", "2021-03-11T13:05:00"),
+        ("11.03.2021 10:00 UTC", "2021-03-11T10:00:00Z"),
+    ],
+)
+def test_days_in_many_spellings_in_one_column(value: str, day: str) -> None:
+    read_back, notes = read("taken", "03.03.2021", value, "2021-03-12")
+    assert read_back == ["2021-03-03", day, "2021-03-12"]
+    assert parse_date(day) is not None
+    assert len(notes) in (1, 2)
+
+
+@pytest.mark.parametrize(
+    "value", ["March 2021", "11 dogs 2021", "May 42, 2021", "12.13.2021", "11.03.2021 25:00"]
+)
+def test_what_is_no_day_is_said_with_its_line(value: str) -> None:
+    read_back, notes = read("taken", "03.03.2021", value)
+    assert read_back == ["03.03.2021", value]
+    assert notes == [
+        f"taken: 1 of 2 is no day: {value!r} on line 3; the column stays text, which no range of dates finds."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "numbers", "unit"),
+    [
+        (("1%", "12.5 %", "100%"), (1, 12.5, 100), "%"),
+        (("12 mm", "3.5 mm"), (12, 3.5), "mm"),
+        (("12mm", "3mm"), (12, 3), "mm"),
+        (("5 m", "6 m"), (5, 6), "m"),
+        (("70 kVp", "120 kVp"), (70, 120), "kVp"),
+        (("12 \xb5m", "3 \u03bcm"), (12, 3), "\xb5m"),
+        (("37.5 \xb0C", "-1 \xb0C"), (37.5, -1), "\xb0C"),
+        (("1,234 px", "950 px"), (1234, 950), "px"),
+    ],
+)
+def test_numbers_with_one_unit(values: tuple[str, ...], numbers: tuple[float, ...], unit: str) -> None:
+    read_back, notes = read("size", *values)
+    assert tuple(read_back) == numbers
+    assert notes[0].startswith(
+        f"size: numbers are stored without their unit {unit!r}: {values[0]!r} on line 2"
+    )
+
+
+def test_a_decimal_comma_with_a_unit() -> None:
+    assert read("size", "12,5 mm", "3 mm", delimiter=";")[0] == [12.5, 3]
+
+
+@pytest.mark.parametrize("other", ["3 cm", "3", "small"])
+def test_units_that_differ_are_said(other: str) -> None:
+    read_back, notes = read("size", "12 mm", "5 mm", other)
+    assert read_back == ["12 mm", "5 mm", other]
+    assert notes == [
+        f"size: 1 of 3 is not in 'mm' as '12 mm' on line 2: {other!r} on line 4; the column stays text, "
+        "which no search compares as numbers."
+    ]
+
+
+@pytest.mark.parametrize("values", [("5a", "6a"), ("5m", "6m"), ("3 dogs", "4 dogs"), ("101D", "102D")])
+def test_names_that_look_like_measures(values: tuple[str, str]) -> None:
+    assert read("room", *values) == (list(values), [])
 
 
 def test_what_is_no_day_among_days_is_named() -> None:
@@ -168,5 +263,11 @@ def test_days_as_dicom_writes_them_stay_texts_for_ranges_of_dates() -> None:
             "'12.03.2021' on line 2, '1.4.2021' on line 3."
         ],
     )
-    assert read("Datum", "31.02.2021", "12.03.2021") == (["31.02.2021", "12.03.2021"], [])
+    assert read("Datum", "31.02.2021", "12.03.2021") == (
+        ["31.02.2021", "12.03.2021"],
+        [
+            "Datum: 1 of 2 is no day: '31.02.2021' on line 2; the column stays text, which no range of dates "
+            "finds."
+        ],
+    )
     assert read("number", "20210312", "20211312")[0] == [20210312, 20211312]
