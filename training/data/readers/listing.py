@@ -9,6 +9,8 @@ from typing import Final
 
 from training.data.decoding.formats import is_heic, sniff_format
 from training.data.manifest import write_manifest
+from training.data.readers.common.doubts import Doubt, find_doubt
+from training.data.readers.common.examples import Examples
 from training.data.readers.report import Contents, ImportReport, Tally
 from training.data.record import Record
 from training.data.rejections import LeftOut, Rejection, Rejections
@@ -57,7 +59,11 @@ class _Taken:
     contents: Contents = field(default_factory=Contents)
     left_out: Counter[str] = field(default_factory=Counter)
 
-    def take(self, record: Record) -> None:
+    def take(self, record: Record, doubt: Doubt) -> None:
+        if doubt:
+            self.contents.doubts.setdefault(doubt, Examples()).add_words(
+                lambda: repr(record.image), record.line
+            )
         self.rows += record.rows
         self.images.add(record.image)
         self.contents.add(record)
@@ -127,35 +133,33 @@ def _usable(
         elif not os.path.isfile(f"{listing.images}/{item.image}"):  # noqa: PTH113
             reason = f"there is no image {item.image!r} in {listing.images}"
             rejections.add(item.line, reason, item.table, item.rows)
-        elif reason := _unreadable(f"{listing.images}/{item.image}"):
+        elif reason := (looked := _look_at(f"{listing.images}/{item.image}"))[0]:
             rejections.add(item.line, f"{item.image!r} {reason}", item.table, item.rows)
         else:
             before = len(rejections)
             yield replace(item, image=prefix + item.image)
             # Only now is it known whether a manifest may have the record.
             if len(rejections) == before:
-                taken.take(item)
+                taken.take(item, looked[1])
     # The manifest has no name yet: after an error there is none.
     rejections.finish()
 
 
-def _unreadable(path: str) -> str:
-    """Why a file cannot be an image, by its first bytes; empty if it can."""
+def _look_at(path: str) -> tuple[str, Doubt]:
+    """Why a file cannot be an image, by its first bytes; empty if it can, and then a doubt about it."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123
             start = file.read(_SIGNATURE_BYTES)
+            if not start:
+                return "is an empty file", ""
+            return "", find_doubt(file, sniff_format(start))
     except OSError as error:
-        return f"cannot be read: {error.strerror or error}"
-    if not start:
-        return "is an empty file"
-    try:
-        sniff_format(start)
+        return f"cannot be read: {error.strerror or error}", ""
     except ImageError:
         if is_heic(start):
             way_out = "install recoquest[heic], or convert it to JPEG or PNG"
-            return f"holds a HEIC image, which cannot be read ({way_out})"
-        return "is no image that can be read, whatever its name says"
-    return ""
+            return f"holds a HEIC image, which cannot be read ({way_out})", ""
+        return "is no image that can be read, whatever its name says", ""
 
 
 def _rows(item: Record | Rejection | LeftOut) -> int:

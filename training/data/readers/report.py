@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from training.data.readers.common.doubts import Doubt
 from training.data.readers.common.examples import Examples, shortened
 from training.data.record import Record
 from training.data.rejections import Rejections
@@ -16,6 +17,17 @@ HIDDEN_FILES: Final = "hidden files and files of systems"
 OF_SYSTEMS: Final = (IN_FOLDERS, HIDDEN_FILES)
 # So many reasons are given in full, then so many in brief; more are summed up.
 _MOST_REASONS: Final = 12
+_DOUBTS: Final[Mapping[Doubt, tuple[tuple[str, str], str]]] = {
+    "cut": (
+        ("image seems", "images seem"),
+        "cut, as the file ends before the picture: copy it again, since training refuses it, and so does "
+        "indexing without RECOQUEST_ACCEPT_TRUNCATED_IMAGES",
+    ),
+    "preview": (
+        ("TIFF image has", "TIFF images have"),
+        "a larger page than the first, which is taken as it is not marked as a preview",
+    ),
+}
 _MOST_BRIEF: Final = 60
 _MOST_OF_SYSTEMS: Final = 4
 
@@ -86,6 +98,7 @@ class Contents:
     with_texts: int = 0
     fragments: Examples = field(default_factory=Examples)
     labels: Counter[str] = field(default_factory=Counter)
+    doubts: dict[Doubt, Examples] = field(default_factory=dict)
 
     def add(self, record: Record) -> None:
         """Count one record."""
@@ -112,6 +125,8 @@ class Contents:
                 f"{len(self.labels):,} {_several('label', len(self.labels))}; "
                 f"the most frequent is {label!r}, of {count:,} of {images}."
             )
+        for doubt, examples in self.doubts.items():
+            lines.append(f"{examples.times(*_DOUBTS[doubt][0])} {_DOUBTS[doubt][1]}: {examples}.")
         return lines
 
 

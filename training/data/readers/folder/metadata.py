@@ -134,10 +134,10 @@ def _read_measures(
         )
         return {}
     bare = Values()
-    for value, (number, own) in split.items():
+    for value, (text, own) in split.items():
         if own == unit:
-            bare.counts[number] = bare.counts.get(number, 0) + values.counts[value]
-            bare.lines.setdefault(number, values.lines[value])
+            bare.counts[text] = bare.counts.get(text, 0) + values.counts[value]
+            bare.lines.setdefault(text, values.lines[value])
     marks = find_marks(bare.counts, delimiter)
     numbers = {
         value: number

@@ -21,11 +21,35 @@ ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-32", "windows-125
 VALUES = st.one_of(
     st.text(alphabet='ab é,;|\t"\n5.', max_size=12),
     st.sampled_from(
-        ["nan", "None", "5", "1,5", "058Y", "007", "a dog", "dog;cat", '"', '""', "1.jpg", "\ufeff"]
+        [
+            *("nan", "None", "5", "1,5", "058Y", "007", "a dog", "dog;cat", '"', '""', "1.jpg", "\ufeff"),
+            *(
+                "k. A.",
+                "unbekannt",
+                "?",
+                "___",
+                "...",
+                "Normal.",
+                "1.4.21",
+                "11. M\xe4rz 2021",
+                "2021-03-11T10:00Z",
+            ),
+            *("12 mm", "3 cm", "5%", "1.234", "March 11, 2021"),
+        ]
     ),
 )
 IMAGES = st.sampled_from([*NAMES, *NAMES, *NAMES, "./1.jpg", "sub\\3.png", "gone.jpg", "", "a.heic", "nan"])
+MOVED = st.sampled_from(
+    ["C:\\x\\1.jpg", "C:\\x\\sub\\3.png", "/home/y/2.jpg", "file:///z/%C3%A9.jpg", "//", "a:"]
+)
 HEADER = st.permutations(["image", "text", "labels", "age", "group"])
+SYNONYMS = {
+    "image": st.sampled_from(["image", "Bildname", "Foto", "Nom du fichier", "archivo", "immagine"]),
+    "text": st.sampled_from(["text", "Beschreibung", "caption_1", "prompt", "alt", "Titre", "didascalia"]),
+    "labels": st.sampled_from(["labels", "Schlagw\xf6rter", "mots-cl\xe9s", "tags"]),
+    "age": st.sampled_from(["age", "Datum", "size", "comment_number", "findings", "Beurteilung"]),
+    "group": st.sampled_from(["group", "Patienten-ID", "Befund", "caption_2", "paciente"]),
+}
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +109,61 @@ def test_rows_that_a_program_wrote_are_all_accounted_for(
         assert sorted(kept) == sorted(
             text for text in texts if not is_not_known(text) and not is_without_words(text)
         )
+
+
+@given(
+    header=HEADER,
+    named=st.fixed_dictionaries(SYNONYMS),
+    rows=st.lists(st.tuples(IMAGES | MOVED, VALUES, VALUES, VALUES, VALUES), min_size=1, max_size=8),
+    delimiter=st.sampled_from([",", ";", "\t", "|"]),
+    encoding=st.sampled_from(ENCODINGS[:-1]),
+)
+def test_rows_under_other_names_and_with_foreign_paths_are_all_accounted_for(
+    photos: Path,
+    header: list[str],
+    named: dict[str, str],
+    rows: list[tuple[str, ...]],
+    delimiter: str,
+    encoding: str,
+) -> None:
+    place = header.index("image")
+    written = [[*row[1 : place + 1], row[0], *row[place + 1 :]] for row in rows]
+    file = io.StringIO(newline="")
+    csv.writer(file, delimiter=delimiter, quoting=csv.QUOTE_ALL).writerows(
+        [[named[role] for role in header], *written]
+    )
+    report = import_text(photos, file.getvalue(), encoding)
+    check_accounts(report, photos, len(rows))
+    assert all(note.endswith(".") and "\n" not in note for note in report.notes)
+    records = read_manifest(photos).records if report.records else ()
+    assert all(not is_without_words(text) for record in records for text in record.texts)
+    assert {record.image for record in records} <= set(NAMES)
+    assert not any(is_not_known(label) for record in records for label in record.labels)
+
+
+@given(
+    beside=st.dictionaries(
+        st.sampled_from(["1.txt", "2.TXT", "1.jpg.txt", "sub/3.txt", "e\u0301.txt", "gone.txt", "a.caption"]),
+        st.one_of(st.text(alphabet='ab \xe9.\n_\u200b,A"', max_size=30), st.just("FINDINGS: Clear.")),
+        max_size=5,
+    ),
+    encoding=st.sampled_from(["utf-8", "utf-16", "windows-1252"]),
+)
+def test_texts_beside_images_are_all_accounted_for(beside: dict[str, str], encoding: str) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        for name in ("1.jpg", "2.jpg", "2.png", "sub/3.png", "\xe9.jpg", "@eaDir/1.jpg"):
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_bytes(JPEG_START)
+        for name, text in beside.items():
+            (folder / name).write_bytes(text.encode(encoding, "replace"))
+        report = import_data_set("folder", folder, max_rejected=1.0)
+        (files,) = report.tallies
+        assert files.found == 6 + len(beside)
+        assert files.found == files.taken + files.refused + sum(files.left_out.values())
+        assert report.records <= 5
+        texts = [text for record in read_manifest(folder).records for text in record.texts]
+        assert not any(map(is_without_words, texts))
 
 
 @given(

@@ -1,0 +1,122 @@
+"""Doubts about image files that an import takes by their beginnings: cut files, previews in TIFF."""
+
+import os
+import struct
+import warnings
+from collections.abc import Callable, Mapping
+from typing import BinaryIO, Final, Literal
+
+from training.data.decoding.codecs.tiff import HEIGHT, WIDTH, first_page, number, read_tags
+
+Doubt = Literal["", "cut", "preview"]
+
+_TAIL_BYTES: Final = 64
+# Larger files are not read whole for a doubt.
+_MOST_BYTES: Final = 1 << 26
+_START_OF_SCAN: Final = 0xDA
+_MOST_PAGES: Final = 16
+# Pillow's errors for damaged directories, and the end of the pages.
+_DAMAGED_OR_LAST: Final = (
+    EOFError,
+    SyntaxError,
+    ValueError,
+    KeyError,
+    TypeError,
+    OverflowError,
+    struct.error,
+)
+_MOST_BOXES: Final = 1000
+_LARGE_BOX: Final = 1
+
+
+def find_doubt(file: BinaryIO, format_name: str) -> Doubt:
+    """Why the picture in an open file may not be what its owner expects; "" without a doubt.
+
+    A JPEG file is cut if its first scan begins and no end of an image follows; a PNG file without its last
+    chunk; WebP, AVIF and HEIC files if a part has more bytes than the file has left. A TIFF file may begin
+    with a page that is smaller than another one and is not marked as a preview.
+    """
+    looked = _DOUBTS.get(format_name)
+    try:
+        return "" if looked is None else looked(file, os.fstat(file.fileno()).st_size)
+    except OSError:
+        return ""
+
+
+def _tail_or_whole(file: BinaryIO, size: int, mark: bytes) -> bytes | None:
+    """The whole file where its tail lacks a mark; None where it has it, or the file is too large."""
+    file.seek(max(0, size - _TAIL_BYTES))
+    if mark in file.read(_TAIL_BYTES) and size > _TAIL_BYTES:
+        return None
+    file.seek(0)
+    return file.read() if size <= _MOST_BYTES else None
+
+
+def _doubt_of_jpeg(file: BinaryIO, size: int) -> Doubt:
+    content = _tail_or_whole(file, size, b"\xff\xd9")
+    if content is None:
+        return ""
+    place = 2
+    while place + 4 <= len(content) and content[place] == 0xFF:
+        marker = content[place + 1]
+        if marker == _START_OF_SCAN:
+            # Exif data ahead may hold a whole thumbnail.
+            return "" if content.find(b"\xff\xd9", place) >= 0 else "cut"
+        place += 1 if marker == 0xFF else 2 + int.from_bytes(content[place + 2 : place + 4])
+    return ""
+
+
+def _doubt_of_png(file: BinaryIO, size: int) -> Doubt:
+    content = _tail_or_whole(file, size, b"IEND")
+    return "cut" if content is not None and b"IDAT" in content and b"IEND" not in content else ""
+
+
+def _doubt_of_webp(file: BinaryIO, size: int) -> Doubt:
+    file.seek(4)
+    return "cut" if int.from_bytes(file.read(4), "little") + 8 > size + 1 else ""
+
+
+def _doubt_of_boxes(file: BinaryIO, size: int) -> Doubt:
+    place = 0
+    for _ in range(_MOST_BOXES):
+        if place >= size:
+            return "cut" if place > size else ""
+        file.seek(place)
+        head = file.read(16)
+        length = int.from_bytes(head[:4])
+        if length == _LARGE_BOX:
+            length = int.from_bytes(head[8:16])
+        # A box without a length goes to the end.
+        if length < 8:
+            return ""
+        place += length
+    return ""
+
+
+def _doubt_of_tiff(file: BinaryIO, size: int) -> Doubt:
+    if size > _MOST_BYTES:
+        return ""
+    file.seek(0)
+    content = file.read()
+    areas: list[int] = []
+    # Pillow warns of damaged directories as well.
+    with warnings.catch_warnings(action="ignore"):
+        try:
+            taken = first_page(content, _MOST_PAGES)
+            for page in range(_MOST_PAGES):
+                tags = read_tags(content, page)
+                areas.append(number(tags, WIDTH, 0) * number(tags, HEIGHT, 0))
+        except _DAMAGED_OR_LAST:
+            if not areas:
+                return ""
+    return "preview" if areas[min(taken, len(areas) - 1)] < max(areas) else ""
+
+
+_DOUBTS: Final[Mapping[str, Callable[[BinaryIO, int], Doubt]]] = {
+    "JPEG": _doubt_of_jpeg,
+    "PNG": _doubt_of_png,
+    "WebP": _doubt_of_webp,
+    "AVIF": _doubt_of_boxes,
+    "HEIC": _doubt_of_boxes,
+    "TIFF": _doubt_of_tiff,
+}
