@@ -320,7 +320,7 @@ class SearchEngine:
             self._searcher.warm(reading, found, sequence)
 
     def warm_filters(self, generation: int) -> None:
-        """Read the fields that filters of a generation's collection may name, before one does.
+        """Read the fields of a generation's collection, and count their values, before a request needs them.
 
         Raises:
             GenerationError: The generation is gone.
@@ -328,6 +328,7 @@ class SearchEngine:
         with self._catalogue.reading() as reading:
             found, sequence = get_generation(reading.session, generation)
             self._searcher.warm_filters(reading, found, sequence)
+            self._overviews.current(reading, found.collection_id, sequence)
 
     def forget_removed(self) -> None:
         """Free what is held of collections and generations that were removed, by whatever process."""

@@ -27,6 +27,8 @@ Value = TypeVar("Value", bound=_Sized)
 _MIN_REFRESH_LIMIT: Final = 1000
 _REFRESH_SHARE: Final = 1 / 8
 _ENTRY_BYTES: Final = 1024
+# Keys that are no sparser than one in so many are looked up in a mask.
+_DENSE: Final = 8
 
 
 class CacheKey(NamedTuple):
@@ -183,4 +185,10 @@ def read_keys(session: Session, query: Select[int]) -> Keys:
 
 def contains_sorted(keys: Keys, some: Keys) -> NDArray[np.bool_]:
     """Tell which of some keys are among others, which rise: they are many."""
+    if len(keys) and (extent := int(keys[-1] - keys[0]) + 1) <= _DENSE * (len(keys) + len(some)):
+        held = np.zeros(extent, dtype=np.bool_)
+        held[keys - keys[0]] = True
+        places = some - keys[0]
+        inside = (places >= 0) & (places < extent)
+        return inside & held[np.where(inside, places, 0)]
     return np.searchsorted(keys, some, "left") < np.searchsorted(keys, some, "right")

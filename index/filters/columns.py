@@ -17,23 +17,11 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from index.catalogue.tables import AttributeRow, FindingRow, ImageRow
 from index.filters.column_cache import contains_sorted, read_keys
 from index.filters.dates import parse_date
-from index.filters.grammar import (
-    FINDING_FIELD,
-    And,
-    Condition,
-    FieldKind,
-    Filter,
-    Not,
-    Or,
-    Range,
-    condition_values,
-    conditions,
-    kind_of,
-)
+from index.filters.grammar import FINDING_FIELD, And, Condition, FieldKind, Filter, Not, Or, conditions
+from index.filters.intervals import UNBOUNDED, Endpoint, Interval, intervals, joined, kinds
 from index.vectors.protocol import Keys
 
 Mask = NDArray[np.bool_]
-_Value = float | str
 _Field = tuple[str, FieldKind]
 _Rows = Select[int, Any]
 _ROWS_AT_ONCE: Final = 10_000
@@ -47,84 +35,12 @@ TEXT_COLUMNS: Final[dict[str, InstrumentedAttribute[Any]]] = {
 }
 
 
-class Endpoint(NamedTuple):
-    """Endpoint of an interval of a field's values: before or after a value, or infinite.
+class Counts(NamedTuple):
+    """Different values of a field (D,), rising, how many images have each, and the key of one that has it."""
 
-    Attributes:
-        part: Below all values, at a value or above all; endpoints are ordered by this first.
-        value: The value.
-        after: Whether the place is after it.
-    """
-
-    part: int
-    value: _Value = 0.0
-    after: bool = False
-
-
-_BELOW: Final = Endpoint(-1)
-_ABOVE: Final = Endpoint(1)
-
-
-class Interval(NamedTuple):
-    """All values between two endpoints."""
-
-    low: Endpoint
-    high: Endpoint
-
-    @property
-    def is_point(self) -> bool:
-        """Whether this is a single value."""
-        return self.low.part == self.high.part == 0 and self.low.value == self.high.value
-
-
-def intervals(condition: Condition, kind: FieldKind) -> list[Interval]:
-    """Return the values of a kind that a condition asks for; of dates the seconds at which they begin."""
-    if kind == "date":
-        return _date_intervals(condition) if isinstance(condition, Range) else []
-    values = [value for value in condition_values(condition) if kind_of(value) == kind]
-    if not isinstance(condition, Range):
-        return [
-            Interval(Endpoint(0, _stored(value)), Endpoint(0, _stored(value), after=True)) for value in values
-        ]
-    low, high = _BELOW, _ABOVE
-    for sign, bound in condition.bounds() if values else ():
-        if sign in ("gt", "gte"):
-            low = max(low, Endpoint(0, _stored(bound), after=sign == "gt"))
-        else:
-            high = min(high, Endpoint(0, _stored(bound), after=sign == "lte"))
-    return [Interval(low, high)] if values and low < high else []
-
-
-def _date_intervals(condition: Range) -> list[Interval]:
-    low, high = _BELOW, _ABOVE
-    for sign, bound in condition.bounds():
-        period = parse_date(str(bound))
-        assert period is not None
-        is_instant = period.start == period.end
-        match sign:
-            case "gte":
-                low = max(low, Endpoint(0, period.start))
-            case "gt":
-                low = max(low, Endpoint(0, period.end, after=is_instant))
-            case "lt":
-                high = min(high, Endpoint(0, period.start))
-            case _:
-                high = min(high, Endpoint(0, period.end, after=is_instant))
-    return [Interval(low, high)] if low < high else []
-
-
-def joined(parts: Sequence[Interval]) -> list[Interval]:
-    """Return the same values as intervals that do not touch, rising."""
-    found: list[Interval] = []
-    for part in sorted(parts):
-        if found and part.low <= found[-1].high:
-            found[-1] = Interval(found[-1].low, max(found[-1].high, part.high))
-        else:
-            found.append(part)
-    return found
-
-
-UNBOUNDED: Final = Interval(_BELOW, _ABOVE)
+    values: NDArray[Any]
+    counts: NDArray[np.int64]
+    images: Keys
 
 
 class Column:
@@ -134,27 +50,29 @@ class Column:
 
     Args:
         images: The key of the image of each value, (V,).
-        values: The values (V,), rising; of texts their places among `texts`.
-        texts: The texts, rising; None for numbers.
+        values: The values (V,), rising; of texts their places among `texts`, or their hashes.
+        texts: The texts, rising; None for numbers and hashes.
 
     Attributes:
         extent: The lowest and the highest key of an image.
     """
 
-    def __init__(self, images: Keys, values: NDArray[np.float64], texts: Sequence[str] | None = None) -> None:
+    def __init__(self, images: Keys, values: NDArray[Any], texts: Sequence[str] | None = None) -> None:
         self.images = images
         self._values = values
         self.texts = texts
         self.extent = extent(images)
 
     @classmethod
-    def of(cls, images: Keys, values: Sequence[str] | NDArray[np.float64]) -> "Column":
+    def of(cls, images: Keys, values: Sequence[str] | NDArray[Any]) -> "Column":
         """Return the column of values in any order."""
         texts = None
         if not isinstance(values, np.ndarray):
             texts = sorted(set(values))
             place_of = {value: place for place, value in enumerate(texts)}
-            values = np.fromiter((place_of[value] for value in values), dtype=np.float64, count=len(values))
+            values = np.fromiter(
+                (place_of[value] for value in values), dtype=_place_type(texts), count=len(values)
+            )
         order = np.argsort(values, kind="stable")
         return cls(images[order], values[order], texts)
 
@@ -169,15 +87,18 @@ class Column:
         for low, high in parts:
             yield slice(self._place(low), self._place(high))
 
-    def counts(self, images: Keys | None) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    def counts(self, images: Keys | None) -> Counts:
         """Return the different values of some images, rising, and how often each comes.
 
         Args:
             images: Keys of images, rising; None for all.
         """
-        values = self._values if images is None else self._values[contains_sorted(images, self.images)]
+        keys, values = self.images, self._values
+        if images is not None:
+            counted = contains_sorted(images, keys)
+            keys, values = keys[counted], values[counted]
         firsts = np.flatnonzero(np.append(values[:1] == values[:1], values[1:] != values[:-1]))
-        return values[firsts], np.diff(firsts, append=len(values))
+        return Counts(values[firsts], np.diff(firsts, append=len(values)), keys[firsts])
 
     def changed(self, touched: Keys, written: "Column") -> "Column":
         """Return the column without the values of some images, and with others."""
@@ -185,8 +106,7 @@ class Column:
         images, values, added, texts = self.images[kept], self._values[kept], written._values, self.texts
         if texts is not None and written.texts is not None:
             before, texts = texts, sorted({*texts, *written.texts})
-            values = _places(before, texts)[values.astype(np.int64)]
-            added = _places(written.texts, texts)[added.astype(np.int64)]
+            values, added = _places(before, texts)[values], _places(written.texts, texts)[added]
         at = np.searchsorted(values, added)
         return Column(np.insert(images, at, written.images), np.insert(values, at, added), texts)
 
@@ -196,7 +116,9 @@ class Column:
         if self.texts is None:
             return int(np.searchsorted(self._values, endpoint.value, "right" if endpoint.after else "left"))
         bisect = bisect_right if endpoint.after else bisect_left
-        return int(np.searchsorted(self._values, bisect(self.texts, endpoint.value)))
+        place = bisect(self.texts, endpoint.value)
+        # Of the same type, or all values would be converted.
+        return int(np.searchsorted(self._values, self._values.dtype.type(place)))
 
 
 def extent(keys: Keys) -> tuple[int, int] | None:
@@ -204,9 +126,14 @@ def extent(keys: Keys) -> tuple[int, int] | None:
     return (int(keys.min()), int(keys.max())) if len(keys) else None
 
 
-def _places(some: Sequence[str], texts: Sequence[str]) -> NDArray[np.float64]:
+def _places(some: Sequence[str], texts: Sequence[str]) -> NDArray[Any]:
     """Return the place of each of some texts among others that rise."""
-    return np.array([bisect_left(texts, text) for text in some], dtype=np.float64)
+    return np.array([bisect_left(texts, text) for text in some], dtype=_place_type(texts))
+
+
+def _place_type(texts: Sequence[str]) -> type[np.uint16] | type[np.int64]:
+    """Return the type of places among texts, up to the one behind the last."""
+    return np.uint16 if len(texts) < np.iinfo(np.uint16).max else np.int64
 
 
 class Columns:
@@ -269,28 +196,48 @@ class Columns:
         """Return the values of a field within intervals; None where they, or distinct texts, are too many."""
         values: list[Any] = []
         images, texts, count = [np.empty(0, dtype=np.int64)], set[str](), 0
-        for query in self._queries(field, kind, parts):
-            # Past the session, which would make objects of the rows first.
-            result = self._session.connection().execute(query.execution_options(yield_per=_ROWS_AT_ONCE))
-            for some in result.partitions():
-                rows = _dated(some) if kind == "date" else some
-                if not rows:
-                    continue
-                keys, read = zip(*rows, strict=True)
-                values += read if kind == "text" else [np.array(read, dtype=np.float64)]
-                images.append(np.array(keys, dtype=np.int64))
-                count += len(keys)
-                if kind == "text" and max_texts is not None:
-                    texts.update(read)
-                if count > (max_values or count) or len(texts) > (max_texts or 0):
-                    result.close()
-                    return None
+        for keys, read in self._rows(field, kind, parts):
+            values += read if kind == "text" else [np.array(read, dtype=np.float64)]
+            images.append(keys)
+            count += len(keys)
+            if kind == "text" and max_texts is not None:
+                texts.update(read)
+            if count > (max_values or count) or len(texts) > (max_texts or 0):
+                return None
         whole = values if kind == "text" else np.concatenate([np.empty(0), *values])
         return Column.of(np.concatenate(images), whole)
+
+    def hashed(self, field: str, max_values: int) -> Column | None:
+        """Return the texts of a field by their hashes, which are of 64 bits; None where they are too many."""
+        nothing = np.empty(0, dtype=np.int64)
+        images, hashes, count = [nothing], [nothing], 0
+        for keys, read in self._rows(field, "text", (UNBOUNDED,)):
+            images.append(keys)
+            hashes.append(np.fromiter(map(hash, read), dtype=np.int64, count=len(read)))
+            count += len(keys)
+            if count > max_values:
+                return None
+        return Column.of(np.concatenate(images), np.concatenate(hashes))
+
+    def _rows(
+        self, field: str, kind: FieldKind, parts: Sequence[Interval]
+    ) -> Iterator[tuple[Keys, Sequence[Any]]]:
+        """Give the keys of images and the values that they have within intervals, some at a time."""
+        for query in self._queries(field, kind, parts):
+            # Past the session, which would make objects of the rows first.
+            with self._session.connection().execute(
+                query.execution_options(yield_per=_ROWS_AT_ONCE)
+            ) as result:
+                for some in result.partitions():
+                    rows = _dated(some) if kind == "date" else some
+                    if rows:
+                        keys, read = zip(*rows, strict=True)
+                        yield np.array(keys, dtype=np.int64), read
 
     def _queries(self, field: str, kind: FieldKind, parts: Sequence[Interval]) -> Iterator[_Rows]:
         """Select the keys of images and the values that they have within the intervals."""
         column = _column_of(field, kind)
+        # Each mention of a finding has a row.
         if self._since is not None:
             # Changed images are few: all of their values are read.
             written = ImageRow.collection_id == self._collection_id, ImageRow.sequence > self._since
@@ -298,7 +245,7 @@ class Columns:
             if field not in TEXT_COLUMNS:
                 table = _table_of(field)
                 query = query.join(table, table.image_id == ImageRow.id)
-            yield query
+            yield query.distinct() if field == FINDING_FIELD else query
             return
         if field in TEXT_COLUMNS:
             key, collection_id = ImageRow.id, ImageRow.collection_id
@@ -310,7 +257,6 @@ class Columns:
             yield query
             return
         if field == FINDING_FIELD:
-            # Each mention of an image has a row.
             query = query.distinct()
         points = [part.low.value for part in parts if part.is_point]
         ranges = [query.where(*_bounds(column, part)) for part in parts if not part.is_point]
@@ -331,18 +277,6 @@ def evaluate(filter: Filter, mask: Callable[[Condition], Mask]) -> Mask:
             combine(found, evaluate(part, mask), out=found)
         return found
     return mask(filter)
-
-
-def kinds(condition: Condition) -> list[FieldKind]:
-    """Return the kinds of the values that a condition asks for."""
-    if isinstance(condition, Range) and condition.is_dated:
-        return ["date"]
-    return sorted({kind_of(value) for value in condition_values(condition)})
-
-
-def _stored(value: bool | int | float | str) -> _Value:
-    """Return a value as the catalogue compares it: numbers as 64-bit floats."""
-    return value if isinstance(value, str) else float(value)
 
 
 def _column_of(field: str, kind: FieldKind) -> InstrumentedAttribute[Any]:

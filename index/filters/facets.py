@@ -3,33 +3,42 @@
 Fields in memory are counted there, of all images or of those that pass a filter; others by the database.
 """
 
-import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from functools import lru_cache
+from typing import Final
 
-import numpy as np
-from sqlalchemy import ColumnElement, Select, func, or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, func, select
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from index.catalogue import Catalogue, Reading
 from index.catalogue.collections import require_collection
-from index.catalogue.storable import storable_text
 from index.catalogue.tables import AttributeRow, ImageRow, TextRow
 from index.errors import QueryError
-from index.filters.column_cache import CacheKey, contains_sorted
-from index.filters.columns import TEXT_COLUMNS
+from index.filters.column_cache import CacheKey, IncrementalCache
+from index.filters.columns import TEXT_COLUMNS, Column
 from index.filters.dates import date_text, parse_date
 from index.filters.field_columns import FieldColumns
 from index.filters.findings import FindingCounts, count_findings
 from index.filters.grammar import FieldKind, Filter, unknown_field
 from index.filters.passing_keys import PassingKeys
 from index.filters.sql import known_fields
+from index.filters.text_counts import (
+    MAX_VALUES,
+    HashedTexts,
+    TextCounts,
+    count_by_database,
+    count_column,
+    text_rows,
+)
 from index.vectors.protocol import Keys
 
-MAX_VALUES: Final = 30
 MAX_EXAMPLES: Final = 8
 _ONE_EACH: Final = frozenset({"id", "group"})
+_CACHE_BYTES: Final = 16 * 1024**2
+# Memory of a facet beside its texts, of a value, and of an example or a count of a finding.
+_FACET_BYTES, _VALUE_BYTES = 500, 150
+_DATES: Final = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +80,22 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """Facets, counts of findings and examples of a collection."""
+    """Number of images, facets, counts of findings and examples of a collection."""
 
+    count: int
     facets: tuple[Facet, ...]
     findings: tuple[FindingCounts, ...]
     examples: tuple[Example, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that it holds, nearly."""
+        texts = [value.value for facet in self.facets for value in facet.values]
+        texts += [text for one in self.examples for text in (one.id, one.text)]
+        letters = sum(len(text) for text in texts if isinstance(text, str))
+        return (
+            letters + _VALUE_BYTES * (len(texts) + len(self.findings)) + _FACET_BYTES * (1 + len(self.facets))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +120,7 @@ class Overviews:
         self._catalogue = catalogue
         self._fields = fields
         self._passing = passing
-        self._lock = threading.Lock()
-        self._made: dict[int, tuple[int, Overview]] = {}
+        self._kept: IncrementalCache[Overview] = IncrementalCache(_CACHE_BYTES)
 
     def of(self, collection: str) -> Overview:
         """Return the overview of a collection.
@@ -111,15 +130,24 @@ class Overviews:
         """
         with self._catalogue.reading() as reading:
             row = require_collection(reading.session, collection)
-            with self._lock:
-                made = self._made.get(row.id)
-            if made is not None and made[0] == row.sequence:
-                return made[1]
-            counted = FacetCounts(reading, row.id, row.sequence, self._fields)
-            overview = Overview(counted.every(), counted.findings(), examples(reading.session, row.id))
-            with self._lock:
-                self._made[row.id] = (row.sequence, overview)
-            return overview
+            return self.current(reading, row.id, row.sequence)
+
+    def current(self, reading: Reading, collection_id: int, sequence: int) -> Overview:
+        """Return the overview of a collection, made anew from fields in memory where it was written to.
+
+        Args:
+            reading: Read transaction of the catalogue at `sequence`.
+            collection_id: Key of the collection.
+            sequence: The collection's sequence number.
+        """
+
+        def make() -> Overview:
+            counted = FacetCounts(reading, collection_id, sequence, self._fields)
+            found = examples(reading.session, collection_id)
+            return Overview(counted.images(), counted.every(), counted.findings(), found)
+
+        place = CacheKey(collection_id, "images", "")
+        return self._kept.get(place, sequence, make, lambda *_: None)
 
     def facets(
         self, collection: str, filter: Filter | None, field: str | None, containing: str
@@ -144,6 +172,12 @@ class Overviews:
         with self._catalogue.reading() as reading:
             row = require_collection(reading.session, collection)
             passing = None
+            if filter is None and not containing and field not in _ONE_EACH:
+                whole = self.current(reading, row.id, row.sequence)
+                if field is None:
+                    return FilteredFacets(whole.count, whole.facets, whole.findings)
+                if own := tuple(facet for facet in whole.facets if facet.name == field):
+                    return FilteredFacets(whole.count, own)
             if filter is not None:
                 place = CacheKey(row.id, "images", filter.text)
                 passing = self._passing.get(reading, place, row.sequence, filter)
@@ -157,16 +191,15 @@ class Overviews:
 
     def keep(self, collections: Collection[int]) -> None:
         """Forget the overviews of all other collections."""
-        with self._lock:
-            self._made = {key: made for key, made in self._made.items() if key in collections}
+        self._kept.keep(collections)
 
 
 @dataclass(frozen=True, slots=True)
 class FacetCounts:
     """Counts the values of fields.
 
-    A field that is not in memory, of more different texts than fit there, is counted by the database: under
-    a filter, of its most frequent values those are counted again that images which pass have.
+    Of a field of more different texts than fit into memory their hashes are there; what does not fit so
+    either is counted by the database.
 
     Attributes:
         reading: Read transaction of the catalogue at `sequence`.
@@ -202,11 +235,12 @@ class FacetCounts:
         values: list[FacetValue] = []
         facet = Facet(name, tuple(sorted(kinds)), (), 0, None, None)
         if "text" in kinds:
-            texts, different = self._texts(name, containing)
-            values += texts
-            facet = replace(facet, distinct=different)
+            column = self.fields.column(self.reading, self.collection_id, self.sequence, name, "text")
+            texts = self._texts(name, column, containing)
+            values += [FacetValue(text, count) for text, count in texts.texts]
+            facet = replace(facet, distinct=texts.distinct)
             if kinds == {"text"}:
-                facet = self._dated(facet, texts)
+                facet = self._dated(facet, column, texts)
         if "boolean" in kinds:
             booleans = self._booleans(name)
             values += booleans
@@ -217,156 +251,124 @@ class FacetCounts:
         values.sort(key=lambda value: (-value.count, str(value.value)))
         return replace(facet, values=tuple(values[:MAX_VALUES]))
 
-    def _texts(self, name: str, containing: str) -> tuple[list[FacetValue], int]:
-        """Return the most frequent texts of a field, and the number of different ones."""
-        column = self.fields.column(self.reading, self.collection_id, self.sequence, name, "text")
-        if column is None:
-            return self._texts_by_database(name, containing)
-        assert column.texts is not None
-        places, counts = column.counts(self.passing)
-        found = [
-            FacetValue(column.texts[int(place)], count)
-            for place, count in zip(places.tolist(), counts.tolist(), strict=True)
-        ]
-        wanted = containing.casefold()
-        found = [value for value in found if wanted in str(value.value).casefold()]
-        distinct = len(found)
-        found.sort(key=lambda value: (-value.count, str(value.value)))
-        return found[:MAX_VALUES], distinct
+    def _texts(self, name: str, column: Column | None, containing: str) -> TextCounts:
+        if column is not None:
+            return count_column(column, self.passing, containing)
+        session = self.reading.session
+        hashes = self._hashes(name)
+        if hashes is None:
+            return count_by_database(session, self.collection_id, name, self.passing, containing)
+        hashed = HashedTexts(session, self.collection_id, name, hashes, self.passing)
+        return hashed.containing(containing) if containing else hashed.most_frequent()
 
-    def _texts_by_database(self, name: str, containing: str) -> tuple[list[FacetValue], int]:
-        if not storable_text(containing):
-            return [], 0
-        session, column = self.reading.session, _text_column(name)
-        here = _text_rows(self.collection_id, name)
-        if containing:
-            here = (*here, _contains(column, containing))
-        counted = select(column.label("value"), func.count().label("images")).where(*here).group_by(column)
-        found = _most_frequent(session, counted)
-        distinct = session.execute(select(func.count()).select_from(counted.subquery())).scalar_one()
-        if self.passing is not None:
-            found = self._passing_of(name, [value for value, _ in found])
-        return [FacetValue(value, count) for value, count in found], distinct
+    def _hashes(self, name: str) -> Column | None:
+        return self.fields.hashed(self.reading, self.collection_id, self.sequence, name)
 
-    def _passing_of(self, name: str, texts: Sequence[str]) -> list[tuple[str, int]]:
-        """Return which of some texts images that pass have, and how many of them."""
-        assert self.passing is not None
-        column = _text_column(name)
-        key = ImageRow.id if name in TEXT_COLUMNS else AttributeRow.image_id
-        found = []
-        for value in texts:
-            query = select(key).where(*_text_rows(self.collection_id, name), column == value)
-            keys = np.fromiter(self.reading.session.execute(query).scalars(), dtype=np.int64)
-            count = int(np.count_nonzero(contains_sorted(self.passing, keys)))
-            if count:
-                found.append((value, count))
-        return found
-
-    def _dated(self, facet: Facet, texts: Sequence[FacetValue]) -> Facet:
+    def _dated(self, facet: Facet, column: Column | None, texts: TextCounts) -> Facet:
         """Return a facet of texts as one of dates, if that is what all of them are."""
-        if facet.name in TEXT_COLUMNS or not texts:
+        if facet.name in TEXT_COLUMNS or not texts.texts:
             return facet
-        if any(parse_date(str(value.value)) is None for value in texts):
+        if any(_start_of(text) is None for text, _ in texts.texts):
             return facet
-        dates = self.fields.column(self.reading, self.collection_id, self.sequence, facet.name, "date")
-        if dates is None:
+        begins = self._begins(facet.name) if column is None else self._begins_of(column)
+        if begins is None:
             return facet
-        query = select(func.count()).where(*_text_rows(self.collection_id, facet.name))
-        if len(dates.images) != self.reading.session.execute(query).scalar_one():
-            return facet
-        begin, _ = dates.counts(self.passing)
-        low, high = (date_text(float(begin[0])), date_text(float(begin[-1]))) if len(begin) else (None, None)
+        low, high = (date_text(min(begins)), date_text(max(begins))) if begins else (None, None)
         return replace(facet, kinds=("date",), minimum=low, maximum=high)
+
+    def _begins_of(self, column: Column) -> list[float] | None:
+        """Return when the dates among a column's texts begin; None if any of them is no date."""
+        assert column.texts is not None
+        begins = {int(place): _start_of(column.texts[int(place)]) for place in column.counts(None).values}
+        if any(begin is None for begin in begins.values()):
+            return None
+        counted = (begins[int(place)] for place in column.counts(self.passing).values)
+        return [begin for begin in counted if begin is not None]
+
+    def _begins(self, name: str) -> list[float] | None:
+        """Return when the first and the last date of a field begin; None if any of its texts is no date."""
+        dates = self.fields.column(self.reading, self.collection_id, self.sequence, name, "date")
+        if dates is None:
+            return None
+        hashes = self._hashes(name)
+        query = select(func.count()).where(*text_rows(self.collection_id, name))
+        every = self.reading.session.execute(query).scalar_one() if hashes is None else len(hashes.images)
+        if len(dates.images) != every:
+            return None
+        begins = dates.counts(self.passing).values
+        return [float(begins[0]), float(begins[-1])] if len(begins) else []
 
     def _booleans(self, name: str) -> list[FacetValue]:
         column = self.fields.column(self.reading, self.collection_id, self.sequence, name, "boolean")
         if column is not None:
-            values, counts = column.counts(self.passing)
+            values, counts, _ = column.counts(self.passing)
             pairs = zip(values.tolist(), counts.tolist(), strict=True)
             return [FacetValue(bool(value), count) for value, count in pairs]
-        found = _most_frequent(self.reading.session, _number_values(self.collection_id, name, "boolean"))
-        return [FacetValue(bool(value), count) for value, count in found]
+        query = (
+            select(AttributeRow.number_value, func.count())
+            .where(*_of_kind(self.collection_id, name, "boolean"))
+            .group_by(AttributeRow.number_value)
+        )
+        return [FacetValue(bool(value), count) for value, count in self.reading.session.execute(query)]
 
     def _range(self, name: str) -> tuple[float | None, float | None]:
-        column = self.fields.column(self.reading, self.collection_id, self.sequence, name, "number")
+        column = None
+        if self.passing is not None:
+            column = self.fields.column(self.reading, self.collection_id, self.sequence, name, "number")
         if column is None:
-            return _range(self.reading.session, self.collection_id, name)
-        values, _ = column.counts(self.passing)
+            # One by one, each is the end of an index.
+            low, high = (
+                self.reading.session.execute(
+                    select(end(AttributeRow.number_value)).where(
+                        *_of_kind(self.collection_id, name, "number")
+                    )
+                ).scalar()
+                for end in (func.min, func.max)
+            )
+            return low, high
+        values = column.counts(self.passing).values
         return (float(values[0]), float(values[-1])) if len(values) else (None, None)
+
+
+@lru_cache(_DATES)
+def _start_of(text: str) -> float | None:
+    """Return when a date begins; None if a text is none."""
+    period = parse_date(text)
+    return None if period is None else period.start
+
+
+def _of_kind(collection_id: int, name: str, kind: FieldKind) -> tuple[ColumnElement[bool], ...]:
+    of_field = AttributeRow.collection_id == collection_id, AttributeRow.name == name
+    return (*of_field, AttributeRow.kind == kind)
 
 
 def examples(session: Session, collection_id: int) -> tuple[Example, ...]:
     """Take images from all over the collection: those with a text, or any when none has one."""
-    with_text = select(TextRow.image_id).where(TextRow.image_id == ImageRow.id).exists()
-    keys = dict.fromkeys(_spread(session, collection_id, with_text))
-    keys = keys or dict.fromkeys(_spread(session, collection_id))
+    here = ImageRow.collection_id == collection_id
+    keys = _spread(session, ImageRow.id, here)
+    if keys:
+        # Read from the texts: a search for images with one would walk over all of those without.
+        of_image = TextRow.image_id.between(keys[0], keys[-1])
+        is_here = select(ImageRow.id).where(ImageRow.id == TextRow.image_id, here).exists()
+        keys = _spread(session, TextRow.image_id, of_image, is_here) or keys
     found: dict[str, Example] = {}
-    for key, name in keys:
+    for key in dict.fromkeys(keys):
+        name = session.execute(select(ImageRow.external_id).where(ImageRow.id == key)).scalar_one()
         example = Example(name, _shortest_text(session, key))
         found.setdefault(example.text or name, example)
     return tuple(found.values())
 
 
-def _text_column(name: str) -> Any:
-    return TEXT_COLUMNS.get(name, AttributeRow.text_value)
-
-
-def _text_rows(collection_id: int, name: str) -> tuple[ColumnElement[bool], ...]:
-    if name in TEXT_COLUMNS:
-        return ImageRow.collection_id == collection_id, TEXT_COLUMNS[name].is_not(None)
-    return (*_of_field(collection_id, name), AttributeRow.text_value.is_not(None))
-
-
-def _contains(column: Any, text: str) -> ColumnElement[bool]:
-    """Return whether a text contains another as it is, or in lower case, capitals or a capital at its head.
-
-    Databases compare only letters of ASCII without regard to case.
-    """
-    forms = dict.fromkeys((text, text.lower(), text.upper(), text.title()))
-    return or_(*(column.icontains(form, autoescape=True) for form in forms))
-
-
-def _number_values(collection_id: int, name: str, kind: FieldKind) -> Select[Any, int]:
-    return (
-        select(AttributeRow.number_value.label("value"), func.count().label("images"))
-        .where(*_of_field(collection_id, name), AttributeRow.kind == kind)
-        .group_by(AttributeRow.number_value)
-    )
-
-
-def _most_frequent(session: Session, query: Select[Any, int]) -> list[tuple[Any, int]]:
-    counted = query.subquery()
-    ordered = select(counted.c.value, counted.c.images).order_by(counted.c.images.desc(), counted.c.value)
-    return [(value, count) for value, count in session.execute(ordered.limit(MAX_VALUES))]
-
-
-def _range(session: Session, collection_id: int, name: str) -> tuple[float | None, float | None]:
-    query = select(func.min(AttributeRow.number_value), func.max(AttributeRow.number_value))
-    low, high = session.execute(
-        query.where(*_of_field(collection_id, name), AttributeRow.kind == "number")
-    ).one()
-    return low, high
-
-
-def _of_field(collection_id: int, name: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
-    return AttributeRow.collection_id == collection_id, AttributeRow.name == name
-
-
-def _spread(
-    session: Session, collection_id: int, *conditions: ColumnElement[bool]
-) -> Iterator[tuple[int, str]]:
-    """Walk over the images at evenly spaced keys, or the next ones after them."""
-    here = ImageRow.collection_id == collection_id
-    first, last = session.execute(
-        select(func.min(ImageRow.id), func.max(ImageRow.id)).where(here, *conditions)
-    ).one()
-    if first is None:
-        return
+def _spread(session: Session, key: InstrumentedAttribute[int], *conditions: ColumnElement[bool]) -> list[int]:
+    """Return evenly spaced keys, or the next ones after them; the first and the last are among them."""
+    query = select(key).where(*conditions).order_by(key).limit(1)
+    first = session.execute(query).scalar()
+    last = session.execute(query.order_by(None).order_by(key.desc())).scalar()
+    if first is None or last is None:
+        return []
     step = (last - first) / (MAX_EXAMPLES - 1)
-    query = select(ImageRow.id, ImageRow.external_id).where(here, *conditions).order_by(ImageRow.id).limit(1)
-    for place in range(MAX_EXAMPLES):
-        key, name = session.execute(query.where(ImageRow.id >= first + int(place * step))).one()
-        yield key, name
+    places = [first + int(place * step) for place in range(MAX_EXAMPLES - 1)]
+    return [*(session.execute(query.where(key >= place)).scalar_one() for place in places), last]
 
 
 def _shortest_text(session: Session, image_key: int) -> str:

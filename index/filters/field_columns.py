@@ -3,7 +3,7 @@
 Fields of many different texts, such as ids, and fields that do not fit are left to the database.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,8 +21,9 @@ from index.filters.column_cache import (
     refresh_limit,
     touched_since,
 )
-from index.filters.columns import UNBOUNDED, Column, Columns, Mask, evaluate, extent, intervals, kinds
+from index.filters.columns import Column, Columns, Mask, evaluate, extent
 from index.filters.grammar import FINDING_FIELD, Condition, FieldKind, Filter, check_filter, conditions
+from index.filters.intervals import UNBOUNDED, intervals, kinds
 from index.filters.sql import known_fields
 from index.vectors.protocol import Keys
 
@@ -78,11 +79,12 @@ class FieldColumns:
         self._max_values = min(_MAX_VALUES, max_bytes // 32)
         self._fields: IncrementalCache[_Fields] = IncrementalCache(max_bytes)
         self._columns: IncrementalCache[_Field] = IncrementalCache(max_bytes)
+        self._hashed: IncrementalCache[_Field] = IncrementalCache(max_bytes)
         self._members: IncrementalCache[_IdMapping] = IncrementalCache(max_bytes)
 
     def keep(self, collections: Collection[int]) -> None:
         """Forget all other collections."""
-        for held in (self._fields, self._columns, self._members):
+        for held in (self._fields, self._columns, self._hashed, self._members):
             held.keep(collections)
 
     def warm(self, reading: Reading, collection_id: int, sequence: int) -> None:
@@ -141,6 +143,16 @@ class FieldColumns:
             return None
         return self._column(reading, collection_id, sequence, field, kind)
 
+    def hashed(self, reading: Reading, collection_id: int, sequence: int, field: str) -> Column | None:
+        """Return a whole field of texts by their hashes; None where it does not fit; see `passing`."""
+        most = self._max_bytes // 32
+
+        def read(since: int | None) -> Column | None:
+            return Columns(reading.session, collection_id, since).hashed(field, most)
+
+        place = CacheKey(collection_id, "images", field)
+        return self._kept(self._hashed, reading, place, sequence, most, read) if most else None
+
     def _known(
         self, reading: Reading, collection_id: int, sequence: int
     ) -> Mapping[str, frozenset[FieldKind]]:
@@ -155,27 +167,44 @@ class FieldColumns:
     def _column(
         self, reading: Reading, collection_id: int, sequence: int, field: str, kind: FieldKind
     ) -> Column | None:
-        def read() -> _Field:
+        def read(since: int | None) -> Column | None:
             if field == "id":
                 # Different for each image, and found by an index.
-                return _Field(None)
-            columns = Columns(reading.session, collection_id)
-            return _Field(columns.bounded(field, kind, [UNBOUNDED], self._max_values, _MAX_TEXTS))
+                return None
+            columns = Columns(reading.session, collection_id, since)
+            if since is not None:
+                return columns.column(field, kind)
+            return columns.bounded(field, kind, [UNBOUNDED], self._max_values, _MAX_TEXTS)
+
+        place = CacheKey(collection_id, "images", f"{kind} {field}")
+        return self._kept(self._columns, reading, place, sequence, self._max_values, read)
+
+    def _kept(
+        self,
+        cache: IncrementalCache[_Field],
+        reading: Reading,
+        place: CacheKey,
+        sequence: int,
+        max_values: int,
+        read: Callable[[int | None], Column | None],
+    ) -> Column | None:
+        """Return a column from a cache, but for what was written since; `read` reads it from then on."""
 
         def catch_up(then: int, held: _Field) -> _Field | None:
             if held.column is None:
                 return held
             most = refresh_limit(len(held.column.images))
-            touched = touched_since(reading.session, collection_id, then, "images", most)
+            touched = touched_since(reading.session, place.collection_id, then, "images", most)
             if touched is None:
                 return None
-            written = Columns(reading.session, collection_id, then).column(field, kind)
+            written = read(then)
+            if written is None:
+                return _Field(None)
             changed = held.column.changed(touched, written)
-            fits = len(changed.images) <= self._max_values and len(changed.texts or ()) <= _MAX_TEXTS
+            fits = len(changed.images) <= max_values and len(changed.texts or ()) <= _MAX_TEXTS
             return _Field(changed) if fits else None
 
-        place = CacheKey(collection_id, "images", f"{kind} {field}")
-        return self._columns.get(place, sequence, read, catch_up).column
+        return cache.get(place, sequence, lambda: _Field(read(None)), catch_up).column
 
     def _of(self, reading: Reading, collection_id: int, sequence: int, target: Target) -> _IdMapping:
         def catch_up(then: int, held: _IdMapping) -> _IdMapping | None:

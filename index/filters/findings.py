@@ -98,7 +98,7 @@ def count_findings(
     column = fields.column(reading, collection_id, sequence, FINDING_FIELD, "text")
     if column is not None:
         assert column.texts is not None
-        places, images = column.counts(passing)
+        places, images, _ = column.counts(passing)
         stated = {column.texts[int(place)]: int(count) for place, count in zip(places, images, strict=True)}
     else:
         stated = dict(_counted_by_database(reading.session, collection_id, passing))

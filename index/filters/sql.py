@@ -12,7 +12,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from index.catalogue.collections import Target
 from index.catalogue.tables import AttributeRow, FieldRow, FindingRow, ImageRow, TextRow
 from index.filters.column_cache import all_keys, contains_sorted, read_keys, touched_since
-from index.filters.columns import TEXT_COLUMNS, Columns, kinds
+from index.filters.columns import TEXT_COLUMNS, Columns
 from index.filters.grammar import (
     BUILT_IN_FIELDS,
     And,
@@ -28,6 +28,7 @@ from index.filters.grammar import (
     conditions,
     kind_of,
 )
+from index.filters.intervals import kinds
 from index.vectors.protocol import Keys
 
 # Up to so many conditions are index subqueries of their own, which the database joins.

@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 from index.catalogue.collections import TARGETS, Target
 from index.catalogue.tables import AttributeRow, FieldRow, ImageRow, TextRow
 from index.engine import SearchEngine
-from index.filters.columns import Endpoint, Interval, joined
 from index.filters.grammar import MAX_CONDITIONS, conditions, parse_filter
+from index.filters.intervals import Endpoint, Interval, joined
 from index.filters.sql import change_since, passing_keys
 from tests.index.samples import begin_generation
 
