@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from index.audit.chain import find_head
 from index.catalogue import tables
 from index.catalogue.audit_tables import AuditEventRow, AuditHeadRow, AuditNameRow
-from index.catalogue.full_text import add_words
+from index.catalogue.full_text import add_stored_words
 from training.progress import ProgressBar
 
 _AT_ONCE: Final = 2000
@@ -54,7 +54,7 @@ def copy_rows(source: Session, target: Session, bar: ProgressBar) -> None:
             bar.advance(len(rows))
     images = target.execute(select(tables.ImageRow.id).order_by(tables.ImageRow.id)).scalars().all()
     for start in range(0, len(images), _AT_ONCE):
-        add_words(target, images[start : start + _AT_ONCE])
+        add_stored_words(target, images[start : start + _AT_ONCE])
     for table in _tables():
         if table.name in _COUNTED:
             _count_on(target, table)

@@ -8,7 +8,7 @@ from sqlalchemy import delete, insert, select, update
 from sqlalchemy.orm import Session
 
 from index.catalogue.collections import Generation, next_sequence, refuse_retired
-from index.catalogue.full_text import add_words, replace_words
+from index.catalogue.full_text import IndexedWords, add_words, replace_words
 from index.catalogue.tables import (
     AttributeRow,
     EmbeddingRow,
@@ -20,7 +20,7 @@ from index.catalogue.tables import (
 from index.errors import GenerationError, StaleWriteError
 from index.files.orphans import mark_orphans
 from index.filters.grammar import BUILT_IN_FIELDS, kind_of
-from index.writes.findings import WrittenTexts, add_findings, replace_findings
+from index.writes.findings import Findings, add_findings, findings_of, replace_findings
 from index.writes.texts import add_text_vectors, add_texts, replace_texts
 from training.data.manifest import Record
 from training.data.record import MOST_VALUE_BYTES, PICTURE_FIELDS
@@ -52,7 +52,9 @@ class PictureWrite:
 
 @dataclass(frozen=True, slots=True)
 class ImageWrite:
-    """A record to be written.
+    """A record to be written, with what follows from its texts.
+
+    Made before the transaction that writes it, so that no other writer waits for that.
 
     Attributes:
         record: Record of the image.
@@ -62,6 +64,8 @@ class ImageWrite:
         text_vectors: Vectors of the record's texts; empty where the model has no text encoder.
         replaces: Digest of the image's present file if another one with the same picture, `sha256`, takes
             its place.
+        findings: Findings of the texts and the report.
+        words: Words of the texts and the report.
     """
 
     record: Record
@@ -70,6 +74,13 @@ class ImageWrite:
     sha256: str | None = None
     text_vectors: Mapping[str, bytes] = field(default_factory=dict)
     replaces: str | None = None
+    findings: Findings = field(init=False, repr=False)
+    words: IndexedWords = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        texts, report = self.record.texts, self.record.report
+        object.__setattr__(self, "findings", findings_of(dict(enumerate(texts)), report))
+        object.__setattr__(self, "words", IndexedWords.of(texts, report))
 
     @property
     def new_file(self) -> str | None:
@@ -114,20 +125,16 @@ def write_images(
     replace_texts(
         session, collection_id, sequence, {keys[write.record.id]: write.record.texts for write in changed}
     )
-    add_findings(session, collection_id, _written_texts(new, keys))
-    replace_findings(session, collection_id, _written_texts(changed, keys))
-    add_words(session, [keys[write.record.id] for write in new])
-    replace_words(session, [keys[write.record.id] for write in changed])
+    add_findings(session, collection_id, {keys[write.record.id]: write.findings for write in new})
+    replace_findings(session, collection_id, {keys[write.record.id]: write.findings for write in changed})
+    add_words(session, collection_id, {keys[write.record.id]: write.words for write in new})
+    replace_words(session, collection_id, {keys[write.record.id]: write.words for write in changed})
     _replace_attributes(session, collection_id, new, changed, keys)
     _replace_embeddings(session, generation.id, sequence, writes, keys, set(stored))
     vectors = {keys[write.record.id]: write.text_vectors for write in writes if write.text_vectors}
     add_text_vectors(session, generation, sequence, vectors)
     outcomes: dict[str, Outcome] = {write.record.id: "unchanged" for write in writes}
     return outcomes | dict.fromkeys(_ids(new), "created") | dict.fromkeys(_ids(changed), "replaced")
-
-
-def _written_texts(writes: Sequence[ImageWrite], keys: Mapping[str, int]) -> dict[int, WrittenTexts]:
-    return {keys[write.record.id]: WrittenTexts(write.record.texts, write.record.report) for write in writes}
 
 
 def _ids(writes: Sequence[ImageWrite]) -> list[str]:

@@ -191,17 +191,31 @@ def change_image(
         UnknownImageError: The collection has no image of this id.
         DiskFullError: The disk has no space left; nothing is written.
     """
+    with home.catalogue.read() as session:
+        image = read_image(session, active.collection, image_id)
+    # Made of what is there before the lock, and again only where it was changed meanwhile.
+    write = _changed(image, change, text_vectors)
     with home.catalogue.write() as session:
         generation = _locked(session, active)
-        image = read_image(session, active.collection, image_id)
+        before, image = image, read_image(session, active.collection, image_id)
         condition.check(image_id, image.revision)
-        before = _record_of(image)
-        record = change(before)
-        if record == before:
+        if image.revision != before.revision:
+            write = _changed(image, change, text_vectors)
+        if write is None:
             return Changed("unchanged", image.revision)
-        write = ImageWrite(record, record_digest(record), None, image.sha256, text_vectors)
         outcome = write_images(session, generation, [write])[image_id]
         return Changed(outcome, revision_of(write.record_digest, image.sha256))
+
+
+def _changed(
+    image: StoredImage, change: Callable[[Record], Record], text_vectors: Mapping[str, bytes]
+) -> ImageWrite | None:
+    """Return the write of an image's new record; None if it is the present one."""
+    before = _record_of(image)
+    record = change(before)
+    if record == before:
+        return None
+    return ImageWrite(record, record_digest(record), None, image.sha256, text_vectors)
 
 
 def remove_image(home: Home, collection: str, image_id: str, condition: Condition = UNCONDITIONAL) -> None:

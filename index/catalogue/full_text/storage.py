@@ -6,7 +6,8 @@ more than 256 places of a word, and none beyond the 16,383rd.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import bindparam, select, text
@@ -15,42 +16,68 @@ from sqlalchemy.dialects.sqlite import insert as insert_sqlite
 from sqlalchemy.orm import Session
 
 from index.catalogue.full_text.inflection import is_compound
-from index.catalogue.full_text.tokenizer import MAX_CHARACTERS, indexed_pieces, indexed_text, runs
+from index.catalogue.full_text.tokenizer import indexed_pieces, indexed_text, runs
 from index.catalogue.tables import ImageRow, TextRow, VocabularyRow
 
 # Images whose texts are in memory together.
 _AT_ONCE: Final = 100
 
 
-def replace_words(session: Session, keys: Sequence[int]) -> None:
-    """Take in the words of these images as their texts and reports are now, in the caller's transaction."""
-    if keys:
-        remove_words(session, keys)
-        add_words(session, keys)
+@dataclass(frozen=True, slots=True)
+class IndexedWords:
+    """The words of an image's texts and report, as the full-text index of either database takes them.
 
-
-def add_words(session: Session, keys: Sequence[int]) -> None:
-    """Take in the words of these images, of which none have been, in the caller's transaction.
-
-    Of an image with more text than `MAX_CHARACTERS`, those at its beginning are taken in. The caller holds
-    the lock of the collection, as every writer of its images does.
+    Attributes:
+        words: As FTS5 indexes them.
+        vector: As PostgreSQL reads a tsvector.
+        runs: Runs of scripts without spaces, in which PostgreSQL looks for phrases.
+        compounds: Words that may be compounds.
     """
-    sqlite = _is_sqlite(session)
-    counts: dict[int, Counter[str]] = {}
+
+    words: str
+    vector: str
+    runs: str
+    compounds: frozenset[str]
+
+    @classmethod
+    def of(cls, texts: Sequence[str], report: str | None) -> "IndexedWords":
+        """Split the texts of an image and its report; of more than `MAX_CHARACTERS` their beginning."""
+        folded = indexed_text("\n".join([*texts, report or ""]))
+        found = indexed_pieces(folded)
+        return cls(" ".join(found), _tsvector(found), runs(folded), frozenset(_compounds(found)))
+
+
+def replace_words(session: Session, collection_id: int, words: Mapping[int, IndexedWords]) -> None:
+    """Take in the words of these images, by their keys, in place of those that they have."""
+    if words:
+        remove_words(session, list(words))
+        add_words(session, collection_id, words)
+
+
+def add_words(session: Session, collection_id: int, words: Mapping[int, IndexedWords]) -> None:
+    """Take in the words of these images, by their keys, of which none have been, in the caller's transaction.
+
+    The caller holds the lock of the collection, as every writer of its images does.
+    """
+    if not words:
+        return
+    if _is_sqlite(session):
+        rows = [{"key": key, "words": own.words} for key, own in words.items()]
+        session.execute(_TAKE_IN_SQLITE, rows)
+    else:
+        rows = [{"key": key, "words": own.vector, "runs": own.runs} for key, own in words.items()]
+        session.execute(_TAKE_IN_POSTGRESQL, rows)
+    _count(session, collection_id, Counter(word for own in words.values() for word in own.compounds))
+
+
+def add_stored_words(session: Session, keys: Sequence[int]) -> None:
+    """Take in the words of stored images, of which none have been, from their texts and reports."""
     for start in range(0, len(keys), _AT_ONCE):
-        rows: list[dict[str, object]] = []
-        for key, collection, written in _written(session, keys[start : start + _AT_ONCE]):
-            folded = indexed_text(written)
-            found = indexed_pieces(folded)
-            counts.setdefault(collection, Counter()).update(_compounds(found))
-            if sqlite:
-                rows.append({"key": key, "words": " ".join(found)})
-            else:
-                rows.append({"key": key, "words": _tsvector(found), "runs": runs(folded)})
-        if rows:
-            session.execute(_TAKE_IN_SQLITE if sqlite else _TAKE_IN_POSTGRESQL, rows)
-    for collection, words in counts.items():
-        _count(session, collection, words)
+        words: dict[int, dict[int, IndexedWords]] = {}
+        for key, collection, texts, report in _written(session, keys[start : start + _AT_ONCE]):
+            words.setdefault(collection, {})[key] = IndexedWords.of(texts, report)
+        for collection, own in words.items():
+            add_words(session, collection, own)
 
 
 def remove_words(session: Session, keys: Sequence[int]) -> None:
@@ -81,15 +108,15 @@ def _is_sqlite(session: Session) -> bool:
     return session.get_bind().dialect.name == "sqlite"
 
 
-def _written(session: Session, keys: Sequence[int]) -> Iterable[tuple[int, int, str]]:
-    """Give the key, the collection, and the beginning of texts and report of each image, in order of key."""
+def _written(session: Session, keys: Sequence[int]) -> Iterator[tuple[int, int, Sequence[str], str | None]]:
+    """Give the key, the collection, the texts and the report of each image, in order of key."""
     written: dict[int, list[str]] = {}
     texts = select(TextRow.image_id, TextRow.text).where(TextRow.image_id.in_(keys))
     for image, said in session.execute(texts.order_by(TextRow.image_id, TextRow.position)):
         written.setdefault(image, []).append(said)
     images = select(ImageRow.id, ImageRow.collection_id, ImageRow.report).where(ImageRow.id.in_(keys))
     for key, collection, report in session.execute(images.order_by(ImageRow.id)):
-        yield key, collection, "\n".join([*written.pop(key, []), report or ""])[:MAX_CHARACTERS]
+        yield key, collection, written.pop(key, []), report
 
 
 def _compounds(found: Iterable[str]) -> set[str]:

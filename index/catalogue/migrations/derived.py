@@ -8,12 +8,12 @@ names it.
 import logging
 from typing import Final
 
-from sqlalchemy import Connection, delete, func, insert, select, text
+from sqlalchemy import Connection, delete, func, select, text
 from sqlalchemy.orm import Session
 
-from index.catalogue.full_text import add_words
+from index.catalogue.full_text import add_stored_words
 from index.catalogue.tables import FindingRow, ImageRow, TextRow, VocabularyRow
-from index.writes.findings import finding_rows
+from index.writes.findings import Findings, add_findings, findings_of
 
 # Revision that the rules came with: rows of a catalogue before it are of other rules.
 RULES: Final = "0015"
@@ -36,7 +36,7 @@ def rebuild_derived(connection: Connection) -> None:
         total = session.execute(select(func.count()).select_from(ImageRow)).scalar_one()
         after = done = 0
         while keys := _keys(session, after):
-            add_words(session, keys)
+            add_stored_words(session, keys)
             _add_findings(session, keys)
             after, before, done = keys[-1], done, done + len(keys)
             if done // _IMAGES_PER_MESSAGE > before // _IMAGES_PER_MESSAGE:
@@ -56,10 +56,8 @@ def _add_findings(session: Session, keys: list[int]) -> None:
     for image, position, said in session.execute(written):
         texts.setdefault(image, {})[position] = said
     images = select(ImageRow.id, ImageRow.collection_id, ImageRow.report).where(ImageRow.id.in_(keys))
-    rows = [
-        row
-        for image, collection, report in session.execute(images)
-        for row in finding_rows(collection, image, texts.get(image, {}), report)
-    ]
-    if rows:
-        session.execute(insert(FindingRow), rows)
+    found: dict[int, dict[int, Findings]] = {}
+    for image, collection, report in session.execute(images):
+        found.setdefault(collection, {})[image] = findings_of(texts.get(image, {}), report)
+    for collection, own in found.items():
+        add_findings(session, collection, own)
