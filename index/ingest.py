@@ -29,6 +29,7 @@ from training.errors import BundleError, DataError, ImageError
 from training.host import decoding_threads
 from training.progress import progress_bar
 
+RecordWrites = Callable[[Session, Mapping[str, str]], None]
 _Outcome = CheckedImage | ImageError
 _Item = tuple[Record, _Outcome]
 
@@ -87,6 +88,7 @@ def ingest_manifest(
     show_progress: bool = True,
     preload_s: float = 0.0,
     prune: bool = False,
+    record: RecordWrites | None = None,
 ) -> IngestReport:
     """Put the images of a manifest into a collection, embedded by a bundle.
 
@@ -110,6 +112,7 @@ def ingest_manifest(
         preload_s: Seconds that services may take to load a generation that replaces another.
         prune: Remove the images that were in the collection before and are on no line of the manifest. Those
             on lines of other splits and on unusable lines stay.
+        record: Writes down the outcomes of a batch by id, at the end of its transaction.
 
     Raises:
         DataError: The manifest is empty, or too much of it cannot be used; or it is none to prune by, since
@@ -145,7 +148,7 @@ def ingest_manifest(
         keep_metadata,
     )
     embedder = Embedder(generation, encoder)
-    run = _Run(engine, embedder, intake, manifest)
+    run = _Run(engine, embedder, intake, manifest, record)
     with progress_bar(f"Indexing {collection}", len(manifest.records), shown=show_progress) as bar:
         for batch in run.stored_batches(batch_size, decoders or decoding_threads()):
             run.write(batch)
@@ -209,6 +212,7 @@ class _Run:
         embedder: Embedder,
         intake: Intake,
         manifest: Manifest,
+        record: RecordWrites | None,
     ) -> None:
         self.rejections = manifest.rejections.continued(len(manifest.records))
         self.embedded = 0
@@ -216,6 +220,7 @@ class _Run:
         self._embedder = embedder
         self._intake = intake
         self._manifest = manifest
+        self._record = record
         self._counts: Counter[Outcome] = Counter()
 
     def stored_batches(self, batch_size: int, decoders: int) -> Iterator[list[tuple[_Item, _Outcome]]]:
@@ -235,6 +240,8 @@ class _Run:
             with self._engine.home.catalogue.write() as session:
                 outcomes = write_images(session, self._embedder.generation, writes)
                 keep_files(session, self._engine.home.store, self._originals(writes))
+                if self._record is not None:
+                    self._record(session, outcomes)
             self._counts.update(outcomes.values())
         self._counts["unchanged"] += len(checked) - len(prepared)
 

@@ -6,19 +6,21 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final
 
 import structlog
 
 from index.audit.chain import Trail
-from index.audit.event import Event
+from index.audit.event import Event, in_parts
 from training.errors import RecoquestError
 
 # Events of reads wait so long for others, so that a search pays for no transaction of its own.
 _BATCH_SECONDS: Final = 0.5
 _BATCH: Final = 500
 _CAPACITY: Final = 5_000
+# Ids of images bound a transaction and the memory of the queue as well.
+_BATCH_IDS: Final = 20_000
+_CAPACITY_IDS: Final = 500_000
 _LOOK_SECONDS: Final = 0.02
 _RETRY_SECONDS: Final = 0.5
 # Shorter than the server gives the end of the application.
@@ -63,7 +65,7 @@ class Recorder:
         self._patience_s = patience_s
         self._changed = threading.Condition()
         self._events: deque[Event] = deque()
-        self._added = self._written = self._urgent = 0
+        self._ids = self._added = self._written = self._urgent = 0
         self._waiting: list[_Waiting] = []
         self._closing: float | None = None
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
@@ -74,7 +76,7 @@ class Recorder:
         return len(self._events)
 
     async def record(self, event: Event, *, durable: bool) -> None:
-        """Queue an event; a full queue makes the request wait.
+        """Queue an event, in parts if it names many images; a full queue makes the request wait.
 
         Args:
             event: The event.
@@ -114,13 +116,16 @@ class Recorder:
 
     def _add(self, event: Event, *, urgent: bool) -> int | None:
         with self._changed:
-            if len(self._events) >= _CAPACITY:
+            if len(self._events) >= _CAPACITY or self._ids >= _CAPACITY_IDS:
                 return None
-            self._events.append(event)
-            self._added += 1
+            before = len(self._events)
+            for part in in_parts(event, event.objects):
+                self._events.append(part)
+                self._ids += len(part.objects)
+                self._added += 1
             if urgent:
                 self._urgent = self._added
-            if urgent or len(self._events) in (1, _BATCH):
+            if urgent or before == 0 or before < _BATCH <= len(self._events):
                 self._changed.notify_all()
             return self._added
 
@@ -145,7 +150,17 @@ class Recorder:
         with self._changed:
             self._changed.wait_for(lambda: self._events or self._closing is not None)
             self._changed.wait_for(self._hurries, _BATCH_SECONDS)
-            return list(islice(self._events, _BATCH))
+            return self._first()
+
+    def _first(self) -> list[Event]:
+        batch: list[Event] = []
+        ids = 0
+        for event in self._events:
+            ids += len(event.objects)
+            if len(batch) == _BATCH or (batch and ids > _BATCH_IDS):
+                break
+            batch.append(event)
+        return batch
 
     def _hurries(self) -> bool:
         return self._closing is not None or self._urgent > self._written or len(self._events) >= _BATCH
@@ -162,7 +177,7 @@ class Recorder:
     def _done(self, count: int) -> None:
         with self._changed:
             for _ in range(count):
-                self._events.popleft()
+                self._ids -= len(self._events.popleft().objects)
             self._written += count
             ready = [waiting for waiting in self._waiting if waiting.number <= self._written]
             self._waiting = [waiting for waiting in self._waiting if waiting.number > self._written]

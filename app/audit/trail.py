@@ -2,20 +2,25 @@
 
 import getpass
 import socket
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy.orm import Session
 
 from app.settings import Settings
 from index.audit.chain import Trail
-from index.audit.event import Action, Actor, Detail, Event, canonical
+from index.audit.event import Action, Actor, Detail, Event, canonical, in_parts
 from index.audit.key import home_key
 from index.catalogue import Catalogue
 
 if TYPE_CHECKING:
     from app.schemas.search.page import SearchResponse
     from app.schemas.search.query import Example, SearchQuery
+
+# Parts of the event of a command, of 1,000 ids each, that are written in one transaction.
+_PARTS_AT_ONCE: Final = 20
 
 
 def open_trail(settings: Settings, catalogue: Catalogue) -> Trail:
@@ -45,13 +50,13 @@ def record_command(
     command: str,
     *,
     collection: str | None = None,
-    objects: Sequence[str] = (),
+    objects: Iterable[str] = (),
     query: Mapping[str, Sequence[str]] | None = None,
     model: str | None = None,
     generation: int | None = None,
     **details: Detail,
 ) -> None:
-    """Write the event of a command to the audit trail, if there is one.
+    """Write the event of a command to the audit trail, if there is one; many images in several transactions.
 
     Args:
         settings: Settings of the command.
@@ -76,13 +81,42 @@ def record_command(
         action=action,
         actor=command_actor(),
         collection=collection,
-        objects=objects,
         query=query,
         model=model,
         generation=generation,
         details={"operation": command, **details},
     )
-    open_trail(settings, catalogue).append([event])
+    trail, parts = open_trail(settings, catalogue), in_parts(event, objects)
+    while some := list(islice(parts, _PARTS_AT_ONCE)):
+        trail.append(some)
+
+
+def writes_recorded(
+    settings: Settings, catalogue: Catalogue, collection: str, command: str
+) -> Callable[[Session, Mapping[str, str]], None] | None:
+    """Return what writes the event of each batch of images of a command, in the transaction of the batch.
+
+    It is given the transaction and the outcomes by the ids of images. None: there is no audit trail.
+
+    Raises:
+        HomeError: The key in the home folder cannot be used.
+    """
+    if not settings.audit:
+        return None
+    trail, actor = open_trail(settings, catalogue), command_actor()
+
+    def record(session: Session, outcomes: Mapping[str, str]) -> None:
+        counts = Counter(outcomes.values())
+        event = Event(
+            action="create",
+            actor=actor,
+            collection=collection,
+            objects=list(outcomes),
+            details={"operation": command, **counts},
+        )
+        trail.append_in(session, [event])
+
+    return record
 
 
 def record_key(

@@ -33,7 +33,7 @@ class AuditEvent(Answer):
         "one that was erased."
     )
     objects: list[str] = Field(description="Keyed hashes of these ids, which are what is hashed.")
-    object_count: int = Field(description="Number of the images, which may be more than are named.")
+    object_count: int = Field(description="Number of the images; older events may have more than they name.")
     query: dict[str, list[str]] | None = Field(description="Parts of the query.")
     query_form: QueryForm | None
     model: str | None

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 from sqlalchemy import insert, select, text, update
 from sqlalchemy.orm import Session
 
-from index.audit.event import Event, QueryForm, canonical, digest_of, id_digest
+from index.audit.event import Event, QueryForm, canonical, digest_of, id_digest, in_parts
 from index.catalogue import Catalogue
 from index.catalogue.audit_tables import AuditEventRow, AuditHeadRow, AuditNameRow
 
@@ -60,7 +61,7 @@ class Trail:
         rows: list[dict[str, Any]] = []
         names: dict[str, dict[str, str]] = {}
         sequence, previous = head.sequence, head.hash
-        for event in events:
+        for event in chain.from_iterable(in_parts(event, event.objects) for event in events):
             sequence += 1
             record = event.record(self.key, self.queries) | {"sequence": sequence, "previous": previous}
             written = canonical(record)

@@ -3,9 +3,11 @@
 import hashlib
 import hmac
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, Final, Literal
+from uuid import uuid4
 
 from index.catalogue.collections import now
 from index.catalogue.storable import storable_text
@@ -32,10 +34,10 @@ Outcome = Literal["success", "failure"]
 QueryForm = Literal["text", "hash", "none"]
 Detail = str | int | bool | None | Sequence[str]
 
-# Ids of an event, as many as a page of hits may have; more are counted.
+# Ids of an event, as many as a page of hits may have; with more, several events name them.
 MAX_OBJECTS: Final = 1000
 # Parts of a query that are ids of images, and one of digests of files: kept as keyed hashes alone.
-_EXAMPLES: Final = ("like", "unlike", "filter_ids")
+EXAMPLES: Final = ("like", "unlike", "filter_ids")
 _FILES: Final = "file"
 _MAX_NAME: Final = 200
 _MAX_ID: Final = 255
@@ -61,7 +63,8 @@ class Event:
         actor: Whoever acted.
         outcome: Whether it was done.
         collection: Name of the collection.
-        objects: Ids of images: the hits that were shown, or the images that were seen or written.
+        objects: Ids of images: the hits that were shown, or the images that were seen or written. An event
+            with more than `MAX_OBJECTS` is written as several; see `in_parts`.
         query: Parts of the query by name, texts all of them; those called `like` and `unlike` are ids of
             images, and those called `file` the SHA-256 of files.
         model: Digest of the model that was searched with, or was judged.
@@ -94,7 +97,7 @@ class Event:
             "actor": {"kind": self.actor.kind, "id": self.actor.id, "name": self.actor.name},
             "address": self.actor.address,
             "collection": self._collection,
-            "objects": [id_digest(key, self._collection or "", name) for name in self.objects[:MAX_OBJECTS]],
+            "objects": [id_digest(key, self._collection or "", name) for name in self.objects],
             "object_count": len(self.objects),
             "query": self._query(key, queries),
             "query_form": None if self.query is None else queries,
@@ -109,10 +112,10 @@ class Event:
         if self.keyed:
             return {}
         collection = self._collection or ""
-        examples = [name for part in _EXAMPLES for name in (self.query or {}).get(part, ())]
+        examples = [name for part in EXAMPLES for name in (self.query or {}).get(part, ())]
         return {
             digest: {"digest": digest, "collection": collection, "name": name}
-            for name in (*self.objects[:MAX_OBJECTS], *examples)
+            for name in (*self.objects, *examples)
             # Longer ones are of no image, and may not fit an index.
             if storable_text(name) and len(name) <= _MAX_ID
             for digest in (id_digest(key, collection, name),)
@@ -129,13 +132,39 @@ class Event:
             return None
         kept: dict[str, list[str]] = {}
         for part, texts in self.query.items():
-            if part in _EXAMPLES:
+            if part in EXAMPLES:
                 kept[part] = [id_digest(key, self._collection or "", name) for name in texts]
             elif part == _FILES or queries == "hash":
                 kept[part] = [query_digest(key, text) for text in texts]
             else:
                 kept[part] = list(texts)
         return kept
+
+
+def in_parts(event: Event, ids: Iterable[str]) -> Iterator[Event]:
+    """Yield an event that names images, as several where they are more than `MAX_OBJECTS`.
+
+    Their details have the same `series` and the number of each as `part`; the last has the number of all as
+    `parts`. The first alone has the query.
+
+    Args:
+        event: The event; its own ids are not looked at.
+        ids: Ids of the images; no more than two parts of them are read ahead.
+    """
+    rest = iter(ids)
+    names = tuple(islice(rest, MAX_OBJECTS))
+    following = tuple(islice(rest, MAX_OBJECTS))
+    if not following:
+        yield replace(event, objects=names)
+        return
+    series, part = uuid4().hex, 0
+    while names:
+        part += 1
+        details: dict[str, Detail] = {**event.details, "series": series, "part": part}
+        if not following:
+            details["parts"] = part
+        yield replace(event, objects=names, details=details, query=event.query if part == 1 else None)
+        names, following = following, tuple(islice(rest, MAX_OBJECTS))
 
 
 def canonical(record: Mapping[str, Any]) -> str:

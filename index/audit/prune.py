@@ -9,7 +9,7 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from index.audit.chain import Trail, locked_head
-from index.audit.event import Detail, Event
+from index.audit.event import EXAMPLES, Detail, Event
 from index.catalogue import PAUSE_SECONDS
 from index.catalogue.audit_tables import AuditEventRow, AuditNameRow
 
@@ -101,7 +101,7 @@ def _add_named(session: Session, named: set[bytes], after: int) -> int:
         for row in rows:
             record = json.loads(row.event)
             parts = record["query"] or {}
-            digests = (*record["objects"], *parts.get("like", ()), *parts.get("unlike", ()))
+            digests = (*record["objects"], *(digest for name in EXAMPLES for digest in parts.get(name, ())))
             named.update(bytes.fromhex(digest) for digest in digests)
         after = rows[-1].sequence
     return after

@@ -303,6 +303,18 @@ def judgements(session: Session, collection: str) -> Iterator[Judgement]:
         yield Judgement(query, image, row.relevant, row.model, row.created, user, row.supplemented)
 
 
+def judged_images(session: Session, collection: str) -> Iterator[str]:
+    """Yield the ids of the images that have judgements in a collection, each once, in bounded memory.
+
+    Raises:
+        UnknownCollectionError: No collection has this name.
+    """
+    key = require_collection(session, collection).id
+    judged = select(FeedbackRow.image_id).where(FeedbackRow.collection_id == key)
+    query = select(ImageRow.external_id).where(ImageRow.id.in_(judged)).order_by(ImageRow.id)
+    yield from session.execute(query.execution_options(yield_per=_AT_ONCE)).scalars()
+
+
 def clear_feedback(session: Session, collection: str) -> int:
     """Forget all that was said of the hits in a collection, and return how much that was.
 

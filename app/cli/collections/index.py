@@ -56,7 +56,7 @@ def index(
             return
     if bundle is None or data is None:
         raise typer.BadParameter("--bundle and --data are needed to embed a manifest.")
-    from app.audit.trail import record_command
+    from app.audit.trail import record_command, writes_recorded
     from app.engine import open_engine
     from app.lifecycle.build_generation import finish_swap
     from app.lifecycle.bulk_encoder import load_bulk_encoder
@@ -84,6 +84,7 @@ def index(
                 keep_metadata=settings.keep_metadata,
                 preload_s=settings.refresh_s + seconds,
                 prune=prune,
+                record=writes_recorded(settings, engine.home.catalogue, collection, "index"),
             )
             record_command(
                 settings,
@@ -95,6 +96,15 @@ def index(
                 updated=report.updated,
                 pruned=report.pruned,
             )
+            if report.pruned:
+                record_command(
+                    settings,
+                    engine.home.catalogue,
+                    "delete",
+                    "index --prune",
+                    collection=collection,
+                    objects=report.absent,
+                )
             _say(collection, report)
             if report.took_over is not None:
                 finish_swap(engine, settings, report.took_over)

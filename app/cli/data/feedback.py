@@ -146,7 +146,7 @@ def export(
     """Write the judgements of a collection into a file, the oldest first."""
     from app.audit.trail import record_command
     from app.settings import load_settings
-    from index.feedback.judgements import judgements
+    from index.feedback.judgements import judged_images, judgements
     from training.atomic import atomic_file
 
     count, settings = 0, load_settings(home=home)
@@ -168,7 +168,13 @@ def export(
             written.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
             count += 1
         record_command(
-            settings, engine.home.catalogue, "export", "feedback export", collection=collection, count=count
+            settings,
+            engine.home.catalogue,
+            "export",
+            "feedback export",
+            collection=collection,
+            objects=judged_images(session, collection),
+            count=count,
         )
     typer.echo(f"Wrote {count:,} judgements to {file}.")
 

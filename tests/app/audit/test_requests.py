@@ -11,10 +11,11 @@ from fastapi.testclient import TestClient
 
 from app.application import create_app
 from app.audit.middleware import READS, WRITES
-from app.audit.recorder import Recorder
+from app.audit.recorder import AuditUnavailableError, Recorder
 from app.audit.trail import open_trail
 from index.audit.chain import Trail
 from index.audit.event import Actor, Event
+from index.audit.listing import Selection, all_events
 from index.audit.verify import verify_trail
 from index.catalogue import open_catalogue
 from index.errors import CatalogueBusyError
@@ -241,6 +242,37 @@ async def test_a_batch_that_is_refused_is_written_later(tmp_path: Path) -> None:
     assert counts == [-1, -1, 7]
     with catalogue.read() as session:
         assert verify_trail(session).events == 7
+    catalogue.close()
+
+
+@pytest.mark.anyio
+async def test_a_batch_search_names_every_hit_in_transactions_of_bounded_size(tmp_path: Path) -> None:
+    catalogue = open_catalogue(f"sqlite:///{tmp_path / 'c.db'}")
+    counts = list[int]()
+    recorder = Recorder(Trail(catalogue, b"k" * 32), counts.append, lambda: counts.append(-1), 60)
+    event = Event(action="search", actor=Actor("anonymous"), objects=[str(one) for one in range(100_000)])
+    await recorder.record(event, durable=True)
+    recorder.close()
+    assert counts == [20] * 5
+    with catalogue.read() as session:
+        assert verify_trail(session, key=b"k" * 32).events == 100
+        named = [name for entry in all_events(session, Selection()) for name in entry.ids]
+    assert named == event.objects
+    catalogue.close()
+
+
+@pytest.mark.anyio
+async def test_a_queue_with_many_ids_makes_requests_wait(tmp_path: Path) -> None:
+    catalogue = open_catalogue(f"sqlite:///{tmp_path / 'c.db'}")
+    _Stuck.refusals, counts = 10**6, list[int]()
+    recorder = _recorder(_Stuck(catalogue, b"k" * 32), counts)
+    event = Event(action="search", actor=Actor("anonymous"), objects=["a"] * 500_000)
+    await recorder.record(event, durable=False)
+    with pytest.raises(AuditUnavailableError):
+        await recorder.record(event, durable=False)
+    assert len(recorder) == 500
+    _Stuck.refusals = 0
+    recorder.close()
     catalogue.close()
 
 

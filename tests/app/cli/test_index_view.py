@@ -1,5 +1,6 @@
 """`recoquest index --view` and `--explain`, as a user types them."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,18 @@ def test_a_view_is_chosen_and_explained(work: Work) -> None:
         assert [line.split()[1] for line in lines if line.startswith("*")] == [name]
     lines = work.run("index", "c", "--view", "auto", "--explain").stdout.splitlines()
     assert lines[0].startswith("* exact")
+
+
+def test_images_that_were_indexed_are_in_the_audit_trail(work: Work) -> None:
+    make_manifest(work.folder / "fewer", make_records(12))
+    work.run("index", "c", "--bundle", "tiny", "--data", "fewer", "--prune")
+    events = [json.loads(line) for line in work.run("audit", "export", "-").stdout.splitlines()]
+    names = [f"image-{number:03}" for number in range(15)]
+    created = [event for event in events if event["action"] == "create"]
+    assert [name for event in created for name in event["ids"]] == names
+    assert created[0]["details"] == {"operation": "index", "created": 15}
+    (pruned,) = (event for event in events if event["action"] == "delete")
+    assert pruned["ids"] == names[12:]
 
 
 def test_the_recall_that_was_measured_is_explained(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ def test_searches_and_judgements_by_commands_are_events(home: Path, tmp_path: Pa
     events = [json.loads(line) for line in (tmp_path / "trail.ndjson").read_text().splitlines()]
     assert [event["action"] for event in events] == ["search", "judge", "judge", "export"]
     assert events[0]["ids"] == [hit["id"] for hit in shown]
+    assert events[3]["ids"] == ["image-2", "image-3"]
     assert events[0]["query"] == {"text": ["two dogs"]}
     assert {event["actor"]["kind"] for event in events} == {"command"}
     _run(
