@@ -17,7 +17,7 @@ from starlette.requests import Request
 from app.access.key_guesses import BruteForceLimiter, Refusal, clients_of
 from app.access.principal import EVERY_COLLECTION, NOBODY, Grants, Principal, Role
 from app.access.sessions import COOKIE, Session, SessionSigner
-from app.access.tokens import TokenVerifier
+from app.access.tokens import EXPIRED, TokenVerifier
 from app.concurrency.threads import Threads
 from app.http.problem_kinds import Kind
 from app.http.problems import RequestError
@@ -74,6 +74,9 @@ class Authenticator:
         self._guesses = BruteForceLimiter(count)
         self._keys = _Keys(catalogue, threads)
         self._tokens = TokenVerifier.of(settings)
+        key = "" if settings.admin_key is None else settings.admin_key.get_secret_value()
+        # Whatever looks like a token may then be a guess of the key.
+        self._admin_looks_like_token = self._tokens is not None and _TOKEN.fullmatch(key) is not None
 
     async def identify(self, request: Request) -> Principal:
         """Return the caller of a request.
@@ -143,20 +146,28 @@ class Authenticator:
 
     async def _check(self, sent: str, request: Request) -> Principal:
         if self._tokens is not None and _TOKEN.fullmatch(sent):
-            return await self._tokens.verify(sent)
+            return await self._check_token(self._tokens, sent, clients_of(request))
         return await self._check_key(sent, clients_of(request))
+
+    async def _check_token(self, tokens: TokenVerifier, sent: str, clients: list[str]) -> Principal:
+        try:
+            return await tokens.verify(sent)
+        except RequestError as error:
+            # An expired token had a right signature: it was no guess of a key.
+            if not self._admin_looks_like_token or error.kind is EXPIRED:
+                raise
+            self._refuse_early(clients)
+            if self._is_admin(sent):
+                return _ADMIN
+            self._guesses.was_wrong(clients)
+            raise
 
     def _opened(self, principal: Principal) -> Principal:
         return replace(principal, grants=self._with_open(principal.grants))
 
     async def _check_key(self, sent: str, clients: list[str]) -> Principal:
-        wait_s = self._guesses.wait_s(clients)
-        if wait_s:
-            raise RequestError(
-                replace(_TOO_EARLY, retry_after_s=wait_s),
-                f"Too many wrong keys came from here: the next one is looked at in {wait_s} s.",
-            )
-        if self._admin is not None and hmac.compare_digest(_digest(sent, "latin-1"), self._admin):
+        self._refuse_early(clients)
+        if self._is_admin(sent):
             return _ADMIN
         parts = split_key(sent)
         key = None if parts is None else await self._keys.find(parts[0])
@@ -176,6 +187,17 @@ class Authenticator:
             )
         self._keys.was_used(key)
         return Principal("key", key.id, key.name, key.grants)
+
+    def _is_admin(self, sent: str) -> bool:
+        return self._admin is not None and hmac.compare_digest(_digest(sent, "latin-1"), self._admin)
+
+    def _refuse_early(self, clients: list[str]) -> None:
+        wait_s = self._guesses.wait_s(clients)
+        if wait_s:
+            raise RequestError(
+                replace(_TOO_EARLY, retry_after_s=wait_s),
+                f"Too many wrong keys came from here: the next one is looked at in {wait_s} s.",
+            )
 
     def _with_open(self, grants: Grants) -> Grants:
         """Add the roles that the settings give to everybody."""

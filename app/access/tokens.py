@@ -27,7 +27,7 @@ _CHALLENGE: Final = 'Bearer error="invalid_token"'
 _WRONG: Final = Kind(
     "wrong-token", "The token is not valid", HTTPStatus.UNAUTHORIZED, authenticate=_CHALLENGE
 )
-_EXPIRED: Final = Kind(
+EXPIRED: Final = Kind(
     "token-expired", "The token has expired", HTTPStatus.UNAUTHORIZED, authenticate=_CHALLENGE
 )
 _NO_PROVIDER: Final = Kind(
@@ -86,7 +86,7 @@ class TokenVerifier:
                 _NO_PROVIDER, "The identity provider does not answer: try again later, or send an API key."
             ) from error
         except ExpiredTokenError as error:
-            raise RequestError(_EXPIRED, "The token has expired: get a new one.") from error
+            raise RequestError(EXPIRED, "The token has expired: get a new one.") from error
         except (UnknownSigningKeyError, JoseError, ValueError) as error:
             # The claim's name helps; its value, or the library's words, might quote the token.
             at_fault = getattr(error, "claim", None)
