@@ -7,9 +7,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    DotEnvSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
-from app.secret_files import SecretFiles, file_variables, read_secrets
+from app.secret_files import SecretFiles, file_variables
 from app.setting_values import (
     absolute_url,
     as_text,
@@ -224,11 +230,8 @@ class Settings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _read_lines(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Leave out what has no effect any more, and read the secrets whose files a settings file names."""
-        upper = {name.upper(): value for name, value in values.items()}
-        lines = {name: value for name, value in values.items() if name.upper() not in _NOT_FIELDS}
-        named = read_secrets(upper, _IN_FILES)
-        return {**{name.removeprefix(PREFIX).lower(): value for name, value in named.items()}, **lines}
+        """Leave out lines of a settings file that have no effect any more, or name the file of a secret."""
+        return {name: value for name, value in values.items() if name.upper() not in _NOT_FIELDS}
 
     @classmethod
     def settings_customise_sources(
@@ -239,8 +242,10 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - pydantic gives it by name
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Read the files that variables name with the environment, before the settings file."""
-        return init_settings, env_settings, SecretFiles(settings_cls, _IN_FILES), dotenv_settings
+        """Read the files that variables of the environment and of the settings file name."""
+        assert isinstance(dotenv_settings, DotEnvSettingsSource)
+        secrets = SecretFiles(settings_cls, _IN_FILES, dotenv_settings.env_vars)
+        return init_settings, env_settings, secrets, dotenv_settings
 
     @field_validator(
         "allowed_hosts", "cors_origins", "frame_ancestors", "retrain", "hidden_fields", mode="before"
