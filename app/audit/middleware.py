@@ -30,6 +30,7 @@ READS: Final[Mapping[str, Action]] = {
     "get_collection": "browse",
     "get_image": "view",
     "get_rendition": "view",
+    "get_levels": "view",
     "get_thumbnail": "view",
     "get_content": "export",
     "list_audit": "audit",
@@ -127,6 +128,9 @@ class AuditTrail:
         if status >= HTTPStatus.BAD_REQUEST:
             return None
         action = WRITES.get(operation, "change") if _changes(scope, operation) else READS.get(operation)
+        if scope["method"] == "HEAD" and action == "export":
+            # The headers alone were sent.
+            action = "view"
         if action is None or noted_of(scope["state"]).recorded:
             return None
         event = _described(scope, action, operation, status)

@@ -11,6 +11,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _ASKED: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _READING: Final = ("GET", "HEAD")
+# Parts of a request that routing finds.
+_FOUND: Final = ("endpoint", "path_params")
 
 
 class _NothingMoreError(OSError):
@@ -62,25 +64,32 @@ class Methods:
         """Let the route answer GET up to the end of its headers."""
         # The server goes by the method of its own scope.
         inner = {**scope, "method": "GET"}
-        headers = _HeadersOnly(send)
+        headers = _HeadersOnly(send, inner, scope)
         try:
             await self.app(inner, receive, headers)
         except Exception as error:
             if not (headers.sent and _is_end(error)):
                 raise
         finally:
-            # By it the log names the operation.
-            if "endpoint" in inner:
-                scope["endpoint"] = inner["endpoint"]
+            headers.tell()
 
 
 @dataclass(slots=True)
 class _HeadersOnly:
     send: Send
+    inner: Scope
+    outer: Scope
     sent: bool = False
+
+    def tell(self) -> None:
+        """Let the log and the audit trail know the operation and its parameters."""
+        for name in _FOUND:
+            if name in self.inner:
+                self.outer[name] = self.inner[name]
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
+            self.tell()
             await self.send(message)
             await self.send({"type": "http.response.body", "body": b"", "more_body": False})
             self.sent = True

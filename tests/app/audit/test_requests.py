@@ -98,6 +98,20 @@ def test_images_that_are_looked_at_are_named(service: TestClient) -> None:
     assert {name} == {one for event in found for one in event["ids"]}
 
 
+def test_headers_and_grey_levels_of_an_image_are_events(service: TestClient) -> None:
+    path = f"{HERE}/images/image-3"
+    assert service.head(f"{path}/content").status_code == 200
+    assert service.get(f"{path}/levels").status_code == 200
+    assert service.head(path).status_code == 200
+    assert service.head(f"{HERE}/images/none/content").status_code == 404
+    found = [(event["action"], event["details"]["operation"], event["ids"]) for event in _events(service)]
+    assert found == [
+        ("view", "get_content", ["image-3"]),
+        ("view", "get_levels", ["image-3"]),
+        ("view", "get_image", ["image-3"]),
+    ]
+
+
 def test_thumbnails_are_part_of_the_page_that_showed_the_image(service: TestClient) -> None:
     hits = service.post(f"{HERE}/search", json={"text": "a boat", "k": 3}).json()["hits"]
     for hit in hits:

@@ -18,7 +18,7 @@ from tests.app.conftest import COLLECTION, Indexed
 HERE = f"/v1/collections/{COLLECTION}"
 # Changes and readings of what shows no image.
 UNNAMED = {
-    "update_image", "cancel_job", "count_judgements", "get_job", "get_levels", "get_model",
+    "update_image", "cancel_job", "count_judgements", "get_job", "get_model",
     "list_collections", "list_generations", "list_jobs", "list_models", "stream_job_events",
 }  # fmt: skip
 
