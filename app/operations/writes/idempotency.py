@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import re
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
@@ -39,6 +39,8 @@ MAX_KEY: Final = 255
 _KEY: Final = re.compile(rf"[\x21-\x7e]{{1,{MAX_KEY}}}")
 _KEPT_HEADERS: Final = ("content-type", "location", "etag", "link", "deprecation")
 _FIRST_ERROR: Final = 400
+# Bytes that are hashed and searched for boundaries at once; longer bodies are left to a thread.
+_WINDOW: Final = 1 << 16
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -96,7 +98,11 @@ async def _answer_once(request: Request, handle: Handler) -> Response:
     key = _checked_key(request.headers.getlist(HEADER))
     services = await get_services(request)
     body = await request.body()
-    attempt = Attempt(KeyedRequest(_caller(request), key, fingerprint(request, body)), uuid.uuid4().hex)
+    if len(body) > _WINDOW:
+        sent = await services.threads.read(fingerprint, request, body)
+    else:
+        sent = fingerprint(request, body)
+    attempt = Attempt(KeyedRequest(_caller(request), key, sent), uuid.uuid4().hex)
     kept = await _write(services, begin_request, attempt)
     if kept is not None:
         note(request, Noted(details={"replayed": True}))
@@ -132,13 +138,25 @@ def fingerprint(request: Request, body: bytes) -> str:
     """Return the SHA-256 of a request; the boundary of a form, which clients draw anew, is left out."""
     kind, parameters = parse_options_header(request.headers.get("content-type", ""))
     boundary = parameters.get(b"boundary", b"")
-    content = body.replace(boundary, b"") if boundary else body
     scope = request.scope
     digest = hashlib.sha256()
-    for part in (scope["method"].encode(), scope["path"].encode(), scope["query_string"], kind, content):
+    for part in (scope["method"].encode(), scope["path"].encode(), scope["query_string"], kind):
         digest.update(b"%d:" % len(part))
         digest.update(part)
+    digest.update(b"%d:" % sum(map(len, _without(body, boundary))))
+    for content in _without(body, boundary):
+        digest.update(content)
     return digest.hexdigest()
+
+
+def _without(body: bytes, boundary: bytes) -> Iterator[memoryview]:
+    """Yield the parts of a body between its boundaries, short ones, so that other threads run in between."""
+    view, start = memoryview(body), 0
+    while start < len(body):
+        end = min(start + _WINDOW, len(body))
+        found = body.find(boundary, start, end + len(boundary) - 1) if boundary else -1
+        yield view[start : end if found < 0 else found]
+        start = end if found < 0 else found + len(boundary)
 
 
 def _checked_key(given: list[str]) -> str:
