@@ -59,6 +59,19 @@ class Permission:
         if not anywhere and not principal.may(self.role, collection):
             raise self._refusal(principal, collection)
 
+    async def recheck(self, request: Request) -> RequestError | None:
+        """Look at the caller of a long answer anew; return why the answer must end, None: it need not.
+
+        A caller that cannot be checked now is as it was.
+        """
+        authenticator: Authenticator = request.app.state.authenticator
+        try:
+            principal, _ = await authenticator.recognize(request)
+        except RequestError as error:
+            return error if error.kind.status == HTTPStatus.UNAUTHORIZED else None
+        collection = request.path_params.get(_COLLECTION)
+        return None if principal.may(self.role, collection) else self._refusal(principal, collection)
+
     def _refusal(self, principal: Principal, collection: str | None) -> RequestError:
         """The same for a collection that exists and one that does not."""
         if collection is not None:

@@ -5,14 +5,15 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
+from time import monotonic
 from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from sqlalchemy.orm import Session
 
-from app.access.permissions import may
-from app.http.problems import problem_responses
+from app.access.permissions import Permission, may
+from app.http.problems import problem_of, problem_responses
 from app.jobs.heartbeat import count_workers
 from app.jobs.queue import give_job
 from app.operations.services import InjectedServices, Services
@@ -28,6 +29,8 @@ from index.generations.models import require_model
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], dependencies=[may("admin")], route_class=IdempotentRoute)
 
 _LOOK_SECONDS = 0.5
+# Keys, tokens and sessions may end while a stream goes on.
+_RECHECK_SECONDS = 5.0
 _COMMON = (
     HTTPStatus.UNAUTHORIZED,
     HTTPStatus.TOO_MANY_REQUESTS,
@@ -134,19 +137,25 @@ async def cancel_job(job: _Number, services: InjectedServices) -> JobEntry:
     responses=_PROBLEMS,
 )
 async def stream_job_events(
-    job: Annotated[Job, Depends(known_job)], services: InjectedServices
+    job: Annotated[Job, Depends(known_job)], request: Request, services: InjectedServices
 ) -> AsyncIterator[ServerSentEvent]:
     """The job now and after every change, as server-sent events called `job`, until it has ended.
 
-    A service that stops ends the stream.
+    A service that stops ends the stream. So does the end of the caller's key, token or session, within ten
+    seconds; the last event is called `problem` then, and says why.
     """
-    entry = JobEntry.of(job)
+    entry, permission, checked = JobEntry.of(job), Permission("admin"), monotonic()
     yield ServerSentEvent(event="job", data=entry)
     while not job.has_ended:
         with suppress(TimeoutError):
             await asyncio.wait_for(services.stopping.wait(), _LOOK_SECONDS)
             return
         with suppress(CatalogueError):
+            if monotonic() - checked >= _RECHECK_SECONDS:
+                refusal, checked = await permission.recheck(request), monotonic()
+                if refusal is not None:
+                    yield ServerSentEvent(event="problem", data=problem_of(request, refusal))
+                    return
             job = await _read(services, partial(catalogue.get_job, job=job.id))
         if JobEntry.of(job) != entry:
             entry = JobEntry.of(job)

@@ -67,6 +67,23 @@ class RequestError(RecoquestError):
         self.errors = list(errors)
 
 
+def problem_of(request: Request, error: RequestError) -> Problem:
+    """Return the document of an error, for an answer that has begun already."""
+    return _document(error.kind, str(error), _request_id(request), error.errors)
+
+
+def _document(kind: Kind, detail: str, request_id: str | None, errors: Sequence[FieldError]) -> Problem:
+    return Problem(
+        type=type_of(kind),
+        title=kind.title,
+        status=kind.status,
+        detail=kind.detail or shortened(detail, _MAX_DETAIL_LENGTH),
+        help=help_of(kind),
+        request_id=request_id,
+        errors=list(errors),
+    )
+
+
 def problem_response(
     kind: Kind,
     detail: str,
@@ -76,15 +93,7 @@ def problem_response(
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
     """Make the answer that tells of a problem."""
-    document = Problem(
-        type=type_of(kind),
-        title=kind.title,
-        status=kind.status,
-        detail=kind.detail or shortened(detail, _MAX_DETAIL_LENGTH),
-        help=help_of(kind),
-        request_id=request_id,
-        errors=list(errors),
-    )
+    document = _document(kind, detail, request_id, errors)
     all_headers = dict(headers or {})
     if kind.retry_after_s is not None:
         all_headers["Retry-After"] = str(kind.retry_after_s)

@@ -87,8 +87,9 @@ export class OperatorApi {
       const events = (unread + part.value).split('\n\n');
       unread = events.pop();
       for (const event of events) {
-        const data = event.split('\n').find((line) => line.startsWith('data: '));
-        if (data) yield JSON.parse(data.slice('data: '.length));
+        const lines = event.split('\n');
+        const data = lines.find((line) => line.startsWith('data: '));
+        if (data && lines.includes('event: job')) yield JSON.parse(data.slice('data: '.length));
       }
     }
   }

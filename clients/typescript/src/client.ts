@@ -250,7 +250,7 @@ export class RecoquestClient {
       parseAs: "stream",
       ...passed(options),
     });
-    if (response.body !== null) yield* events(response.body);
+    if (response.body !== null) yield* events(response.body, "job");
   }
 }
 

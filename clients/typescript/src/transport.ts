@@ -41,12 +41,16 @@ export function retrying(send: Fetch, retries: number): Fetch {
   };
 }
 
-/** Read server-sent events: the data of each. */
-export async function* events(body: ReadableStream<Uint8Array>): AsyncGenerator<string, void, undefined> {
+/** Read server-sent events: the data of each of a name. */
+export async function* events(
+  body: ReadableStream<Uint8Array>,
+  name: string,
+): AsyncGenerator<string, void, undefined> {
   const reader = body.getReader();
   const decoder = new TextDecoder();
   let rest = "";
   let data: string[] = [];
+  let event = "";
   try {
     for (;;) {
       const { done, value } = await reader.read();
@@ -57,9 +61,11 @@ export async function* events(body: ReadableStream<Uint8Array>): AsyncGenerator<
       rest = lines.pop() ?? "";
       for (const line of lines) {
         if (line.startsWith("data:")) data.push(line.slice("data:".length).replace(/^ /, ""));
-        if (line !== "" || data.length === 0) continue;
-        yield data.join("\n");
+        if (line.startsWith("event:")) event = line.slice("event:".length).trim();
+        if (line !== "") continue;
+        if (data.length > 0 && event === name) yield data.join("\n");
         data = [];
+        event = "";
       }
     }
   } finally {

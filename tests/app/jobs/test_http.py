@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
@@ -9,6 +10,7 @@ from typing import Any, get_args
 import pytest
 from fastapi.testclient import TestClient
 
+from app.api import jobs as jobs_over_http
 from app.application import create_app
 from app.engine import open_engine
 from app.jobs.heartbeat import Heartbeat
@@ -16,6 +18,8 @@ from app.jobs.kinds import KINDS
 from app.schemas.jobs import JobKind
 from index.catalogue.jobs import add_job, beat, claim_job, end_job
 from index.engine import SearchEngine
+from index.keys.api_keys import create_key, revoke_key
+from index.keys.grants import EVERY_COLLECTION
 from tests.access import AS_ADMIN
 from tests.app.api.test_writes import LOCAL
 from tests.app.conftest import COLLECTION, Indexed
@@ -133,6 +137,32 @@ def test_events_begin_with_the_job_and_end_with_its_end(local: TestClient, engin
     assert answer.headers["content-type"].startswith("text/event-stream")
     (event,) = _events(answer.text)
     assert (event["state"], event["error"], event["progress"]["done"]) == ("failed", "No.", 1)
+
+
+def test_a_stream_ends_with_the_key_of_its_caller(
+    local: TestClient, engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs_over_http, "_RECHECK_SECONDS", 0.1)
+    with engine.home.catalogue.write() as session:
+        job = add_job(session, "tidy", [])
+        new = create_key(session, "follower", {EVERY_COLLECTION: frozenset({"admin"})}, days=None)
+    headers = {"Authorization": f"Bearer {new.text}"}
+    with ThreadPoolExecutor(1) as threads:
+        following = threads.submit(local.get, f"/v1/jobs/{job.id}/events", headers=headers)
+        with pytest.raises(TimeoutError):
+            following.result(timeout=2)
+        with engine.home.catalogue.write() as session:
+            revoke_key(session, new.key.id)
+        answer = following.result(timeout=30)
+    assert answer.status_code == 200
+    first, last = answer.text.strip().split("\n\n")
+    assert first.startswith("event: job\n")
+    name, data = last.split("\n")
+    assert name == "event: problem"
+    problem = json.loads(data.removeprefix("data: "))
+    assert (problem["type"], problem["status"]) == ("urn:recoquest:key-ended", 401)
+    assert "revoked" in problem["detail"]
+    local.post(f"/v1/jobs/{job.id}/cancel")
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
