@@ -9,6 +9,7 @@ import secrets
 import shutil
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from check.compose import resolved
@@ -51,11 +52,13 @@ def check_production(container: Container, home: Path) -> None:
         _say("left out: the production file, for PostgreSQL is not installed")
         return
     password, key, port = secrets.token_hex(24), secrets.token_hex(24), free_port()
-    services = resolved("production", POSTGRES_PASSWORD=password, RECOQUEST_ADMIN_KEY=key)
+    services = resolved("production")
+    service, worker = services["recoquest"], services["worker"]
     with contextlib.ExitStack() as stack:
         user = services["postgres"]["environment"]["POSTGRES_USER"]
-        address = f"@127.0.0.1:{stack.enter_context(postgresql(programs, user, password))}/"
-        service, worker = (_with_address(services[name], address) for name in ("recoquest", "worker"))
+        database = stack.enter_context(postgresql(programs, user, password))
+        url = f"postgresql+psycopg://{user}:{password}@127.0.0.1:{database}/{user}"
+        _write_secrets(home.with_name("secrets"), {"database-url": url, "admin-key": key})
         running = stack.enter_context(container.started(service, home, port))
         _say(f"ready after {running.wait_until_ready(port, _ready_seconds()):.1f} s, with PostgreSQL")
         stack.enter_context(container.started(worker, home, port))
@@ -76,11 +79,11 @@ def check_gpu() -> None:
     _say("compose.gpu.yml gives service and worker the GPUs")
 
 
-def _with_address(service: Service, address: str) -> Service:
-    """Returns the service with this address of PostgreSQL in its settings."""
-    given = service["environment"].items()
-    environment = {name: value.replace("@postgres/", address) for name, value in given}
-    return {**service, "environment": environment}
+def _write_secrets(folder: Path, values: Mapping[str, str]) -> None:
+    folder.mkdir()
+    for name, value in values.items():
+        (folder / name).write_text(f"{value}\n")
+        (folder / name).chmod(0o444)
 
 
 def _check_health(container: Container, service: Service, home: Path, port: int) -> None:

@@ -55,9 +55,12 @@ class Container:
         )
 
     def command(self, service: Service, home: Path, port: int, words: Sequence[str]) -> list[str]:
-        """Returns what runs `words` as the service would, with a folder as its volume."""
+        """Returns what runs `words` as the service would; `home` is its volume, with `secrets` beside it."""
         environment = {**self.environment, **service.get("environment", {}), "RECOQUEST_PORT": str(port)}
         volumes = [volume.partition(":")[2] for volume in service["volumes"]]
+        secrets = [
+            (home.with_name("secrets") / name, f"/run/secrets/{name}") for name in service.get("secrets", ())
+        ]
         memory = ["/dev/shm", *(mount.partition(":")[0] for mount in service["tmpfs"])]
         user, _, group = self.user.partition(":")
         return [
@@ -66,6 +69,8 @@ class Container:
             *("--dev", "/dev", "--proc", "/proc"),
             *(word for path in volumes for word in ("--bind", str(home), path)),
             *(word for path in memory for word in ("--perms", "1777", "--tmpfs", path)),
+            *(word for path in ["/run"] if secrets for word in ("--tmpfs", path)),
+            *(word for pair in secrets for word in ("--ro-bind", *map(str, pair))),
             *(word for name, value in environment.items() for word in ("--setenv", name, value)),
             # Only what changes the user may do so; it keeps nothing.
             *("--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"),

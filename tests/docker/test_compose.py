@@ -2,6 +2,7 @@ import json
 import re
 import runpy
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +17,14 @@ from app.observability.metrics import Metrics
 from app.settings import PREFIX, Settings
 from tests.docker.compose import merged_services, read_compose
 from tests.docker.dockerfile import ROOT, Stage, read_stages
+from tests.needed import needed_module
 
-OVERLAYS = ("production", "monitoring", "gpu")
+OVERLAYS = ("production", "monitoring", "gpu", "tls", "login")
+SITE = {
+    "RECOQUEST_SITE": "images.example.org",
+    "RECOQUEST_TLS": "internal",
+    "RECOQUEST_LOGIN_SITE": "login.example.org",
+}
 
 
 @pytest.fixture
@@ -87,7 +94,7 @@ def test_the_worker_is_a_command_of_the_same_image(service: dict[str, Any]) -> N
 
 @pytest.mark.parametrize("name", [None, *OVERLAYS])
 def test_whatever_runs_is_confined_and_limited(name: str | None) -> None:
-    base = read_compose()["services"]
+    base = read_compose("tls")["services"] | read_compose()["services"]
     for service, own in read_compose(name)["services"].items():
         settings = base.get(service, {}) | own
         assert settings["read_only"] is True, service
@@ -96,13 +103,14 @@ def test_whatever_runs_is_confined_and_limited(name: str | None) -> None:
         assert "privileged" not in settings, service
         limits = (base.get(service, {}) or own)["deploy"]["resources"]["limits"]
         assert {"memory", "pids"} <= set(limits), service
-        for published in settings.get("ports", []):
+        # The proxy alone is there for other machines.
+        for published in settings.get("ports", []) if service != "proxy" else []:
             assert with_defaults(published).startswith("127.0.0.1:"), service
 
 
 @pytest.mark.parametrize("name", [None, *OVERLAYS])
 def test_whatever_runs_is_asked_whether_it_is_well(name: str | None) -> None:
-    base = read_compose()["services"]
+    base = read_compose("tls")["services"] | read_compose()["services"]
     for service, own in read_compose(name)["services"].items():
         check = (base.get(service, {}) | own)["healthcheck"]
         assert check["test"][0] == "CMD", service
@@ -131,26 +139,34 @@ def test_the_service_answers_under_the_name_that_prometheus_asks(image: Stage) -
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_service_and_worker_read_the_same_settings(overlay: str) -> None:
-    services = merged_services(overlay, POSTGRES_PASSWORD="p", RECOQUEST_ADMIN_KEY="k", GRAFANA_PASSWORD="g")
+    services = merged_services(overlay, GRAFANA_PASSWORD="g", **SITE)
     service, worker = services["recoquest"], services["worker"]
     assert service["env_file"] == worker["env_file"] == [{"path": "recoquest.env", "required": False}]
     # What stands in a compose file wins over that file.
-    assert service.get("environment") == worker.get("environment")
+    for part in ("environment", "secrets", "volumes"):
+        assert service.get(part) == worker.get(part)
     (shared,) = service["env_file"]
     ignored = (ROOT / ".gitignore").read_text("utf-8").splitlines()
     assert f"/{shared['path']}" in ignored, "it holds the admin key"
 
 
-def test_the_production_file_gives_settings_that_there_are() -> None:
-    services = read_compose("production")["services"]
+def test_the_production_file_gives_settings_that_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compose = read_compose("production")
+    secrets = {"database-url": "postgresql+psycopg://u:p@postgres/d", "admin-key": "0123456789abcdef"}
+    for name, value in secrets.items():
+        (tmp_path / name).write_text(f"{value}\n")
+        assert with_defaults(compose["secrets"][name]["file"]) == f"./secrets/{name}"
+    assert "/secrets/" in (ROOT / ".gitignore").read_text("utf-8").splitlines()
     for name in ("recoquest", "worker"):
-        values = {
-            key.removeprefix(PREFIX).lower(): re.sub(r"\$\{[^}]*\}", "0123456789abcdef", value)
-            for key, value in services[name]["environment"].items()
-        }
-        settings = Settings.model_validate(values)
+        service = compose["services"][name]
+        assert set(service["secrets"]) == set(secrets)
+        for variable, path in service["environment"].items():
+            monkeypatch.setenv(variable, str(tmp_path / path.removeprefix("/run/secrets/")))
+        settings = Settings()
         assert settings.database_url is not None
-        assert make_url(settings.database_url).host in services
+        assert make_url(settings.database_url).host in compose["services"]
         assert settings.admin_key is not None
     wanted = {*(requirement.split(">")[0] for requirement in extra("postgresql"))}
     assert wanted <= {requirement.split(">")[0] for requirement in installed()}
@@ -170,6 +186,75 @@ def installed() -> list[str]:
     requirements = runpy.run_path(str(ROOT / "docker" / "requirements.py"))["requirements"]
     found: list[str] = requirements(ROOT / "pyproject.toml", *names)
     return found
+
+
+@pytest.mark.parametrize("files", [("production", "tls"), ("production", "tls", "login", "monitoring")])
+def test_the_proxy_reaches_the_service_and_no_database(files: tuple[str, ...]) -> None:
+    services: dict[str, Any] = {}
+    for name in (None, *files):
+        for service, own in read_compose(name)["services"].items():
+            services.setdefault(service, set()).update(own.get("networks", ()))
+    reached = {name for name, networks in services.items() if networks & services["proxy"]} - {"proxy"}
+    assert reached == {"recoquest"} | ({"keycloak"} if "login" in files else set())
+    databases = {name for name in services if name in ("postgres", "login-database")}
+    for database in databases:
+        assert services[database] in ({"back"}, {"login"})
+
+
+@pytest.mark.parametrize("name", [None, *OVERLAYS])
+def test_no_secret_is_a_value_in_the_file_of_a_service_of_ours(name: str | None) -> None:
+    for service, own in read_compose(name)["services"].items():
+        for variable, value in own.get("environment", {}).items():
+            if re.search("PASSWORD|KEY|SECRET|DATABASE_URL", variable) and service != "grafana":
+                assert variable.endswith("_FILE"), (service, variable)
+                assert value.removeprefix("/run/secrets/") in own["secrets"], (service, variable)
+
+
+def test_images_come_from_a_registry_that_can_be_set_and_builds_from_indexes() -> None:
+    for name in (None, *OVERLAYS):
+        for service, own in read_compose(name)["services"].items():
+            image = own.get("image", "recoquest:latest")
+            assert image.startswith(("recoquest", "${RECOQUEST_REGISTRY:-docker.io}/")), service
+    arguments = read_compose()["services"]["recoquest"]["build"]["args"]
+    stages = read_stages()
+    defaults = {**stages[0].arguments, **next(one for one in stages if one.name == "build").arguments}
+    for argument, value in arguments.items():
+        assert with_defaults(value) == defaults[argument], argument
+
+
+@pytest.mark.parametrize("name", [None, *OVERLAYS])
+def test_files_are_as_the_compose_specification_says(name: str | None) -> None:
+    compose_spec = needed_module("compose_spec", "make install")
+    text = json.dumps(read_compose(name))
+    filled = re.sub(r"\$\{\w+:[-?]([^}]*)\}", lambda found: found[1].split(" ")[-1], text)
+    assert compose_spec.PyCompose.from_json(filled).service_names()
+
+
+def test_keycloak_gives_tokens_that_the_service_takes() -> None:
+    """The realm, the settings of the service and the roles of its groups agree."""
+    realm = json.loads((ROOT / "docker" / "login" / "realm.json").read_text("utf-8"))
+    environment = merged_services("login", **SITE)["recoquest"]["environment"]
+    values = {
+        name.removeprefix(PREFIX).lower(): value
+        for name, value in environment.items()
+        if name.startswith(PREFIX)
+    }
+    settings = Settings.model_validate(values)
+    assert settings.oidc_issuer == f"https://{SITE['RECOQUEST_LOGIN_SITE']}/realms/{realm['realm']}"
+    (client,) = realm["clients"]
+    assert client["publicClient"] and client["standardFlowEnabled"]
+    assert not client["directAccessGrantsEnabled"] and not client["implicitFlowEnabled"]
+    assert client["attributes"]["pkce.code.challenge.method"] == "S256"
+    assert all(uri.startswith("https://${RECOQUEST_SITE}/v1/session/") for uri in client["redirectUris"])
+    mappers = {mapper["protocolMapper"]: mapper["config"] for mapper in client["protocolMappers"]}
+    groups = mappers["oidc-group-membership-mapper"]
+    assert groups["claim.name"] == settings.oidc_groups_claim and groups["full.path"] == "false"
+    assert mappers["oidc-audience-mapper"]["included.client.audience"] == settings.oidc_audience
+    known = {group["name"] for group in realm["groups"]}
+    assert known == set(settings.oidc_roles) == {"radiology", "it", "audit"}
+    for user in realm["users"]:
+        assert not {"credentials", "password"} & set(user), "a password that everybody knows"
+        assert {group.removeprefix("/") for group in user["groups"]} <= known
 
 
 def test_the_dashboard_shows_figures_that_the_service_gives() -> None:
@@ -192,10 +277,14 @@ def test_the_dashboard_shows_figures_that_the_service_gives() -> None:
             assert named <= given, panel["title"]
 
 
-def test_monitoring_mounts_files_that_are_there() -> None:
-    for service in read_compose("monitoring")["services"].values():
-        for mount in service["volumes"]:
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_files_that_are_mounted_are_there(name: str) -> None:
+    for service in read_compose(name)["services"].values():
+        for mount in service.get("volumes", ()):
             if mount.startswith("."):
                 assert (ROOT / mount.split(":")[0]).is_file(), mount
+
+
+def test_prometheus_asks_the_service() -> None:
     scraped = yaml.safe_load((ROOT / "docker" / "monitoring" / "prometheus.yml").read_text("utf-8"))
     assert scraped["scrape_configs"][0]["static_configs"] == [{"targets": ["recoquest:8000"]}]

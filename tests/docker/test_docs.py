@@ -47,7 +47,7 @@ def test_settings_are_written_where_service_and_worker_read_them() -> None:
 
 def test_files_that_are_added_are_there_and_come_with_a_word_on_the_override() -> None:
     sections = [text for text in re.split(r"^## ", PAGE, flags=re.MULTILINE) if "docker compose -f" in text]
-    assert len(sections) == 3
+    assert len(sections) == 5
     for text in sections:
         assert "[your override](#adding-files)" in text, text.partition("\n")[0]
         for words in (

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import URL
 
 from app.engine import open_engine
 from app.settings import PREFIX, Settings
@@ -24,35 +24,46 @@ from training.models.encoder import load_encoder
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 KEY = "a key of at least sixteen letters"
-SECRETS = {"POSTGRES_PASSWORD": "letters0and1digits", "RECOQUEST_ADMIN_KEY": KEY}
+PASSWORD = "letters0and1digits"
 PATIENCE_S = 600
 
 
 @dataclass(frozen=True)
 class Production:
-    """The services of the compose files, with the addresses of this machine's servers in their settings."""
+    """The services of the compose files, with the addresses of this machine's servers in their secrets."""
 
     service: dict[str, Any]
     worker: dict[str, Any]
 
     def settings(self, home: Path) -> Settings:
         """Those of the service, with its volume elsewhere."""
-        values = self.service["environment"].items()
-        return Settings(home=home, **{name.removeprefix(PREFIX).lower(): value for name, value in values})
+        files = self.service["environment"].items()
+        values = {
+            name.removeprefix(PREFIX).removesuffix("_FILE").lower(): Path(path).read_text("utf-8").strip()
+            for name, path in files
+        }
+        return Settings.model_validate({"home": home, **values})
 
 
 @pytest.fixture
-def production(postgresql: PostgresqlServer) -> Iterator[Production]:
-    services = merged_services("production", **SECRETS)
+def production(
+    postgresql: PostgresqlServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Production]:
+    services = merged_services("production")
     database = services["postgres"]["environment"]
-    owner = (database["POSTGRES_USER"], database["POSTGRES_PASSWORD"], database["POSTGRES_DB"])
+    owner = (database["POSTGRES_USER"], PASSWORD, database["POSTGRES_DB"])
+    url = URL.create(
+        "postgresql+psycopg", *owner[:2], database=owner[2], query={"host": str(postgresql.folder)}
+    )
+    secrets = tmp_path_factory.mktemp("secrets")
+    given = {"database-url": url.render_as_string(hide_password=False), "admin-key": KEY}
+    for name, value in given.items():
+        (secrets / name).write_text(f"{value}\n")
     with postgresql.owned(*owner):
         for name in ("recoquest", "worker"):
             environment = services[name]["environment"]
-            url = make_url(environment["RECOQUEST_DATABASE_URL"])
-            assert (url.host, url.username, url.password, url.database) == ("postgres", *owner)
-            local = url.set(host=None, query={"host": str(postgresql.folder)})
-            environment["RECOQUEST_DATABASE_URL"] = local.render_as_string(hide_password=False)
+            for variable, path in environment.items():
+                environment[variable] = str(secrets / path.removeprefix("/run/secrets/"))
         yield Production(services["recoquest"], services["worker"])
 
 
@@ -93,7 +104,7 @@ def test_jobs_train_and_change_the_model_while_the_service_answers(
     environment = {**os.environ, "RECOQUEST_HOME": "home", **production.worker["environment"]}
     worker = subprocess.Popen([*COMMAND, *production.worker["command"]], cwd=tmp_path, env=environment)
     try:
-        with service(work) as (client, _):
+        with service(work, admin_key=KEY, admin_key_file="") as (client, _):
             first = _generation(client)
             assert httpx.post(client.base_url.join("/v1/jobs"), json={"kind": "tidy"}).status_code == 401
             given = work.run("jobs", "start", "retrain", "c", "--gain", -1000, "--promote", *FURTHER)
