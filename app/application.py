@@ -50,6 +50,7 @@ from app.http.problems import install_problems
 from app.http.ranges import Ranges
 from app.http.request_context import REQUEST_ID_HEADER, RequestContext
 from app.jobs.housekeeping import remove_old_queue
+from app.observability.installation import read_installation
 from app.observability.metrics import Metrics
 from app.observability.tracing import open_provider, tracer_of
 from app.operations.readiness import Readiness, generations_to_load
@@ -66,7 +67,7 @@ from training.errors import RecoquestError
 # Less than the server gives the whole end of the application.
 _FINISH_S: Final = 2.0
 # Judgements of two months are counted, which may be hundreds of thousands.
-_VERDICTS_SECONDS: Final = 30.0
+_COUNTS_SECONDS: Final = 30.0
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -262,7 +263,7 @@ async def _refresh_views(services: Services) -> None:
 
     What other processes have removed is freed. The service is ready once every view has been tried.
     """
-    count_verdicts_at = 0.0
+    count_at = 0.0
     while True:
         try:
             await services.threads.background(services.engine.forget_removed)
@@ -276,9 +277,10 @@ async def _refresh_views(services: Services) -> None:
             for active in followed:
                 await _warm(services, services.engine.warm_filters, active.generation)
             await _export_recalls(services)
-        if time.monotonic() >= count_verdicts_at:
+        if time.monotonic() >= count_at:
             await _export_verdicts(services)
-            count_verdicts_at = time.monotonic() + _VERDICTS_SECONDS
+            await _export_installation(services)
+            count_at = time.monotonic() + _COUNTS_SECONDS
         await asyncio.sleep(services.settings.refresh_s)
 
 
@@ -298,6 +300,16 @@ async def _export_verdicts(services: Services) -> None:
         _log.warning("verdicts cannot be read", error=type(error).__name__)
     else:
         services.metrics.verdicts_counted(months)
+
+
+async def _export_installation(services: Services) -> None:
+    catalogue = services.engine.home.catalogue
+    try:
+        found = await services.threads.background(read_installation, services.settings, catalogue)
+    except Exception as error:  # noqa: BLE001 - a failed look is repeated
+        _log.warning("the installation cannot be examined", error=type(error).__name__)
+    else:
+        services.metrics.installation.show(found)
 
 
 async def _warm(services: Services, load: Callable[[int], None], generation: int) -> None:

@@ -16,6 +16,7 @@ from prometheus_client.process_collector import ProcessCollector
 from app.concurrency.timings import record
 from app.decoding.pool import DecodeOutcome, RestartReason
 from app.encoding import Kind
+from app.observability.installation import InstallationMetrics
 from index.vectors.ann.search import OperatingPoint
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -125,6 +126,7 @@ class Metrics:
             ("collection", "target", "of"),
             registry=self.registry,
         )
+        self.installation = InstallationMetrics(self.registry)
 
     def recalls_measured(self, recalls: Iterable[tuple[str, str, OperatingPoint]]) -> None:
         """Replace the calibrated recall of all views with PQ codes, by collection and target."""

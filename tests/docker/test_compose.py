@@ -1,6 +1,8 @@
 import json
 import re
 import runpy
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,12 @@ from typer.testing import CliRunner
 
 from app.access.hosts import AllowedHosts, parse_authority
 from app.cli.main import build
+from app.observability.installation import Installation
 from app.observability.metrics import Metrics
 from app.settings import PREFIX, Settings
 from tests.docker.compose import merged_services, read_compose
 from tests.docker.dockerfile import ROOT, Stage, read_stages
-from tests.needed import needed_module
+from tests.needed import needed, needed_module
 
 OVERLAYS = ("production", "monitoring", "gpu", "tls", "login")
 SITE = {
@@ -257,19 +260,44 @@ def test_keycloak_gives_tokens_that_the_service_takes() -> None:
         assert {group.removeprefix("/") for group in user["groups"]} <= known
 
 
-def test_the_dashboard_shows_figures_that_the_service_gives() -> None:
-    dashboard = json.loads((ROOT / "docker" / "monitoring" / "dashboard.json").read_text("utf-8"))
+def given_figures() -> set[str]:
+    """Names of all figures that a service gives once it has done one thing of each kind."""
     metrics = Metrics()
-    metrics.watch_queues(lambda: 0)
     metrics.answered("search", 200, 0.1)
     metrics.encoded("text", 1, 0.1)
-    metrics.searched(0.1)
-    metrics.restarted()
-    given = {
+    metrics.key_refused("wrong")
+    metrics.installation.show(Installation(1, 2, 0, {"failed": 1}, None))
+    return {
         sample.name
         for family in text_string_to_metric_families(metrics.render().decode())
         for sample in family.samples
     }
+
+
+def test_alerts_are_about_figures_that_the_service_gives() -> None:
+    (group,) = yaml.safe_load((ROOT / "docker" / "monitoring" / "alerts.yml").read_text("utf-8"))["groups"]
+    given = given_figures() | {"up"}
+    page = (ROOT / "docs" / "running.md").read_text("utf-8")
+    for rule in group["rules"]:
+        named = set(re.findall(r"\b(?:recoquest_\w+|up)\b", rule["expr"]))
+        assert named, rule["alert"]
+        assert named <= given, rule["alert"]
+        assert f"| `{rule['alert']}` |" in page, "what to do about it"
+
+
+def test_alerts_fire_when_something_is_wrong_and_only_then() -> None:
+    promtool = needed(shutil.which("promtool"), "promtool", "apt-get install prometheus")
+    for words in (
+        ("check", "rules", ROOT / "docker" / "monitoring" / "alerts.yml"),
+        ("test", "rules", ROOT / "tests" / "docker" / "alerts.yml"),
+    ):
+        done = subprocess.run([promtool, *words], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_dashboard_shows_figures_that_the_service_gives() -> None:
+    dashboard = json.loads((ROOT / "docker" / "monitoring" / "dashboard.json").read_text("utf-8"))
+    given = given_figures()
     for panel in dashboard["panels"]:
         for target in panel["targets"]:
             named = set(re.findall(r"\b(?:recoquest|process)_\w+", target["expr"]))
