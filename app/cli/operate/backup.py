@@ -1,7 +1,9 @@
 """`recoquest backup` and `recoquest restore`: everything that can be searched in one file, and back."""
 
+import re
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -9,10 +11,26 @@ from app.cli.errors import stoppable
 from app.cli.options import Home, indexed
 
 _SHOWN = 3
+_NAME: Final = "recoquest-"
+_SCHEDULED: Final = re.compile(_NAME + r"\d{8}T\d{6}Z\.tar")
 
 
 def backup(
-    file: Annotated[Path, typer.Argument(help="The file to be written, such as backup.tar.")],
+    file: Annotated[
+        Path | None, typer.Argument(help="The file to be written, such as backup.tar.", show_default=False)
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="A folder instead: the file in it is named by its time.", show_default=False),
+    ] = None,
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Number of the folder's backups that stay; older ones go when the new one is whole.",
+            show_default=False,
+        ),
+    ] = None,
     home: Home = None,
 ) -> None:
     """Write collections, images and encoders into one file, while searches and writes go on."""
@@ -21,6 +39,7 @@ def backup(
     from index.backup import write_backup
 
     settings = load_settings(home=home)
+    file = _place(file, folder, keep)
     with indexed(settings) as engine:
         with stoppable("Stopped. There is no backup."):
             summary = write_backup(engine.home, file)
@@ -30,6 +49,31 @@ def backup(
     counts, size = summary.collections, file.stat().st_size / 2**20
     typer.echo(f"{file}: {len(counts)} collections, {sum(counts.values()):,} images, {size:,.1f} MiB.")
     _warn(summary.missing)
+    if folder is not None and keep is not None:
+        _remove_old(folder, keep)
+
+
+def _place(file: Path | None, folder: Path | None, keep: int | None) -> Path:
+    """Path of the file that is asked for."""
+    if (file is None) == (folder is None):
+        raise typer.BadParameter("Name either a file or, by --folder, a folder.")
+    if file is not None:
+        if keep is not None:
+            raise typer.BadParameter("--keep is about backups of a --folder.")
+        return file
+    assert folder is not None
+    if not folder.is_dir():
+        raise typer.BadParameter(f"{folder} is no folder: make it first.")
+    return folder / f"{_NAME}{datetime.now(UTC):%Y%m%dT%H%M%SZ}.tar"
+
+
+def _remove_old(folder: Path, keep: int) -> None:
+    """Remove backups of the folder but for the newest `keep`; files of other names stay."""
+    # The times in their names sort as texts.
+    written = sorted(path for path in folder.glob(f"{_NAME}*.tar") if _SCHEDULED.fullmatch(path.name))
+    for path in written[:-keep]:
+        path.unlink(missing_ok=True)
+        typer.echo(f"{path}: removed.")
 
 
 def restore(

@@ -1,0 +1,105 @@
+"""`recoquest backup` into a folder, and the drill of docs/backup.md."""
+
+import os
+import re
+import shlex
+import subprocess
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from app.cli.main import build
+from app.engine import open_engine
+from app.settings import Settings
+from tests.docker.dockerfile import ROOT
+from tests.e2e.work import COMMAND
+from tests.index.samples import make_bundle
+from training.samples import write_sample_data
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    with closing(open_engine(Settings(home=tmp_path / "home"))):
+        return tmp_path / "home"
+
+
+def _backup(home: Path, *words: object) -> Result:
+    return CliRunner().invoke(build(), ["backup", "--home", str(home), *map(str, words)])
+
+
+def test_the_newest_backups_of_a_folder_stay(home: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "backups"
+    folder.mkdir()
+    old = [folder / f"recoquest-2026010{day}T021500Z.tar" for day in range(1, 5)]
+    others = [folder / "recoquest-before.tar", folder / "notes.txt"]
+    for path in (*old, *others):
+        path.write_text("as it was")
+    begun = datetime.now(UTC).replace(microsecond=0)
+    done = _backup(home, "--folder", folder, "--keep", 3)
+    assert done.exit_code == 0, done.output
+    (new,) = set(folder.iterdir()) - {*old, *others}
+    written = datetime.strptime(new.name, "recoquest-%Y%m%dT%H%M%SZ.tar").replace(tzinfo=UTC)
+    assert begun <= written <= datetime.now(UTC)
+    assert [path.exists() for path in old] == [False, False, True, True]
+    assert all(path.exists() for path in others)
+
+
+def test_a_backup_that_fails_removes_none(tmp_path: Path) -> None:
+    folder = tmp_path / "backups"
+    folder.mkdir()
+    old = [folder / f"recoquest-2026010{day}T021500Z.tar" for day in range(1, 4)]
+    for path in old:
+        path.touch()
+    assert _backup(tmp_path / "nowhere", "--folder", folder, "--keep", 1).exit_code != 0
+    assert all(path.exists() for path in old)
+
+
+def test_without_a_number_all_stay(home: Path, tmp_path: Path) -> None:
+    old = tmp_path / "recoquest-20260101T021500Z.tar"
+    old.touch()
+    assert _backup(home, "--folder", tmp_path).exit_code == 0
+    assert old.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "Name either a file"),
+        (("a.tar", "--folder", "."), "Name either a file"),
+        (("a.tar", "--keep", "3"), "--keep is about"),
+        (("--folder", "nowhere"), "nowhere is no folder"),
+    ],
+)
+def test_a_wrong_place_is_named(home: Path, words: tuple[str, ...], said: str) -> None:
+    done = _backup(home, *words)
+    assert done.exit_code == 2
+    assert said in " ".join(re.sub("[│╭╰─╮╯]", " ", done.output).split())
+
+
+@pytest.mark.slow
+def test_the_drill_of_the_page_restores_and_searches(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "backup.md").read_text("utf-8")
+    (script,) = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    launcher = tmp_path / "bin" / "recoquest"
+    launcher.parent.mkdir()
+    launcher.write_text(f'#!/bin/sh\nexec {shlex.join(COMMAND)} "$@"\n')
+    launcher.chmod(0o755)
+    write_sample_data(tmp_path / "samples", images=20, size=64)
+    make_bundle(tmp_path / "bundle")
+    (tmp_path / "backups").mkdir()
+    paths = f"{launcher.parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": paths, "PYTHONPATH": str(ROOT), "RECOQUEST_HOME": "home"}
+    for words in (
+        "recoquest index scenes --bundle bundle --data samples/scenes",
+        "recoquest backup --folder backups --keep 2",
+        script.replace("/var/backups/recoquest/", "backups/"),
+    ):
+        done = subprocess.run(
+            ["sh", "-e"], input=words, cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+    assert "scenes: 20 images." in done.stdout
+    assert re.search(r"\bscene\d+\b", done.stdout)
