@@ -35,6 +35,7 @@ from app.api import (
     writes,
 )
 from app.api.callers import sessions
+from app.api.integration import embeddings
 from app.audit.middleware import AuditTrail
 from app.audit.recorder import Recorder
 from app.audit.trail import open_trail
@@ -124,6 +125,7 @@ def create_app(
     install_problems(application)
     for module in (
         search,
+        embeddings,
         feedback,
         images,
         writes,
@@ -328,7 +330,10 @@ def _add_middleware(
     application.add_middleware(Ranges)
     application.add_middleware(Admission, stages=application.state.stages)
     application.add_middleware(
-        BodyLimit, max_form_bytes=settings.max_body_bytes, max_other_bytes=settings.max_json_bytes
+        BodyLimit,
+        max_form_bytes=settings.max_body_bytes,
+        max_other_bytes=settings.max_json_bytes,
+        files_in_json=(embeddings.PATH,),
     )
     if settings.cors_origins:
         application.add_middleware(

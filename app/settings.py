@@ -126,7 +126,7 @@ class Settings(BaseSettings):
         default=128 * MIB, ge=1024, description="Most bytes of bodies at a time; more get status 429."
     )
     max_body_bytes: int = Field(
-        default=24 * MIB, ge=1024, description="Largest body of a form with an image."
+        default=24 * MIB, ge=1024, description="Largest body of a form, or of embeddings, with an image."
     )
     max_json_bytes: int = Field(default=MIB, ge=1024, description="Largest body of any other request.")
     max_image_bytes: int = Field(default=20 * MIB, ge=1, description="Largest image file in a query.")

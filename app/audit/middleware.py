@@ -24,6 +24,7 @@ _UNAVAILABLE: Final = Kind(
 READS: Final[Mapping[str, Action]] = {
     "search_images": "search",
     "search_batch": "search",
+    "create_embeddings": "search",
     "list_images": "browse",
     "count_values": "browse",
     "count_images": "browse",

@@ -121,19 +121,20 @@ class Batches:
     def _vectors(self, batch: list[Job]) -> list[Encoded | None]:
         """The vector of each query; None where it is not finite."""
         truncations: Sequence[Truncation | None] = [None] * len(batch)
+        tokens: Sequence[int] = [0] * len(batch)
         if batch[0].kind == "text":
             embeddings = self._encoder.embed_texts(
                 [job.payload for job in batch if isinstance(job.payload, str)]
             )
-            vectors, truncations = embeddings.vectors, embeddings.truncations
+            vectors, truncations, tokens = embeddings.vectors, embeddings.truncations, embeddings.tokens
         else:
             images = [job.payload for job in batch if not isinstance(job.payload, str)]
             vectors = self._encoder.embed_images(np.stack(images))
         if len(vectors) != len(batch):
             raise EncodingFailedError(FAILED)
         return [
-            Encoded(vector, cut) if np.isfinite(vector).all() else None
-            for vector, cut in zip(vectors, truncations, strict=True)
+            Encoded(vector, cut, count) if np.isfinite(vector).all() else None
+            for vector, cut, count in zip(vectors, truncations, tokens, strict=True)
         ]
 
 

@@ -116,10 +116,11 @@ class QueueLimits:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Vector (D,) of one query, how its text was cut, and the seconds of its forward pass."""
+    """Vector (D,) of one query, how its text was cut, its tokens, and the seconds of its forward pass."""
 
     vector: NDArray[np.float32]
     truncation: Truncation | None = None
+    tokens: int = 0
     pass_s: float = 0.0
 
 

@@ -22,11 +22,19 @@ class BodyTooLargeError(HTTPException):
 
 @dataclass(slots=True)
 class BodyLimit:
-    """ASGI middleware that bounds request bodies; forms with a file may be larger than other bodies."""
+    """ASGI middleware that bounds request bodies; those with a file may be larger than other bodies.
+
+    Args:
+        app: The application inside.
+        max_form_bytes: Of forms, and of JSON for paths that take files in it.
+        max_other_bytes: Of all others.
+        files_in_json: Ends of those paths.
+    """
 
     app: ASGIApp
     max_form_bytes: int
     max_other_bytes: int
+    files_in_json: tuple[str, ...] = ()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -35,7 +43,7 @@ class BodyLimit:
             return
         headers = Headers(scope=scope)
         is_form = headers.get("content-type", "").lower().startswith("multipart/")
-        limit = self.max_form_bytes if is_form else self.max_other_bytes
+        limit = self.max_form_bytes if is_form or self._takes_files(scope) else self.max_other_bytes
         declared = headers.get("content-length", "")
         if declared.isdecimal() and (len(declared) > _MAX_DIGITS or int(declared) > limit):
             response = problem_response(
@@ -48,6 +56,9 @@ class BodyLimit:
             await response(scope, receive, send)
             return
         await self.app(scope, _Counted(receive, limit), send)
+
+    def _takes_files(self, scope: Scope) -> bool:
+        return bool(self.files_in_json) and scope["path"].endswith(self.files_in_json)
 
 
 @dataclass(slots=True)

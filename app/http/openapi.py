@@ -5,6 +5,7 @@ from typing import Any
 
 from app.http.description.examples import add_examples
 from app.http.problems import MEDIA_TYPE
+from app.schemas.integration.embeddings import EmbeddingsQuery
 from app.schemas.search.query import SearchQuery
 
 DESCRIPTION = """
@@ -55,9 +56,10 @@ def describe(schema: dict[str, Any]) -> dict[str, Any]:
                     # The framework describes single events, for which OpenAPI 3.1 has no word.
                     response["content"][_EVENTS] = {"schema": {"type": "string"}}
     add_examples(schema)
-    # The body is read by hand, since it comes in two forms, so the framework knows nothing of its schema.
-    search = SearchQuery.model_json_schema(ref_template="#/components/schemas/{model}")
-    schema["components"]["schemas"] |= {**search.pop("$defs"), SearchQuery.__name__: search}
+    # Their bodies are read by hand, so the framework knows nothing of their schemas.
+    for model in (SearchQuery, EmbeddingsQuery):
+        described = model.model_json_schema(ref_template="#/components/schemas/{model}")
+        schema["components"]["schemas"] |= {**described.pop("$defs"), model.__name__: described}
     for name in ("HTTPValidationError", "ValidationError"):
         schema["components"]["schemas"].pop(name, None)
     return schema

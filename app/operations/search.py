@@ -35,10 +35,11 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class MadePart:
-    """A part of the query, and how its text was cut."""
+    """A part of the query, how its text was cut, and the number of its tokens."""
 
     part: Part
     truncation: Truncation | None = None
+    tokens: int = 0
 
 
 async def answer_search(
@@ -160,7 +161,7 @@ class PartMaker:
         cut = encoded.truncation
         judged = source.text if loaded.encoder.knows_only_its_texts else None
         part = Part(encoded.vector, "text", judged)
-        return MadePart(part, None if cut is None else Truncation.of(source.field, cut))
+        return MadePart(part, None if cut is None else Truncation.of(source.field, cut), encoded.tokens)
 
     async def _of_image(self, file: ImageFile) -> MadePart:
         loaded = await self.services.encoders.of(self.active)

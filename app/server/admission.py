@@ -81,7 +81,7 @@ class Stages:
             return self._reads
         if path.endswith("/count"):
             return self._reads
-        if path.endswith("/search/batch"):
+        if path.endswith(("/search/batch", "/embeddings")):
             return self.searches
         if path.endswith("/search"):
             is_form = Headers(scope=scope).get("content-type", "").lower().startswith("multipart/")

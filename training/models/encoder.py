@@ -90,7 +90,7 @@ class Encoder(ImageInput):
         batch = self.preprocessing.text(texts)
         with self._evaluation():
             vectors = _vectors(self.model.encode_text(batch.to(self.device)).embedding)
-        return TextEmbeddings(vectors, batch.truncations)
+        return TextEmbeddings(vectors, batch.truncations, tuple(batch.attention_mask.sum(dim=1).tolist()))
 
     @property
     def pair_attention(self) -> PairAttentionConfig | None:

@@ -42,6 +42,7 @@ EXAMPLES: Final[Mapping[str, Example]] = {
     "count_images": Example(_SCENES, {"filter": {"field": "split", "eq": "test"}}),
     "search_images": Example(_SCENES, {"text": _TEXT, "limit": 5}),
     "search_batch": Example(_SCENES, {"searches": [{"text": _TEXT}, {"like": [{"id": "scene00012"}]}]}),
+    "create_embeddings": Example(body={"model": "scenes", "input": [_TEXT, "a boat"]}),
     "get_image": Example(_SCENE),
     "get_thumbnail": Example(_SCENE),
     "get_rendition": Example({**_SCENE, "size": 64}),

@@ -33,7 +33,8 @@ class FakeEncoder:
         self.before(texts)
         self.batches.append(len(texts))
         self.texts.extend(texts)
-        return TextEmbeddings(np.stack([vector_of(text) for text in texts]), (None,) * len(texts))
+        vectors = np.stack([vector_of(text) for text in texts])
+        return TextEmbeddings(vectors, (None,) * len(texts), tuple(map(len, texts)))
 
     def embed_images(self, images: Pixels) -> NDArray[np.float32]:
         self.batches.append(len(images))

@@ -205,7 +205,7 @@ def test_queries_whose_callers_have_gone_make_room_in_a_full_queue() -> None:
 def test_vectors_that_cannot_be_searched_are_a_failure(broken: NDArray[np.float32]) -> None:
     class Broken(FakeEncoder):
         def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
-            return TextEmbeddings(broken, (None,) * len(texts))
+            return TextEmbeddings(broken, (None,) * len(texts), (1,) * len(texts))
 
     with queue_of(Broken()) as queue, pytest.raises(EncodingFailedError):
         asyncio.run(queue.encode_text("x"))

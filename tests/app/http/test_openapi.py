@@ -12,6 +12,7 @@ OPERATIONS = {
     "list_audit",
     "search_images",
     "search_batch",
+    "create_embeddings",
     "list_images",
     "count_images",
     "count_values",

@@ -93,7 +93,7 @@ class OnnxEncoder(ImageInput):
         for start in range(0, len(texts), _ROWS):
             rows = order[start : start + _ROWS]
             vectors[rows] = _run(session, _inputs(tokens, rows, int(lengths[rows].max())))
-        return TextEmbeddings(vectors, tokens.truncations)
+        return TextEmbeddings(vectors, tokens.truncations, tuple(lengths.tolist()))
 
     def agrees(self, graphs: Mapping[GraphName, Graph]) -> bool:
         """Whether reference inputs have their vectors, each alone: its shape is not that of the export."""

@@ -1,0 +1,1 @@
+"""Interfaces for other programs: embeddings in the form of OpenAI."""
