@@ -84,6 +84,16 @@ class StaleWriteError(RecoquestError):
     """The target of a write has changed meanwhile; nothing was written, and it can be tried again."""
 
 
+class UnexpectedCountError(RecoquestError):
+    """A deletion by filter would remove another number of images than its caller expects."""
+
+    def __init__(self, found: int, expected: int) -> None:
+        super().__init__(
+            f"The filter finds {found:,} images and not {expected:,}, and nothing was deleted: look at them "
+            "by a dry run, then send the number that it gives."
+        )
+
+
 class ConditionError(RecoquestError):
     """A write whose condition on the present revision of its image does not hold; nothing was written.
 

@@ -13,10 +13,12 @@ from app.http.disconnect import unless_disconnected
 from app.http.problems import problem_responses
 from app.operations.services import InjectedServices, Services
 from app.operations.writes.conditions import write_condition
+from app.operations.writes.delete_matching import delete_by_filter
 from app.operations.writes.erase import erase
 from app.operations.writes.idempotency import IdempotentRoute, idempotency_key
 from app.operations.writes.read_uploads import SentImage, read_upload, read_uploads
 from app.operations.writes.write_images import WrittenImages, change_one, write_one, write_sent
+from app.schemas.changes.deletion import DeletedImages, ImagesToDelete
 from app.schemas.changes.erasure import ErasedImages, HoldingBackup, ImagesToErase
 from app.schemas.changes.etags import etag_of
 from app.schemas.changes.writes import (
@@ -224,6 +226,38 @@ async def delete_image(
     """Remove an image with all that is said of it, and its file if no other image has the same."""
     await services.threads.write(remove_image, services.engine.home, collection, image_id, condition)
     return Removed(collection=collection, id=image_id)
+
+
+@router.post(
+    "/{collection}/images/delete",
+    summary="Remove images by filter",
+    responses={
+        **problem_responses(*_PROBLEMS),
+        200: {"description": "All images that passed the filter are gone, or were counted."},
+        207: {"model": DeletedImages, "description": "Some are gone; others still pass the filter."},
+    },
+    dependencies=[may("curator"), Depends(idempotency_key)],
+)
+async def delete_matching_images(
+    collection: str,
+    wanted: ImagesToDelete,
+    request: Request,
+    response: Response,
+    services: InjectedServices,
+) -> DeletedImages:
+    """Remove the images that pass a filter, up to 10,000 with a request, with all that is said of them.
+
+    They go in batches, each whole: searches and other writers go on in between, and what was removed before a
+    stop stays removed. Images that are changed meanwhile stay. While `remaining` is not 0, send it again with
+    a new `Idempotency-Key`.
+    """
+    answer, noted = await delete_by_filter(
+        services, collection, wanted, actor_of(request), request.state.request_id
+    )
+    note(request, noted)
+    if answer.remaining and not wanted.dry_run:
+        response.status_code = HTTPStatus.MULTI_STATUS
+    return answer
 
 
 def _note(request: Request, written: WrittenImages) -> None:

@@ -47,6 +47,7 @@ WRITES: Final[Mapping[str, Action]] = {
     "register_model": "create",
     "delete_collection": "delete",
     "delete_image": "delete",
+    "delete_matching_images": "delete",
     "erase_images": "erase",
     "activate_generation": "activate",
     "roll_back_collection": "activate",
@@ -132,9 +133,10 @@ class AuditTrail:
         if scope["method"] == "HEAD" and action == "export":
             # The headers alone were sent.
             action = "view"
-        if action is None or noted_of(scope["state"]).recorded:
+        noted = noted_of(scope["state"])
+        if action is None or noted.recorded:
             return None
-        event = _described(scope, action, operation, status)
+        event = _described(scope, noted.action or action, operation, status)
         return event if self._is_news(event, operation) else None
 
     def _is_news(self, event: Event, operation: str) -> bool:

@@ -10,7 +10,7 @@ from app.access.key_guesses import clients_of
 from app.access.principal import principal_of
 from app.audit.trail import query_parts
 from app.schemas.search.query import SearchQuery
-from index.audit.event import Actor, Detail
+from index.audit.event import Action, Actor, Detail
 from index.search.results import ActiveGeneration, SearchPage
 
 _STATE = "audited"
@@ -21,9 +21,11 @@ class Noted:
     """Parts of an event; see `index.audit.event.Event`.
 
     Attributes:
+        action: Kind of event; None: that of the operation.
         recorded: Whether the event was written already, with what it tells of.
     """
 
+    action: Action | None = None
     collection: str | None = None
     objects: Sequence[str] | None = None
     query: Mapping[str, Sequence[str]] | None = None

@@ -12,6 +12,7 @@ from app.cli.collections.index import index
 from app.cli.collections.models import models
 from app.cli.collections.reindex import reindex
 from app.cli.collections.search import search
+from app.cli.data.delete import delete
 from app.cli.data.demo import demo
 from app.cli.data.duplicates import duplicates
 from app.cli.data.erase import erase
@@ -81,6 +82,7 @@ def build() -> typer.Typer:
     recoquest.command()(findings)
     recoquest.command()(duplicates)
     recoquest.add_typer(feedback)
+    recoquest.command()(delete)
     recoquest.command()(erase)
     recoquest.command()(serve)
     recoquest.command()(worker)

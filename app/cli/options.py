@@ -1,9 +1,10 @@
 """Options that several commands share, and what they open."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -107,3 +108,14 @@ def checked_split(split: str) -> "Split":
 def query_device(settings: "Settings") -> str:
     """Device for the queries of a command: a GPU takes longer to open than they take on a CPU."""
     return "cpu" if settings.device == "auto" else settings.device
+
+
+def parse_filter_option(condition: str) -> dict[str, Any]:
+    """The JSON object of a `--filter`, or a usage error."""
+    try:
+        parsed = json.loads(condition)
+    except (ValueError, RecursionError) as error:
+        raise typer.BadParameter(f"this is not JSON: {error}.", param_hint="--filter") from None
+    if not isinstance(parsed, dict):
+        raise typer.BadParameter("a filter is a JSON object.", param_hint="--filter")
+    return parsed

@@ -38,6 +38,7 @@ from index.errors import (
     StaleWriteError,
     StoreError,
     StoreWriteError,
+    UnexpectedCountError,
     UnknownCollectionError,
     UnknownGenerationError,
     UnknownImageError,
@@ -240,6 +241,9 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
     UnregisteredModelError: Kind("unregistered-model", "There is no such model", HTTPStatus.NOT_FOUND),
     StaleWriteError: Kind(
         "changed-meanwhile", "Somebody else changed it", HTTPStatus.CONFLICT, retry_after_s=1
+    ),
+    UnexpectedCountError: Kind(
+        "unexpected-count", "The filter finds another number of images", HTTPStatus.CONFLICT
     ),
     ConditionError: Kind(
         "precondition-failed",

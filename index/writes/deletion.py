@@ -1,6 +1,7 @@
 """Removal of images and of whole collections from the catalogue."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from time import sleep
 from typing import Final, TypeVar
 
@@ -19,7 +20,11 @@ from index.catalogue.tables import (
     RemovalRow,
     TextRow,
 )
+from index.errors import UnexpectedCountError
 from index.files.orphans import mark_orphans
+from index.filters.grammar import Filter
+from index.filters.sql import passing_keys
+from index.vectors.protocol import Keys
 from index.writes.texts import remove_texts
 
 _Item = TypeVar("_Item")
@@ -53,6 +58,81 @@ def delete_images(session: Session, collection: str, ids: Sequence[str]) -> dict
             mark_orphans(session, {row.sha256 for row in rows})
             removed |= {row.external_id: row.sha256 for row in rows}
     return removed
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """Images of a collection that passed a filter at one moment.
+
+    Attributes:
+        collection_id: Key of the collection.
+        sequence: Sequence number of the collection at that moment.
+        keys: Keys of the images, rising.
+    """
+
+    collection_id: int
+    sequence: int
+    keys: Keys
+
+    def parts(self) -> Iterator[list[int]]:
+        """Split the keys into batches, each for a transaction of its own."""
+        for start in range(0, len(self.keys), AT_ONCE):
+            yield self.keys[start : start + AT_ONCE].tolist()
+
+    def require(self, expected: int | None) -> None:
+        """Make sure of the number of images.
+
+        Raises:
+            UnexpectedCountError: There are more or fewer than expected.
+        """
+        if expected is not None and expected != len(self.keys):
+            raise UnexpectedCountError(len(self.keys), expected)
+
+
+def find_matching(session: Session, collection: str, filter: Filter) -> Matching:
+    """Find the images that pass a filter.
+
+    Args:
+        session: A read of the catalogue, whose queries see one state of it.
+        collection: Name of the collection.
+        filter: The filter.
+
+    Raises:
+        UnknownCollectionError: No collection has this name.
+        FilterError: The filter does not fit the collection.
+    """
+    row = require_collection(session, collection)
+    return Matching(row.id, row.sequence, passing_keys(session, row.id, filter))
+
+
+def ids_of(session: Session, keys: Sequence[int]) -> list[str]:
+    """Return the ids of images that are there, in the order of their keys."""
+    query = select(ImageRow.external_id).where(ImageRow.id.in_(keys)).order_by(ImageRow.id)
+    return list(session.execute(query).scalars())
+
+
+def delete_unchanged(session: Session, matching: Matching, keys: Sequence[int]) -> dict[str, str]:
+    """Remove those of the matching images that nobody has changed since they were found.
+
+    It is done in the caller's transaction, as `delete_images`.
+
+    Returns:
+        The removed ones by id, with the digest of their file.
+
+    Raises:
+        StaleWriteError: The collection is gone.
+    """
+    sequence = next_sequence(session, matching.collection_id)
+    query = select(ImageRow.id, ImageRow.external_id, ImageRow.sha256).where(
+        ImageRow.collection_id == matching.collection_id,
+        ImageRow.id.in_(keys),
+        ImageRow.sequence <= matching.sequence,
+    )
+    rows = session.execute(query).all()
+    if rows:
+        _delete(session, matching.collection_id, sequence, [row.id for row in rows])
+        mark_orphans(session, {row.sha256 for row in rows})
+    return {row.external_id: row.sha256 for row in rows}
 
 
 def remove_hidden(catalogue: Catalogue) -> None:

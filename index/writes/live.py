@@ -150,10 +150,10 @@ def put_images(home: Home, active: ActiveGeneration, uploads: Sequence[Upload]) 
             originals = {digest: partial(bytes, content) for digest, content in files.items()}
             keep_files(session, home.store, originals)
     except BaseException:
-        _tidy(home, files)
+        remove_unused_files(home, files)
         raise
     if files:
-        _tidy(home, before - files.keys())
+        remove_unused_files(home, before - files.keys())
     return outcomes
 
 
@@ -232,7 +232,7 @@ def remove_image(home: Home, collection: str, image_id: str, condition: Conditio
         row = require_image(session, collection, image_id)
         condition.check(image_id, revision_of(row.record_digest, row.sha256))
         removed = delete_images(session, collection, [image_id])
-    _tidy(home, set(removed.values()))
+    remove_unused_files(home, set(removed.values()))
 
 
 def remove_images(home: Home, collection: str, ids: Sequence[str]) -> list[str]:
@@ -247,7 +247,7 @@ def remove_images(home: Home, collection: str, ids: Sequence[str]) -> list[str]:
     """
     with home.catalogue.write() as session:
         removed = delete_images(session, collection, ids)
-    _tidy(home, set(removed.values()))
+    remove_unused_files(home, set(removed.values()))
     return list(removed)
 
 
@@ -313,7 +313,7 @@ def _revision(row: Row[str, str, str] | None) -> str | None:
     return None if row is None else revision_of(row.record_digest, row.sha256)
 
 
-def _tidy(home: Home, digests: Collection[str]) -> None:
+def remove_unused_files(home: Home, digests: Collection[str]) -> None:
     """Remove those of these files that no image uses; what fails is done by the next start."""
     if not digests:
         return

@@ -1,7 +1,6 @@
 """`recoquest search`: search a collection by texts, by image files and by stored images."""
 
 import gc
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli.options import Device, Home, indexed, query_device
+from app.cli.options import Device, Home, indexed, parse_filter_option, query_device
 
 if TYPE_CHECKING:
     from app.cli.collections.examples import Given
@@ -156,7 +155,7 @@ def search(
         "min_score": min_score,
         "diversity": diversity,
         "limit": limit,
-        "filter": _parse_json(condition),
+        "filter": None if condition is None else parse_filter_option(condition),
     }
     if queries is not None:
         wanted = (given, images, like, like_texts, like_vectors)
@@ -239,18 +238,6 @@ def _option(options: Mapping[str, str], *location: str | int) -> str | None:
     """The option of a place in the query: that of the example there, or else that of the field."""
     example = ".".join(str(part) for part in location[:2])
     return options.get(example) or options.get(str(location[0]))
-
-
-def _parse_json(condition: str | None) -> dict[str, Any] | None:
-    if condition is None:
-        return None
-    try:
-        parsed = json.loads(condition)
-    except (ValueError, RecursionError) as error:
-        raise typer.BadParameter(f"this is not JSON: {error}.", param_hint="--filter") from None
-    if not isinstance(parsed, dict):
-        raise typer.BadParameter("a filter is a JSON object.", param_hint="--filter")
-    return parsed
 
 
 def _answer(

@@ -61,6 +61,9 @@ EXAMPLES: Final[Mapping[str, Example]] = {
         {**_WARD, "image_id": "second"}, {"labels": ["Edema"], "report": None, "metadata": {"view": "PA"}}
     ),
     "delete_image": Example({**_WARD, "image_id": "second"}),
+    "delete_matching_images": Example(
+        _WARD, {"filter": {"field": "id", "eq": "second"}, "dry_run": True, "expected_count": None}
+    ),
     "erase_images": Example(_WARD, {"ids": ["first"]}),
     "delete_collection": Example(_WARD),
     "list_models": Example(),

@@ -216,12 +216,7 @@ class AsyncClient:
         return upload.outcome()
 
     async def put(
-        self,
-        collection: str,
-        image: NewImage,
-        *,
-        etag: str | None = None,
-        only_new: bool = False,
+        self, collection: str, image: NewImage, *, etag: str | None = None, only_new: bool = False
     ) -> answers.Written:
         """Put in an image under its id, or replace the one there.
 
@@ -243,6 +238,23 @@ class AsyncClient:
     async def delete(self, collection: str, image_id: str, *, etag: str | None = None) -> None:
         """Remove an image."""
         await self._send(operations.delete_image(collection, image_id, etag))
+
+    async def delete_where(
+        self,
+        collection: str,
+        filter: Mapping[str, Any],
+        *,
+        dry_run: bool = False,
+        expected_count: int | None = None,
+    ) -> answers.Deleted:
+        """Remove the images that pass a filter, up to 10,000 a call, or count them by a dry run.
+
+        Raises:
+            ProblemError: The filter does not fit, or finds another number of images than expected.
+        """
+        return await self._send(
+            operations.delete_matching_images(collection, filter, dry_run, expected_count)
+        )
 
     async def erase(self, collection: str, ids: Sequence[str]) -> answers.Erased:
         """Remove images so that no byte of them is left on the disk, and name backups that hold them."""

@@ -203,6 +203,15 @@ def delete_image(collection: str, image_id: str, etag: str | None) -> Call[None]
     return Call("delete_image", "DELETE", _IMAGE, read_nothing, names, headers=_condition(etag))
 
 
+def delete_matching_images(
+    collection: str, filter: Mapping[str, Any], dry_run: bool, expected_count: int | None
+) -> Call[answers.Deleted]:
+    """Remove the images that pass a filter."""
+    body = {"filter": dict(filter), "dry_run": dry_run, "expected_count": expected_count}
+    path, names = f"{_COLLECTION}/images/delete", {"collection": collection}
+    return _begin("delete_matching_images", path, reading(answers.Deleted), names, body)
+
+
 def erase_images(collection: str, ids: Sequence[str]) -> Call[answers.Erased]:
     """Erase images."""
     names = {"collection": collection}

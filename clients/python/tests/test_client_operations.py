@@ -34,6 +34,7 @@ CALLS: list[Call[Any]] = [
     operations.put_image("c", NEW, None, True),
     operations.update_image("c", "a", '"etag"', {}),
     operations.delete_image("c", "a", '"etag"'),
+    operations.delete_matching_images("c", {"field": "a", "eq": 1}, True, 5),
     operations.erase_images("c", ["a"]),
     operations.judge_hit("c", "a", True, "text", (), (), False),
     operations.count_judgements("c"),

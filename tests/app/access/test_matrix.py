@@ -51,6 +51,7 @@ OPERATIONS: Final[dict[str, Role | None]] = {
     "put_image": "curator",
     "update_image": "curator",
     "delete_image": "curator",
+    "delete_matching_images": "curator",
     "erase_images": "admin",
     "list_audit": "auditor",
     "create_collection": "admin",

@@ -37,6 +37,7 @@ OPERATIONS = {
     "delete_collection",
     "create_collection",
     "delete_image",
+    "delete_matching_images",
     "update_image",
     "put_image",
     "upload_images",

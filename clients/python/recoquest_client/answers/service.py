@@ -20,6 +20,18 @@ class Backup:
 
 
 @dataclass(frozen=True)
+class Deleted:
+    """A deletion by filter; send it again while `remaining` is not 0."""
+
+    collection: str
+    dry_run: bool
+    matched: int
+    deleted: int
+    remaining: int
+    ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Erased:
     """An erasure; send it again while `log_is_empty` is false."""
 
