@@ -189,6 +189,6 @@ def contains_sorted(keys: Keys, some: Keys) -> NDArray[np.bool_]:
         held = np.zeros(extent, dtype=np.bool_)
         held[keys - keys[0]] = True
         places = some - keys[0]
-        inside = (places >= 0) & (places < extent)
+        inside: NDArray[np.bool_] = (places >= 0) & (places < extent)
         return inside & held[np.where(inside, places, 0)]
     return np.searchsorted(keys, some, "left") < np.searchsorted(keys, some, "right")

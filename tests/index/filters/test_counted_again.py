@@ -110,7 +110,7 @@ def test_counts_follow_writes_removals_and_restores(kept: Kept) -> None:
         assert (taken.kinds, taken.minimum, taken.maximum) == (("date",), min(dates), max(dates))
         ages = [record.metadata["age"] for record in kept.records.values()]
         (age,) = kept.engine.facets("c", field="age").facets
-        assert (age.minimum, age.maximum) == (min(ages), max(ages))  # type: ignore[type-var]
+        assert (age.minimum, age.maximum) == (min(ages), max(ages))
 
 
 def test_a_finding_that_an_image_mentions_twice_counts_once_after_a_write(kept: Kept) -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from index.engine import SearchEngine
 from index.errors import QueryError, UnknownCollectionError
-from index.filters.facets import MAX_EXAMPLES, MAX_VALUES, Facet
+from index.filters.facets import MAX_EXAMPLES, Facet
 from index.filters.grammar import parse_filter
+from index.filters.text_counts import MAX_VALUES
 from index.ingest import ingest_manifest
 from tests.index.samples import begin_generation, make_manifest, make_records, put_vectors, unit_vectors
 from training.data.manifest import Manifest, Record

@@ -9,12 +9,16 @@ import pytest
 from sqlalchemy.orm import Session
 
 from index.catalogue import Catalogue
+from index.catalogue.full_text import storage
+from index.catalogue.full_text.tokenizer import indexed_text
 from index.engine import SearchEngine
 from index.ingest import ingest_manifest
+from index.writes import findings
 from index.writes.live import change_image
 from tests.index.samples import make_manifest, make_records
 from training.data.manifest import Record
 from training.models.encoder import Encoder
+from training.reports.findings import find_findings
 
 SAID = "There is a small effusion."
 
@@ -41,12 +45,9 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
         return watch
 
-    from index.catalogue.full_text import storage
-    from index.writes import findings
-
     monkeypatch.setattr(Catalogue, "write", noted)
-    monkeypatch.setattr(findings, "find_findings", watched(findings.find_findings))
-    monkeypatch.setattr(storage, "indexed_text", watched(storage.indexed_text))
+    monkeypatch.setattr(findings, "find_findings", watched(find_findings))
+    monkeypatch.setattr(storage, "indexed_text", watched(indexed_text))
     return computed
 
 

@@ -2,6 +2,7 @@
 
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -70,7 +71,7 @@ def test_bytes_behind_the_picture_are_no_doubt(tmp_path: Path, kind: str, behind
 
 
 @pytest.mark.parametrize("options", [{}, {"progressive": True}])
-def test_whole_files_are_no_doubt(tmp_path: Path, options: dict[str, bool]) -> None:
+def test_whole_files_are_no_doubt(tmp_path: Path, options: dict[str, Any]) -> None:
     for ending in ("jpg", "png", "webp", "avif", "gif", "bmp", "tif"):
         noise().save(tmp_path / f"{ending}.{ending}", **options)
     assert doubts(tmp_path) == []
