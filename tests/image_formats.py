@@ -59,12 +59,14 @@ class ImageForm:
         make: Returns the bytes of the file.
         quadrants: Colours of the four quadrants, as they are seen.
         tolerance: Most that a channel may differ.
+        flags: Fields that the picture has.
     """
 
     name: str
     make: Callable[[], bytes]
     quadrants: Quadrants
     tolerance: int = 1
+    flags: tuple[str, ...] = ()
 
 
 def _pngs() -> list[ImageForm]:
@@ -229,7 +231,9 @@ def _tiffs() -> list[ImageForm]:
             lambda: tiff(sixteen(), big=True, order=">", planar=True, tile=48, compression=5, predictor=2),
             COLOURS,
         ),
-        row("behind its thumbnail", tiff_behind_its_thumbnail, COLOURS),
+        ImageForm(
+            "tiff behind its thumbnail", tiff_behind_its_thumbnail, COLOURS, flags=("image.preview_skipped",)
+        ),
         row("grey 16 deflated, differences", lambda: tiff(deep(), compression=8, predictor=2)),
         row(
             "grey 16 lzw, differences",

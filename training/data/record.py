@@ -13,10 +13,12 @@ Split = Literal["train", "val", "test"]
 _KEYS: Final = (
     *("id", "image", "audio", "split", "texts", "not_texts", "group", "labels", "report", "metadata"),
 )
-# Flags that decoding an image gives, beside its metadata: one colour; the end of the file is missing.
+# Flags that decoding an image gives, beside its metadata: one colour; the end of the file is missing; the
+# picture stands behind a page that is marked as a thumbnail of it.
 BLANK_FIELD: Final = "image.blank"
 TRUNCATED_FIELD: Final = "image.truncated"
-PICTURE_FIELDS: Final = (BLANK_FIELD, TRUNCATED_FIELD)
+PREVIEW_FIELD: Final = "image.preview_skipped"
+PICTURE_FIELDS: Final = (BLANK_FIELD, TRUNCATED_FIELD, PREVIEW_FIELD)
 _RESERVED: Final = frozenset({"id", "split", "group", "labels", *PICTURE_FIELDS})
 _LONGEST_ID: Final = 255
 # PostgreSQL indexes no more than 2,704 bytes, of a name and a value together.

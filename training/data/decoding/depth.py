@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from math import gcd
+from math import ceil
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from training.data.decoding.window import Window, find_range
+from training.data.decoding.artefacts import find_picture
+from training.data.decoding.window import Window, find_range, has_few_values
 
 Samples = NDArray[np.generic]
 
@@ -17,8 +18,9 @@ DEEP_MODES: Final = frozenset({"I", "F", "I;16", "I;16L", "I;16B", "I;16N"})
 _MODES: Final = {(4, False): "CMYK", (1, False): "L", (1, True): "LA", (3, False): "RGB", (3, True): "RGBA"}
 # As doubles they fit into a core's cache.
 _BAND_PIXELS: Final = 1 << 16
-# Pixels whose values decide the window.
+# Pixels whose smallest and largest values are told, and those that decide the window.
 _SAMPLE: Final = 1 << 20
+_PICTURE_PIXELS: Final = 1 << 15
 # Scanners and programs that have 8 bits write them twice, or with eight zeros behind them.
 _EIGHT_BIT_STEPS: Final = (257, 256)
 
@@ -165,35 +167,48 @@ def _opacity(image: DeepImage, samples: Samples) -> NDArray[np.uint8] | None:
 
 
 def _find_levels(image: DeepImage) -> Levels:
-    sample, step = _sample(image)
-    smallest, largest = (float(sample.min()), float(sample.max())) if len(sample) else (0.0, 0.0)
+    pixels, seen, step = _sample(image)
+    values = pixels[seen]
+    smallest, largest = (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
     if step:
         return Levels(smallest, largest, 0.0, 255.0 * step)
     stated = image.stated
     # A window as wide as the values is a statistic of the file, and may be that of a marker.
     if stated and smallest < stated.low and stated.high < largest:
         return Levels(smallest, largest, stated.low, stated.high, stated)
-    return Levels(smallest, largest, *find_range(sample), stated)
+    if values.size and not has_few_values(values):
+        across = _stride(*seen.shape, _PICTURE_PIXELS)
+        pixels, seen = pixels[::across, ::across], seen[::across, ::across]
+        # The largest floats have no differences.
+        scale = max(abs(smallest), abs(largest))
+        grey = np.where(seen, (pixels / scale).mean(axis=-1), 0.0)
+        values = pixels[find_picture(grey, seen)]
+    return Levels(smallest, largest, *find_range(values), stated)
 
 
-def _sample(image: DeepImage) -> tuple[Samples, int]:
-    """Return finite colour values of pixels that can be seen, and the step if all values are 8-bit ones."""
-    stride = max(1, image.width * image.height // _SAMPLE)
-    while gcd(stride, image.width) > 1:
-        # Otherwise only some of the columns would be looked at.
+def _stride(height: int, width: int, most: int) -> int:
+    """Return the distance of rows and of columns so that no more than a number of pixels are looked at."""
+    stride = max(1, ceil((height * width / most) ** 0.5))
+    while ceil(height / stride) * ceil(width / stride) > most:
         stride += 1
-    parts, place = [], 0
+    return stride
+
+
+def _sample(image: DeepImage) -> tuple[Samples, NDArray[np.bool_], int]:
+    """Return colours of pixels on a grid, which of them can be seen, and the step of 8-bit values.
+
+    The step is 0 unless all values of the image are multiples of it that 8 bits had.
+    """
+    stride = _stride(image.height, image.width, _SAMPLE)
+    parts, seen = [], []
     steps: tuple[int, ...] = _EIGHT_BIT_STEPS
-    for _, samples in image.bands():
+    for top, samples in image.bands():
         deep = samples.dtype.kind == "u" and samples.dtype.itemsize == 2
         steps = tuple(step for step in steps if deep and not (samples[..., : image.colours] % step).any())
-        flat = samples.reshape(-1, samples.shape[-1])
-        drawn = flat[-place % stride :: stride]
-        place += len(flat)
+        drawn = samples[-top % stride :: stride, ::stride]
         opacity = _opacity(image, drawn)
-        colours = drawn[:, : image.colours]
-        parts.append((colours if opacity is None else colours[opacity > 0]).ravel())
-    values = np.concatenate(parts)
-    if values.dtype.kind == "f":
-        values = values[np.isfinite(values)]
-    return values, steps[0] if steps else 0
+        colours = drawn[..., : image.colours]
+        parts.append(colours)
+        clear = np.zeros(colours.shape[:2], bool) if opacity is None else opacity == 0
+        seen.append(np.isfinite(colours).all(axis=-1) & ~clear)
+    return np.concatenate(parts), np.concatenate(seen), steps[0] if steps else 0

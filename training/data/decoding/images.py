@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -33,11 +33,11 @@ from training.data.decoding.formats import MEDIA_TYPES, open_image, sniff_format
 from training.data.decoding.pixels import is_blank, lay_on_ground, spread, turn
 from training.data.decoding.structure import check_size, check_structure, megapixels
 from training.data.decoding.window import Window
-from training.data.record import BLANK_FIELD, PICTURE_FIELDS, TRUNCATED_FIELD
+from training.data.record import BLANK_FIELD, PICTURE_FIELDS, PREVIEW_FIELD, TRUNCATED_FIELD
 from training.errors import ImageError, ImageTooLargeError
 
 # To be raised when decoding gives other pixels of the same file: what was made of them is made anew.
-PIXELS_VERSION: Final = 3
+PIXELS_VERSION: Final = 4
 
 _START_OF_SCAN: Final = b"\xff\xda"
 _ON_ITS_SIDE: Final = range(5, 9)
@@ -93,6 +93,7 @@ class DecodedImage:
         blank: Whether the picture has one colour.
         truncated: Whether the end of the file is missing.
         levels: Stored values of more than 8 bits, where no window was given.
+        preview_skipped: Whether pages that are marked as thumbnails stand ahead of it.
     """
 
     header: ImageHeader
@@ -102,11 +103,16 @@ class DecodedImage:
     blank: bool = False
     truncated: bool = False
     levels: Levels | None = None
+    preview_skipped: bool = False
 
     @property
     def flags(self) -> tuple[str, ...]:
         """The `PICTURE_FIELDS` that are true of the picture."""
-        said = {BLANK_FIELD: self.blank, TRUNCATED_FIELD: self.truncated}
+        said = {
+            BLANK_FIELD: self.blank,
+            TRUNCATED_FIELD: self.truncated,
+            PREVIEW_FIELD: self.preview_skipped,
+        }
         return tuple(name for name in PICTURE_FIELDS if said[name])
 
 
@@ -177,7 +183,7 @@ def decode_whole(
     if not first.blank or file.header.frames == 1:
         return first
     # The opened file is the canvas of all its frames.
-    first = DecodedImage(first.header, first.width, first.height, first.pixels.copy(), blank=True)
+    first = replace(first, pixels=first.pixels.copy())
     most = min(file.header.frames, _MOST_FRAMES, _MOST_FRAME_PIXELS // (first.width * first.height))
     for frame in range(file.first + 1, file.first + most):
         try:
@@ -287,7 +293,7 @@ def _decode(
         if window is not None and not deep:
             image = spread(image, window)
         pixels = lay_on_ground(image)
-        return DecodedImage(header, *size, pixels, is_blank(pixels), truncated, levels)
+        return DecodedImage(header, *size, pixels, is_blank(pixels), truncated, levels, file.first > 0)
 
 
 @dataclass

@@ -43,7 +43,7 @@ def test_every_form_is_read_and_shown_alike(form: ImageForm, tmp_path: Path) -> 
     assert (decoded.width, decoded.height) == decoded.pixels.size == (WIDTH, HEIGHT)
     assert decoded.pixels.mode == "RGB"
     assert differs_by(decoded.pixels, form.quadrants) <= form.tolerance
-    assert decoded.flags == ()
+    assert decoded.flags == form.flags
     path = tmp_path / "file"
     path.write_bytes(content)
     with Image.open(io.BytesIO(make_thumbnail(path))) as thumbnail:
