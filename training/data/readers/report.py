@@ -62,14 +62,14 @@ class Tally:
         parts = f"{self.taken:,} taken, {self.refused:,} refused, {sum(self.left_out.values()):,} left out"
         if self.unaccounted:
             parts += f", {self.unaccounted:,} not accounted for"
-        named = _named(self.left_out)
+        named = name_reasons(self.left_out)
         return [
             f"Found {self.found:,} {_several(self.unit, self.found)} in {self.source}: {parts}.",
             *([f"Left out: {'; '.join(named)}."] if named else ()),
         ]
 
 
-def _named(left_out: Mapping[str, int]) -> list[str]:
+def name_reasons(left_out: Mapping[str, int]) -> list[str]:
     """Reasons with their numbers: the files of users first, then those of systems."""
     reasons = sorted(left_out.items(), key=lambda item: (-item[1], item[0]))
     of_systems = [item for item in reasons if item[0].startswith(OF_SYSTEMS)]

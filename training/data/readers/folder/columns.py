@@ -1,7 +1,7 @@
 """Tells what the columns of a user's table hold, by their names."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, get_args
 
@@ -47,8 +47,12 @@ def is_known_column(name: str) -> bool:
     return _plain(name) in _ROLES
 
 
-def read_columns(table: Table) -> Columns:
+def read_columns(table: Table, column_of_images: Callable[[], int | None] = lambda: None) -> Columns:
     """Tell what each column of a table holds: by its name or a synonym, without regard to case.
+
+    Args:
+        table: The table.
+        column_of_images: Finds the column with the paths of images where no name says which it is.
 
     Raises:
         DataError: No column holds the paths of images.
@@ -65,6 +69,9 @@ def read_columns(table: Table) -> Columns:
     if "report" not in places and ("findings" in places) != ("impression" in places):
         # One section alone is the whole of what a report says.
         places["report"] = places.pop("findings", places.pop("impression", -1))
+    if "image" not in places and (place := column_of_images()) is not None:
+        texts = tuple(other for other in texts if other != place)
+        places = {role: other for role, other in places.items() if other != place} | {"image": place}
     if "image" not in places:
         raise DataError(_without_images(table))
     used = {*places.values(), *texts}

@@ -2,6 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -14,17 +16,20 @@ from training.data.readers.folder.columns import is_known_column, read_columns
 from training.data.readers.folder.files import FoundFiles, find_files
 from training.data.readers.folder.hints import hints
 from training.data.readers.folder.metadata import Values, metadata_of, read_values
-from training.data.readers.folder.paths import PathFinder, make_ids
+from training.data.readers.folder.paths import PathFinder, is_like_image, make_ids
 from training.data.readers.folder.rows import ImageRows, TableReader, split_of
 from training.data.readers.listing import Listing
+from training.data.readers.report import name_reasons
 from training.data.readers.sentences import report_sentences
-from training.data.readers.tables import Table, open_table
+from training.data.readers.tables import Row, Table, open_table
 from training.data.readers.tables.encodings import reads_as_utf8
 from training.data.record import MetadataValue, Record, Split
 from training.data.rejections import LeftOut, Rejection
 from training.errors import DataError
 
 _SHOWN: Final = 3
+# Rows that tell which column names images, where no header does.
+_LOOKED_AT: Final = 50
 _SECTIONS: Final[tuple[Role, ...]] = ("findings", "impression")
 WITHOUT_TEXT_FILES: Final = (
     "An encoding belongs to a folder's --table or to the reports of mimic-cxr, or to texts beside images: "
@@ -65,7 +70,7 @@ def _list_files(images: Path, files: FoundFiles, encoding: str | None) -> Listin
     left_out = [LeftOut(*item) for item in Counter(others.values()).items()]
     notes = [*files.folders, *hints(images, others)]
     if not paths:
-        shown = "; ".join(f"{item.reason}: {item.count:,}" for item in left_out[:_SHOWN])
+        shown = "; ".join(name_reasons(Counter(others.values())))
         error = DataError(
             f"{images} has no images ({', '.join(READABLE_SUFFIXES)}){shown and f'. Left out: {shown}'}."
         )
@@ -122,7 +127,7 @@ def _list_table(
             f"{path} begins with the image {table.columns[0]!r}; put a line with the names of the columns "
             "ahead, such as image,text."
         )
-    columns = read_columns(table)
+    columns = read_columns(table, partial(_column_of_images, table, finder))
     rows = TableReader(table, columns, finder, images, keep_unknown_texts)
     rows.read()
     if not rows.found:
@@ -151,6 +156,17 @@ def _list_table(
     left_out = [LeftOut(*item) for item in rows.left_out.items()]
     total = rows.found - sum(rows.left_out.values())
     return Listing(path, images, total, iter(found), left_out=left_out, notes=notes, files=files.reasons)
+
+
+def _column_of_images(table: Table, finder: PathFinder) -> int | None:
+    """Place of the only column whose first values are names of images, whatever it is called."""
+    rows = [row.values for row in islice(table.rows(), _LOOKED_AT) if isinstance(row, Row)]
+    names = [
+        sum(finder.find(value.strip()) is not None or is_like_image(value) for value in values)
+        for values in zip(*rows, strict=True)
+    ]
+    places = [place for place, count in enumerate(names) if 2 * count > len(rows)]
+    return places[0] if len(places) == 1 else None
 
 
 def _line(item: Record | Rejection) -> int:

@@ -116,3 +116,12 @@ def test_a_table_beside_the_images_is_told(tmp_path: Path) -> None:
         f"'captions.txt' is a table of images: `recoquest import folder {tmp_path} "
         f"--table {tmp_path / 'captions.txt'}` takes what it says of them."
     ]
+
+
+def test_a_folder_without_images_names_its_own_files_ahead_of_those_of_systems(tmp_path: Path) -> None:
+    for name in ("@a/1.jpg", "@b/1.jpg", "@c/1.jpg", "@d/1.jpg", "scan.dcm", "notes.doc"):
+        touch(tmp_path, name)
+    with pytest.raises(
+        DataError, match=r"Left out: \.dcm files.*: 1; \.doc files.*: 1; files in folders named '@a'"
+    ):
+        imported("folder", tmp_path)

@@ -475,3 +475,13 @@ def test_paths_of_another_computer_without_any_image_here(folder: Path) -> None:
         f"2 rows name their images by paths that begin with '/data/', which is not in {folder} (lines 2, 3): "
         "give the folder that has the images with --images.",
     ]
+
+
+def test_the_column_of_images_is_told_by_its_values(folder: Path) -> None:
+    table = "Nummer;Kurztext;Beschreibung\n7;2.jpg;ein Hund\n8;1.jpg;ein See\n9;gone.jpg;ein Berg\n"
+    report, records = import_table(folder, table)
+    assert texts_of(records) == {"2.jpg": ("ein Hund",), "1.jpg": ("ein See",)}
+    assert report.notes[0] == "Took columns 'Beschreibung' for text and 'Kurztext' for image."
+    assert [item.line for item in report.rejections.items] == [4]
+    with pytest.raises(DataError, match="no column 'image'"):
+        import_table(folder, "a;b;text\n1.jpg;2.jpg;x\n3.jpg;4.jpg;y\n")
