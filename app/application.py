@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager, closing
 from functools import partial
 from importlib.metadata import version
@@ -61,6 +61,7 @@ from app.operations.writes import idempotency
 from app.server.admission import Admission, Stages
 from app.server.connections import ConnectionLimits, Connections
 from app.settings import Settings
+from index.generations.names import CollectionNames
 from index.home import Home
 from index.writes.garbage import collect_garbage
 from training.errors import RecoquestError
@@ -196,6 +197,7 @@ async def _services(
     application.state.authenticator = Authenticator(
         settings, engine.home.catalogue, threads, signer, metrics.key_refused
     )
+    application.state.collection_behind = _aliases(threads, engine.home)
     metrics.watch_queues(encoders.waiting)
     readiness = Readiness(
         engine, encoders, threads, timeout_s=settings.readiness_timeout_s, cache_s=settings.readiness_cache_s
@@ -230,6 +232,16 @@ async def _services(
         else:
             _log.warning("work is left at the stop")
         threads.close()
+
+
+def _aliases(threads: Threads, home: Home) -> Callable[[str], Awaitable[str | None]]:
+    """What finds the collection behind an alias."""
+    names = CollectionNames(home.catalogue)
+
+    async def behind(name: str) -> str | None:
+        return await threads.read(names.behind, name)
+
+    return behind
 
 
 def _open_recorder(settings: Settings, home: Home, metrics: Metrics) -> Recorder | None:

@@ -140,10 +140,32 @@ class UnknownCollectionError(RecoquestError):
 
 
 class CollectionExistsError(RecoquestError):
-    """A new collection would have the name of one that there is."""
+    """A new collection or alias would have the name of one that there is."""
 
-    def __init__(self, collection: str) -> None:
-        super().__init__(f"There is a collection {collection!r} already: remove it, or choose another name.")
+    def __init__(self, name: str, *, alias: bool = False) -> None:
+        kind = "an alias" if alias else "a collection"
+        super().__init__(f"There is {kind} {name!r} already: remove it, or choose another name.")
+
+
+class UnknownAliasError(RecoquestError):
+    """No collection has an alias of this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is no alias {shortened(name)!r}: GET /v1/aliases lists them.")
+
+
+class AliasLimitError(RecoquestError):
+    """There are as many aliases as there may be."""
+
+
+class KeyScopeError(RecoquestError):
+    """Keys hold roles in collections of a name that a collection is to take."""
+
+    def __init__(self, name: str, keys: Collection[str]) -> None:
+        super().__init__(
+            f"Keys have roles in {name!r}, which they would gain in the renamed collection: {listed(keys)}. "
+            "Revoke them by `recoquest keys revoke`, or choose another name."
+        )
 
 
 class UnknownModelError(RecoquestError):

@@ -33,10 +33,12 @@ class Permission:
     Attributes:
         role: Role that is needed.
         somewhere: Whether the role in any collection is enough, because the answer is limited to those.
+        everywhere: Whether the role in all collections is needed, also where the path has one.
     """
 
     role: Role
     somewhere: bool = False
+    everywhere: bool = False
 
     async def __call__(
         self, request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)]
@@ -54,10 +56,14 @@ class Permission:
         if "principal" not in request.scope["state"]:
             authenticator: Authenticator = request.app.state.authenticator
             request.state.principal = await authenticator.identify(request)
-        principal, collection = principal_of(request), request.path_params.get(_COLLECTION)
+        principal, asked = principal_of(request), request.path_params.get(_COLLECTION)
+        collection = asked
+        # Whoever has the role nowhere is refused without a look at the catalogue.
+        if asked is not None and principal.may_somewhere(self.role):
+            collection = await _behind_alias(request, asked)
         anywhere = self.somewhere and principal.may_somewhere(self.role)
-        if not anywhere and not principal.may(self.role, collection):
-            raise self._refusal(principal, collection)
+        if not anywhere and not principal.may(self.role, None if self.everywhere else collection):
+            raise self._refusal(principal, None if self.everywhere else asked)
 
     async def recheck(self, request: Request) -> RequestError | None:
         """Look at the caller of a long answer anew; return why the answer must end, None: it need not.
@@ -94,14 +100,25 @@ class Permission:
         return RequestError(kind, f"{needed}, which {shortened(principal.name)!r} does not have.")
 
 
-def may(role: Role, *, somewhere: bool = False) -> Any:
+async def _behind_alias(request: Request, asked: str) -> str:
+    """Put a collection's own name in place of an alias in the path: rights and work go by one name."""
+    behind: str | None = await request.app.state.collection_behind(asked)
+    if behind is None:
+        return asked
+    request.state.alias = asked
+    request.scope["path_params"] = {**request.path_params, _COLLECTION: behind}
+    return behind
+
+
+def may(role: Role, *, somewhere: bool = False, everywhere: bool = False) -> Any:
     """The dependency of a route that needs a role, which the OpenAPI description names.
 
     Args:
         role: Role in the collection of the path; in all collections where the path has none.
         somewhere: Whether the role in any collection is enough, because the answer is limited to those.
+        everywhere: Whether the role in all collections is needed, also where the path has one.
     """
-    return Security(Permission(role, somewhere), scopes=[role])
+    return Security(Permission(role, somewhere, everywhere), scopes=[role])
 
 
 class GuardedRoute(APIRoute):

@@ -12,6 +12,7 @@ from app.audit.noted import Noted, actor_of, note
 from app.http.disconnect import unless_disconnected
 from app.http.problems import problem_responses
 from app.operations.services import InjectedServices, Services
+from app.operations.writes.collection_names import refuse_alias
 from app.operations.writes.conditions import write_condition
 from app.operations.writes.delete_matching import delete_by_filter
 from app.operations.writes.erase import erase
@@ -101,7 +102,7 @@ async def create_collection(
     "/{collection}",
     summary="Remove a collection",
     responses=problem_responses(*_PROBLEMS),
-    dependencies=[may("admin")],
+    dependencies=[may("admin"), Depends(refuse_alias)],
 )
 async def delete_collection(collection: str, services: InjectedServices) -> Removed:
     """Remove a collection with its images, their files, and every generation."""

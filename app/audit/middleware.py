@@ -46,6 +46,7 @@ WRITES: Final[Mapping[str, Action]] = {
     "create_job": "create",
     "register_model": "create",
     "delete_collection": "delete",
+    "delete_alias": "delete",
     "delete_image": "delete",
     "delete_matching_images": "delete",
     "erase_images": "erase",
@@ -176,6 +177,8 @@ def _described(scope: Scope, action: Action, operation: str, status: int) -> Eve
     job = _parameter(scope, "job")
     if job is not None:
         details.setdefault("job", job)
+    if state.get("alias") is not None:
+        details["alias"] = state["alias"]
     image, number = _parameter(scope, "image_id"), _parameter(scope, "number")
     objects: Sequence[str] = () if image is None else (image,)
     return Event(

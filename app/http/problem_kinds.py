@@ -16,6 +16,7 @@ from app.encoding import (
 )
 from app.encoding.pool import EncoderBrokenError, EncoderLoadingError
 from index.errors import (
+    AliasLimitError,
     CatalogueBusyError,
     CatalogueError,
     CatalogueTimeoutError,
@@ -33,12 +34,14 @@ from index.errors import (
     JobStateError,
     KeyInUseError,
     KeyReusedError,
+    KeyScopeError,
     NoActiveGenerationError,
     QueryError,
     StaleWriteError,
     StoreError,
     StoreWriteError,
     UnexpectedCountError,
+    UnknownAliasError,
     UnknownCollectionError,
     UnknownGenerationError,
     UnknownImageError,
@@ -237,6 +240,9 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
     CollectionExistsError: Kind(
         "collection-exists", "There is such a collection", HTTPStatus.CONFLICT, field="name"
     ),
+    UnknownAliasError: Kind("unknown-alias", "There is no such alias", HTTPStatus.NOT_FOUND),
+    AliasLimitError: Kind("too-many-aliases", "There are too many aliases", HTTPStatus.CONFLICT),
+    KeyScopeError: Kind("keys-of-name", "Keys have roles in this name", HTTPStatus.CONFLICT, field="name"),
     UnknownModelError: Kind("unknown-model", "There is no such model", INVALID.status, field="model"),
     UnregisteredModelError: Kind("unregistered-model", "There is no such model", HTTPStatus.NOT_FOUND),
     StaleWriteError: Kind(

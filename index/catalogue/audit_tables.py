@@ -1,6 +1,6 @@
 """The catalogue's tables of the audit trail, and of the backups that were written."""
 
-from sqlalchemy import BigInteger, Index, String, Text
+from sqlalchemy import BigInteger, ForeignKey, Index, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from index.catalogue.tables import ComparedText, Table
@@ -48,6 +48,15 @@ class AuditNameRow(Table):
     digest: Mapped[str] = mapped_column(String(32), primary_key=True)
     collection: Mapped[str] = mapped_column(ComparedText)
     name: Mapped[str | None] = mapped_column(ComparedText)
+
+
+class FormerNameRow(Table):
+    """A name that a collection had before: the trail has events of its images under it."""
+
+    __tablename__ = "former_names"
+
+    collection_id: Mapped[int] = mapped_column(ForeignKey("collections.id"), primary_key=True)
+    name: Mapped[str] = mapped_column(String(100), primary_key=True)
 
 
 class BackupRow(Table):

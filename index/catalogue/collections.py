@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 
-from sqlalchemy import bindparam, func, select, update
+from sqlalchemy import bindparam, delete, func, select, text, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from index.catalogue.audit_tables import FormerNameRow
 from index.catalogue.storable import storable_text
 from index.catalogue.tables import (
+    AliasRow,
     CollectionRow,
     EmbeddingRow,
     GenerationRow,
@@ -78,9 +80,12 @@ def add_collection(session: Session, name: str) -> CollectionRow:
 
     Raises:
         CollectionNameError: The name is not valid.
-        CollectionExistsError: A collection has this name already.
+        CollectionExistsError: A collection or an alias has this name already.
     """
-    _check_name(name)
+    check_name(name)
+    lock_names(session)
+    if session.get(AliasRow, name) is not None:
+        raise CollectionExistsError(name, alias=True)
     row = CollectionRow(name=name, sequence=0)
     try:
         with session.begin_nested():
@@ -91,7 +96,7 @@ def add_collection(session: Session, name: str) -> CollectionRow:
 
 
 def _get_or_add_collection(session: Session, name: str) -> CollectionRow:
-    _check_name(name)
+    check_name(name)
     named = select(CollectionRow).where(CollectionRow.name == name)
     row = session.execute(named).scalar_one_or_none()
     if row is not None:
@@ -103,7 +108,12 @@ def _get_or_add_collection(session: Session, name: str) -> CollectionRow:
         return session.execute(named).scalar_one()
 
 
-def _check_name(name: str) -> None:
+def check_name(name: str) -> None:
+    """Make sure that a collection or an alias can have a name.
+
+    Raises:
+        CollectionNameError: None can.
+    """
     if not _NAME.fullmatch(name):
         raise CollectionNameError(
             f"{shortened(name)!r} cannot name a collection: use up to 100 letters, digits, dots, hyphens and "
@@ -111,15 +121,38 @@ def _check_name(name: str) -> None:
         )
 
 
-def hide_collection(session: Session, name: str) -> None:
-    """Take a collection out of sight: its name is free, and whoever still writes to it is refused.
+def lock_names(session: Session) -> None:
+    """Let one transaction at a time give names to collections and aliases; SQLite does so for all writes."""
+    if session.get_bind().dialect.name == "postgresql":
+        session.execute(text(f"LOCK TABLE {AliasRow.__tablename__} IN SHARE ROW EXCLUSIVE MODE"))
+
+
+def names_of(session: Session, collection: str) -> list[str]:
+    """Return the name of a collection and those that it had before, under which the audit trail knows it.
 
     Raises:
         UnknownCollectionError: No collection has this name.
     """
+    row = require_collection(session, collection)
+    query = select(FormerNameRow.name).where(
+        FormerNameRow.collection_id == row.id, FormerNameRow.name != collection
+    )
+    return [collection, *session.execute(query.order_by(FormerNameRow.name)).scalars()]
+
+
+def hide_collection(session: Session, name: str) -> None:
+    """Take a collection out of sight: its name is free, and whoever still writes to it is refused.
+
+    Its aliases go.
+
+    Raises:
+        UnknownCollectionError: No collection has this name.
+    """
+    lock_names(session)
     row = require_collection(session, name)
     # A write in progress finishes first.
     next_sequence(session, row.id)
+    session.execute(delete(AliasRow).where(AliasRow.collection_id == row.id))
     row.name = f"{_HIDDEN}{row.id}"
     generations = update(GenerationRow).where(GenerationRow.collection_id == row.id)
     session.execute(generations.values(state="retired", announced=None))

@@ -190,6 +190,24 @@ def cancel_job(session: Session, job: int) -> Job:
     return found
 
 
+def rename_in_jobs(session: Session, old: str, new: str) -> None:
+    """Let jobs that have ended name a collection by its new name.
+
+    Raises:
+        JobStateError: A job that names it waits or runs.
+    """
+    for row in session.execute(select(JobRow).order_by(JobRow.id)).scalars():
+        if old not in row.arguments:
+            continue
+        if row.state in ("queued", "running"):
+            raise JobStateError(
+                f"Job {row.id} of {old!r} is {row.state}: wait for its end, or cancel it, then rename."
+            )
+        # Elsewhere it may be the value of an option.
+        if row.arguments[0] == old:
+            row.arguments = [new, *row.arguments[1:]]
+
+
 def _held_by(worker: str) -> tuple[Any, ...]:
     return JobRow.state == "running", JobRow.worker == worker
 

@@ -54,6 +54,15 @@ class CollectionRow(Table):
     view: Mapped[str | None] = mapped_column(String(20))
 
 
+class AliasRow(Table):
+    """Another name by which requests reach a collection; no collection has it."""
+
+    __tablename__ = "aliases"
+
+    name: Mapped[str] = mapped_column(String(100), primary_key=True)
+    collection_id: Mapped[int] = mapped_column(ForeignKey("collections.id"))
+
+
 class ImageRow(Table):
     """An image with what is shown beside it; its file lies in the store under `sha256`.
 

@@ -13,7 +13,7 @@ from index.audit.chain import Trail
 from index.audit.event import Event
 from index.catalogue import Catalogue
 from index.catalogue.audit_tables import BackupRow
-from index.catalogue.collections import Generation, get_generation, require_collection
+from index.catalogue.collections import Generation, get_generation, names_of, require_collection
 from index.catalogue.full_text import merge_words
 from index.catalogue.storable import storable_text
 from index.catalogue.tables import CollectionRow, FeedbackRow, GenerationRow, ImageRow
@@ -97,7 +97,8 @@ def erase_images(
             _have_views_read_anew(session, collection)
             merge_words(session)
             forget_answers(session)
-            trail.forget(session, collection, ids)
+            for name in names_of(session, collection):
+                trail.forget(session, name, ids)
             if event is not None:
                 trail.append_in(session, [event])
         digests = set(removed.values())

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from index.catalogue.collections import now
 from index.catalogue.tables import ApiKeyRow
-from index.errors import KeyNameError, UnknownKeyError
+from index.errors import KeyNameError, KeyScopeError, UnknownKeyError
 from index.keys.grants import EVERY_COLLECTION, Grants, Role, role_of, written_grants
 
 FIRST_ADMIN: Final = "first admin"
@@ -166,6 +166,27 @@ def list_keys(session: Session) -> list[ApiKey]:
 def note_use(session: Session, key: str, day: str) -> None:
     """Note the day of a key's last use."""
     session.execute(update(ApiKeyRow).where(ApiKeyRow.id == key).values(used=day))
+
+
+def rename_scope(session: Session, old: str, new: str) -> None:
+    """Let the roles of keys in a collection hold under its new name.
+
+    Args:
+        session: Session of the transaction that renames it.
+        old: Name of the collection.
+        new: Its new name.
+
+    Raises:
+        KeyScopeError: Keys that are not revoked hold roles in the new name already.
+    """
+    _lock(session)
+    keys = session.execute(select(ApiKeyRow).order_by(ApiKeyRow.name, ApiKeyRow.id)).scalars().all()
+    gaining = [f"{row.id} of {row.name!r}" for row in keys if row.revoked is None and new in row.grants]
+    if gaining:
+        raise KeyScopeError(new, gaining)
+    for row in keys:
+        if old in row.grants:
+            row.grants = {new if name == old else name: roles for name, roles in row.grants.items()}
 
 
 def today() -> str:

@@ -9,6 +9,7 @@ from sqlalchemy import delete, insert, select
 from sqlalchemy.orm import Session
 
 from index.catalogue import PAUSE_SECONDS, Catalogue
+from index.catalogue.audit_tables import FormerNameRow
 from index.catalogue.collections import NOT_DELETED, lock_collection, next_sequence, require_collection
 from index.catalogue.full_text import remove_words
 from index.catalogue.storable import storable_text
@@ -163,7 +164,7 @@ def _remove_batch(catalogue: Catalogue, collection_id: int) -> bool:
             # Texts, attributes and embeddings go with their images.
             session.execute(delete(ImageRow).where(ImageRow.id.in_(keys)))
             return True
-        for table in (RemovalRow, FieldRow, GenerationRow):
+        for table in (RemovalRow, FieldRow, GenerationRow, FormerNameRow):
             session.execute(delete(table).where(table.collection_id == collection_id))
         session.execute(delete(CollectionRow).where(CollectionRow.id == collection_id))
     return False

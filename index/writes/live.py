@@ -45,6 +45,12 @@ class Condition:
     matches: frozenset[str] | None = None
     differs: frozenset[str] | None = None
 
+    def holds(self, revision: str | None) -> bool:
+        """Whether the present revision meets the condition; None: there is none."""
+        if self.matches is not None and (revision is None or (self.matches and revision not in self.matches)):
+            return False
+        return self.differs is None or revision is None or bool(self.differs and revision not in self.differs)
+
     def check(self, image_id: str, revision: str | None) -> None:
         """Refuse the write of an image, unless its present revision meets the condition.
 

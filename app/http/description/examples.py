@@ -65,7 +65,11 @@ EXAMPLES: Final[Mapping[str, Example]] = {
         _WARD, {"filter": {"field": "id", "eq": "second"}, "dry_run": True, "expected_count": None}
     ),
     "erase_images": Example(_WARD, {"ids": ["first"]}),
-    "delete_collection": Example(_WARD),
+    "put_alias": Example({"alias": "current"}, {"collection": "ward"}),
+    "list_aliases": Example(),
+    "delete_alias": Example({"alias": "current"}),
+    "rename_collection": Example(_WARD, {"name": "clinic"}),
+    "delete_collection": Example({"collection": "clinic"}),
     "list_models": Example(),
     "get_model": Example(_DIGEST),
     "register_model": Example(body={"job": 1}),

@@ -17,14 +17,14 @@ _IfMatch = Annotated[
     str | None,
     Header(
         alias="If-Match",
-        description="ETag that the image must have, or * for any image: else 412, and nothing is written.",
+        description="ETag that it must have, or * for any: else 412, and nothing is written.",
     ),
 ]
 _IfNoneMatch = Annotated[
     str | None,
     Header(
         alias="If-None-Match",
-        description="ETag that the image must not have; * where there must be no image of this id.",
+        description="ETag that it must not have; * where there must be none of this name.",
     ),
 ]
 

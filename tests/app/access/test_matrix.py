@@ -56,6 +56,10 @@ OPERATIONS: Final[dict[str, Role | None]] = {
     "list_audit": "auditor",
     "create_collection": "admin",
     "delete_collection": "admin",
+    "rename_collection": "admin",
+    "list_aliases": "reader",
+    "put_alias": "admin",
+    "delete_alias": "admin",
     "activate_generation": "admin",
     "roll_back_collection": "admin",
     "register_model": "admin",
@@ -77,9 +81,10 @@ OPERATIONS: Final[dict[str, Role | None]] = {
 OUTSIDE: Final = {
     "list_models", "get_model", "create_collection", "register_model", "activate_model", "roll_back_model",
     "create_job", "list_jobs", "get_job", "cancel_job", "stream_job_events", "list_audit",
+    "rename_collection", "put_alias", "delete_alias",
 }  # fmt: skip
 # The role in any collection is enough, and the answer is about those alone.
-ANYWHERE: Final = {"list_collections", "create_embeddings"}
+ANYWHERE: Final = {"list_collections", "list_aliases", "create_embeddings"}
 # Open, and about the caller itself: a credential that does not hold is told.
 OWN: Final = {"begin_session", "get_session", "end_session"}
 IMPLIED: Final[dict[Role, set[Role]]] = {
@@ -96,6 +101,7 @@ GROUPS: Final[dict[Role, str]] = {
 ASKED: Final = "asked"
 FILLED: Final = {
     "collection": ASKED, "image_id": "nobody", "number": "999", "digest": "0" * 64, "job": "999",
+    "alias": "other",
 }  # fmt: skip
 DAY_S: Final = 86_400
 

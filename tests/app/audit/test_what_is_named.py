@@ -19,7 +19,8 @@ HERE = f"/v1/collections/{COLLECTION}"
 # Changes and readings of what shows no image.
 UNNAMED = {
     "update_image", "cancel_job", "count_judgements", "get_job", "get_model",
-    "list_collections", "list_generations", "list_jobs", "list_models", "stream_job_events",
+    "list_aliases", "list_collections", "list_generations", "list_jobs", "list_models",
+    "put_alias", "rename_collection", "stream_job_events",
 }  # fmt: skip
 
 

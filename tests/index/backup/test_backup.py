@@ -18,12 +18,14 @@ from app.cli.main import run
 from index.audit.chain import Trail
 from index.audit.event import Actor, Event
 from index.backup import restore, restore_backup, write, write_backup
+from index.catalogue.collections import names_of
 from index.catalogue.jobs import add_job, claim_job, list_jobs
 from index.catalogue.tables import ImageRow, RemovalRow, TextRow
 from index.engine import SearchEngine
 from index.errors import BackupError, StoreError
 from index.feedback.judgements import JudgedQuery, judgements, record_judgement
 from index.generations.activation import activate
+from index.generations.names import list_aliases, put_alias, rename_collection
 from index.generations.reindex import generation_for, reindex
 from index.ingest import ingest_manifest
 from index.keys.api_keys import create_key
@@ -60,6 +62,9 @@ def test_everything_comes_back_where_nothing_else_is_left(
     with full.home.catalogue.write() as session:
         claim_job(session, add_job(session, "tidy", []).id, "a worker of this machine")
         create_key(session, "viewer", {"c": frozenset({"reader"})}, days=1)
+        put_alias(session, "current", "c")
+        for old, new in (("d", "e"), ("e", "d")):
+            rename_collection(session, old, new)
     seen = Event(action="view", actor=Actor("key", "1", "viewer"), collection="c", objects=["a"])
     Trail(full.home.catalogue, b"k" * 32).append([seen])
     summary = write_backup(full.home, tmp_path / "backup.tar", show_progress=False)
@@ -73,6 +78,8 @@ def test_everything_comes_back_where_nothing_else_is_left(
     assert rows(again) == before
     assert [name for name, found in rows(again).items() if not found] == []
     with again.home.catalogue.read() as session:
+        assert [(alias.name, alias.collection) for alias in list_aliases(session)] == [("current", "c")]
+        assert names_of(session, "d") == ["d", "e"]
         assert [said.relevant for said in judgements(session, "d")] == [True, False]
         # Whoever has a job goes on with it where it was given.
         assert list_jobs(session) == []

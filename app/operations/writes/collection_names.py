@@ -1,0 +1,67 @@
+"""Changes of the names of collections, and what refuses an alias in place of one."""
+
+from http import HTTPStatus
+from typing import Final
+
+from fastapi import Request
+
+from app.audit.trail import open_trail
+from app.http.problem_kinds import Kind
+from app.http.problems import RequestError
+from app.settings import Settings
+from index.audit.event import Actor, Detail, Event
+from index.generations.names import rename_collection
+from index.home import Home
+
+_ALIAS: Final = Kind("alias-named", "The address names an alias", HTTPStatus.CONFLICT)
+
+
+async def refuse_alias(request: Request) -> None:
+    """Refuse what is done to a collection itself where the address names an alias of it.
+
+    Raises:
+        RequestError: It does.
+    """
+    alias = getattr(request.state, "alias", None)
+    if alias is not None:
+        name = request.path_params["collection"]
+        raise RequestError(
+            _ALIAS,
+            f"{alias!r} is an alias of {name!r}, and nothing was changed: name the collection itself, or "
+            "change the alias at /v1/aliases.",
+        )
+
+
+def rename(
+    settings: Settings, home: Home, old: str, new: str, actor: Actor, *, operation: str, request: str | None
+) -> None:
+    """Rename a collection, and write an event under either name, in one transaction.
+
+    Args:
+        settings: Settings of this process.
+        home: Home of the collection.
+        old: Name of the collection.
+        new: Its new name.
+        actor: Whoever renames it.
+        operation: Name of the route.
+        request: Id of the request.
+
+    Raises:
+        RecoquestError: It cannot be renamed, as `rename_collection` says; nothing is changed.
+    """
+
+    def event(collection: str, details: dict[str, Detail]) -> Event:
+        return Event(
+            action="change",
+            actor=actor,
+            collection=collection,
+            request=request,
+            details={"operation": operation, **details},
+        )
+
+    trail = open_trail(settings, home.catalogue) if settings.audit else None
+    with home.catalogue.write() as session:
+        rename_collection(session, old, new)
+        if trail is not None:
+            events = [event(old, {"renamed_to": new}), event(new, {"renamed_from": old})]
+            trail.append_in(session, events)

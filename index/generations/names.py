@@ -1,0 +1,169 @@
+"""Names of collections: aliases, and renaming."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from index.catalogue import Catalogue, ReadThroughCache
+from index.catalogue.audit_tables import FormerNameRow
+from index.catalogue.collections import check_name, lock_collection, lock_names, require_collection
+from index.catalogue.jobs import rename_in_jobs
+from index.catalogue.tables import AliasRow, CollectionRow
+from index.errors import (
+    AliasLimitError,
+    CollectionExistsError,
+    ConditionError,
+    UnknownAliasError,
+    shortened,
+)
+from index.keys.api_keys import rename_scope
+from index.writes.live import UNCONDITIONAL, Condition
+
+# All are read together.
+_MAX_ALIASES: Final = 1000
+_DIGITS: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """An alias and its collection."""
+
+    name: str
+    collection: str
+    revision: str
+
+
+class CollectionNames:
+    """Finds the collection behind an alias, as the catalogue is now; threads may share it."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._aliases: ReadThroughCache[None, Mapping[str, str]] = ReadThroughCache(catalogue, _by_alias)
+
+    def behind(self, name: str) -> str | None:
+        """Return the collection behind an alias; None where the name is none."""
+        return self._aliases.get(None).get(name)
+
+
+def _by_alias(session: Session, _: None) -> Mapping[str, str]:
+    return {alias.name: alias.collection for alias in list_aliases(session)}
+
+
+def list_aliases(session: Session) -> list[Alias]:
+    """Return all aliases, by name."""
+    query = select(AliasRow.name, CollectionRow.id, CollectionRow.name.label("collection")).join(
+        CollectionRow, CollectionRow.id == AliasRow.collection_id
+    )
+    rows = session.execute(query.order_by(AliasRow.name)).all()
+    return [Alias(row.name, row.collection, _revision(row.name, row.id)) for row in rows]
+
+
+def find_alias(session: Session, name: str) -> Alias | None:
+    """Return an alias; None where there is none."""
+    return next((alias for alias in list_aliases(session) if alias.name == name), None)
+
+
+def put_alias(
+    session: Session, name: str, collection: str, condition: Condition = UNCONDITIONAL
+) -> Alias | None:
+    """Point an alias at a collection, from the end of the transaction on.
+
+    Args:
+        session: Session of a transaction that writes.
+        name: The alias.
+        collection: Name of the collection.
+        condition: What must hold of the alias before.
+
+    Returns:
+        The alias as it was before; None: it is new.
+
+    Raises:
+        CollectionNameError: The alias is no valid name.
+        CollectionExistsError: A collection has this name.
+        UnknownCollectionError: There is no such collection.
+        ConditionError: The condition does not hold.
+        AliasLimitError: There are as many aliases as there may be.
+    """
+    check_name(name)
+    lock_names(session)
+    before = find_alias(session, name)
+    _check(name, before, condition)
+    if session.execute(select(CollectionRow.id).where(CollectionRow.name == name)).first() is not None:
+        raise CollectionExistsError(name)
+    target = require_collection(session, collection).id
+    row = session.get(AliasRow, name)
+    if row is not None:
+        row.collection_id = target
+        return before
+    if session.execute(select(func.count()).select_from(AliasRow)).scalar_one() >= _MAX_ALIASES:
+        raise AliasLimitError(f"There are {_MAX_ALIASES:,} aliases already: remove one first.")
+    session.add(AliasRow(name=name, collection_id=target))
+    return None
+
+
+def remove_alias(session: Session, name: str, condition: Condition = UNCONDITIONAL) -> Alias:
+    """Remove an alias; its collection stays.
+
+    Raises:
+        UnknownAliasError: There is no such alias.
+        ConditionError: The condition does not hold.
+    """
+    lock_names(session)
+    before = find_alias(session, name)
+    _check(name, before, condition)
+    row = session.get(AliasRow, name)
+    if row is None or before is None:
+        raise UnknownAliasError(name)
+    session.delete(row)
+    return before
+
+
+def rename_collection(session: Session, old: str, new: str) -> None:
+    """Give a collection another name; keys and jobs that have ended follow, and no alias is left.
+
+    Images, generations and snapshots belong to its key and stay as they are. Writes in progress end first.
+
+    Args:
+        session: Session of the transaction that does all of it.
+        old: Its name.
+        new: Its new name.
+
+    Raises:
+        UnknownCollectionError: There is no such collection.
+        CollectionNameError: The new name is not valid.
+        CollectionExistsError: A collection or an alias has the new name.
+        KeyScopeError: Keys hold roles in the new name, which they would gain here.
+        JobStateError: A job of the collection waits or runs.
+    """
+    check_name(new)
+    lock_names(session)
+    row = require_collection(session, old)
+    if session.execute(select(CollectionRow.id).where(CollectionRow.name == new)).first() is not None:
+        raise CollectionExistsError(new)
+    if session.get(AliasRow, new) is not None:
+        raise CollectionExistsError(new, alias=True)
+    rename_scope(session, old, new)
+    lock_collection(session, row.id)
+    rename_in_jobs(session, old, new)
+    row.name = new
+    if session.get(FormerNameRow, (row.id, old)) is None:
+        session.add(FormerNameRow(collection_id=row.id, name=old))
+
+
+def _check(name: str, alias: Alias | None, condition: Condition) -> None:
+    revision = None if alias is None else alias.revision
+    if condition.holds(revision):
+        return
+    place = "is none" if alias is None else f"leads to {alias.collection!r}"
+    raise ConditionError(
+        f"The alias {shortened(name)!r} {place} now, and nothing was changed: look at it again, and send its "
+        "present ETag.",
+        revision,
+    )
+
+
+def _revision(name: str, collection_id: int) -> str:
+    return hashlib.sha256(f"{name}\n{collection_id}".encode()).hexdigest()[:_DIGITS]
