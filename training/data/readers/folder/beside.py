@@ -1,6 +1,8 @@
 """Texts beside images: 1.txt, or 1.jpg.txt, for 1.jpg."""
 
+import re
 import unicodedata
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -13,11 +15,15 @@ from training.data.readers.values import is_without_words
 from training.errors import DataError
 
 _ENDINGS: Final = (".txt", ".caption")
+_NUMBER: Final = re.compile(r"[\d.eE+-]+")
 _LARGEST: Final = 1 << 20
 
 
 def texts_beside(reasons: Mapping[str, str]) -> dict[str, str]:
     """The file with the text of each image that has one, by the path of the image.
+
+    Where no image has one beside it, a name that one image and one text have tells it, as of images/1.jpg and
+    reports/1.txt, if most texts are so told.
 
     Args:
         reasons: All files of a folder, with the reason why one is no image, or "" for an image.
@@ -28,14 +34,22 @@ def texts_beside(reasons: Mapping[str, str]) -> dict[str, str]:
         # Other reasons are those of files of systems.
         if suffix in _ENDINGS and reasons[path] == unreadable(suffix):
             texts.setdefault(_key(path[: -len(suffix)]), path)
-    if not texts:
-        return {}
-    found: dict[str, str] = {}
-    for image in (path for path, reason in reasons.items() if not reason):
-        text = texts.get(_key(image)) or texts.get(_key(image.removesuffix(PurePosixPath(image).suffix)))
-        if text is not None:
-            found[image] = text
-    return found
+    images = [path for path, reason in reasons.items() if not reason] if texts else []
+    found = {image: text for image in images if (text := _text_of(image, texts)) is not None}
+    if found or not texts:
+        return found
+    names = Counter(_key(PurePosixPath(image).stem) for image in images)
+    lone = Counter(key.rpartition("/")[2] for key in texts)
+    by_name = {name: path for key, path in texts.items() if lone[name := key.rpartition("/")[2]] == 1}
+    for image in images:
+        name = _key(PurePosixPath(image).stem)
+        if names[name] == 1 and name in by_name:
+            found[image] = by_name[name]
+    return found if 2 * len(found) > len(texts) else {}
+
+
+def _text_of(image: str, texts: Mapping[str, str]) -> str | None:
+    return texts.get(_key(image)) or texts.get(_key(image.removesuffix(PurePosixPath(image).suffix)))
 
 
 def _key(path: str) -> str:
@@ -62,7 +76,10 @@ def read_text_beside(folder: Path, name: str, encoding: str | None) -> tuple[tup
         text = decode_text(path.read_bytes(), f"the text {name!r}", encoding).strip("\ufeff \n\t")
     except OSError as error:
         raise DataError(f"the text {name!r} cannot be read: {error.strerror or error}") from error
-    lines = [" ".join(line.split()) for line in text.splitlines() if not is_without_words(line)]
+    # Lines of numbers alone are the boxes of objects.
+    lines = [
+        " ".join(line.split()) for line in text.splitlines() if not is_without_words(_NUMBER.sub("", line))
+    ]
     if (report := described_report(text)) is not None:
         return report.sentences, report.text
     if not _is_running(text, lines):

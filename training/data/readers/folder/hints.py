@@ -30,12 +30,13 @@ _SAYING: Final = frozenset({"text", "report", "findings", "impression", "labels"
 _MOST_TABLES: Final = 20
 
 
-def hints(folder: Path, others: Collection[str]) -> Iterator[str]:
+def hints(folder: Path, others: Collection[str], used: Collection[str] = ()) -> Iterator[str]:
     """Commands that read more of a folder than its images, a sentence each.
 
     Args:
         folder: The folder.
-        others: Paths of its files that are neither images nor used with them.
+        others: Paths of its files that are no images.
+        used: Those of them that are taken for texts of images.
     """
     for layout, pattern in _SIGNS.items():
         sign = re.compile(rf"(?:.*/)?(?:{pattern})")
@@ -46,7 +47,7 @@ def hints(folder: Path, others: Collection[str]) -> Iterator[str]:
                 f"{found!r} is a file of the layout {layout}: `recoquest import {layout} "
                 f"{quote(str(folder))}{out}` reads it."
             )
-    tables = sorted(path for path in others if _TABLE.fullmatch(path))
+    tables = sorted(path for path in others if path not in used and _TABLE.fullmatch(path))
     for path in tables if len(tables) <= _MOST_TABLES else ():
         if _is_table(folder / path):
             yield (

@@ -68,7 +68,7 @@ def _list_files(images: Path, files: FoundFiles, encoding: str | None) -> Listin
     used = set(texts.values())
     others = {path: reason for path, reason in files.reasons.items() if reason and path not in used}
     left_out = [LeftOut(*item) for item in Counter(others.values()).items()]
-    notes = [*files.folders, *hints(images, others)]
+    notes = [*files.folders, *hints(images, others.keys() | used, used)]
     if not paths:
         shown = "; ".join(name_reasons(Counter(others.values())))
         error = DataError(

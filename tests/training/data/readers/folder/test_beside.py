@@ -78,6 +78,16 @@ def test_texts_in_another_encoding_are_refused_and_read_by_its_name(tmp_path: Pa
     assert records_of(tmp_path)["1.jpg"].texts == ("Ein Hund läuft.",)
 
 
+def test_reports_beside_images_in_folders_of_patients_are_taken_and_told_their_command(
+    tmp_path: Path,
+) -> None:
+    touch(tmp_path, "p10000032/s1.jpg")
+    write(tmp_path, "p10000032/s1.txt", "A large heart.")
+    report = imported("folder", tmp_path)
+    assert records_of(tmp_path)["p10000032-s1.jpg"].texts == ("A large heart.",)
+    assert "`recoquest import mimic-cxr" in report.notes[0]
+
+
 @pytest.mark.parametrize(
     ("file", "command"),
     [
@@ -125,3 +135,32 @@ def test_a_folder_without_images_names_its_own_files_ahead_of_those_of_systems(t
         DataError, match=r"Left out: \.dcm files.*: 1; \.doc files.*: 1; files in folders named '@a'"
     ):
         imported("folder", tmp_path)
+
+
+def test_texts_in_a_folder_of_their_own(tmp_path: Path) -> None:
+    touch(tmp_path, "images/1.jpg", "images/2.jpg", "images/3.jpg", "images/a/4.jpg", "images/b/4.jpg")
+    for name in ("1", "2", "4"):
+        write(tmp_path, f"reports/{name}.txt", f"A large heart in {name}.")
+    report = imported("folder", tmp_path)
+    assert {record.image: record.texts for record in records_of(tmp_path).values() if record.texts} == {
+        "images/1.jpg": ("A large heart in 1.",),
+        "images/2.jpg": ("A large heart in 2.",),
+    }
+    assert report.notes[-1].endswith("such as 'reports/1.txt' for 'images/1.jpg'.")
+    assert left_out(report) == {".txt files, which are no images that can be read": 1}
+
+
+def test_a_readme_of_the_name_of_an_image_is_no_text_of_it(tmp_path: Path) -> None:
+    touch(tmp_path, "images/about.jpg", "images/2.jpg")
+    for name in ("about", "licence"):
+        write(tmp_path, f"{name}.txt", "Photographs of 2019.")
+    imported("folder", tmp_path)
+    assert all(not record.texts for record in records_of(tmp_path).values())
+
+
+def test_boxes_of_objects_are_no_texts(tmp_path: Path) -> None:
+    touch(tmp_path, "1.jpg")
+    write(tmp_path, "1.txt", "0 0.51 0.43 0.2 1e-2\n3 0.1 0.2 0.3 0.4\n")
+    report = imported("folder", tmp_path)
+    assert records_of(tmp_path)["1.jpg"].texts == ()
+    assert left_out(report) == {"texts beside images that are empty or without words": 1}
