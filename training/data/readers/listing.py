@@ -9,8 +9,8 @@ from typing import Final
 
 from training.data.decoding.formats import is_heic, sniff_format
 from training.data.manifest import write_manifest
-from training.data.readers.common.doubts import Doubt, find_doubt
 from training.data.readers.common.examples import Examples
+from training.data.readers.doubts import Doubt, find_doubt
 from training.data.readers.report import Contents, ImportReport, Tally
 from training.data.record import Record
 from training.data.rejections import LeftOut, Rejection, Rejections

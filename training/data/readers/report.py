@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from training.data.readers.common.doubts import Doubt
 from training.data.readers.common.examples import Examples, shortened
+from training.data.readers.doubts import Doubt
 from training.data.record import Record
 from training.data.rejections import Rejections
 

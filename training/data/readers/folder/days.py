@@ -6,8 +6,8 @@ from datetime import date
 from typing import Final, Literal
 
 from training.data.readers.common.examples import Examples
-from training.data.readers.common.months import MONTHS
 from training.data.readers.common.roles import normal_name
+from training.data.readers.folder.months import MONTHS
 from training.data.readers.values import is_dicom_date
 
 Order = Literal["day first", "month first"]
