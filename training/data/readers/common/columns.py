@@ -14,7 +14,7 @@ from training.data.record import LARGEST_INTEGER, MetadataValue, Scalar
 # Names that samples have beside those of columns.
 _TEXTS: Final = frozenset((*NAMES["text"], "txt", "raw"))
 _LABELS: Final = frozenset((*NAMES["labels"], "cls"))
-_REPORT: Final = frozenset(NAMES["report"])
+_REPORT: Final = frozenset((*NAMES["report"], "befund"))
 _GROUP: Final = frozenset(NAMES["group"])
 _SECTIONS: Final = ("findings", "impression")
 # Names that a record has for itself.

@@ -47,3 +47,9 @@ def test_reports_by_column() -> None:
     assert plain.texts == ("First sentence.", "Second sentence.")
     both = describe({"report": report, "impression": "Large heart.", "text": "A film."})
     assert (both.report, both.texts) == (report.strip(), ("A film.", "Large heart."))
+
+
+def test_names_in_other_languages() -> None:
+    found = describe({"Befund": "Kein Erguss.", "Schlagwörter": ["Herz"], "Légende": "un chien"})
+    assert (found.report, found.labels) == ("Kein Erguss.", ("Herz",))
+    assert found.texts == ("un chien", "Kein Erguss.")
