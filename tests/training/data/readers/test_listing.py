@@ -81,9 +81,9 @@ def test_nothing_is_written_when_the_last_item_is_one_too_many(folder: Path) -> 
     assert not (folder / "manifest.jsonl").exists()
 
 
-def test_many_reasons_are_summed_up(folder: Path) -> None:
+def test_many_reasons_are_all_named(folder: Path) -> None:
     left_out = [LeftOut(f".x{number} files", number) for number in range(1, 16)]
     listing = Listing(folder, folder, 0, iter(()), left_out=left_out)
     line = write_listing(listing, folder).sentences()[1]
     assert line.startswith("Left out: .x15 files: 15; .x14 files: 14;")
-    assert line.endswith("; 3 other kinds: 6.")
+    assert line.endswith("; .x3 files: 3; .x2 files: 2; .x1 files: 1.")
