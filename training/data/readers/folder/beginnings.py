@@ -1,4 +1,4 @@
-"""Paths of images from another computer: what stands ahead of the part that is the same here."""
+"""Paths of images from another computer: the beginning ahead of the part that is the same here."""
 
 import re
 import unicodedata

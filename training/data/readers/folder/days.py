@@ -25,7 +25,7 @@ _YEAR_LAST: Final = re.compile(
     r"(?P<one>\d{1,2})(?P<mark>[./-]) ?(?P<two>\d{1,2})(?P=mark) ?(?P<year>\d{4}|\d\d)", re.ASCII
 )
 _SHORT_YEAR: Final = re.compile(r"\d{1,2}([./-]) ?\d{1,2}\1 ?\d\d", re.ASCII)
-# What a range of dates finds as it is.
+# Texts that a range of dates finds as they are.
 _ISO: Final = re.compile(
     r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?", re.ASCII
 )

@@ -1,4 +1,4 @@
-"""What else a folder may be: a published layout, or images with a table, and the command that reads it."""
+"""Commands for a folder that is more than images: a published layout, or images with a table."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping
