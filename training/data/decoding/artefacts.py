@@ -137,7 +137,9 @@ def _border_lines(values: Values, kept: Mask) -> int:
         return 0
     low, top = np.quantile(inside, (0.02, 0.98))
     spread = top - low
-    rows = np.nanquantile(np.where(kept, values, np.nan)[used], (0.1, 0.5, 0.9), axis=1)
+    ordered = np.sort(np.where(kept, values, np.inf)[used], axis=1)
+    last = kept[used].sum(axis=1) - 1
+    rows = [ordered[np.arange(len(used)), (part * last).astype(int)] for part in (0.1, 0.5, 0.9)]
     narrow = rows[2] - rows[0] <= _LINE_SPREAD * spread
     near = np.abs(rows[1] - rows[1][0]) <= _LINE_DRIFT * spread
     border = narrow & near & (rows[1] > low + spread / 2)
