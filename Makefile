@@ -14,7 +14,7 @@ TESTS_AT_ONCE ?= $(shell nproc)
 # Where modules may not be kept compiled, each of the many processes that tests start compiles them again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo test test-slow client-typescript test-faults test-hostile lint format types screenshots benchmark benchmark-throughput benchmark-encoding benchmark-input benchmark-training benchmark-overload benchmark-objectives benchmark-factors benchmark-feedback benchmark-retraining bench-search check-image clean
+.PHONY: install demo test test-slow client-typescript test-faults test-hostile lint format types screenshots benchmark benchmark-throughput benchmark-encoding benchmark-input benchmark-training benchmark-overload benchmark-objectives benchmark-factors benchmark-feedback benchmark-retraining bench-search sbom check-image clean
 
 install: $(INSTALLED)
 
@@ -108,6 +108,13 @@ benchmark-overload: install
 bench-search: install
 	-$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[$(FAISS),bench]"
 	$(BIN)/python -m tests.benchmarks.search $(ARGS)
+
+# What is installed, with versions and licences, in CycloneDX: build/recoquest.cdx.json. The tool has an environment of its own.
+sbom: install
+	test -x build/sbom/bin/python || $(PYTHON) -m venv build/sbom
+	build/sbom/bin/pip install --quiet --disable-pip-version-check cyclonedx-bom==7.5.0
+	build/sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+		--output-file build/recoquest.cdx.json $(BIN)/python
 
 # Builds and starts the Docker image without an engine; needs root, buildah and debootstrap.
 check-image:

@@ -134,3 +134,13 @@ def test_a_gpu_image_without_cuda_is_refused(build: Stage, device: str, index: s
 
 def test_the_runtime_stage_installs_nothing(runtime: Stage) -> None:
     assert not any(re.search(r"\b(pip|apt|apt-get|curl)\b", each.value) for each in runtime.all("RUN"))
+
+
+def test_the_list_of_packages_is_of_the_finished_environment(build: Stage, runtime: Stage) -> None:
+    steps = [each.value for each in build.all("RUN")]
+    (listed,) = [number for number, step in enumerate(steps) if "cyclonedx-py environment" in step]
+    assert not any(re.search(r"(?<!/bin/)\bpip (un)?install", step) for step in steps[listed + 1 :])
+    output = re.search(r"--output-file (\S+) /opt/venv/bin/python", steps[listed])
+    assert output is not None
+    assert any(f"--from=build {output[1]} " in each.value for each in runtime.all("COPY"))
+    assert f"cyclonedx-bom=={build.arguments['SBOM_VERSION']}" in (ROOT / "Makefile").read_text("utf-8")
