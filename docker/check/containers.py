@@ -69,7 +69,7 @@ class Container:
             *("--dev", "/dev", "--proc", "/proc"),
             *(word for path in volumes for word in ("--bind", str(home), path)),
             *(word for path in memory for word in ("--perms", "1777", "--tmpfs", path)),
-            *(word for path in ["/run"] if secrets for word in ("--tmpfs", path)),
+            *(("--tmpfs", "/run", "--perms", "0755", "--dir", "/run/secrets") if secrets else ()),
             *(word for pair in secrets for word in ("--ro-bind", *map(str, pair))),
             *(word for name, value in environment.items() for word in ("--setenv", name, value)),
             # Only what changes the user may do so; it keeps nothing.
