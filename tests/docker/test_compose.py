@@ -14,6 +14,7 @@ from sqlalchemy import make_url
 from typer.testing import CliRunner
 
 from app.access.hosts import AllowedHosts, parse_authority
+from app.access.sign_in.code_flow import CALLBACK
 from app.cli.main import build
 from app.observability.installation import Installation
 from app.observability.metrics import Metrics
@@ -248,7 +249,10 @@ def test_keycloak_gives_tokens_that_the_service_takes() -> None:
     assert client["publicClient"] and client["standardFlowEnabled"]
     assert not client["directAccessGrantsEnabled"] and not client["implicitFlowEnabled"]
     assert client["attributes"]["pkce.code.challenge.method"] == "S256"
-    assert all(uri.startswith("https://${RECOQUEST_SITE}/v1/session/") for uri in client["redirectUris"])
+    assert client["clientId"] == settings.oidc_client_id
+    assert settings.oidc_client_secret is None
+    assert settings.public_url == f"https://{SITE['RECOQUEST_SITE']}"
+    assert client["redirectUris"] == [f"https://${{RECOQUEST_SITE}}{CALLBACK}"]
     mappers = {mapper["protocolMapper"]: mapper["config"] for mapper in client["protocolMappers"]}
     groups = mappers["oidc-group-membership-mapper"]
     assert groups["claim.name"] == settings.oidc_groups_claim and groups["full.path"] == "false"
