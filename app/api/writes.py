@@ -301,11 +301,11 @@ async def erase_images(
         )
     )
     note(request, Noted(recorded=True))
-    if not found.erased.images:
+    if not found.ids:
         raise UnknownImageError(collection, wanted.ids[0])
     return ErasedImages(
         collection=collection,
-        erased=list(found.erased.images),
+        erased=list(found.ids),
         shared_files=list(found.erased.shared),
         judgements=found.erased.judgements,
         jobs=found.jobs.jobs,

@@ -16,7 +16,9 @@ from app.jobs.folder import JobFolder
 from app.settings import Settings
 from index.catalogue import Catalogue
 from index.catalogue.tables import JobRow
+from index.erasure.pending import PendingErasure
 from index.errors import JobStateError
+from index.home import Home
 from training.atomic import atomic_file
 
 _GONE: Final = object()
@@ -53,41 +55,63 @@ def refuse_running(session: Session, collection: str) -> None:
             )
 
 
-def erase_from_jobs(
-    settings: Settings, catalogue: Catalogue, collection: str, names: Collection[str]
-) -> ErasedJobs:
+def erase_from_jobs(settings: Settings, home: Home, pending: PendingErasure, erased: ErasedJobs) -> None:
     """Remove ids and digests of images from the results and folders of all jobs of a collection.
 
     Of a JSON document the values that name one go, with the object that they describe; of a file of lines the
-    lines; links and files called so go. All other files stay, and are told of where they name one.
+    lines; links and files called so go. All other files stay, and are told of where they name one. A row is
+    changed in a transaction of its own, and files outside of any; the folder's lock lets the attempt of a job
+    that begins meanwhile wait. After a stop, jobs that are done are not looked at again.
 
     Args:
         settings: Settings with the place of the folders.
-        catalogue: Catalogue of the jobs.
-        collection: Name of the collection.
-        names: Ids of images, and the digests of their files.
+        home: Home of the collection, whose catalogue has no row of the images any more.
+        pending: The erasure.
+        erased: What was changed is added to it.
 
     Raises:
         CatalogueError: The catalogue cannot be used.
+        JobStateError: A job holds its folder.
         OSError: A file cannot be rewritten.
     """
-    erased, wanted = ErasedJobs(), frozenset(names)
+    with home.catalogue.read() as session:
+        # Files that another image shares keep their digest.
+        digests = {digest for digest in pending.digests if not home.store.has(digest)}
+        names = frozenset({*pending.erased_ids(session), *digests})
+        rows = session.execute(
+            select(JobRow.id, JobRow.kind, JobRow.state, JobRow.arguments).order_by(JobRow.id)
+        )
+        jobs = [row for row in rows if pending.collection in row.arguments]
+    pattern = _pattern(names)
+    for row in jobs:
+        if row.kind == "retrain" and row.state == "done" and row.id not in erased.retrainings:
+            erased.retrainings.append(row.id)
+        if row.id in pending.jobs or not names:
+            continue
+        changed = _erase_from_row(home.catalogue, row.id, names, pattern)
+        changed |= _erase_from_folders(JobFolder.of(settings, row.id), row.id, names, pattern, erased.left)
+        if changed and row.id not in erased.jobs:
+            erased.jobs.append(row.id)
+        pending.jobs.add(row.id)
+        if changed:
+            pending.save()
+
+
+def _erase_from_row(
+    catalogue: Catalogue, job: int, names: frozenset[str], pattern: re.Pattern[bytes]
+) -> bool:
+    with catalogue.read() as session:
+        found = session.get(JobRow, job)
+        if found is None or not _clean_row(found, names, pattern):
+            return False
+        # Looked at alone: the row is changed as it is when it is locked.
+        session.expunge(found)
     with catalogue.write() as session:
-        for row in session.execute(select(JobRow).order_by(JobRow.id)).scalars():
-            if collection not in row.arguments:
-                continue
-            if row.kind == "retrain" and row.state == "done":
-                erased.retrainings.append(row.id)
-            changed = _erase_from_row(row, wanted)
-            folder = JobFolder.of(settings, row.id)
-            for place in (folder, *folder.aside()):
-                changed |= _erase_from_folder(place.path, wanted, erased.left)
-            if changed:
-                erased.jobs.append(row.id)
-    return erased
+        row = session.get(JobRow, job, with_for_update=True)
+        return row is not None and _clean_row(row, names, pattern)
 
 
-def _erase_from_row(row: JobRow, names: frozenset[str]) -> bool:
+def _clean_row(row: JobRow, names: frozenset[str], pattern: re.Pattern[bytes]) -> bool:
     changed = False
     for column in ("result", "progress"):
         value = getattr(row, column)
@@ -95,8 +119,29 @@ def _erase_from_row(row: JobRow, names: frozenset[str]) -> bool:
         if cleaned != value:
             setattr(row, column, None if cleaned is _GONE else cleaned)
             changed = True
-    if row.error is not None and _pattern(names).search(row.error.encode()):
+    if row.error is not None and pattern.search(row.error.encode()):
         row.error, changed = "The error named an image that was erased.", True
+    return changed
+
+
+def _erase_from_folders(
+    folder: JobFolder, job: int, names: frozenset[str], pattern: re.Pattern[bytes], left: list[Path]
+) -> bool:
+    changed, places = False, [place.path for place in (folder, *folder.aside()) if place.path.is_dir()]
+    if not places:
+        return False
+    lock = folder.lock() if folder.path in places else None
+    if lock is None and folder.path in places:
+        raise JobStateError(
+            f"Job {job} is at work in its folder, which may name the images: they are erased from all else; "
+            "erase them again when it has ended."
+        )
+    try:
+        for place in places:
+            changed |= _erase_from_folder(place, names, pattern, left)
+    finally:
+        if lock is not None:
+            os.close(lock)
     return changed
 
 
@@ -112,8 +157,10 @@ def without(value: Any, names: Collection[str]) -> Any:
     return value
 
 
-def _erase_from_folder(folder: Path, names: frozenset[str], left: list[Path]) -> bool:
-    changed, pattern = False, _pattern(names)
+def _erase_from_folder(
+    folder: Path, names: frozenset[str], pattern: re.Pattern[bytes], left: list[Path]
+) -> bool:
+    changed = False
     for path in _files(folder):
         if path.name in names or path.stem in names:
             path.unlink()

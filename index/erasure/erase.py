@@ -1,7 +1,7 @@
 """Erasure of images from the catalogue, the store and the snapshots."""
 
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -62,7 +62,12 @@ class Erased:
 
 
 def erase_images(
-    home: Home, trail: Trail, collection: str, ids: Sequence[str], event: Event | None
+    home: Home,
+    trail: Trail,
+    collection: str,
+    ids: Sequence[str],
+    event: Event | None,
+    check: Callable[[Session], None] = lambda _: None,
 ) -> Erased:
     """Remove images with all that belongs to them; the free pages of the database still hold rows of them.
 
@@ -75,6 +80,7 @@ def erase_images(
         collection: Name of the collection.
         ids: Ids of the images, also of those that were removed before.
         event: Event that tells of it; None: no audit trail is kept.
+        check: Raises an error where the images must stay now, in the transaction that removes them.
 
     Raises:
         UnknownCollectionError: No collection has this name.
@@ -90,6 +96,7 @@ def erase_images(
                 "A backup is being written, which would hold the images: erase them afterwards."
             )
         with home.catalogue.write() as session:
+            check(session)
             keys = _keys(session, collection, ids)
             backups = _backups(session, keys, all_there=len(keys) == len(set(ids)))
             removed = delete_images(session, collection, ids)

@@ -23,7 +23,7 @@ def erase(
         found = erase_all(settings, engine.home, collection, ids, command_actor(), operation="erase")
     erased, jobs = found.erased, found.jobs
     for image in ids:
-        said = "is erased" if image in erased.images else "was not in the collection"
+        said = "is erased" if image in found.ids else "was not in the collection"
         typer.echo(f"{collection}: {image} {said}.")
     if erased.judgements:
         typer.echo(f"Judgements for queries that named them: {erased.judgements:,}, erased.")
@@ -41,5 +41,5 @@ def erase(
         typer.echo(f"Still in the backup {place} of {backup.created[:19].replace('T', ' ')} UTC.")
     if not found.log_is_empty:
         typer.echo("The database's log keeps them until its readers end: run the command again after that.")
-    if not erased.images:
+    if not found.ids:
         raise UnknownImageError(collection, ids[0])

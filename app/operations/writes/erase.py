@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from app.audit.trail import open_trail
 from app.jobs.erasure import ErasedJobs, erase_from_jobs, refuse_running
 from app.settings import Settings
 from index.audit.event import Actor, Event
 from index.erasure.erase import Erased, erase_images
+from index.erasure.pending import PendingErasure, pending_erasures
+from index.errors import BackupError, JobStateError
 from index.files.stale import UNTOUCHED_SECONDS, remove_stale, unfinished
 from index.home import Home
 
@@ -20,11 +23,18 @@ class Erasure:
         erased: Images that were erased, and backups that hold them.
         jobs: Jobs that named them, and files of jobs that still do.
         log_is_empty: Whether nothing of them is left in the database's log; it is until its readers end.
+        resumed: Ids whose erasure had been begun before, and not finished.
     """
 
     erased: Erased
     jobs: ErasedJobs
     log_is_empty: bool
+    resumed: tuple[str, ...] = ()
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Ids of the images that were erased, now or in part before."""
+        return tuple(dict.fromkeys((*self.erased.images, *self.resumed)))
 
 
 def erase(
@@ -39,7 +49,7 @@ def erase(
 ) -> Erasure:
     """Erase images of a collection, so that no byte of them is left in the files of the home.
 
-    After a stop the same call goes on; see `index.erasure.erase.erase_images`.
+    After a stop the same call goes on, and so does every erasure in the collection.
 
     Args:
         settings: Settings of this process.
@@ -60,6 +70,10 @@ def erase(
     """
     with home.catalogue.read() as session:
         refuse_running(session, collection)
+        unfinished_before = [one for one in pending_erasures(settings.home) if one.collection == collection]
+        begun = {name for one in unfinished_before for name in one.erased_ids(session)}
+        fresh = [name for name in ids if name not in begun]
+        pending = PendingErasure.begin(settings.home, session, collection, fresh)
     event = Event(
         action="erase",
         actor=actor,
@@ -70,10 +84,26 @@ def erase(
         details={"operation": operation},
     )
     trail = open_trail(settings, home.catalogue)
-    erased = erase_images(home, trail, collection, ids, event if settings.audit else None)
+    try:
+        # No job of the collection begins between the check and the removal; a later one finds no image.
+        erased = erase_images(
+            home,
+            trail,
+            collection,
+            ids,
+            event if settings.audit else None,
+            partial(refuse_running, collection=collection),
+        )
+    except (JobStateError, BackupError):
+        # Nothing was removed.
+        pending.end()
+        raise
     remove_stale(unfinished(settings.home), UNTOUCHED_SECONDS)
-    # Files that another image shares keep their digest.
-    digests = set(erased.digests) - set(erased.shared)
-    jobs = erase_from_jobs(settings, home.catalogue, collection, {*ids, *digests})
+    jobs = ErasedJobs()
+    for one in (*unfinished_before, pending):
+        erase_from_jobs(settings, home, one, jobs)
     # Last: what was deleted lies in free pages until the database is rewritten.
-    return Erasure(erased, jobs, home.catalogue.compact())
+    log_is_empty = home.catalogue.compact()
+    for one in (pending, *unfinished_before):
+        one.end()
+    return Erasure(erased, jobs, log_is_empty, tuple(name for name in ids if name in begun))

@@ -1,6 +1,7 @@
 """Erasure: no byte of an image is left in the home, and what still holds it is named."""
 
 import json
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,13 +15,19 @@ from typer.testing import CliRunner
 from app.application import create_app
 from app.cli.main import build
 from app.engine import open_engine
+from app.jobs import erasure as jobs_erasure
 from app.jobs.erasure import without
+from app.jobs.folder import JobFolder
+from app.operations.writes.erase import Erasure, erase
+from index.audit.event import Actor
 from index.audit.listing import Selection, all_events
 from index.audit.verify import verify_trail
 from index.backup import write_backup
 from index.catalogue import open_catalogue
+from index.catalogue.connections import Patience
 from index.catalogue.jobs import add_job
 from index.catalogue.tables import JobRow
+from index.errors import JobStateError
 from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed
 from training.data.manifest import read_manifest, write_manifest
@@ -141,6 +148,78 @@ def test_no_byte_of_an_erased_image_is_left(service: TestClient, marked: Indexed
     hits = service.post(f"{HERE}/search", json={"text": TEXT, "k": 24}).json()["hits"]
     assert len(hits) == 23
     assert (home / "jobs" / "1" / "retraining" / "manifest.jsonl").read_text().count("image-51") == 1
+
+
+def test_others_write_while_the_files_of_jobs_are_gone_through(
+    marked: Indexed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _old_jobs(marked, _sha256(marked))
+    other = open_catalogue(marked.settings.catalogue_url, Patience(lock_s=0.2))
+    written: list[int] = []
+
+    def reading(path: Path, pattern: Any) -> bool:
+        with other.write() as session:
+            written.append(add_job(session, "tidy", []).id)
+        return names_one(path, pattern)
+
+    names_one = jobs_erasure._names_one
+    monkeypatch.setattr(jobs_erasure, "_names_one", reading)
+    _erase(marked)
+    other.close()
+    assert len(written) >= 3
+
+
+def test_an_erasure_that_was_stopped_goes_on(marked: Indexed, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, sha256 = marked.settings.home, _sha256(marked)
+    _old_jobs(marked, sha256)
+    (home / "jobs" / "1" / "retraining" / "weights.bin").unlink()
+    engine = open_engine(marked.settings)
+    with engine.home.catalogue.write() as session:
+        last = add_job(session, "retrain", [COLLECTION]).id
+    engine.close()
+    (home / "jobs" / str(last) / "images").mkdir(parents=True)
+    (home / "jobs" / str(last) / "images" / sha256).symlink_to("/nowhere")
+    folders: list[str] = []
+
+    def failing(folder: Path, *given: Any) -> bool:
+        folders.append(folder.name)
+        if len(folders) == 2:
+            raise OSError(5, "Input/output error", str(folder))
+        return erase_from_folder(folder, *given)
+
+    erase_from_folder = jobs_erasure._erase_from_folder
+    monkeypatch.setattr(jobs_erasure, "_erase_from_folder", failing)
+    with pytest.raises(OSError, match="Input/output"):
+        _erase(marked)
+    assert _holding(home / "jobs", sha256.encode())
+    assert len(list((home / "erasures").iterdir())) == 1
+    # The catalogue does not know any more which file the image had.
+    found = _erase(marked)
+    assert found.ids == ("image-5",)
+    assert folders == ["1", str(last), str(last)]
+    for content in (sha256.encode(), WORD):
+        assert _holding(home, content) == []
+    assert list((home / "erasures").iterdir()) == []
+
+
+def test_a_folder_that_is_at_work_is_waited_for(marked: Indexed) -> None:
+    _old_jobs(marked, _sha256(marked))
+    lock = JobFolder.of(marked.settings, 1).lock()
+    assert lock is not None
+    with pytest.raises(JobStateError, match="Job 1 is at work in its folder"):
+        _erase(marked)
+    os.close(lock)
+    assert _erase(marked).ids == ("image-5",)
+
+
+def _erase(indexed: Indexed) -> Erasure:
+    engine = open_engine(indexed.settings)
+    try:
+        return erase(
+            indexed.settings, engine.home, COLLECTION, ["image-5"], Actor("command"), operation="erase"
+        )
+    finally:
+        engine.close()
 
 
 def test_the_trail_keeps_keyed_hashes_alone(marked: Indexed) -> None:
