@@ -61,6 +61,7 @@ from app.operations.writes import idempotency
 from app.server.admission import Admission, Stages
 from app.server.connections import ConnectionLimits, Connections
 from app.settings import Settings
+from index.audit.dead_letters import DeadLetters, dead_letters_of
 from index.generations.names import CollectionNames
 from index.home import Home
 from index.writes.garbage import collect_garbage
@@ -247,7 +248,12 @@ def _aliases(threads: Threads, home: Home) -> Callable[[str], Awaitable[str | No
 def _open_recorder(settings: Settings, home: Home, metrics: Metrics) -> Recorder | None:
     if not settings.audit:
         return None
-    recorder = Recorder(open_trail(settings, home.catalogue), metrics.audited, metrics.audit_failed)
+    recorder = Recorder(
+        open_trail(settings, home.catalogue),
+        metrics.audited,
+        metrics.audit_failed,
+        DeadLetters(dead_letters_of(settings.home), metrics.audit_letter_kept),
+    )
     metrics.watch_audit(recorder.__len__)
     return recorder
 

@@ -11,7 +11,9 @@ from typing import Final
 import structlog
 
 from index.audit.chain import Trail
+from index.audit.dead_letters import DeadLetters
 from index.audit.event import Event, in_parts
+from index.errors import CatalogueBusyError, DiskFullError
 from training.errors import RecoquestError
 
 # Events of reads wait so long for others, so that a search pays for no transaction of its own.
@@ -23,6 +25,10 @@ _BATCH_IDS: Final = 20_000
 _CAPACITY_IDS: Final = 500_000
 _LOOK_SECONDS: Final = 0.02
 _RETRY_SECONDS: Final = 0.5
+# Attempts after which a batch is written event by event, and an event is put beside the trail.
+_TRIES: Final = 3
+# Such errors pass, and are no event's fault.
+_PASSING: Final = (CatalogueBusyError, DiskFullError)
 # Shorter than the server gives the end of the application.
 _CLOSE_SECONDS: Final = 2.0
 
@@ -49,6 +55,7 @@ class Recorder:
         trail: The audit trail.
         written: Told how many events were written.
         failed: Told of every batch that could not be written; it is tried again.
+        dead_letters: Takes an event that is never written while others are.
         patience_s: Seconds that a request waits for a place in the queue, or for its event to be written.
     """
 
@@ -57,12 +64,16 @@ class Recorder:
         trail: Trail,
         written: Callable[[int], None],
         failed: Callable[[], None],
+        dead_letters: DeadLetters,
         patience_s: float = 10.0,
     ) -> None:
         self._trail = trail
         self._count_written = written
         self._count_failed = failed
+        self._dead_letters = dead_letters
         self._patience_s = patience_s
+        # Events at the head of the queue that are written one by one, since a batch of them failed.
+        self._alone = 0
         self._changed = threading.Condition()
         self._events: deque[Event] = deque()
         self._ids = self._added = self._written = self._urgent = 0
@@ -130,20 +141,42 @@ class Recorder:
             return self._added
 
     def _run(self) -> None:
-        healthy = True
+        failures = 0
         while batch := self._next_batch():
             try:
                 self._trail.append(batch)
             except Exception as error:  # noqa: BLE001 - the only thread that writes events tries again
                 self._count_failed()
-                if healthy:
+                if not failures:
                     _log.error("the audit trail cannot be written", error=type(error).__name__)
-                healthy = False
-                if not self._rest():
+                failures += not isinstance(error, _PASSING)
+                if failures >= _TRIES and self._was_set_apart(batch, error):
+                    failures = 0
+                elif not self._rest():
                     return
             else:
-                healthy = True
+                failures = 0
                 self._done(len(batch))
+                self._count_written(len(batch))
+
+    def _was_set_apart(self, batch: list[Event], error: Exception) -> bool:
+        """Let a batch be written event by event; put one that fails alone among the dead letters."""
+        if len(batch) > 1:
+            self._alone = len(batch)
+            return True
+        try:
+            # Where the trail takes nothing at all, the fault is not the event's.
+            self._trail.append([])
+            letter = self._dead_letters.keep(self._trail, batch[0], error)
+        except Exception:  # noqa: BLE001 - the fault is logged, and the thread tries again
+            return False
+        _log.error("an event that the audit trail does not take is in a file", error=type(error).__name__)
+        self._done(1)
+        try:
+            self._trail.append([letter])
+        except Exception as failure:  # noqa: BLE001 - the event itself is on the disk
+            _log.error("the audit trail does not name a dead letter", error=type(failure).__name__)
+        return True
 
     def _next_batch(self) -> list[Event]:
         """Wait for events; none once the recorder is closed and all are written."""
@@ -157,7 +190,7 @@ class Recorder:
         ids = 0
         for event in self._events:
             ids += len(event.objects)
-            if len(batch) == _BATCH or (batch and ids > _BATCH_IDS):
+            if len(batch) == (1 if self._alone else _BATCH) or (batch and ids > _BATCH_IDS):
                 break
             batch.append(event)
         return batch
@@ -179,9 +212,9 @@ class Recorder:
             for _ in range(count):
                 self._ids -= len(self._events.popleft().objects)
             self._written += count
+            self._alone = max(0, self._alone - count)
             ready = [waiting for waiting in self._waiting if waiting.number <= self._written]
             self._waiting = [waiting for waiting in self._waiting if waiting.number > self._written]
-        self._count_written(count)
         for waiting in ready:
             try:
                 waiting.loop.call_soon_threadsafe(_tell, waiting.written)

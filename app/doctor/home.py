@@ -7,7 +7,9 @@ from typing import Final
 
 from app.doctor.finding import Finding
 from app.settings import Settings
+from index.audit.dead_letters import count_dead_letters, dead_letters_of
 from index.catalogue.disk_full import is_disk_full
+from index.erasure.pending import pending_erasures
 from training.atomic import atomic_file
 
 _GIB: Final = 1 << 30
@@ -32,6 +34,20 @@ def examine_home(settings: Settings) -> Finding:
         if not is_disk_full(error):
             raise
         return Finding("home", "wrong", f"{home} cannot be written: the disk is full; free some space there.")
+    for erasure in pending_erasures(home):
+        return Finding(
+            "home",
+            "doubtful",
+            f"{home} can be written, but an erasure in {erasure.collection!r} is under way or was stopped: "
+            f"`recoquest erase {erasure.collection} {erasure.ids[0]}` goes on with it.",
+        )
+    if letters := count_dead_letters(home):
+        return Finding(
+            "home",
+            "doubtful",
+            f"{home} can be written, but the audit trail did not take {letters:,} events, which are in "
+            f"{dead_letters_of(home)}: keep that file elsewhere, and report the error in it.",
+        )
     free = shutil.disk_usage(home).free
     found = f"{home} can be written, {free / _GIB:.1f} GiB free"
     if free < _LOW_DISK:

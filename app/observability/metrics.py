@@ -32,6 +32,14 @@ class Metrics:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
+        self._add_requests()
+        self._add_encoding()
+        self._add_searches()
+        self._add_audit()
+        self._add_verdicts()
+        self.installation = InstallationMetrics(self.registry)
+
+    def _add_requests(self) -> None:
         self._requests = Counter(
             "recoquest_requests", "Answered requests.", ("operation", "status"), registry=self.registry
         )
@@ -42,6 +50,24 @@ class Metrics:
             buckets=_SECONDS,
             registry=self.registry,
         )
+        self._keys = Counter(
+            "recoquest_key_refusals",
+            "Keys that were wrong, or came too early after wrong ones to be looked at.",
+            ("reason",),
+            registry=self.registry,
+        )
+        self._refused = Counter(
+            "recoquest_refused", "Requests that were not begun.", ("kind",), registry=self.registry
+        )
+        self._ended = Counter(
+            "recoquest_connections_ended",
+            "Connections that the service ended: time-outs, bytes that are no HTTP, no place.",
+            ("reason",),
+            registry=self.registry,
+        )
+        self._connections = Gauge("recoquest_connections", "Open connections.", registry=self.registry)
+
+    def _add_encoding(self) -> None:
         self._batch_size = Histogram(
             "recoquest_encode_batch_size",
             "Queries in one forward pass.",
@@ -55,9 +81,6 @@ class Metrics:
             ("kind",),
             buckets=_SECONDS,
             registry=self.registry,
-        )
-        self._search = Histogram(
-            "recoquest_search_seconds", "From a vector to its hits.", buckets=_SECONDS, registry=self.registry
         )
         self._restarts = Counter(
             "recoquest_encode_worker_restarts", "Encoding workers that died.", registry=self.registry
@@ -74,27 +97,22 @@ class Metrics:
         self._decodes_waiting = Gauge(
             "recoquest_decodes_waiting", "Images that wait to be decoded.", registry=self.registry
         )
-        self._keys = Counter(
-            "recoquest_key_refusals",
-            "Keys that were wrong, or came too early after wrong ones to be looked at.",
-            ("reason",),
-            registry=self.registry,
-        )
         self._depth = Gauge(
             "recoquest_encode_queue_depth", "Queries that wait to be encoded.", registry=self.registry
         )
 
-        self._refused = Counter(
-            "recoquest_refused", "Requests that were not begun.", ("kind",), registry=self.registry
+    def _add_searches(self) -> None:
+        self._search = Histogram(
+            "recoquest_search_seconds", "From a vector to its hits.", buckets=_SECONDS, registry=self.registry
         )
-        self._ended = Counter(
-            "recoquest_connections_ended",
-            "Connections that the service ended: time-outs, bytes that are no HTTP, no place.",
-            ("reason",),
+        self._recall = Gauge(
+            "recoquest_search_recall",
+            "Recall@10 of calibration queries, after the last build of a collection's codes.",
+            ("collection", "target", "of"),
             registry=self.registry,
         )
-        self._connections = Gauge("recoquest_connections", "Open connections.", registry=self.registry)
 
+    def _add_audit(self) -> None:
         self._audited = Counter(
             "recoquest_audit_events", "Events written to the audit trail.", registry=self.registry
         )
@@ -103,10 +121,16 @@ class Metrics:
             "Batches of events that the audit trail did not take; they are tried again.",
             registry=self.registry,
         )
+        self._audit_letters = Counter(
+            "recoquest_audit_dead_letters",
+            "Events that the audit trail never took, kept in audit-dead-letters.ndjson of the home folder.",
+            registry=self.registry,
+        )
         self._audit_waiting = Gauge(
             "recoquest_audit_queue_depth", "Events that wait to be written.", registry=self.registry
         )
 
+    def _add_verdicts(self) -> None:
         self._verdicts = Gauge(
             "recoquest_feedback_verdicts",
             "Judgements that stand, of this calendar month (UTC) and the one before.",
@@ -119,14 +143,6 @@ class Metrics:
             ("collection", "month"),
             registry=self.registry,
         )
-
-        self._recall = Gauge(
-            "recoquest_search_recall",
-            "Recall@10 of calibration queries, after the last build of a collection's codes.",
-            ("collection", "target", "of"),
-            registry=self.registry,
-        )
-        self.installation = InstallationMetrics(self.registry)
 
     def recalls_measured(self, recalls: Iterable[tuple[str, str, OperatingPoint]]) -> None:
         """Replace the calibrated recall of all views with PQ codes, by collection and target."""
@@ -146,6 +162,10 @@ class Metrics:
     def audit_failed(self) -> None:
         """A batch of events was not written."""
         self._audit_failures.inc()
+
+    def audit_letter_kept(self) -> None:
+        """An event that the audit trail never took is in a file."""
+        self._audit_letters.inc()
 
     def verdicts_counted(self, months: Mapping[str, Mapping[tuple[str, str], int]]) -> None:
         """Replace the numbers of verdicts, by month and then by collection and verdict."""

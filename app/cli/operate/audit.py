@@ -39,6 +39,7 @@ def verify(
     """Compare every event with its hash; print the hash of the last one, to be noted elsewhere."""
     from app.audit.trail import open_trail
     from app.settings import load_settings
+    from index.audit.dead_letters import count_dead_letters, dead_letters_of
     from index.audit.verify import verify_trail
 
     settings = load_settings(home=home)
@@ -51,6 +52,12 @@ def verify(
     pruned = f" ({found.pruned:,} before them were pruned)" if found.pruned else ""
     typer.echo(f"{found.events:,} events are as they were written{pruned}.")
     typer.echo(f"Head: {found.hash}")
+    if letters := count_dead_letters(settings.home):
+        typer.echo(
+            f"{letters:,} events could not be written to the trail: they are in "
+            f"{dead_letters_of(settings.home)}.",
+            err=True,
+        )
 
 
 @audit.command()

@@ -14,6 +14,7 @@ from app.audit.middleware import READS, WRITES
 from app.audit.recorder import AuditUnavailableError, Recorder
 from app.audit.trail import open_trail
 from index.audit.chain import Trail
+from index.audit.dead_letters import DeadLetters
 from index.audit.event import Actor, Event
 from index.audit.listing import Selection, all_events
 from index.audit.verify import verify_trail
@@ -237,7 +238,11 @@ class _Stuck(Trail):
 
 
 def _recorder(trail: Trail, counts: list[int]) -> Recorder:
-    return Recorder(trail, counts.append, lambda: counts.append(-1), patience_s=0.3)
+    return Recorder(trail, counts.append, lambda: counts.append(-1), _letters(counts), patience_s=0.3)
+
+
+def _letters(counts: list[int]) -> DeadLetters:
+    return DeadLetters(Path("no folder/letters"), lambda: counts.append(-2))
 
 
 @pytest.mark.anyio
@@ -263,7 +268,9 @@ async def test_a_batch_that_is_refused_is_written_later(tmp_path: Path) -> None:
 async def test_a_batch_search_names_every_hit_in_transactions_of_bounded_size(tmp_path: Path) -> None:
     catalogue = open_catalogue(f"sqlite:///{tmp_path / 'c.db'}")
     counts = list[int]()
-    recorder = Recorder(Trail(catalogue, b"k" * 32), counts.append, lambda: counts.append(-1), 60)
+    recorder = Recorder(
+        Trail(catalogue, b"k" * 32), counts.append, lambda: counts.append(-1), _letters(counts), 60
+    )
     event = Event(action="search", actor=Actor("anonymous"), objects=[str(one) for one in range(100_000)])
     await recorder.record(event, durable=True)
     recorder.close()

@@ -1,0 +1,106 @@
+"""Events that the trail never takes: kept beside it, told of, and no others wait for them."""
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from app.audit.recorder import Recorder
+from app.cli.main import build
+from app.doctor.home import examine_home
+from app.settings import Settings
+from index.audit.chain import Trail
+from index.audit.dead_letters import DeadLetters, count_dead_letters, dead_letters_of
+from index.audit.event import Actor, Event
+from index.audit.listing import Selection, all_events
+from index.audit.verify import verify_trail
+from index.catalogue import Catalogue, open_catalogue
+from tests.app.conftest import COLLECTION, Indexed
+
+KEY = b"k" * 32
+
+
+@pytest.fixture
+def catalogue(tmp_path: Path) -> Iterator[Catalogue]:
+    opened = open_catalogue(f"sqlite:///{tmp_path / 'c.db'}")
+    yield opened
+    opened.close()
+
+
+def _event(number: int, **details: Any) -> Event:
+    return Event(
+        action="view",
+        actor=Actor("anonymous"),
+        collection="ward",
+        objects=[f"image-{number}"],
+        details={"n": number, **details},
+    )
+
+
+async def _record(recorder: Recorder, events: list[Event]) -> None:
+    for event in events[:-1]:
+        await recorder.record(event, durable=False)
+    await recorder.record(events[-1], durable=True)
+
+
+def test_an_event_that_is_never_taken_is_kept_and_the_others_are_written(
+    catalogue: Catalogue, tmp_path: Path
+) -> None:
+    written, letters = list[int](), list[int]()
+    dead = DeadLetters(dead_letters_of(tmp_path), lambda: letters.append(1))
+    trail = Trail(catalogue, KEY)
+    recorder = Recorder(trail, written.append, lambda: None, dead, 60)
+    # No JSON has such a value.
+    events = [_event(0), _event(1), _event(2, score=object()), _event(3)]
+    asyncio.run(_record(recorder, events))
+    recorder.close()
+    assert (sum(written), letters) == (3, [1])
+    with catalogue.read() as session:
+        assert verify_trail(session, key=KEY).fault is None
+        entries = list(all_events(session, Selection()))
+    assert [entry.record["details"].get("n") for entry in entries] == [0, 1, None, 3]
+    (line,) = dead_letters_of(tmp_path).read_bytes().splitlines()
+    assert entries[2].record["details"] == {"operation": "dead letter", "sha256": sha256(line).hexdigest()}
+    letter = json.loads(line)
+    assert letter["error"] == "TypeError"
+    assert letter["event"]["details"]["n"] == 2
+    assert letter["event"]["objects"]
+    # It is erased as easily as an event: it names no image.
+    assert b"image-2" not in line
+    assert dead_letters_of(tmp_path).stat().st_mode & 0o777 == 0o600
+
+
+def test_events_that_the_database_refuses_are_kept_too(catalogue: Catalogue, tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "c.db") as connection:
+        connection.execute(
+            "CREATE TRIGGER refused BEFORE INSERT ON audit_events WHEN NEW.event LIKE '%\"n\":1%' "
+            "BEGIN SELECT RAISE(ABORT, 'no'); END"
+        )
+    dead = DeadLetters(dead_letters_of(tmp_path), lambda: None)
+    recorder = Recorder(Trail(catalogue, KEY), lambda _: None, lambda: None, dead, 60)
+    asyncio.run(_record(recorder, [_event(number) for number in range(3)]))
+    recorder.close()
+    with catalogue.read() as session:
+        assert verify_trail(session, key=KEY).fault is None
+    assert count_dead_letters(tmp_path) == 1
+    assert b"image-1" not in dead_letters_of(tmp_path).read_bytes()
+
+
+def test_verify_and_doctor_tell_of_them(own: Indexed) -> None:
+    home = own.settings.home
+    assert CliRunner().invoke(build(), ["search", COLLECTION, "a", "--home", str(home)]).exit_code == 0
+    assert count_dead_letters(home) == 0
+    dead_letters_of(home).write_bytes(b"{}\n{}\n")
+    run = CliRunner().invoke(build(), ["audit", "verify", "--home", str(home)])
+    assert run.exit_code == 0
+    assert "1 events are as they were written" in run.output
+    assert "2 events could not be written to the trail" in " ".join(run.output.split())
+    found = examine_home(Settings(home=home))
+    assert found.state == "doubtful"
+    assert "did not take 2 events" in found.found
