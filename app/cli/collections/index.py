@@ -21,8 +21,11 @@ from app.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from app.settings import Settings
+    from index.catalogue import Catalogue
     from index.ingest import IngestReport
     from index.views.choose import Choice
+    from training.data.manifest import Manifest
 
 _SHOWN_IDS: Final = 5
 
@@ -56,7 +59,22 @@ def index(
             return
     if bundle is None or data is None:
         raise typer.BadParameter("--bundle and --data are needed to embed a manifest.")
-    from app.audit.trail import record_command, writes_recorded
+    with stoppable("Stopped. What is embedded is kept; the same command goes on from there."):
+        manifest = read_split(data, split, max_rejected)
+        _embed(collection, bundle, manifest, home, device, batch_size=batch_size, prune=prune)
+
+
+def _embed(
+    collection: str,
+    bundle: Path,
+    manifest: "Manifest",
+    home: Path | None,
+    device: str | None,
+    *,
+    batch_size: int,
+    prune: bool,
+) -> None:
+    from app.audit.trail import writes_recorded
     from app.engine import open_engine
     from app.lifecycle.build_generation import finish_swap
     from app.lifecycle.bulk_encoder import load_bulk_encoder
@@ -67,49 +85,41 @@ def index(
 
     keep_freed_memory()
     settings = load_settings(home=home, device=device)
-    with stoppable("Stopped. What is embedded is kept; the same command goes on from there."):
-        manifest = read_split(data, split, max_rejected)
-        engine = open_engine(settings)
-        try:
-            started = monotonic()
-            encoder = load_bulk_encoder(engine.home, bundle, settings.device)
-            seconds = monotonic() - started
-            report = ingest_manifest(
-                engine,
-                collection,
-                encoder,
-                manifest,
-                batch_size=batch_size,
-                limits=ImageLimits(accept_truncated=settings.accept_truncated_images),
-                keep_metadata=settings.keep_metadata,
-                preload_s=settings.refresh_s + seconds,
-                prune=prune,
-                record=writes_recorded(settings, engine.home.catalogue, collection, "index"),
-            )
-            record_command(
-                settings,
-                engine.home.catalogue,
-                "create",
-                "index",
-                collection=collection,
-                added=report.added,
-                updated=report.updated,
-                pruned=report.pruned,
-            )
-            if report.pruned:
-                record_command(
-                    settings,
-                    engine.home.catalogue,
-                    "delete",
-                    "index --prune",
-                    collection=collection,
-                    objects=report.absent,
-                )
-            _say(collection, report)
-            if report.took_over is not None:
-                finish_swap(engine, settings, report.took_over)
-        finally:
-            engine.close()
+    engine = open_engine(settings)
+    try:
+        started = monotonic()
+        encoder = load_bulk_encoder(engine.home, bundle, settings.device)
+        seconds = monotonic() - started
+        report = ingest_manifest(
+            engine,
+            collection,
+            encoder,
+            manifest,
+            batch_size=batch_size,
+            limits=ImageLimits(accept_truncated=settings.accept_truncated_images),
+            keep_metadata=settings.keep_metadata,
+            preload_s=settings.refresh_s + seconds,
+            prune=prune,
+            record=writes_recorded(settings, engine.home.catalogue, collection, "index"),
+        )
+        _record(settings, engine.home.catalogue, collection, report)
+        _say(collection, report)
+        if report.took_over is not None:
+            finish_swap(engine, settings, report.took_over)
+    finally:
+        engine.close()
+
+
+def _record(settings: "Settings", catalogue: "Catalogue", collection: str, report: "IngestReport") -> None:
+    """Write the events of the run; its images are named by those of its batches."""
+    from app.audit.trail import record_command
+
+    counts = {"added": report.added, "updated": report.updated, "pruned": report.pruned}
+    record_command(settings, catalogue, "create", "index", collection=collection, **counts)
+    if report.pruned:
+        record_command(
+            settings, catalogue, "delete", "index --prune", collection=collection, objects=report.absent
+        )
 
 
 def _say(collection: str, report: "IngestReport") -> None:

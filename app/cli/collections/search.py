@@ -139,7 +139,6 @@ def search(
     """
     # Objects of imports stay; collections of garbage among them would take a tenth of the time.
     gc.set_threshold(_GARBAGE_THRESHOLD)
-    from app.audit.trail import record_searches
     from app.cli.collections.examples import Given, given_examples
     from app.settings import load_settings
 
@@ -160,8 +159,7 @@ def search(
     if queries is not None:
         wanted = (given, images, like, like_texts, like_vectors)
         unwanted = (unlike, unlike_texts, unlike_vectors, unlike_images)
-        if any(wanted) or any(unwanted) or exclude_same_group is not None or cursor:
-            raise typer.BadParameter("each line is a whole query: give no other.", param_hint="--queries")
+        _refuse_other_queries(*wanted, *unwanted, exclude_same_group is not None, cursor)
         _search_lines(collection, queries, common, settings)
         return
     liked = [Given("--text", {"text": more}) for more in given[1:]]
@@ -179,16 +177,33 @@ def search(
     )
     files = _Files(images or [], unlike_images or [])
     with _named(options):
-        query.check(images=len(files.asked), unlike_images=len(files.disliked))
-        with indexed(settings) as engine:
-            page = _answer(engine, settings, engine.active(collection), query, files)
-            record_searches(settings, engine.home.catalogue, collection, [(query, page)])
+        page = _page(collection, query, files, settings)
+    _print(page, query, as_json=as_json)
+
+
+def _page(collection: str, query: "SearchQuery", files: _Files, settings: "Settings") -> "SearchResponse":
+    """Search, and note what is shown in the audit trail."""
+    from app.audit.trail import record_searches
+
+    query.check(images=len(files.asked), unlike_images=len(files.disliked))
+    with indexed(settings) as engine:
+        page = _answer(engine, settings, engine.active(collection), query, files)
+        record_searches(settings, engine.home.catalogue, collection, [(query, page)])
+    return page
+
+
+def _print(page: "SearchResponse", query: "SearchQuery", *, as_json: bool) -> None:
     if as_json:
         typer.echo(page.model_dump_json(indent=2))
-    else:
-        from app.cli.collections.search_table import print_table
+        return
+    from app.cli.collections.search_table import print_table
 
-        print_table(page, query)
+    print_table(page, query)
+
+
+def _refuse_other_queries(*others: object) -> None:
+    if any(others):
+        raise typer.BadParameter("each line is a whole query: give no other.", param_hint="--queries")
 
 
 def _search_lines(collection: str, path: Path, common: dict[str, Any], settings: "Settings") -> None:
