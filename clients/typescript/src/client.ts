@@ -4,9 +4,11 @@ import createClient, { type Client } from "openapi-fetch";
 
 import type { components, operations, paths } from "./schema.js";
 import { checked, events, type Fetch, pause, retrying } from "./transport.js";
+import { batches, bytesOf, merged, type UploadProgress } from "./uploads.js";
 
 export { type FieldError, ProblemError } from "./problem.js";
 export type { components, operations, paths } from "./schema.js";
+export type { UploadProgress } from "./uploads.js";
 
 type Schemas = components["schemas"];
 export type Collection = Schemas["CollectionSummary"];
@@ -58,6 +60,11 @@ export interface SearchOptions extends CallOptions {
   images?: readonly Blob[];
   /** Picture files to find less of. */
   unlikeImages?: readonly Blob[];
+}
+
+export interface UploadOptions extends CallOptions {
+  /** Told after each request how far the upload is. */
+  onProgress?: (progress: UploadProgress) => void;
 }
 
 export interface WriteOptions extends CallOptions {
@@ -156,8 +163,27 @@ export class RecoquestClient {
     return response.blob();
   }
 
-  /** Put images in, at most 64; those that cannot be used are refused in `results`, and the others written. */
-  upload(collection: string, uploads: Iterable<Upload>, options: CallOptions = {}): Promise<Uploaded> {
+  /**
+   * Put images in, one or many: those that cannot be used are refused in `results`, and the others written.
+   *
+   * They go in requests of up to 64 images and 20 MiB, one after the other; images of a request that was answered
+   * stay where a later one fails. Sent again, they are unchanged.
+   */
+  async upload(collection: string, uploads: Iterable<Upload>, options: UploadOptions = {}): Promise<Uploaded> {
+    const all = Array.isArray(uploads) ? (uploads as readonly Upload[]) : undefined;
+    const totals = all === undefined ? {} : { totalImages: all.length, total: bytesOf(all) };
+    let outcome: Uploaded | undefined;
+    let sent = 0;
+    for (const batch of batches(uploads)) {
+      outcome = merged(outcome, await this.#uploadBatch(collection, batch, options));
+      sent += bytesOf(batch);
+      options.onProgress?.({ images: outcome.results.length, sent, ...totals });
+    }
+    if (outcome === undefined) throw new TypeError("There are no images to send.");
+    return outcome;
+  }
+
+  #uploadBatch(collection: string, uploads: readonly Upload[], options: CallOptions): Promise<Uploaded> {
     const form = new FormData();
     const records = [];
     for (const { file, ...record } of uploads) {

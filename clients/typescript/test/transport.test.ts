@@ -5,7 +5,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 
-import { ProblemError, RecoquestClient } from "recoquest";
+import { ProblemError, RecoquestClient, type UploadProgress } from "recoquest";
 
 type Answer = (request: IncomingMessage, response: ServerResponse) => void;
 
@@ -158,6 +158,81 @@ for (const [name, end] of [["LF", "\n"], ["CR LF", "\r\n"], ["CR", "\r"]] as con
     }
   });
 }
+
+test("an event of another name is no job", async () => {
+  const other = `event: problem\ndata: {"status": 401}\n\n`;
+  await against([stream(event("queued", "\n"), other), stream(event("done", "\n"))], async (baseUrl) => {
+    const states = [];
+    for await (const job of new RecoquestClient({ baseUrl }).watchJob(1)) states.push(job.state);
+    assert.deepEqual(states, ["queued", "done"]);
+  });
+});
+
+const records = (body: string): { id: string }[] => {
+  const part = /name="records"\r\n\r\n([^\r]*)\r\n/.exec(body);
+  assert.ok(part?.[1]);
+  return JSON.parse(part[1]) as { id: string }[];
+};
+
+const written = (...ids: string[]): Answer =>
+  json(200, {
+    written: ids.length,
+    refused: 0,
+    results: ids.map((id) => ({ id, status: "created" })),
+    counts: { received: ids.length, created: ids.length, replaced: 0, unchanged: 0, refused: 0 },
+    written_to: { generation: 1, digest: "d" },
+  });
+
+test("many images go in requests of 64, and the outcome is of all", async () => {
+  const ids = Array.from({ length: 130 }, (_, number) => `image-${number}`);
+  const answers = [ids.slice(0, 64), ids.slice(64, 128), ids.slice(128)].map((some) => written(...some));
+  await against(answers, async (baseUrl, seen) => {
+    const told: UploadProgress[] = [];
+    const uploads = ids.map((id) => ({ id, file: new Blob(["abc"]) }));
+    const onProgress = (progress: UploadProgress) => void told.push(progress);
+    const uploaded = await new RecoquestClient({ baseUrl }).upload("a", uploads, { onProgress });
+    assert.deepEqual(seen.map(({ body }) => records(body).length), [64, 64, 2]);
+    assert.deepEqual(seen.flatMap(({ body }) => records(body).map(({ id }) => id)), ids);
+    assert.deepEqual(uploaded.results.map(({ id }) => id), ids);
+    assert.deepEqual([uploaded.written, uploaded.counts.received, uploaded.counts.created], [130, 130, 130]);
+    const totals = { totalImages: 130, total: 390 };
+    assert.deepEqual(told, [
+      { images: 64, sent: 192, ...totals },
+      { images: 128, sent: 384, ...totals },
+      { images: 130, sent: 390, ...totals },
+    ]);
+  });
+});
+
+test("large files and an id that comes twice begin another request", async () => {
+  const large = new Blob([new Uint8Array(11 * 1024 * 1024)]);
+  const small = new Blob(["abc"]);
+  function* uploads() {
+    yield { id: "a", file: large };
+    yield { id: "b", file: large };
+    yield { id: "c", file: small };
+    yield { id: "c", file: small };
+  }
+  await against([written("a"), written("b", "c"), written("c")], async (baseUrl, seen) => {
+    const told: UploadProgress[] = [];
+    await new RecoquestClient({ baseUrl }).upload("a", uploads(), { onProgress: (one) => void told.push(one) });
+    const sent = seen.map(({ body }) => records(body).map(({ id }) => id));
+    assert.deepEqual(sent, [["a"], ["b", "c"], ["c"]]);
+    assert.deepEqual(told.map(({ images }) => images), [1, 3, 4]);
+    assert.ok(told.every(({ total, totalImages }) => total === undefined && totalImages === undefined));
+  });
+});
+
+test("a request that fails ends the upload", async () => {
+  const uploads = Array.from({ length: 65 }, (_, number) => ({ id: `${number}`, file: new Blob(["a"]) }));
+  const first = written(...uploads.slice(0, 64).map(({ id }) => id));
+  await against([first, json(400, {})], async (baseUrl, seen) => {
+    let images = 0;
+    const onProgress = (progress: UploadProgress) => void (images = progress.images);
+    await assert.rejects(new RecoquestClient({ baseUrl }).upload("a", uploads, { onProgress }), ProblemError);
+    assert.deepEqual([seen.length, images], [2, 64]);
+  });
+});
 
 test("a stream that ends too early is opened again and tells nothing twice", async () => {
   const cut: Answer = (request, response) => {
