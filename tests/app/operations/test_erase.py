@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from app.application import create_app
 from app.cli.main import build
+from app.doctor.home import examine_home
 from app.engine import open_engine
 from app.jobs import erasure as jobs_erasure
 from app.jobs.erasure import without
@@ -193,6 +194,9 @@ def test_an_erasure_that_was_stopped_goes_on(marked: Indexed, monkeypatch: pytes
         _erase(marked)
     assert _holding(home / "jobs", sha256.encode())
     assert len(list((home / "erasures").iterdir())) == 1
+    told = examine_home(marked.settings)
+    assert told.state == "doubtful"
+    assert f"`recoquest erase {COLLECTION} image-5` goes on with it" in told.found
     # The catalogue does not know any more which file the image had.
     found = _erase(marked)
     assert found.ids == ("image-5",)
