@@ -3,13 +3,14 @@
 Fields in memory are counted there, of all images or of those that pass a filter; others by the database.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
+import numpy as np
 from sqlalchemy import ColumnElement, func, select
-from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy.orm import Session
 
 from index.catalogue import Catalogue, Reading
 from index.catalogue.collections import require_collection
@@ -143,7 +144,8 @@ class Overviews:
 
         def make() -> Overview:
             counted = FacetCounts(reading, collection_id, sequence, self._fields)
-            found = examples(reading.session, collection_id)
+            every = self._fields.every(reading, collection_id, sequence, "images")
+            found = examples(reading.session, collection_id, every)
             return Overview(counted.images(), counted.every(), counted.findings(), found)
 
         place = CacheKey(collection_id, "images", "")
@@ -342,15 +344,19 @@ def _of_kind(collection_id: int, name: str, kind: FieldKind) -> tuple[ColumnElem
     return (*of_field, AttributeRow.kind == kind)
 
 
-def examples(session: Session, collection_id: int) -> tuple[Example, ...]:
-    """Take images from all over the collection: those with a text, or any when none has one."""
-    here = ImageRow.collection_id == collection_id
-    keys = _spread(session, ImageRow.id, here)
-    if keys:
-        # Read from the texts: a search for images with one would walk over all of those without.
-        of_image = TextRow.image_id.between(keys[0], keys[-1])
-        is_here = select(ImageRow.id).where(ImageRow.id == TextRow.image_id, here).exists()
-        keys = _spread(session, TextRow.image_id, of_image, is_here) or keys
+def examples(session: Session, collection_id: int, images: Keys) -> tuple[Example, ...]:
+    """Take images from all over the collection: those with a text, or any when none has one.
+
+    Args:
+        session: A read of the catalogue.
+        collection_id: Key of the collection.
+        images: Keys of all of its images, rising.
+    """
+    if not len(images):
+        return ()
+    spread = np.linspace(images[0], images[-1], MAX_EXAMPLES).astype(np.int64)
+    keys = _with_text(session, collection_id, spread.tolist())
+    keys = keys or images[np.searchsorted(images, spread)].tolist()
     found: dict[str, Example] = {}
     for key in dict.fromkeys(keys):
         name = session.execute(select(ImageRow.external_id).where(ImageRow.id == key)).scalar_one()
@@ -359,16 +365,17 @@ def examples(session: Session, collection_id: int) -> tuple[Example, ...]:
     return tuple(found.values())
 
 
-def _spread(session: Session, key: InstrumentedAttribute[int], *conditions: ColumnElement[bool]) -> list[int]:
-    """Return evenly spaced keys, or the next ones after them; the first and the last are among them."""
-    query = select(key).where(*conditions).order_by(key).limit(1)
-    first = session.execute(query).scalar()
-    last = session.execute(query.order_by(None).order_by(key.desc())).scalar()
-    if first is None or last is None:
+def _with_text(session: Session, collection_id: int, spread: Sequence[int]) -> list[int]:
+    """Return the images with a text at some keys, which rise, or the next ones after them, or the last."""
+    # Read from the texts: a search for images with one would walk over all of those without.
+    here = select(ImageRow.id).where(ImageRow.id == TextRow.image_id, ImageRow.collection_id == collection_id)
+    key = TextRow.image_id
+    query = select(key).where(key.between(spread[0], spread[-1]), here.exists()).limit(1)
+    last = session.execute(query.order_by(key.desc())).scalar()
+    if last is None:
         return []
-    step = (last - first) / (MAX_EXAMPLES - 1)
-    places = [first + int(place * step) for place in range(MAX_EXAMPLES - 1)]
-    return [*(session.execute(query.where(key >= place)).scalar_one() for place in places), last]
+    following = (session.execute(query.where(key >= at).order_by(key)).scalar() for at in spread)
+    return [last if found is None else found for found in following]
 
 
 def _shortest_text(session: Session, image_key: int) -> str:
