@@ -24,6 +24,7 @@ from pydantic import (
     Tag,
     TypeAdapter,
     ValidationError,
+    WithJsonSchema,
     model_validator,
 )
 from pydantic_core import ErrorDetails
@@ -31,6 +32,7 @@ from pydantic_core import ErrorDetails
 from index.catalogue.storable import storable_text
 from index.errors import FilterError, listed, shortened
 from index.filters.dates import parse_date
+from index.filters.value_schemas import NUMBER, TEXT, describe_range
 from training.reports import FINDINGS, STATES, State, finding_called
 
 FieldKind = Literal["text", "number", "boolean", "date"]
@@ -76,7 +78,11 @@ def _storable(value: bool | int | float | str) -> bool | int | float | str:
     return value
 
 
-FilterValue = Annotated[StrictBool | StrictInt | StrictFloat | StrictStr, AfterValidator(_storable)]
+FilterValue = Annotated[
+    StrictBool | StrictInt | StrictFloat | StrictStr,
+    AfterValidator(_storable),
+    WithJsonSchema({"anyOf": [{"type": "boolean"}, NUMBER, TEXT]}),
+]
 FieldName = Annotated[str, Field(max_length=MAX_FIELD_NAME_LENGTH)]
 Bound = Annotated[StrictInt | StrictFloat | StrictStr, AfterValidator(_storable)]
 
@@ -93,7 +99,12 @@ def _finding(value: str) -> str:
     return name
 
 
-FindingName = Annotated[StrictStr, Field(max_length=200), AfterValidator(_finding)]
+FindingName = Annotated[
+    StrictStr,
+    Field(max_length=200),
+    AfterValidator(_finding),
+    WithJsonSchema({"type": "string", "enum": list(FINDINGS)}),
+]
 
 
 class _Expression(BaseModel):
@@ -121,6 +132,8 @@ class AnyOf(_Expression):
 
 class Range(_Expression):
     """The field has a value between the bounds: numbers by size, dates by time, other text by code point."""
+
+    model_config = ConfigDict(json_schema_extra=describe_range)
 
     field: FieldName
     gt: Bound | None = None
@@ -151,7 +164,7 @@ class Range(_Expression):
 
 
 class HasFinding(_Expression):
-    """Texts and report of the image, taken together, say this of a finding; see `training.reports`."""
+    """Texts and report of the image, taken together, say this of a finding."""
 
     finding: FindingName
     state: State

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
 import numpy as np
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from app.schemas.search.page import Answer, Truncation
 from app.schemas.search.query import MAX_SEARCHES, Request, Text
@@ -78,6 +78,8 @@ class EmbeddingsQuery(Request):
 class Embedding(Answer):
     """The vector of one input, at length one."""
 
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+
     object: Literal["embedding"] = "embedding"
     index: int = Field(description="Position of the input, from 0.")
     embedding: list[float] | str = Field(description="Numbers, or their base64.")
@@ -100,6 +102,8 @@ class EmbeddingsUsage(Answer):
 
 class Embeddings(Answer):
     """Vectors in the order of the inputs."""
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
 
     object: Literal["list"] = "list"
     data: list[Embedding]

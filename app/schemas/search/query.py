@@ -14,7 +14,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    JsonValue,
     ModelWrapValidatorHandler,
     PrivateAttr,
     StringConstraints,
@@ -22,6 +21,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticKnownError, ValidationError
 
+from app.schemas.search.filter_form import LIMITS, FilterForm
 from app.schemas.search.hits import DEFAULT_PARTS, HIT_PARTS
 from app.schemas.search.old_names import OLD_NAMES, has_old_name, refuse_both
 from app.schemas.whole_text import refuse_lone_surrogates
@@ -157,10 +157,10 @@ class SearchQuery(Request):
         default="images",
         description="Kind of hits: images, or the texts of images (captions, sentences of reports).",
     )
-    filter: dict[str, JsonValue] | None = Field(
+    filter: FilterForm | None = Field(
         default=None,
         description="A condition on metadata or on the built-in fields id, split, group and labels; for "
-        "texts, those of their image.",
+        f"texts, those of their image. {LIMITS}",
         examples=[{"field": "view", "eq": "PA"}],
     )
     group_by: FieldName | None = Field(
@@ -298,7 +298,7 @@ class BatchQuery(Request):
 class CountQuery(Request):
     """A count: of all in a collection, or of all that pass a filter and have keywords."""
 
-    filter: dict[str, JsonValue] | None = Field(
+    filter: FilterForm | None = Field(
         default=None, description="A filter, as in a search.", examples=[{"field": "view", "eq": "PA"}]
     )
     keywords: Text | None = Field(

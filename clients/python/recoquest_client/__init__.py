@@ -29,6 +29,7 @@ from recoquest_client.errors import (
     UnreachableError,
 )
 from recoquest_client.files import ImageFile, NewImage, UploadProgress
+from recoquest_client.filters import Filter
 from recoquest_client.options import Record, Search
 from recoquest_client.retry import Retry
 
@@ -43,6 +44,7 @@ __all__ = [
     "Collection",
     "Facets",
     "FieldError",
+    "Filter",
     "Generation",
     "Hit",
     "Image",
