@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from pydantic import Field, JsonValue
+from pydantic import Field
 
 from app.schemas.changes.writes import Refusal
+from app.schemas.search.filter_form import FilterForm
 from app.schemas.search.page import Answer
 from app.schemas.search.query import Request
 
@@ -12,7 +13,7 @@ from app.schemas.search.query import Request
 class ImagesToDelete(Request):
     """Images of a collection, by a filter."""
 
-    filter: dict[str, JsonValue] = Field(
+    filter: FilterForm = Field(
         description="A filter, as in a search; an empty one is refused.",
         examples=[{"field": "view", "eq": "PA"}],
     )
