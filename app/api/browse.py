@@ -13,8 +13,8 @@ from app.audit.noted import Noted, note, shown
 from app.audit.trail import filter_parts
 from app.http.problems import problem_responses
 from app.operations.read_search import read_count, read_filter
-from app.operations.services import InjectedServices
-from app.schemas.collections import CountedFields, counted_from
+from app.operations.services import InjectedServices, Services
+from app.schemas.collections import MAX_CONTAINING, CountedFields, FacetQuery, counted_from
 from app.schemas.search.hits import DEFAULT_PARTS, HIT_PARTS
 from app.schemas.search.page import Count, ImageList, image_list_from
 from app.schemas.search.query import MAX_CURSOR_LENGTH, MAX_LIMIT, CountQuery
@@ -37,7 +37,6 @@ _PROBLEMS = problem_responses(
     HTTPStatus.UNPROCESSABLE_ENTITY,
     HTTPStatus.SERVICE_UNAVAILABLE,
 )
-_MAX_CONTAINING = 200
 
 
 class _Filtered(BaseModel):
@@ -72,7 +71,7 @@ class _FieldsWanted(_Filtered):
     )
     containing: str = Field(
         default="",
-        max_length=_MAX_CONTAINING,
+        max_length=MAX_CONTAINING,
         description="Only values that contain this text, in whatever case; goes with field.",
     )
 
@@ -93,7 +92,7 @@ async def list_images(
         k=wanted.limit, filter=read_filter(wanted.filter, services.settings), cursor=wanted.cursor
     )
     page, details = await services.threads.read(_listed, services.engine, collection, asked, wanted.parts)
-    note(request, Noted(objects=shown(page), query=_query(wanted)))
+    note(request, Noted(objects=shown(page), query=_query(wanted.filter)))
     prefix = request.scope.get("root_path", "")
     return image_list_from(page, collection, prefix=prefix, parts=wanted.parts, details=details)
 
@@ -115,12 +114,31 @@ async def count_values(
     """How many images pass a filter, and the values of their fields with their counts.
 
     A field of more than 10,000 different texts is counted by its most frequent values in the collection.
+    Logs of proxies keep addresses: where a value may name a person, `POST` the same instead.
     """
-    parsed = read_filter(wanted.filter, services.settings)
-    found = await services.threads.read(
-        services.engine.facets, collection, parsed, wanted.field, wanted.containing
-    )
-    note(request, Noted(query=_query(wanted), details={"field": wanted.field}))
+    return await _count_values(collection, wanted.filter, wanted.field, wanted.containing, request, services)
+
+
+@router.post("/facets", summary="Counts of values, by a body", responses=_PROBLEMS)
+async def count_facets(
+    collection: str, query: FacetQuery, request: Request, services: InjectedServices
+) -> CountedFields:
+    """The same as GET, with the filter and the text in the body, which no log of a proxy keeps."""
+    text = None if query.filter is None else json.dumps(query.filter)
+    return await _count_values(collection, text, query.field, query.containing, request, services)
+
+
+async def _count_values(
+    collection: str,
+    condition: str | None,
+    field: str | None,
+    containing: str,
+    request: Request,
+    services: Services,
+) -> CountedFields:
+    parsed = read_filter(condition, services.settings)
+    found = await services.threads.read(services.engine.facets, collection, parsed, field, containing)
+    note(request, Noted(query=_query(condition), details={"field": field}))
     return counted_from(found)
 
 
@@ -133,5 +151,5 @@ def _listed(
     return page, read_details(engine.home.catalogue, active, collection, page.hits, parts)
 
 
-def _query(wanted: _Filtered) -> dict[str, list[str]]:
-    return filter_parts(None if wanted.filter is None else json.loads(wanted.filter))
+def _query(condition: str | None) -> dict[str, list[str]]:
+    return filter_parts(None if condition is None else json.loads(condition))

@@ -27,6 +27,7 @@ READS: Final[Mapping[str, Action]] = {
     "create_embeddings": "search",
     "list_images": "browse",
     "count_values": "browse",
+    "count_facets": "browse",
     "count_images": "browse",
     "get_collection": "browse",
     "get_image": "view",
@@ -39,6 +40,8 @@ READS: Final[Mapping[str, Action]] = {
 WRITES: Final[Mapping[str, Action]] = {
     "begin_session": "sign-in",
     "end_session": "sign-out",
+    # A GET, as a browser comes back from an identity provider.
+    "finish_sign_in": "sign-in",
     "judge_hit": "judge",
     "create_collection": "create",
     "upload_images": "create",
@@ -200,7 +203,7 @@ def _parameter(scope: Scope, name: str) -> str | None:
 
 
 def _changes(scope: Scope, operation: str) -> bool:
-    return scope["method"] not in _SAFE and operation not in READS
+    return operation in WRITES or (scope["method"] not in _SAFE and operation not in READS)
 
 
 def _is_durable(event: Event) -> bool:

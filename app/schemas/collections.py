@@ -2,13 +2,33 @@
 
 from collections.abc import Sequence
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from app.schemas.generations import GenerationName
 from app.schemas.search.page import Answer
+from app.schemas.search.query import Request
 from index.filters.facets import Facet, FilteredFacets, Overview
 from index.filters.findings import FindingCounts
+from index.filters.grammar import FieldName
 from index.search.results import CollectionInfo
+
+MAX_CONTAINING = 200
+
+
+class FacetQuery(Request):
+    """Values to count: of all fields or of one, among the images that pass a filter."""
+
+    filter: dict[str, JsonValue] | None = Field(
+        default=None, description="A filter, as in a search.", examples=[{"field": "view", "eq": "PA"}]
+    )
+    field: FieldName | None = Field(
+        default=None, description="Only this field, which may be id or group.", examples=[None]
+    )
+    containing: str = Field(
+        default="",
+        max_length=MAX_CONTAINING,
+        description="Only values that contain this text, in whatever case; goes with field.",
+    )
 
 
 class FilterField(Answer):

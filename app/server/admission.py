@@ -79,7 +79,7 @@ class Stages:
         method, path = scope["method"], scope["path"]
         if method in _READING:
             return self._reads
-        if path.endswith("/count"):
+        if path.endswith(("/count", "/facets")):
             return self._reads
         if path.endswith(("/search/batch", "/embeddings")):
             return self.searches

@@ -39,6 +39,7 @@ EXAMPLES: Final[Mapping[str, Example]] = {
     "get_collection": Example(_SCENES),
     "list_images": Example({**_SCENES, "limit": 5, "filter": '{"field": "split", "eq": "test"}'}),
     "count_values": Example({**_SCENES, "field": "labels"}),
+    "count_facets": Example(_SCENES, {"field": "labels", "containing": "dog"}),
     "count_images": Example(_SCENES, {"filter": {"field": "split", "eq": "test"}}),
     "search_images": Example(_SCENES, {"text": _TEXT, "limit": 5}),
     "search_batch": Example(_SCENES, {"searches": [{"text": _TEXT}, {"like": [{"id": "scene00012"}]}]}),

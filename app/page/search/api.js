@@ -71,8 +71,7 @@ export class SearchApi {
    * @returns {Promise<{count: number, fields: Field[], findings?: CountedFinding[]}>}
    */
   facets(collection, { filter = null, field, containing }, signal) {
-    const parameters = new URLSearchParams({ ...(filter && { filter: JSON.stringify(filter) }), ...(field && { field }), ...(containing && { containing }) });
-    return this.#ask(`${path(collection)}/facets?${parameters}`, { signal });
+    return this.#ask(`${path(collection)}/facets`, { ...sentJson({ filter, field: field ?? null, containing: containing ?? '' }), signal });
   }
 
   /** Say whether a hit is what was searched for. @param {string} collection @param {object} judgement */

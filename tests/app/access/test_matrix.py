@@ -35,6 +35,7 @@ OPERATIONS: Final[dict[str, Role | None]] = {
     "count_images": "reader",
     "list_images": "reader",
     "count_values": "reader",
+    "count_facets": "reader",
     "get_image": "reader",
     "get_thumbnail": "reader",
     "get_rendition": "reader",

@@ -172,6 +172,26 @@ def test_values_are_counted_under_a_filter(client: TestClient) -> None:
     }
 
 
+def test_values_are_counted_by_a_body_as_by_an_address(client: TestClient) -> None:
+    young = {"field": "age", "lt": 30}
+    for body, parameters in (
+        ({}, {}),
+        ({"filter": young}, {"filter": json.dumps(young)}),
+        ({"field": "id", "containing": "IMAGE-2"}, {"field": "id", "containing": "IMAGE-2"}),
+    ):
+        answer = client.post(f"{HERE}/facets", json=body)
+        assert answer.status_code == 200, answer.text
+        assert answer.json() == get(client, "facets", **parameters)
+    for wrong, kind, field in (
+        ({"filtre": {}}, "invalid-request", "filtre"),
+        ({"filter": "{}"}, "invalid-request", "filter"),
+        ({"field": "viwe"}, "invalid-request", "field"),
+        ({"field": "id", "containing": "x" * 201}, "invalid-request", "containing"),
+        ({"filter": {"field": "sex", "eq": "F"}}, "invalid-filter", "filter.sex"),
+    ):
+        problem(client.post(f"{HERE}/facets", json=wrong), 422, kind, field)
+
+
 def test_pages_have_no_repeats_and_no_gaps_while_images_are_put_and_removed(own: Indexed) -> None:
     names = [record.id for record in own.manifest.records]
     with TestClient(

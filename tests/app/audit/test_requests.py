@@ -127,10 +127,12 @@ def test_thumbnails_are_part_of_the_page_that_showed_the_image(service: TestClie
 def test_lists_and_counts_are_events(service: TestClient) -> None:
     listed = service.get(f"{HERE}/images", params={"limit": 2}).json()["images"]
     service.get(f"{HERE}/facets", params={"filter": '{"field": "view", "eq": "PA"}', "field": "age"})
-    browsed, counted = _events(service)
+    service.post(f"{HERE}/facets", json={"filter": {"field": "view", "eq": "PA"}, "field": "age"})
+    browsed, counted, again = _events(service)
     assert browsed["ids"] == [image["id"] for image in listed]
     assert counted["query"] == {"filter": ['{"eq":"PA","field":"view"}']}
     assert counted["details"]["field"] == "age"
+    assert (again["action"], again["query"]) == ("browse", counted["query"])
 
 
 def test_a_change_is_on_the_disk_when_it_is_answered(service: TestClient, own: Indexed) -> None:

@@ -16,6 +16,7 @@ OPERATIONS = {
     "list_images",
     "count_images",
     "count_values",
+    "count_facets",
     "get_image",
     "get_thumbnail",
     "get_rendition",
