@@ -13,7 +13,7 @@ from tests.browser.conftest import find_chromium
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 _COLOURS = 64
-_SEARCH = "?collection=radiographs&q=large+left+effusion"
+_SEARCH = "#collection=radiographs&q=large+left+effusion"
 _FILM = "film of the documentation"
 
 
@@ -67,7 +67,7 @@ def main(service: str) -> None:
         )
         assert put.ok, put.text()
         try:
-            page.goto(f"{service}/?collection=radiographs&image={_FILM}")
+            page.goto(f"{service}/#collection=radiographs&image={_FILM}")
             page.get_by_role("button", name="Grey levels").click()
             _keep(page, "film.png")
         finally:

@@ -4,6 +4,7 @@ import base64
 import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
 from urllib.request import Request, urlopen
 
 from tests.access import AS_ADMIN
@@ -74,6 +75,18 @@ class SearchPage:
     ) -> None:
         """Drop, paste or drag a file over the page."""
         self.page.evaluate(_DROP, [kind, name, type, base64.b64encode(content).decode()])
+
+    def link(self) -> dict[str, list[str]]:
+        """The search as the page keeps it in the history of the tab."""
+        return parse_qs(self.page.evaluate("history.state?.search ?? ''"))
+
+    def expect_link(self, name: str, *values: str) -> None:
+        """Wait until a part of the search has these values, or none."""
+        for _ in range(100):
+            if self.link().get(name, []) == list(values):
+                return
+            self.page.wait_for_timeout(50)
+        assert self.link().get(name, []) == list(values)
 
     def ids(self) -> list[str]:
         """The ids of the tiles, in order."""

@@ -59,7 +59,7 @@ def test_nothing_serious_in_the_window_of_a_film(
     open_search: OpenSearch, films: str, watch: Watch, scheme: str
 ) -> None:
     watch.allow(films)
-    search = open_search("?q=film&image=film.tif", site=films, color_scheme=scheme, bypass_csp=True)
+    search = open_search("#q=film&image=film.tif", site=films, color_scheme=scheme, bypass_csp=True)
     search.dialog.get_by_role("button", name="Grey levels").click()
     search.dialog.get_by_role("button", name="All values").click()
     expect(search.dialog.get_by_role("slider", name="Width")).to_be_visible()
@@ -70,7 +70,7 @@ def test_nothing_serious_where_nothing_is_found_and_in_the_keys(
     open_search: OpenSearch, watch: Watch
 ) -> None:
     watch.allow("404")
-    search = open_search("?q=circle&collection=none", bypass_csp=True)
+    search = open_search("#q=circle&collection=none", bypass_csp=True)
     expect(search.notice).to_be_visible()
     assert serious(search) == []
     search.page.get_by_role("button", name="Keyboard shortcuts").click()

@@ -21,7 +21,7 @@ def test_a_filter_on_an_unknown_field_is_told_with_the_known_ones(
     open_search: OpenSearch, watch: Watch
 ) -> None:
     watch.allow(STATUS_LINE)
-    search = open_search('?q=circle&filter={"field":"color","eq":"red"}')
+    search = open_search('#q=circle&filter={"field":"color","eq":"red"}')
     expect(search.notice).to_contain_text("'color'")
     expect(search.notice).to_contain_text("colour")
     expect(search.notice).to_contain_text("422")
@@ -47,7 +47,7 @@ def test_a_file_of_another_kind_is_refused_before_it_is_sent(open_search: OpenSe
 
 def test_an_unknown_collection_is_told(open_search: OpenSearch, watch: Watch) -> None:
     watch.allow(STATUS_LINE)
-    search = open_search("?collection=nowhere&q=circle")
+    search = open_search("#collection=nowhere&q=circle")
     expect(search.notice).to_contain_text("nowhere")
     expect(search.notice).to_contain_text("404")
     search.page.get_by_label("Collection").select_option("shapes")
@@ -93,7 +93,7 @@ def test_without_a_connection_the_page_says_so_and_can_try_again(
 
 def test_hits_stay_when_the_next_page_fails(open_search: OpenSearch, watch: Watch) -> None:
     watch.allow("ERR_INTERNET_DISCONNECTED")
-    search = open_search("?q=circle")
+    search = open_search("#q=circle")
     search.settle()
     _cut_off("**/search")(search.page)
     search.page.get_by_role("button", name="Show more").click()
@@ -105,7 +105,7 @@ def test_hits_stay_when_the_next_page_fails(open_search: OpenSearch, watch: Watc
 
 def test_service_that_is_down_at_the_start_can_be_tried_again(open_search: OpenSearch, watch: Watch) -> None:
     watch.allow("ERR_INTERNET_DISCONNECTED")
-    search = open_search("?q=circle", before=_cut_off("**/v1/collections"))
+    search = open_search("#q=circle", before=_cut_off("**/v1/collections"))
     expect(search.notice).to_contain_text("The service cannot be reached")
     search.page.get_by_role("button", name="Try again").click()
     search.settle()

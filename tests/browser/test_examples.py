@@ -3,7 +3,7 @@
 import json
 from functools import partial
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlencode
 
 import pytest
 
@@ -20,7 +20,7 @@ LESS = "Less like this"
 
 
 def test_liked_and_disliked_images_join_the_text(open_search: OpenSearch) -> None:
-    search = open_search("?q=circle")
+    search = open_search("#q=circle")
     search.settle()
     liked = search.mark(2, MORE)
     assert search.ids() == search.found(text="circle", like=[liked])
@@ -35,7 +35,7 @@ def test_liked_and_disliked_images_join_the_text(open_search: OpenSearch) -> Non
 
 
 def test_examples_are_taken_back_one_by_one_and_together(open_search: OpenSearch) -> None:
-    search = open_search("?q=circle&like=shape-0&like=shape-1&unlike=shape-2")
+    search = open_search("#q=circle&like=shape-0&like=shape-1&unlike=shape-2")
     search.settle()
     assert search.ids() == search.found(text="circle", like=["shape-0", "shape-1"], unlike=["shape-2"])
     _press(search, "Remove the liked image shape-0")
@@ -46,7 +46,7 @@ def test_examples_are_taken_back_one_by_one_and_together(open_search: OpenSearch
 
 
 def test_the_last_example_gone_leads_back_to_the_beginning(open_search: OpenSearch) -> None:
-    search = open_search("?like=shape-3")
+    search = open_search("#like=shape-3")
     search.settle()
     assert search.ids() == search.found(like=["shape-3"])
     search.page.get_by_role("button", name="Remove the liked image shape-3").click()
@@ -55,12 +55,12 @@ def test_the_last_example_gone_leads_back_to_the_beginning(open_search: OpenSear
 
 
 def test_address_and_history_hold_the_examples(open_search: OpenSearch) -> None:
-    search = open_search("?collection=shapes&q=circle")
+    search = open_search("#collection=shapes&q=circle")
     search.settle()
     liked = search.mark(0, MORE)
     disliked = search.mark(0, LESS)
     shown = search.ids()
-    address = parse_qs(urlsplit(search.page.url).query)
+    address = search.link()
     assert (address["like"], address["unlike"]) == ([liked], [disliked])
     search.page.reload()
     search.settle()
@@ -71,7 +71,7 @@ def test_address_and_history_hold_the_examples(open_search: OpenSearch) -> None:
 
 
 def test_a_text_that_was_typed_but_not_yet_searched_for_is_taken_along(open_search: OpenSearch) -> None:
-    search = open_search("?q=circle")
+    search = open_search("#q=circle")
     search.settle()
     liked = search.ids()[4]
     more = search.tiles.nth(4).get_by_text(MORE)
@@ -89,7 +89,7 @@ def test_a_text_that_was_typed_but_not_yet_searched_for_is_taken_along(open_sear
 def test_the_text_changes_beside_the_examples_and_a_dropped_image_too(
     open_search: OpenSearch, sites: Sites
 ) -> None:
-    search = open_search("?q=circle&unlike=shape-2")
+    search = open_search("#q=circle&unlike=shape-2")
     search.settle()
     search.search("a blue square")
     assert search.ids() == search.found(text="a blue square", unlike=["shape-2"])
@@ -106,7 +106,7 @@ def test_the_text_changes_beside_the_examples_and_a_dropped_image_too(
 
 
 def test_an_open_image_can_be_liked_moved_and_taken_back(open_search: OpenSearch) -> None:
-    search = open_search("?q=circle")
+    search = open_search("#q=circle")
     search.settle()
     opened = search.ids()[3]
     search.tiles.nth(3).locator(".hit-open").click()
@@ -125,7 +125,7 @@ def test_an_open_image_can_be_liked_moved_and_taken_back(open_search: OpenSearch
 
 
 def test_closing_an_opened_example_leads_back_to_its_chip(open_search: OpenSearch) -> None:
-    search = open_search("?q=circle&like=shape-3")
+    search = open_search("#q=circle&like=shape-3")
     search.settle()
     search.page.get_by_title("Open shape-3").focus()
     search.page.keyboard.press("Enter")
@@ -136,7 +136,7 @@ def test_closing_an_opened_example_leads_back_to_its_chip(open_search: OpenSearc
 
 
 def test_focus_stays_among_the_chips_and_then_goes_to_the_field(open_search: OpenSearch) -> None:
-    search = open_search("?q=circle&like=shape-0&unlike=shape-2")
+    search = open_search("#q=circle&like=shape-0&unlike=shape-2")
     search.settle()
     search.page.get_by_role("button", name="Remove the liked image shape-0").focus()
     search.page.keyboard.press("Enter")
@@ -146,7 +146,7 @@ def test_focus_stays_among_the_chips_and_then_goes_to_the_field(open_search: Ope
 
 
 def test_another_collection_starts_without_examples(open_search: OpenSearch) -> None:
-    search = open_search("?q=circle&like=shape-0&unlike=shape-2")
+    search = open_search("#q=circle&like=shape-0&unlike=shape-2")
     search.settle()
     search.page.get_by_label("Collection").select_option("tiles")
     expect(search.answer).to_contain_text("9 images")
@@ -156,13 +156,13 @@ def test_another_collection_starts_without_examples(open_search: OpenSearch) -> 
 
 def test_an_example_that_is_gone_and_too_many_are_told(open_search: OpenSearch, watch: Watch) -> None:
     watch.allow("Failed to load resource")
-    search = open_search("?collection=shapes&q=circle&like=nobody")
+    search = open_search("#collection=shapes&q=circle&like=nobody")
     expect(search.notice).to_contain_text("Collection 'shapes' has no image 'nobody'.")
     expect(search.liked).to_have_text(["nobody"])
     _press(search, "Remove the liked image nobody")
     assert search.ids() == search.found_by_text("circle")
     many = "&".join(f"like=shape-{number}" for number in range(20, 37))
-    search = open_search(f"?collection=shapes&{many}")
+    search = open_search(f"#collection=shapes&{many}")
     expect(search.notice).to_contain_text("17 are too many; send at most 16.")
     _press(search, "Remove the liked image shape-20")
     expect(search.notice).to_have_count(0)
@@ -191,13 +191,16 @@ def test_models_that_search_by_one_thing_take_the_liked_image_alone(
 
 def test_examples_fit_a_phone(open_search: OpenSearch) -> None:
     phone = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
-    search = open_search("?collection=shapes&q=circle", **phone)
+    search = open_search("#collection=shapes&q=circle", **phone)
     search.settle()
     with search.page.expect_response("**/search"):
         search.tiles.first.get_by_role("button", name="Less like number 1").tap()
     search.settle()
     expect(search.disliked).to_have_count(1)
-    search.page.goto(f"{search.page.url}&" + "&".join(f"like=shape-{number}" for number in range(20, 30)))
+    further = "&".join(f"like=shape-{number}" for number in range(20, 30))
+    search.page.evaluate(
+        "link => { location.hash = link }", f"{urlencode(search.link(), doseq=True)}&{further}"
+    )
     search.settle()
     expect(search.liked).to_have_count(10)
     assert not search.scrolls_sideways()

@@ -1,7 +1,7 @@
 """Filters built from what the collection holds."""
 
 import json
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import quote
 
 import pytest
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.browser
 @pytest.fixture
 def search(open_search: OpenSearch) -> SearchPage:
     """A search with the panel open."""
-    search: SearchPage = open_search("?q=shape")
+    search: SearchPage = open_search("#q=shape")
     search.settle()
     search.page.get_by_role("button", name="Filters").click()
     return search
@@ -75,7 +75,7 @@ def test_filter_that_leaves_nothing_offers_to_clear_it(search: SearchPage) -> No
 
 def test_address_sets_filters_even_those_that_the_panel_cannot_edit(open_search: OpenSearch) -> None:
     wanted = {"and": [{"field": "colour", "eq": "green"}, {"not": {"field": "labels", "eq": "circle"}}]}
-    search = open_search(f"?q=shape&filter={quote(json.dumps(wanted))}")
+    search = open_search(f"#q=shape&filter={quote(json.dumps(wanted))}")
     search.settle()
     assert search.ids() == search.found_by_text("shape", filter=wanted)
     expect(search.chips).to_have_text(["colour: green", "further conditions"])
@@ -90,5 +90,5 @@ def test_another_collection_starts_without_filters(search: SearchPage) -> None:
 
 
 def _filter_in(search: SearchPage) -> object:
-    values = parse_qs(urlsplit(search.page.url).query).get("filter")
+    values = search.link().get("filter")
     return json.loads(values[0]) if values else None

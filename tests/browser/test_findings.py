@@ -1,7 +1,7 @@
 """What texts say of findings: named in words at an open image, and filtered by."""
 
 import json
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import quote
 
 import pytest
 
@@ -15,7 +15,7 @@ ABSENT = {"finding": "pleural effusion", "state": "absent"}
 
 
 def test_a_finding_of_an_open_image_filters_the_search(open_search: OpenSearch) -> None:
-    search = open_search("?collection=shapes&image=shape-6", bypass_csp=True)
+    search = open_search("#collection=shapes&image=shape-6", bypass_csp=True)
     finding = search.dialog.get_by_role("button", name="pleural effusion: absent")
     expect(finding).to_be_visible()
     assert serious(search) == []
@@ -25,12 +25,12 @@ def test_a_finding_of_an_open_image_filters_the_search(open_search: OpenSearch) 
     expect(search.dialog).not_to_be_visible()
     assert search.ids() == ["shape-6"]
     expect(search.chips).to_have_text(["pleural effusion: absent"])
-    assert json.loads(parse_qs(urlsplit(search.page.url).query)["filter"][0]) == ABSENT
+    assert json.loads(search.link()["filter"][0]) == ABSENT
 
 
 def test_the_state_of_a_finding_is_chosen_in_the_panel(open_search: OpenSearch) -> None:
     both = {"and": [{"field": "labels", "eq": "circle"}, ABSENT]}
-    search = open_search(f"?collection=shapes&filter={quote(json.dumps(both))}", bypass_csp=True)
+    search = open_search(f"#collection=shapes&filter={quote(json.dumps(both))}", bypass_csp=True)
     search.settle()
     assert search.ids() == ["shape-6"]
     expect(search.chips).to_have_text(["labels: circle", "pleural effusion: absent"])
@@ -50,14 +50,14 @@ def test_the_state_of_a_finding_is_chosen_in_the_panel(open_search: OpenSearch) 
 
 
 def test_a_tile_names_the_findings_of_its_texts(open_search: OpenSearch) -> None:
-    search = open_search(f"?collection=shapes&filter={quote(json.dumps(ABSENT))}")
+    search = open_search(f"#collection=shapes&filter={quote(json.dumps(ABSENT))}")
     search.settle()
     expect(search.page.locator(".hit-findings")).to_have_text(["pleural effusion: absent"])
 
 
 def test_what_is_no_state_is_left_to_the_service(open_search: OpenSearch) -> None:
     not_absent = {"not": ABSENT}
-    search = open_search(f"?collection=shapes&filter={quote(json.dumps(not_absent))}")
+    search = open_search(f"#collection=shapes&filter={quote(json.dumps(not_absent))}")
     search.settle()
     expect(search.answer).to_contain_text("24 of 59 images")
     expect(search.chips).to_have_text(["further conditions"])

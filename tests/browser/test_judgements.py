@@ -41,7 +41,7 @@ def say(search: SearchPage, place: "Locator", name: str) -> Any:
 
 
 def test_a_hit_is_judged_otherwise_and_taken_back(open_search: OpenSearch) -> None:
-    search = open_search("?q=circle")
+    search = open_search("#q=circle")
     search.settle()
     before, tile = kept(search), search.tiles.nth(2)
     assert pressed(tile) == []
@@ -59,7 +59,7 @@ def test_a_hit_is_judged_otherwise_and_taken_back(open_search: OpenSearch) -> No
 
 
 def test_what_was_said_belongs_to_its_query(open_search: OpenSearch) -> None:
-    search = open_search("?q=a red circle")
+    search = open_search("#q=a red circle")
     search.settle()
     image_id = search.ids()[0]
     say(search, search.tiles.nth(0), RIGHT)
@@ -75,7 +75,7 @@ def test_what_was_said_belongs_to_its_query(open_search: OpenSearch) -> None:
 
 
 def test_what_was_said_is_shown_again_in_the_same_tab(open_search: OpenSearch) -> None:
-    search = open_search("?q=green")
+    search = open_search("#q=green")
     search.settle()
     say(search, search.tiles.nth(0), RIGHT)
     say(search, search.tiles.nth(1), WRONG)
@@ -84,13 +84,13 @@ def test_what_was_said_is_shown_again_in_the_same_tab(open_search: OpenSearch) -
     search.page.reload()
     search.settle()
     assert [pressed(search.tiles.nth(place)) for place in range(4)] == [[RIGHT], [], [WRONG], []]
-    other = open_search("?q=green")
+    other = open_search("#q=green")
     other.settle()
     assert pressed(other.tiles.nth(0)) == []
 
 
 def test_the_keyboard_judges_the_hit_that_has_the_focus(open_search: OpenSearch) -> None:
-    search = open_search("?q=triangle")
+    search = open_search("#q=triangle")
     search.settle()
     search.field.press("ArrowDown")
     for key, expected in (("y", [RIGHT]), ("n", [WRONG]), ("n", [])):
@@ -112,7 +112,7 @@ def test_the_keyboard_judges_the_hit_that_has_the_focus(open_search: OpenSearch)
 
 
 def test_an_open_image_and_its_tile_show_the_same(open_search: OpenSearch) -> None:
-    search = open_search("?q=blue")
+    search = open_search("#q=blue")
     search.settle()
     tile = search.tiles.nth(4)
     tile.locator(".hit-open").click()
@@ -128,7 +128,7 @@ def test_an_open_image_and_its_tile_show_the_same(open_search: OpenSearch) -> No
 
 def test_what_is_refused_is_said_and_not_shown_as_kept(open_search: OpenSearch, watch: Watch) -> None:
     watch.allow("status of 409")
-    search = open_search("?q=circle")
+    search = open_search("#q=circle")
     search.settle()
 
     def refuse(route: "Route") -> None:
@@ -146,7 +146,7 @@ def test_what_is_refused_is_said_and_not_shown_as_kept(open_search: OpenSearch, 
 
 
 def test_hits_of_a_picture_that_was_brought_have_no_thumbs(open_search: OpenSearch, sites: Sites) -> None:
-    search = open_search("?q=circle")
+    search = open_search("#q=circle")
     search.settle()
     expect(search.page.locator(".judge").first).to_be_visible()
     picture = (sites.host_folder.parent / "data" / "shapes" / "images" / "7.png").read_bytes()
@@ -157,7 +157,7 @@ def test_hits_of_a_picture_that_was_brought_have_no_thumbs(open_search: OpenSear
 
 
 def test_thumbs_on_a_phone_are_large_enough_for_a_finger(open_search: OpenSearch) -> None:
-    search = open_search("?q=circle", **PHONE)
+    search = open_search("#q=circle", **PHONE)
     search.settle()
     for name in (RIGHT, WRONG):
         thumb = button(search.tiles.first, name)

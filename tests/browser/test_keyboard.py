@@ -10,7 +10,7 @@ pytestmark = pytest.mark.browser
 
 
 def test_from_the_field_through_the_grid_into_an_image_and_back(open_search: OpenSearch) -> None:
-    search = open_search("?q=circle")
+    search = open_search("#q=circle")
     search.settle()
     keyboard = search.page.keyboard
     ids = search.ids()
@@ -37,7 +37,7 @@ def test_from_the_field_through_the_grid_into_an_image_and_back(open_search: Ope
 
 
 def test_ends_of_the_grid(open_search: OpenSearch) -> None:
-    search = open_search("?q=circle")
+    search = open_search("#q=circle")
     search.settle()
     ids = search.ids()
     search.page.keyboard.press("/")
@@ -56,7 +56,7 @@ def test_ends_of_the_grid(open_search: OpenSearch) -> None:
 
 @pytest.mark.parametrize(("key", "kind"), [("m", "More like"), ("l", "Less like")])
 def test_m_and_l_make_examples_and_stay_in_the_grid(open_search: OpenSearch, key: str, kind: str) -> None:
-    search = open_search("?q=circle")
+    search = open_search("#q=circle")
     search.settle()
     search.field.focus()
     search.page.keyboard.press("ArrowDown")
@@ -73,7 +73,7 @@ def test_m_and_l_make_examples_and_stay_in_the_grid(open_search: OpenSearch, key
 
 
 def test_one_tile_is_in_the_tab_order(open_search: OpenSearch) -> None:
-    search = open_search("?q=circle")
+    search = open_search("#q=circle")
     search.settle()
     reachable = search.page.locator(".grid button[tabindex='0']")
     expect(reachable).to_have_count(5)
@@ -81,7 +81,7 @@ def test_one_tile_is_in_the_tab_order(open_search: OpenSearch) -> None:
 
 
 def test_f_opens_and_escape_closes_the_filters(open_search: OpenSearch) -> None:
-    search = open_search("?q=circle")
+    search = open_search("#q=circle")
     search.settle()
     search.page.keyboard.press("f")
     expect(search.panel).to_be_visible()
@@ -98,7 +98,7 @@ def test_letters_in_the_field_are_text(open_search: OpenSearch) -> None:
 
 
 def test_question_mark_shows_the_keys(open_search: OpenSearch) -> None:
-    search = open_search("?q=circle")
+    search = open_search("#q=circle")
     search.settle()
     search.page.keyboard.press("?")
     expect(search.page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
@@ -117,7 +117,7 @@ def test_screen_reader_hears_what_was_found_and_each_tile_says_what_it_is(open_s
 
 
 def test_viewer_zooms_and_inverts(open_search: OpenSearch) -> None:
-    search = open_search("?q=circle&image=shape-3")
+    search = open_search("#q=circle&image=shape-3")
     picture = search.dialog.locator(".viewer-picture")
     expect(picture).to_have_js_property("naturalWidth", 96)
     zoom = search.dialog.locator(".viewer-zoom")
@@ -135,7 +135,7 @@ def test_viewer_zooms_and_inverts(open_search: OpenSearch) -> None:
 def test_zoom_stays_when_the_hits_come_after_the_image(open_search: OpenSearch) -> None:
     held: list[Route] = []
     search = open_search(
-        "?q=circle&image=shape-1",
+        "#q=circle&image=shape-1",
         before=lambda page: page.route("**/search", lambda route: held.append(route)),
     )
     expect(search.dialog.locator(".viewer-picture")).to_have_js_property("naturalWidth", 96)

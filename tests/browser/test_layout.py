@@ -30,7 +30,7 @@ def test_nothing_is_wider_than_a_phone(open_search: OpenSearch) -> None:
 
 
 def test_two_columns_on_a_phone_with_buttons_large_enough_for_a_finger(open_search: OpenSearch) -> None:
-    search = open_search("?q=circle", **PHONE)
+    search = open_search("#q=circle", **PHONE)
     search.settle()
     tops = search.tiles.evaluate_all("tiles => tiles.slice(0, 3).map((tile) => tile.offsetTop)")
     assert tops[0] == tops[1] < tops[2]
@@ -59,13 +59,13 @@ def test_reduced_motion_stills_the_animations(open_search: OpenSearch) -> None:
 
 
 def test_whole_images_are_shown_never_cropped(open_search: OpenSearch) -> None:
-    search = open_search("?q=circle")
+    search = open_search("#q=circle")
     search.settle()
     expect(search.page.locator(".hit-mat img").first).to_have_css("object-fit", "contain")
 
 
 def test_at_200_percent_nothing_is_lost(open_search: OpenSearch) -> None:
-    search = open_search("?q=circle&words=exact", viewport={"width": 640, "height": 430})
+    search = open_search("#q=circle&words=exact", viewport={"width": 640, "height": 430})
     search.settle()
     assert not search.scrolls_sideways()
     search.page.get_by_role("button", name="Filters").click()
@@ -76,7 +76,7 @@ def test_at_200_percent_nothing_is_lost(open_search: OpenSearch) -> None:
 
 
 def test_forced_colours_leave_what_is_on_to_be_seen(open_search: OpenSearch) -> None:
-    search = open_search("?q=circle", forced_colors="active")
+    search = open_search("#q=circle", forced_colors="active")
     search.settle()
 
     def drawn() -> list[str]:

@@ -83,7 +83,7 @@ def test_a_judge_signs_in_searches_judges_and_signs_out(
     context: "BrowserContext", watch: Watch, closed: Closed
 ) -> None:
     watch.allow("status of 401")
-    page = _open(context, watch, closed, "?q=a+red+circle&collection=shapes")
+    page = _open(context, watch, closed, "#q=a+red+circle&collection=shapes")
     search, field = SearchPage(page, closed.service), page.get_by_label("Key", exact=True)
     expect(field).to_have_attribute("type", "password")
     expect(field).to_have_attribute("autocomplete", "off")
@@ -92,7 +92,7 @@ def test_a_judge_signs_in_searches_judges_and_signs_out(
     expect(page.get_by_role("alert")).to_contain_text("The key is not known here")
     expect(field).to_be_focused()
     _sign_in(page, closed.key(NAME))
-    # It goes on with what the address asks for.
+    # It goes on with what the link asks for.
     search.settle()
     expect(search.field).to_have_value("a red circle")
     page.wait_for_load_state("networkidle")

@@ -37,7 +37,7 @@ _FITS = """() => {
 def open_film(open_search: OpenSearch, films: str, watch: Watch) -> "Iterator[Locator]":
     """The picture of the TIFF in the open dialog."""
     watch.allow(films)
-    picture = open_search("?q=film&image=film.tif", site=films).dialog.locator(".viewer-picture")
+    picture = open_search("#q=film&image=film.tif", site=films).dialog.locator(".viewer-picture")
     expect(picture).to_have_js_property("naturalWidth", FILM_SIZE[0])
     yield picture
 
@@ -51,7 +51,7 @@ def test_films_are_seen_as_they_are_searched(
     open_search: OpenSearch, films: str, watch: Watch, name: str
 ) -> None:
     watch.allow(films)
-    search = open_search(f"?q=film&image={name}", site=films)
+    search = open_search(f"#q=film&image={name}", site=films)
     picture = search.dialog.locator(".viewer-picture")
     expect(picture).to_have_js_property("naturalWidth", FILM_SIZE[0])
     expect(search.dialog.get_by_text("This image cannot be shown.")).not_to_be_visible()
@@ -65,7 +65,7 @@ def test_one_is_a_pixel_of_the_image_for_one_of_the_screen(
     open_search: OpenSearch, films: str, watch: Watch, ratio: int
 ) -> None:
     watch.allow(films)
-    search = open_search("?q=film&image=film.tif", site=films, device_scale_factor=ratio)
+    search = open_search("#q=film&image=film.tif", site=films, device_scale_factor=ratio)
     picture = search.dialog.locator(".viewer-picture")
     expect(picture).to_have_js_property("naturalWidth", FILM_SIZE[0])
     search.dialog.get_by_role("button", name="Actual size").click()
@@ -91,7 +91,7 @@ def test_the_whole_image_is_seen_first_and_again_in_another_window(
     open_search: OpenSearch, films: str, watch: Watch
 ) -> None:
     watch.allow(films)
-    search = open_search("?q=film&image=film.tif", site=films, viewport={"width": 1280, "height": 900})
+    search = open_search("#q=film&image=film.tif", site=films, viewport={"width": 1280, "height": 900})
     expect(search.dialog.locator(".viewer-picture")).to_have_js_property("naturalWidth", FILM_SIZE[0])
     for width, height in ((1280, 900), (700, 600), (360, 740)):
         search.page.set_viewport_size({"width": width, "height": height})
@@ -118,7 +118,7 @@ def test_a_damaged_image_is_said_to_be_one(open_search: OpenSearch, films: str, 
     watch.allow(films)
     watch.allow("500")
     search = open_search(
-        "?q=film&image=film.tif",
+        "#q=film&image=film.tif",
         site=films,
         before=lambda page: page.route("**/rendition", lambda route: route.fulfill(status=500)),
     )
@@ -185,7 +185,7 @@ def test_the_window_is_moved_by_keyboard_and_its_keys_are_not_those_of_the_viewe
 
 def test_the_next_film_has_its_own_window(open_search: OpenSearch, films: str, watch: Watch) -> None:
     watch.allow(films)
-    search = open_search("?collection=films&image=film.tif", site=films)
+    search = open_search("#collection=films&image=film.tif", site=films)
     picture = search.dialog.locator(".viewer-picture")
     search.dialog.get_by_role("button", name="Grey levels").click()
     search.dialog.get_by_role("button", name="All values").click()
@@ -220,7 +220,7 @@ def test_film_and_controls_fit_small_windows(
     open_search: OpenSearch, films: str, watch: Watch, window: dict[str, Any]
 ) -> None:
     watch.allow(films)
-    search = open_search("?q=film&image=film.tif", site=films, **window)
+    search = open_search("#q=film&image=film.tif", site=films, **window)
     search.dialog.get_by_role("button", name="Grey levels").click()
     stage = search.dialog.locator(".viewer-stage").bounding_box()
     assert stage is not None

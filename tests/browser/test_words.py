@@ -12,7 +12,7 @@ pytestmark = pytest.mark.browser
 
 
 def test_the_switch_has_the_typed_words_looked_up(open_search: OpenSearch) -> None:
-    search = open_search("?collection=shapes&q=purple+triangle")
+    search = open_search("#collection=shapes&q=purple+triangle")
     search.settle()
     expect(search.words).not_to_be_checked()
     expect(search.page.locator(".tag.words")).to_have_count(0)
@@ -22,7 +22,7 @@ def test_the_switch_has_the_typed_words_looked_up(open_search: OpenSearch) -> No
     search.settle()
     fused = search.found_by_text("purple triangle", keywords="purple triangle")
     assert search.ids() == fused != plain == search.found_by_text("purple triangle")
-    expect(search.page).to_have_url(re.compile("words=exact"))
+    search.expect_link("words", "exact")
     with search.page.expect_response("**/search"):
         search.words.uncheck()
     search.settle()
@@ -30,7 +30,7 @@ def test_the_switch_has_the_typed_words_looked_up(open_search: OpenSearch) -> No
 
 
 def test_hits_with_the_words_are_tagged_and_scores_named_by_their_kind(open_search: OpenSearch) -> None:
-    search = open_search("?q=purple+triangle&words=exact")
+    search = open_search("#q=purple+triangle&words=exact")
     search.settle()
     expect(search.words).to_be_checked()
     query = {"text": "purple triangle", "keywords": "purple triangle", "limit": 24}
@@ -48,7 +48,7 @@ def test_hits_with_the_words_are_tagged_and_scores_named_by_their_kind(open_sear
 
 
 def test_words_that_no_image_has_are_told(open_search: OpenSearch) -> None:
-    search = open_search("?q=giraffe&words=exact")
+    search = open_search("#q=giraffe&words=exact")
     search.settle()
     strip = search.page.locator(".strip")
     expect(strip).to_contain_text("No image found has any of these words in its texts or report.")
@@ -60,7 +60,7 @@ def test_words_that_no_image_has_are_told(open_search: OpenSearch) -> None:
 def test_a_query_that_states_an_absence_is_found_by_findings_without_exact_words(
     open_search: OpenSearch,
 ) -> None:
-    search = open_search("?q=no+pleural+effusion")
+    search = open_search("#q=no+pleural+effusion")
     search.settle()
     expect(search.page.locator(".strip")).to_have_count(0)
     said = search.page.locator(".hit[data-id='shape-6']")
@@ -73,7 +73,7 @@ def test_the_switch_stays_while_the_text_changes_and_goes_beside_examples(open_s
     search = open_search()
     expect(search.page.locator(".landing")).to_be_visible()
     search.words.check()
-    expect(search.page).to_have_url(re.compile("words=exact"))
+    search.expect_link("words", "exact")
     expect(search.page.locator(".landing")).to_be_visible()
     search.search("a red circle")
     assert search.ids() == search.found_by_text("a red circle", keywords="a red circle")
@@ -82,7 +82,7 @@ def test_the_switch_stays_while_the_text_changes_and_goes_beside_examples(open_s
 
 
 def test_the_next_page_is_of_the_same_order(open_search: OpenSearch) -> None:
-    search = open_search("?q=purple&words=exact")
+    search = open_search("#q=purple&words=exact")
     search.settle()
     search.page.get_by_role("button", name="Show more").click()
     expect(search.tiles).to_have_count(48)
@@ -90,7 +90,7 @@ def test_the_next_page_is_of_the_same_order(open_search: OpenSearch) -> None:
 
 
 def test_w_and_space_switch_by_keyboard(open_search: OpenSearch) -> None:
-    search = open_search("?q=purple")
+    search = open_search("#q=purple")
     search.settle()
     search.field.focus()
     search.page.keyboard.press("ArrowDown")
@@ -105,7 +105,7 @@ def test_w_and_space_switch_by_keyboard(open_search: OpenSearch) -> None:
 
 
 def test_an_image_in_the_field_has_no_words(open_search: OpenSearch) -> None:
-    search = open_search("?q=purple&words=exact")
+    search = open_search("#q=purple&words=exact")
     search.settle()
     picture = search.page.request.get(f"{search.service}/v1/collections/shapes/images/shape-7/content").body()
     with search.page.expect_response("**/search"):
@@ -118,14 +118,14 @@ def test_an_image_in_the_field_has_no_words(open_search: OpenSearch) -> None:
 
 
 def test_without_likeness_only_images_with_the_words_are_shown(open_search: OpenSearch) -> None:
-    search = open_search("?q=purple+triangle")
+    search = open_search("#q=purple+triangle")
     search.settle()
     with search.page.expect_response("**/search"):
         search.likeness.uncheck()
     search.settle()
     # One of the two is always on.
     expect(search.words).to_be_checked()
-    expect(search.page).to_have_url(re.compile("words=only"))
+    search.expect_link("words", "only")
     answer = search.ask("v1/collections/shapes/search", {"keywords": "purple triangle", "limit": 100})
     found = [hit["id"] for hit in answer["hits"]]
     assert search.ids() == found[:24]
@@ -148,14 +148,14 @@ def test_without_likeness_only_images_with_the_words_are_shown(open_search: Open
 
 
 def test_words_alone_beside_an_example_rank_by_both(open_search: OpenSearch) -> None:
-    search = open_search("?q=purple&words=only")
+    search = open_search("#q=purple&words=only")
     search.settle()
     liked = search.mark(0, "More like this")
     assert search.ids() == search.found(keywords="purple", like=[liked]) != search.found(like=[liked])
 
 
 def test_words_alone_that_no_image_has_are_told_with_a_way_on(open_search: OpenSearch) -> None:
-    search = open_search('?q=giraffe&words=only&filter={"field":"labels","eq":"circle"}')
+    search = open_search('#q=giraffe&words=only&filter={"field":"labels","eq":"circle"}')
     expect(search.notice).to_contain_text("No image has these words")
     expect(search.notice).to_contain_text("an image that passes the filters")
     expect(search.answer).to_contain_text("0 images")

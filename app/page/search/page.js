@@ -1,42 +1,78 @@
-/** The page around `<image-search>`: keeps its state in the address, so that it can be shared and gone back to. */
+/**
+ * The page around `<image-search>`: keeps its state in the history of the tab, so that it can be gone back to and reloaded. Addresses
+ * are kept by browsers and proxies: they name the collection alone. A link that is shared has the rest in its fragment, which no
+ * browser sends to a server.
+ */
 
 import './image-search.js';
-import { fromAddress, toAddress } from './query/address.js';
-import { titleOf } from './query/query.js';
+import { fill, h } from '../shared/dom.js';
+import { icon } from '../shared/icons.js';
+import { fromLink, isLink, toAddress, toLink } from './query/address.js';
+
+/** @typedef {import('./query/query.js').SearchState} SearchState */
+
+/** The search that a visit to the organisation's sign-in interrupts. */
+const INTERRUPTED = 'recoquest-interrupted-search';
+const FAILED_SIGN_IN = '#sign-in=';
+const TOLD_MS = 4000;
 
 /** Uploaded images of this visit, by the number of their history entry. @type {Map<number, import('./query/query.js').Picture>} */
 const images = new Map();
 const search = document.querySelector('image-search');
+const told = h('p', { class: 'toast', role: 'status', hidden: true });
 
-/** @param {'push' | 'replace'} step @param {import('./query/query.js').SearchState} state @param {boolean} [openedHere] */
+/** @param {'push' | 'replace'} step @param {SearchState} state @param {boolean} [openedHere] */
 function remember(step, state, openedHere = false) {
   const key = step === 'push' ? Date.now() + Math.random() : (history.state?.key ?? Date.now());
   if (state.query.picture) images.set(key, state.query.picture);
-  const entry = { key, openedHere };
-  const address = `${location.pathname}?${toAddress(state)}`;
+  const entry = { key, openedHere, search: toLink(state) };
+  const address = location.pathname + toAddress(state);
   if (step === 'push') history.pushState(entry, '', address);
   else history.replaceState(entry, '', address);
-  name(state);
 }
 
-/** @param {import('./query/query.js').SearchState} state */
-function name({ query }) {
-  const what = titleOf(query);
-  document.title = what ? `${what} \u00b7 recoquest` : 'recoquest';
+/** The search of this entry of the history; one that the address brings is moved there. @returns {string} */
+function taken() {
+  const failed = location.hash.startsWith(FAILED_SIGN_IN) ? location.hash : '';
+  const interrupted = sessionStorage.getItem(INTERRUPTED);
+  sessionStorage.removeItem(INTERRUPTED);
+  const shared = [failed ? '' : location.hash.slice(1), location.search.slice(1)].find(isLink);
+  const found = shared ?? history.state?.search ?? interrupted ?? location.search.slice(1);
+  const entry = { key: history.state?.key ?? Date.now(), openedHere: Boolean(history.state?.openedHere), search: found };
+  history.replaceState(entry, '', location.pathname + toAddress(fromLink(found)) + failed);
+  return found;
 }
 
 function restore() {
-  const { imageIsGone, broken, ...state } = fromAddress(location.search);
-  const picture = imageIsGone ? images.get(history.state?.key) : undefined;
+  const { imageIsGone, broken, ...state } = fromLink(taken());
+  const picture = imageIsGone ? images.get(history.state.key) : undefined;
   if (picture) state.query = { ...state.query, picture };
-  name(state);
   search.restore(state, { imageIsGone: imageIsGone && !picture, broken });
 }
 
+async function copyLink() {
+  const { state } = search;
+  const link = `${location.origin}${location.pathname}#${toLink(state)}`;
+  try {
+    // Only pages that came over HTTPS, or from this machine, have a clipboard.
+    await navigator.clipboard.writeText(link);
+  } catch {
+    window.prompt('Copy this link:', link);
+    return;
+  }
+  fill(told, state.query.picture ? 'Link copied, without the image.' : 'Link copied. Whoever opens it sees this search.');
+  told.hidden = false;
+  setTimeout(() => { told.hidden = true; }, TOLD_MS);
+}
+
+search.append(h('button', { slot: 'tools', class: 'tool-link copy-link', type: 'button', title: 'Copy a link to this search', 'aria-label': 'Copy link', on: { click: copyLink } },
+  icon('link'), h('span', {}, 'Copy link')));
+search.after(told);
 search.addEventListener('search-change', ({ detail: { state, step } }) => {
   if (step === 'close' && history.state?.openedHere) history.back();
   else if (step === 'push') remember('push', state, state.opened !== null);
   else remember('replace', state, state.opened !== null && Boolean(history.state?.openedHere));
 });
+search.addEventListener('sign-in-elsewhere', () => sessionStorage.setItem(INTERRUPTED, toLink(search.state)));
 window.addEventListener('popstate', restore);
 restore();

@@ -1,4 +1,4 @@
-/** A search in the address of the page, and read from it. */
+/** A search as a text: in a link that is shared, and in the history of the tab. */
 
 import { expressionOf, noFilter, parsedFilter } from './filter.js';
 import { NO_QUERY, withText } from './query.js';
@@ -6,12 +6,27 @@ import { NO_QUERY, withText } from './query.js';
 /** @typedef {import('./query.js').SearchState} SearchState */
 
 /**
- * The part of an address after `?`. An uploaded image has no place in an address: only `by=image` marks it.
+ * What an address shows of a search: the collection, of which no server and no history learns anything by it.
  *
  * @param {SearchState} state
  * @returns {string}
  */
-export function toAddress({ collection, query, filter, opened }) {
+export function toAddress({ collection }) {
+  return collection ? `?${new URLSearchParams({ collection })}` : '';
+}
+
+/** @param {string} text @returns {boolean} whether it has more of a search than its collection: a link, or an address of older versions */
+export function isLink(text) {
+  return [...new URLSearchParams(text).keys()].some((name) => name !== 'collection');
+}
+
+/**
+ * The part of a link after `#`. An uploaded image has no place in it: only `by=image` marks it.
+ *
+ * @param {SearchState} state
+ * @returns {string}
+ */
+export function toLink({ collection, query, filter, opened }) {
   const parameters = new URLSearchParams();
   if (collection) parameters.set('collection', collection);
   if (query.text) parameters.set('q', query.text);
@@ -34,12 +49,12 @@ const WHOLE = {
 };
 
 /**
- * @param {string} search
- * @returns {SearchState & {imageIsGone: boolean, broken: string[]}} `imageIsGone` when the address stands for a search by an uploaded
+ * @param {string} text
+ * @returns {SearchState & {imageIsGone: boolean, broken: string[]}} `imageIsGone` when the link stands for a search by an uploaded
  *   image; `broken` has the names of the parameters that cannot be read
  */
-export function fromAddress(search) {
-  const parameters = new URLSearchParams(search);
+export function fromLink(text) {
+  const parameters = new URLSearchParams(text);
   const broken = Object.keys(WHOLE).filter((name) => parameters.has(name) && !WHOLE[name](parameters.get(name)));
   const given = (name) => (broken.includes(name) ? null : parameters.get(name));
   const examples = (side) => [...new Set(parameters.getAll(side).filter(Boolean))];

@@ -92,11 +92,3 @@ export function judgedOf(query) {
   const { keywords, group_by: group, ...judged } = bodyOf(query);
   return query.picture === null && (judged.text || judged.like) ? judged : null;
 }
-
-/** @param {Query} query @returns {string} in a few words; empty when there is nothing to search for */
-export function titleOf({ text, picture, like, unlike }) {
-  if (text) return text;
-  if (picture) return 'search by image';
-  if (like.length > 0) return `like ${like.join(', ')}`;
-  return unlike.length > 0 ? `unlike ${unlike.join(', ')}` : '';
-}

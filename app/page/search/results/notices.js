@@ -25,16 +25,16 @@ export function noneHasWords(filtered, byLikeness) {
 export function imageIsGone() {
   return h('div', { class: 'notice' }, icon('image'),
     h('h2', {}, 'The image of this search is no longer here'),
-    h('p', {}, 'An image that you searched with stays in your browser and is not part of the address. Drop or choose it again.'));
+    h('p', {}, 'An image that you searched with stays in your browser and is not part of a link. Drop or choose it again.'));
 }
 
 const NAMES = { filter: 'filter', words: 'switch for exact words', by: 'mark of an image', group: 'field to group by' };
 
-/** @param {string[]} broken parameters of an address that cannot be read @param {() => void} leaveOut @returns {HTMLElement} */
+/** @param {string[]} broken parameters of a link that cannot be read @param {() => void} leaveOut @returns {HTMLElement} */
 export function brokenLink(broken, leaveOut) {
   return h('div', { class: 'notice problem', role: 'alert' }, icon('warning'),
     h('h2', {}, 'A part of this link is broken'),
-    h('p', {}, `Nothing was searched: the ${broken.map((name) => NAMES[name] ?? name).join(' and the ')} in the address cannot be read. Ask for the link again, or go on without it.`),
+    h('p', {}, `Nothing was searched: the ${broken.map((name) => NAMES[name] ?? name).join(' and the ')} in it cannot be read. Ask for the link again, or go on without it.`),
     h('button', { class: 'button primary', type: 'button', on: { click: leaveOut } }, 'Go on without it'));
 }
 
@@ -44,6 +44,13 @@ export function noCollections() {
     h('h2', {}, 'Nothing can be searched yet'),
     h('p', {}, 'The service runs, but holds no collection. Index one with:'),
     h('pre', {}, 'recoquest index COLLECTION --bundle BUNDLE --data DIR'));
+}
+
+/** @param {string} name @returns {HTMLElement} for whoever signed in and may nothing */
+export function noRole(name) {
+  return h('div', { class: 'notice' }, icon('key'),
+    h('h2', {}, 'You have no role here yet'),
+    h('p', {}, `You are signed in as ${name}, and neither your name nor a group of yours has a role in this service. Ask the administrator of this service for one, then sign out and in again.`));
 }
 
 /** @param {import('../api.js').Truncation} truncation @returns {HTMLElement} */
