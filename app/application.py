@@ -34,7 +34,7 @@ from app.api import (
     search,
     writes,
 )
-from app.api.callers import sessions
+from app.api.callers import sessions, sign_in
 from app.api.integration import embeddings
 from app.audit.middleware import AuditTrail
 from app.audit.recorder import Recorder
@@ -138,6 +138,7 @@ def create_app(
         jobs,
         audit,
         sessions,
+        sign_in,
         health,
         pages,
     ):

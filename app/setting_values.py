@@ -18,6 +18,8 @@ _HOST: Final = re.compile(r"(\*?\.)?[A-Za-z0-9_-][A-Za-z0-9._-]*|\[?[0-9A-Fa-f:.
 # As browsers send it: lower case, no path. A wildcard would let every page of the web call the service.
 _ORIGIN: Final = re.compile(r"https?://[a-z0-9._\[\]:-]+")
 
+_PUBLIC_URL: Final = re.compile(r"https?://[a-z0-9._\[\]:-]+(/[a-z0-9._~/-]*)?")
+
 
 def is_safe_url(url: str) -> bool:
     """Whether nobody between can change what an address answers: HTTPS, or HTTP on this machine."""
@@ -65,6 +67,19 @@ def checked_origins(origins: tuple[str, ...]) -> tuple[str, ...]:
         if not _ORIGIN.fullmatch(origin):
             raise ValueError(f"{origin!r} is not an origin such as https://viewer.example.org")
     return origins
+
+
+def checked_public_url(url: str) -> str:
+    """Return the address of the service in browsers, without a final slash.
+
+    Raises:
+        ValueError: It is none, or has more than an origin and a path.
+    """
+    found = url.rstrip("/")
+    origin, path = _PUBLIC_URL.fullmatch(found.lower()), found.partition("://")[2].partition("/")[2]
+    if origin is None or any(not part or part in (".", "..") for part in path.split("/") if path):
+        raise ValueError(f"{url!r} is not an address such as https://images.example.org")
+    return found
 
 
 def checked_times(times: str) -> str:

@@ -22,6 +22,7 @@ from app.setting_values import (
     checked_ancestors,
     checked_hosts,
     checked_origins,
+    checked_public_url,
     checked_times,
     explain_errors,
     is_safe_url,
@@ -36,13 +37,16 @@ ENV_FILE_VARIABLE = PREFIX + "ENV_FILE"
 _TEST_PREFIX = PREFIX + "TEST_"
 
 # Settings that may be in files of their own; see `app.secret_files`.
-_IN_FILES = [PREFIX + name for name in ("ADMIN_KEY", "DATABASE_URL", "AUDIT_KEY")]
+_IN_FILES = [PREFIX + name for name in ("ADMIN_KEY", "DATABASE_URL", "AUDIT_KEY", "OIDC_CLIENT_SECRET")]
 # Settings of older versions: files that have them are read as before.
 GONE = frozenset({PREFIX + "QUEUE_URL"})
 _NOT_FIELDS = GONE | frozenset(file_variables(_IN_FILES))
 
 MIB = 2**20
-_OF_CALLERS = frozenset({"admin_key", "oidc_issuer", "oidc_audience", "oidc_groups_claim", "oidc_roles"})
+_OF_CALLERS = frozenset(
+    {"admin_key", "oidc_issuer", "oidc_audience", "oidc_client_id", "oidc_client_secret", "oidc_groups_claim"}
+    | {"oidc_roles", "public_url"}
+)
 
 
 class SettingsError(RecoquestError):
@@ -92,7 +96,21 @@ class Settings(BaseSettings):
         default=None, description="Address of an OpenID Connect provider whose tokens are taken."
     )
     oidc_audience: str | None = Field(
-        default=None, description="Audience that its tokens must name; needed with an issuer."
+        default=None,
+        description="Audience that tokens of programs must name; None: none of these are taken.",
+    )
+    oidc_client_id: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Client of the page at the provider; with it, people sign in there.",
+    )
+    oidc_client_secret: SecretStr | None = Field(
+        default=None, min_length=1, description="Secret of that client; None: it is a public one."
+    )
+    public_url: str | None = Field(
+        default=None,
+        description="Address of the page in browsers, to which the provider sends them back; None: as the "
+        "request says.",
     )
     oidc_groups_claim: str = Field(
         default="groups",
@@ -287,13 +305,25 @@ class Settings(BaseSettings):
             raise ValueError('give JSON such as {"radiology": {"scenes": ["reader"]}}')
         return {str(group): parse_grants(grants) for group, grants in groups.items()}
 
+    @field_validator("public_url")
+    @classmethod
+    def _is_public_url(cls, value: str | None) -> str | None:
+        return None if value is None else checked_public_url(value)
+
     @model_validator(mode="after")
     def _is_whole_provider(self) -> Self:
         if self.oidc_issuer is not None:
             if not is_safe_url(self.oidc_issuer):
                 raise ValueError("RECOQUEST_OIDC_ISSUER must be an address that begins with https://")
-            if not self.oidc_audience:
-                raise ValueError("RECOQUEST_OIDC_ISSUER needs RECOQUEST_OIDC_AUDIENCE beside it")
+            if not self.oidc_audience and self.oidc_client_id is None:
+                raise ValueError(
+                    "RECOQUEST_OIDC_ISSUER needs RECOQUEST_OIDC_AUDIENCE, for tokens of programs, or "
+                    "RECOQUEST_OIDC_CLIENT_ID, for people at the page, beside it"
+                )
+        elif self.oidc_client_id is not None:
+            raise ValueError("RECOQUEST_OIDC_CLIENT_ID needs RECOQUEST_OIDC_ISSUER beside it")
+        if self.oidc_client_secret is not None and self.oidc_client_id is None:
+            raise ValueError("RECOQUEST_OIDC_CLIENT_SECRET needs RECOQUEST_OIDC_CLIENT_ID beside it")
         return self
 
     @property

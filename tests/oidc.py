@@ -20,6 +20,9 @@ _SCRIPT: Final = Path(__file__).with_name("oidc_provider.mjs")
 _PACKAGE: Final = "oidc-provider@9"
 _INSTALL_S: Final = 180
 AUDIENCE: Final = "urn:recoquest"
+PUBLIC_CLIENT: Final = "public page"
+CONFIDENTIAL_CLIENT: Final = "page: with a secret"
+CLIENT_SECRET: Final = "a secret, with: % signs & more"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,9 @@ from starlette.requests import Request
 
 from app.access.key_guesses import BruteForceLimiter, Refusal, clients_of
 from app.access.principal import EVERY_COLLECTION, NOBODY, Grants, Principal, Role
+from app.access.provider import Provider
 from app.access.sessions import COOKIE, Session, SessionSigner
+from app.access.sign_in.code_flow import CodeFlow
 from app.access.tokens import EXPIRED, TokenVerifier
 from app.concurrency.threads import Threads
 from app.http.problem_kinds import Kind
@@ -57,6 +59,10 @@ class Authenticator:
         threads: Threads for reads of the catalogue.
         signer: Reads the cookies of sessions.
         count: Told of every key that was wrong, or came too early to be looked at.
+
+    Attributes:
+        signer: Signs and reads sessions.
+        code_flow: Sign-in at the identity provider; None: the settings name no client of it.
     """
 
     def __init__(
@@ -73,7 +79,9 @@ class Authenticator:
         self._admin = None if settings.admin_key is None else _digest(settings.admin_key.get_secret_value())
         self._guesses = BruteForceLimiter(count)
         self._keys = _Keys(catalogue, threads)
-        self._tokens = TokenVerifier.of(settings)
+        provider = None if settings.oidc_issuer is None else Provider(settings.oidc_issuer)
+        self._tokens = None if provider is None else TokenVerifier.of(settings, provider)
+        self.code_flow = None if provider is None else CodeFlow.of(settings, provider)
         key = "" if settings.admin_key is None else settings.admin_key.get_secret_value()
         # Whatever looks like a token may then be a guess of the key.
         self._admin_looks_like_token = self._tokens is not None and _TOKEN.fullmatch(key) is not None
@@ -126,6 +134,15 @@ class Authenticator:
             digest = self._admin if key is None else key.digest
         session = self.signer.begin(principal, digest)
         return self._opened(replace(principal, kind="session")), session
+
+    def begin_person_session(self, person: Principal) -> tuple[Principal, Session]:
+        """Return a session of a person whom the identity provider has named, and the caller that it will be.
+
+        It lasts as long as that of a key: an ID token is for the moment of a sign-in, at some providers a
+        minute.
+        """
+        session = self.signer.begin(replace(person, expires=None), None)
+        return self._opened(replace(person, kind="session")), session
 
     async def _resume(self, session: Session) -> Principal | None:
         """The caller of a session; None where its key is not valid any more."""

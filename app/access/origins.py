@@ -21,7 +21,8 @@ _DETAIL: Final = (
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _READING: Final = frozenset({"GET", "HEAD"})
 # A link may lead here from anywhere: the answer is a page of the service's own.
-_PAGES: Final = frozenset({"/", "/operate", "/docs"})
+# The identity provider sends browsers back to the last.
+_PAGES: Final = frozenset({"/", "/operate", "/docs", "/v1/session/callback"})
 _FILES: Final = "/page/"
 _PICTURE: Final = re.compile(r"/v1/collections/[^/]+/images/.+/(thumbnail|content)", re.DOTALL)
 

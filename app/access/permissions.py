@@ -97,7 +97,11 @@ class Permission:
             HTTPStatus.FORBIDDEN,
             authenticate=f'Bearer error="insufficient_scope", scope="{self.role}"',
         )
-        return RequestError(kind, f"{needed}, which {shortened(principal.name)!r} does not have.")
+        return RequestError(
+            kind,
+            f"{needed}, which {shortened(principal.name)!r} does not have: ask the service's "
+            "administrator for it.",
+        )
 
 
 async def _behind_alias(request: Request, asked: str) -> str:

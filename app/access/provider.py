@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
 from itertools import chain
 from typing import Any, Final
@@ -43,6 +44,25 @@ class UnknownSigningKeyError(Exception):
     """The provider has no key of this identifier and algorithm."""
 
 
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """Addresses of a provider, and the choices that it offers there.
+
+    Attributes:
+        authorization: Page where people sign in; None: it has none that is safe.
+        token: Address that gives tokens for codes; None: it has none that is safe.
+        end_session: Page where people sign out; None: it has none that is safe.
+        scopes: Scopes that it knows; empty: it does not tell.
+        token_authentication: Ways in which clients prove themselves at the token address.
+    """
+
+    authorization: str | None
+    token: str | None
+    end_session: str | None
+    scopes: frozenset[str]
+    token_authentication: frozenset[str]
+
+
 class Provider:
     """An OpenID Connect provider.
 
@@ -59,6 +79,7 @@ class Provider:
         self._fetch = fetch or fetch_json
         self._clock = clock
         self._keys: dict[str | None, list[SigningKey]] = {}
+        self._endpoints: Endpoints | None = None
         self._fetched_at: float | None = None
         self._tried_at: float | None = None
         self._lock = asyncio.Lock()
@@ -85,6 +106,18 @@ class Provider:
             raise ProviderError(f"{self.issuer} does not answer.")
         raise UnknownSigningKeyError
 
+    async def endpoints(self) -> Endpoints:
+        """Return the addresses of the provider.
+
+        Raises:
+            ProviderError: It cannot be asked now, and they are not known from before.
+        """
+        if self._endpoints is None or self._is_older_than(2 * _MAX_AGE_S):
+            await self._renew()
+        if self._endpoints is None:
+            raise ProviderError(f"{self.issuer} does not answer.")
+        return self._endpoints
+
     def _is_older_than(self, seconds: float) -> bool:
         return self._fetched_at is None or self._clock() - self._fetched_at > seconds
 
@@ -103,13 +136,13 @@ class Provider:
                 return
             self._tried_at = now
             try:
-                self._keys = await asyncio.to_thread(self._read_keys)
+                self._endpoints, self._keys = await asyncio.to_thread(self._read_documents)
             except ProviderError as error:
                 _log.warning("the identity provider cannot be used", reason=str(error))
             else:
                 self._fetched_at = now
 
-    def _read_keys(self) -> dict[str | None, list[SigningKey]]:
+    def _read_documents(self) -> tuple[Endpoints, dict[str | None, list[SigningKey]]]:
         found = self._fetch(self.issuer.rstrip("/") + _DISCOVERY)
         if not isinstance(found, dict) or found.get("issuer") != self.issuer:
             raise ProviderError(
@@ -127,7 +160,33 @@ class Provider:
             key = _signing_key(entry)
             if key is not None:
                 keys.setdefault(entry.get("kid"), []).append(key)
-        return keys
+        return _endpoints_of(found), keys
+
+
+def _endpoints_of(discovery: dict[str, Any]) -> Endpoints:
+    return Endpoints(
+        _address(discovery, "authorization_endpoint"),
+        _address(discovery, "token_endpoint"),
+        _address(discovery, "end_session_endpoint"),
+        _texts(discovery, "scopes_supported"),
+        # What providers take that do not say it.
+        _texts(discovery, "token_endpoint_auth_methods_supported") or frozenset({"client_secret_basic"}),
+    )
+
+
+def _address(discovery: dict[str, Any], name: str) -> str | None:
+    """A safe address, which may have a query of its own."""
+    found = discovery.get(name)
+    return (
+        found
+        if isinstance(found, str) and "#" not in found and is_safe_url(found.partition("?")[0])
+        else None
+    )
+
+
+def _texts(discovery: dict[str, Any], name: str) -> frozenset[str]:
+    found = discovery.get(name)
+    return frozenset(one for one in found if isinstance(one, str)) if isinstance(found, list) else frozenset()
 
 
 def _signing_key(entry: Any) -> SigningKey | None:
@@ -165,8 +224,7 @@ def fetch_json(url: str) -> Any:
     """
     request = Request(url, headers={"Accept": "application/json", "User-Agent": "recoquest"})
     try:
-        with build_opener(_NoRedirects).open(request, timeout=_TIMEOUT_S) as answer:
-            return json.loads(_read(answer))
+        return open_json(request)
     except HTTPError as error:
         error.close()
         raise ProviderError(f"{url} answers with status {error.code}.") from error
@@ -176,8 +234,25 @@ def fetch_json(url: str) -> Any:
         raise ProviderError(f"{url} has no JSON document.") from error
 
 
-def _read(answer: HTTPResponse) -> bytes:
-    """Read an answer whole; the limit of the connection holds for each part of it only."""
+def open_json(request: Request) -> Any:
+    """Send a request; read a JSON document of limited size within a limited time.
+
+    Raises:
+        HTTPError: The answer has another status, which may be one of a redirection.
+        OSError: Nobody answers.
+        HTTPException: The answer is no HTTP.
+        ValueError: The document is none, too long, or comes too slowly.
+    """
+    with build_opener(_NoRedirects).open(request, timeout=_TIMEOUT_S) as answer:
+        return json.loads(read_limited(answer))
+
+
+def read_limited(answer: HTTPResponse) -> bytes:
+    """Read an answer whole; the limit of the connection holds for each part of it only.
+
+    Raises:
+        ValueError: It is too long, or takes too long.
+    """
     until, content = time.monotonic() + _TIMEOUT_S, b""
     while part := answer.read1(1 << 16):
         content += part

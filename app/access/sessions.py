@@ -123,8 +123,8 @@ class SessionSigner:
             RequestError: No browser keeps a cookie of this length (422).
         """
         grants = {place: sorted(roles) for place, roles in session.grants.items()}
-        payload = _encoded(json.dumps({**asdict(session), "grants": grants}, separators=(",", ":")).encode())
-        sealed = f"{payload}.{_encoded(self._sign('session', payload))}"
+        content = json.dumps({**asdict(session), "grants": grants}, separators=(",", ":"))
+        sealed = self.seal_content("session", content.encode())
         if len(sealed) > _MAX_LENGTH:
             raise RequestError(
                 _TOO_LARGE,
@@ -135,16 +135,32 @@ class SessionSigner:
 
     def open(self, sealed: str) -> Session | None:
         """Return the session of a cookie; None where it has ended or is none of this service."""
+        content = self.open_content("session", sealed)
+        if content is None:
+            return None
+        try:
+            session = _SESSION.validate_json(content)
+        except ValidationError:
+            # Signed by an older version.
+            return None
+        return session if self._clock() < session.expires else None
+
+    def seal_content(self, purpose: str, content: bytes) -> str:
+        """Return a content with its signature, as a cookie has it; one for another purpose is not opened."""
+        payload = _encoded(content)
+        return f"{payload}.{_encoded(self._sign(purpose, payload))}"
+
+    def open_content(self, purpose: str, sealed: str) -> bytes | None:
+        """Return a content that was sealed for a purpose; None where its signature is not of this service."""
         payload, _, signature = sealed.partition(".")
-        signed = self._sign("session", payload)
+        signed = self._sign(purpose, payload)
         try:
             if len(sealed) > _MAX_LENGTH or not hmac.compare_digest(_decoded(signature), signed):
                 return None
-            session = _SESSION.validate_json(_decoded(payload))
-        except (ValidationError, ValueError):
-            # Signed by an older version, or not in base64.
+            return _decoded(payload)
+        except ValueError:
+            # Not in base64.
             return None
-        return session if self._clock() < session.expires else None
 
     def csrf_token(self, session: Session) -> str:
         """Return the value that requests of a session that change something have to bring."""
@@ -175,23 +191,31 @@ class SessionSigner:
 
 def set_cookie(request: HTTPConnection, response: Response, sealed: str, session: Session) -> None:
     """Give a browser the cookie of a session."""
-    response.set_cookie(COOKIE, sealed, max_age=session.expires - session.issued, **_attributes(request))
+    response.set_cookie(
+        COOKIE, sealed, max_age=session.expires - session.issued, **cookie_attributes(request)
+    )
 
 
 def remove_cookie(request: HTTPConnection, response: Response) -> None:
     """Let a browser forget the cookie."""
-    response.delete_cookie(COOKIE, **_attributes(request))
+    response.delete_cookie(COOKIE, **cookie_attributes(request))
 
 
-def _attributes(request: HTTPConnection) -> dict[str, Any]:
-    # A proxy that takes TLS off says so; at the worst a browser keeps a Secure cookie to itself.
-    forwarded = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
+def cookie_attributes(request: HTTPConnection) -> dict[str, Any]:
+    """The attributes of a cookie that is for this service alone."""
     return {
         "path": f"{request.scope.get('root_path', '')}/",
-        "secure": "https" in (request.url.scheme, forwarded),
+        "secure": is_over_tls(request),
         "httponly": True,
         "samesite": "strict",
     }
+
+
+def is_over_tls(request: HTTPConnection) -> bool:
+    """Whether the browser sent a request over HTTPS; a proxy that takes TLS off says so."""
+    # At the worst a browser keeps a Secure cookie to itself.
+    forwarded = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
+    return "https" in (request.url.scheme, forwarded)
 
 
 def _encoded(content: bytes) -> str:

@@ -1,6 +1,6 @@
 """Tokens of an OpenID Connect provider: signature, issuer, audience and times checked; groups give roles."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ _MAX_HEADER_LENGTH: Final = 8_192
 _MAX_NAME_LENGTH: Final = 100
 # RFC 9068 has the second, most providers the first or none; tokens for other ends name themselves.
 _TYPES: Final = ("jwt", "at+jwt", "application/at+jwt")
+_ID_TYPES: Final = ("jwt",)
 # Claims with a name for people, the best first.
 _NAMES: Final = ("preferred_username", "name", "email", "client_id", "azp", "sub")
 _CHALLENGE: Final = 'Bearer error="invalid_token"'
@@ -56,20 +57,13 @@ class TokenVerifier:
         self._roles = roles
         self._registry = JWSRegistry(algorithms=ALGORITHMS, strict_check_header=False)
         self._registry.max_header_length = _MAX_HEADER_LENGTH
-        self._claims = jwt.JWTClaimsRegistry(
-            leeway=_LEEWAY_S,
-            iss={"essential": True, "value": provider.issuer},
-            aud={"essential": True, "value": audience},
-            sub={"essential": True},
-            exp={"essential": True},
-        )
+        self._audience = audience
 
     @classmethod
-    def of(cls, settings: Settings) -> "TokenVerifier | None":
-        """The verifier that the settings describe; None without an issuer."""
-        if settings.oidc_issuer is None or settings.oidc_audience is None:
+    def of(cls, settings: Settings, provider: Provider) -> "TokenVerifier | None":
+        """The verifier of tokens that programs send; None where the settings name no audience of these."""
+        if settings.oidc_audience is None:
             return None
-        provider = Provider(settings.oidc_issuer)
         return cls(provider, settings.oidc_audience, settings.oidc_groups_claim, settings.oidc_roles)
 
     async def verify(self, token: str) -> Principal:
@@ -79,8 +73,24 @@ class TokenVerifier:
             RequestError: The token is not valid or has expired (401), or the provider's keys are not known
                 and it does not answer (503).
         """
+        return await self._verify(token, _TYPES)
+
+    async def verify_id_token(self, token: str, nonce: str) -> Principal:
+        """Return the person that an ID token names (OpenID Connect Core 1.0, section 3.1.3.7).
+
+        Args:
+            token: The token, which the token endpoint has given.
+            nonce: Value that its sign-in was begun with.
+
+        Raises:
+            RequestError: As of `verify`.
+        """
+        nonce_is: dict[str, Any] = {"essential": True, "value": nonce}
+        return await self._verify(token, _ID_TYPES, nonce=nonce_is, azp={"value": self._audience})
+
+    async def _verify(self, token: str, types: Sequence[str], **further: Any) -> Principal:
         try:
-            claims = await self._claims_of(token)
+            claims = await self._claims_of(token, types, further)
         except ProviderError as error:
             raise RequestError(
                 _NO_PROVIDER, "The identity provider does not answer: try again later, or send an API key."
@@ -98,17 +108,27 @@ class TokenVerifier:
         name, grants = _name_of(claims), self._grants_of(claims)
         return Principal("token", f"{issuer}#{subject}", name, grants, float(claims["exp"]))
 
-    async def _claims_of(self, token: str) -> Mapping[str, Any]:
+    async def _claims_of(
+        self, token: str, types: Sequence[str], further: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
         """Check everything of a token; return its claims."""
         if len(token) > _MAX_LENGTH:
             raise ValueError("The token is too long.")
         header = jws.extract_compact(token.encode("ascii"), registry=self._registry).headers()
         algorithm, kid, kind = header.get("alg"), header.get("kid"), header.get("typ", "JWT")
-        if algorithm not in ALGORITHMS or str(kind).lower() not in _TYPES:
+        if algorithm not in ALGORITHMS or str(kind).lower() not in types:
             raise ValueError("The token has another type or algorithm.")
         key = await self._provider.signing_key(algorithm, kid if isinstance(kid, str) else None)
         claims = jwt.decode(token, key, algorithms=[algorithm], registry=self._registry).claims
-        self._claims.validate(claims)
+        wanted = jwt.JWTClaimsRegistry(
+            leeway=_LEEWAY_S,
+            iss={"essential": True, "value": self._provider.issuer},
+            aud={"essential": True, "value": self._audience},
+            sub={"essential": True},
+            exp={"essential": True},
+            **further,
+        )
+        wanted.validate(claims)
         if not isinstance(claims["sub"], str) or not claims["sub"]:
             raise ValueError("The token has no subject.")
         return claims

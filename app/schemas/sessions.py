@@ -23,10 +23,26 @@ class SessionState(Answer):
         description="With the cookie of the session, requests that are not GET send it as `X-CSRF-Token`; "
         "null without a session."
     )
+    provider_sign_in: bool = Field(
+        description="Whether GET /v1/session/begin leads to the sign-in of an identity provider."
+    )
+    provider_sign_out: str | None = Field(
+        description="Page of the identity provider that ends its own session, for whoever signed in there; "
+        "null without one."
+    )
 
     @classmethod
     def of(
-        cls, kind: str, name: str, grants: Grants, *, open_reading: bool, ends: int | None, csrf: str | None
+        cls,
+        kind: str,
+        name: str,
+        grants: Grants,
+        *,
+        open_reading: bool,
+        ends: int | None,
+        csrf: str | None,
+        provider_sign_in: bool,
+        provider_sign_out: str | None,
     ) -> Self:
         """Describe a caller, with the end of its session in seconds since 1970."""
         return cls.model_validate(
@@ -37,5 +53,7 @@ class SessionState(Answer):
                 "open_reading": open_reading,
                 "expires": None if ends is None else datetime.fromtimestamp(ends, UTC),
                 "csrf_token": csrf,
+                "provider_sign_in": provider_sign_in,
+                "provider_sign_out": provider_sign_out,
             }
         )

@@ -29,6 +29,9 @@ OTHERS: Final[dict[str, Any]] = {
     "open_network": True,
     "oidc_issuer": "https://login.example.org",
     "oidc_audience": "recoquest",
+    "oidc_client_id": "page",
+    "oidc_client_secret": "the client's own secret",
+    "public_url": "https://images.example.org/search",
     "oidc_groups_claim": "realm_access.roles",
     "oidc_roles": {"it": {"*": ["admin"]}},
     "audit": False,
@@ -198,7 +201,7 @@ def test_settings_are_printed_as_they_hold(tmp_path: Path, monkeypatch: pytest.M
     } <= set(lines)
     as_json = CliRunner().invoke(build(), ["settings", "--env-file", str(file), "--json"]).output
     assert json.loads(as_json) == load_settings(file).printable()
-    assert "secret" not in as_json
+    assert "secret" not in as_json.replace("oidc_client_secret", "")
 
 
 def test_the_admin_key_is_long_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,6 +353,9 @@ def test_a_job_has_every_setting_of_its_worker_but_the_key(
         "admin_key": None,
         "oidc_issuer": None,
         "oidc_audience": None,
+        "oidc_client_id": None,
+        "oidc_client_secret": None,
+        "public_url": None,
         "oidc_groups_claim": "groups",
         "oidc_roles": {},
     }
@@ -398,6 +404,42 @@ def test_other_roles_are_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch, 
 def test_a_provider_is_safe_and_whole(issuer: str, audience: str | None, said: str) -> None:
     with pytest.raises(SettingsError, match=said):
         load_settings(oidc_issuer=issuer, oidc_audience=audience)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"oidc_client_id": "page"}, "RECOQUEST_OIDC_CLIENT_ID needs RECOQUEST_OIDC_ISSUER"),
+        ({"oidc_client_secret": "hidden"}, "RECOQUEST_OIDC_CLIENT_SECRET needs RECOQUEST_OIDC_CLIENT_ID"),
+        *(
+            ({"public_url": url}, "RECOQUEST_PUBLIC_URL: .* is not an address")
+            for url in (
+                "images.example.org", "ftp://images.example.org", "https://me@images.example.org",
+                "https://images.example.org/?x=1", "https://images.example.org/#x",
+                "https://images.example.org/a//b", "https://images.example.org/../a",
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_a_client_at_the_provider_is_whole(given: dict[str, str], said: str) -> None:
+    with pytest.raises(SettingsError, match=said) as refused:
+        load_settings(**given)
+    assert "hidden" not in str(refused.value)
+
+
+def test_the_page_alone_needs_no_audience() -> None:
+    settings = load_settings(
+        oidc_issuer="https://login.example.org", oidc_client_id="page", public_url="https://a.org/images/"
+    )
+    assert (settings.oidc_audience, settings.public_url) == (None, "https://a.org/images")
+
+
+def test_the_clients_secret_is_read_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "secret").write_text("from a file\n")
+    monkeypatch.setenv("RECOQUEST_OIDC_CLIENT_SECRET_FILE", os.fspath(tmp_path / "secret"))
+    settings = load_settings(oidc_issuer="https://login.example.org", oidc_client_id="page")
+    assert settings.oidc_client_secret is not None
+    assert settings.oidc_client_secret.get_secret_value() == "from a file"
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ async def begin_session(request: Request, response: Response, services: Injected
     principal, session = await authenticator.begin_session(request)
     request.state.principal = principal
     set_cookie(request, response, authenticator.signer.seal(session), session)
-    return _state(authenticator, services, principal, session)
+    return await _state(authenticator, services, principal, session)
 
 
 @router.get("", summary="Who is signed in", responses=_PROBLEMS)
@@ -44,7 +44,7 @@ async def get_session(request: Request, services: InjectedServices) -> SessionSt
     authenticator = _authenticator(request)
     principal, session = await authenticator.recognize(request)
     request.state.principal = principal
-    return _state(authenticator, services, principal, session)
+    return await _state(authenticator, services, principal, session)
 
 
 @router.delete(
@@ -64,9 +64,11 @@ async def end_session(request: Request) -> Response:
     return response
 
 
-def _state(
+async def _state(
     authenticator: Authenticator, services: Services, principal: Principal, session: Session | None
 ) -> SessionState:
+    flow = authenticator.code_flow
+    is_person = session is not None and session.kind == "token"
     return SessionState.of(
         principal.kind,
         principal.name,
@@ -74,6 +76,8 @@ def _state(
         open_reading=services.settings.open_reading,
         ends=None if session is None else session.expires,
         csrf=None if session is None else authenticator.signer.csrf_token(session),
+        provider_sign_in=flow is not None,
+        provider_sign_out=await flow.sign_out_url() if flow is not None and is_person else None,
     )
 
 

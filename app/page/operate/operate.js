@@ -5,7 +5,7 @@ import { problemFrom } from '../shared/http.js';
 import { icon } from '../shared/icons.js';
 import { problemNotice } from '../shared/problem-notice.js';
 import { Session } from '../shared/session.js';
-import { SignedIn, signInForm } from '../shared/sign-in.js';
+import { SignedIn, signInForm, takeSignInProblem } from '../shared/sign-in.js';
 import { CollectionList } from './collection-list.js';
 import { ConfirmDialog } from './confirm-dialog.js';
 import { JobList } from './job-list.js';
@@ -144,7 +144,7 @@ class OperatorPage {
     // Asked again every few seconds, it must leave alone what is being typed.
     if (this.jobsPlace.querySelector('.sign-in')) return;
     this.#shown.delete(this.jobsPlace);
-    fill(this.jobsPlace, signInForm(this.session, 'Jobs and buttons are for whoever has a key with the role admin.', () => this.#look()));
+    fill(this.jobsPlace, signInForm(this.session, 'Jobs and buttons are for whoever has a key with the role admin.', () => this.#look(), takeSignInProblem()));
   }
 
   /** Nothing may be changed, and no job is asked for again before somebody signs in. */

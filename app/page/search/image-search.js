@@ -10,7 +10,7 @@
  */
 
 import { ProblemError, problemFrom } from '../shared/http.js';
-import { SignedIn, signInForm } from '../shared/sign-in.js';
+import { SignedIn, signInForm, takeSignInProblem } from '../shared/sign-in.js';
 import { SearchApi } from './api.js';
 import { OpenedImage } from './image/opened-image.js';
 import { Judgements } from './judgements/judgements.js';
@@ -22,7 +22,7 @@ import { QueryRow } from './query/query-row.js';
 import { bodyOf, isEmpty, isUnranked, NO_QUERY, sameQuery, sameSearch, sideOf, withExample, withMatching, withoutExamples, withoutPicture, withPicture, withText } from './query/query.js';
 import { SearchField } from './query/search-field.js';
 import { combines } from './results/hit.js';
-import { brokenLink, imageIsGone, noCollections } from './results/notices.js';
+import { brokenLink, imageIsGone, noCollections, noRole } from './results/notices.js';
 import { ResultPages } from './results/result-pages.js';
 import { ResultsView } from './results/results-view.js';
 import { SearchShell } from './search-shell.js';
@@ -44,7 +44,7 @@ export class ImageSearch extends HTMLElement {
   /** @type {SearchState} */
   #state = { collection: null, query: NO_QUERY, filter: noFilter(), opened: null };
   #imageIsGone = false;
-  /** Parameters of the address that cannot be read. @type {string[]} */
+  /** Parameters of a link that cannot be read. @type {string[]} */
   #broken = [];
   #typing = false;
   /** @type {import('./api.js').CollectionSummary[] | null} */
@@ -206,6 +206,10 @@ export class ImageSearch extends HTMLElement {
         this.#askForKey('Searching here needs a key, which whoever runs the service gives out.');
         return;
       }
+      if (api.session.hasNoRole) {
+        this.results.showNotice(noRole(api.session.name));
+        return;
+      }
       const collections = await api.collections();
       if (api !== this.api) return;
       this.#collections = collections;
@@ -221,7 +225,7 @@ export class ImageSearch extends HTMLElement {
     this.#collections = null;
     this.#pages.stop();
     this.opened.dialog.dismiss();
-    this.results.showNotice(signInForm(this.api.session, why, () => this.#start()));
+    this.results.showNotice(signInForm(this.api.session, why, () => this.#start(), this.hasAttribute('fullpage') ? takeSignInProblem() : null));
   }
 
   /** @param {unknown} error @param {() => void} retry @param {boolean} [filtered] */

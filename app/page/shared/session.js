@@ -4,7 +4,7 @@ import { fetchAnswer, ProblemError } from './http.js';
 
 /**
  * @typedef {{kind: 'anonymous' | 'key' | 'token' | 'session', name: string | null, roles: Record<string, string[]>, open_reading: boolean,
- *   expires: string | null, csrf_token: string | null}} SessionState
+ *   expires: string | null, csrf_token: string | null, provider_sign_in: boolean, provider_sign_out: string | null}} SessionState
  */
 
 const READING = ['GET', 'HEAD'];
@@ -16,6 +16,8 @@ export class Session {
   /** @type {Promise<void> | null} */
   #looking = null;
   #address;
+  /** Page of the identity provider that ends its own session, for whoever has signed out here. @type {string | null} */
+  leftProvider = null;
 
   /** @param {URL} base address of the service */
   constructor(base) {
@@ -34,6 +36,17 @@ export class Session {
     return this.#state?.kind === 'anonymous' && !this.#state.open_reading;
   }
 
+  /** Whether somebody is signed in whom no role lets do anything. */
+  get hasNoRole() {
+    return this.name !== null && Object.keys(this.#state?.roles ?? {}).length === 0;
+  }
+
+  /** Where people sign in at the organisation's own page, to come back to this one; null: nowhere. @returns {string | null} */
+  get signInAddress() {
+    if (!this.#state?.provider_sign_in) return null;
+    return `${this.#address}/begin?${new URLSearchParams({ return_to: location.pathname })}`;
+  }
+
   /** Find out who is signed in, once. */
   async known() {
     if (!this.isOwn || this.#state !== null) return;
@@ -47,10 +60,13 @@ export class Session {
     const bytes = String.fromCharCode(...new TextEncoder().encode(key));
     const answer = await fetchAnswer(this.#address, { method: 'POST', headers: { Authorization: `Bearer ${bytes}` } });
     this.#state = await answer.json();
+    this.leftProvider = null;
   }
 
   async signOut() {
+    const leaves = this.#state?.provider_sign_out ?? null;
     await this.fetch(this.#address, { method: 'DELETE' });
+    this.leftProvider = leaves;
     await this.#look();
   }
 

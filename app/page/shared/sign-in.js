@@ -1,4 +1,4 @@
-/** Signing in by a key, and out again. */
+/** Signing in by a key or at the organisation's own page, and out again. */
 
 import { fill, h } from './dom.js';
 import { problemFrom } from './http.js';
@@ -6,15 +6,36 @@ import { icon } from './icons.js';
 
 /** @typedef {import('./session.js').Session} Session */
 
+/** What became of a sign-in at the organisation's page, by the reason in the address. @type {Record<string, string>} */
+const REASONS = {
+  refused: 'Your organisation did not let you sign in here, or the sign-in was cancelled. Sign in again, or ask the administrator of this service.',
+  unavailable: 'The sign-in of your organisation does not answer. Try again in a moment, or use a key.',
+  ended: 'That sign-in took too long, or was begun in another browser or under another address of this service. Sign in again.',
+  unfit: 'The sign-in of your organisation and this service do not fit together. Ask the administrator of this service: its log says why.',
+  'too-many-roles': 'Your groups give more roles than a session holds. Ask the administrator of this service to give them in all collections.',
+};
+
+/** What a sign-in that failed has left in the address; it is taken out of there. @returns {string | null} */
+export function takeSignInProblem() {
+  const reason = new URLSearchParams(location.hash.slice(1)).get('sign-in');
+  if (reason === null) return null;
+  history.replaceState(history.state, '', location.pathname + location.search);
+  return Object.hasOwn(REASONS, reason) ? REASONS[reason] : null;
+}
+
 /**
  * @param {Session} session @param {string} why what the key is for
  * @param {() => void} done called once somebody has signed in
+ * @param {string | null} [problem] what has kept somebody from signing in at the organisation's page
  * @returns {HTMLElement}
  */
-export function signInForm(session, why, done) {
+export function signInForm(session, why, done, problem = null) {
   const input = h('input', { class: 'number', type: 'password', id: 'key', autocomplete: 'off', required: true });
   const button = h('button', { class: 'button primary' }, 'Sign in');
-  const said = h('p', {}, why);
+  const said = h('p', { role: problem !== null && 'alert' }, problem ?? why);
+  const elsewhere = session.signInAddress;
+  // The page around may want to keep what is not in its address.
+  const leaves = ({ currentTarget }) => currentTarget.dispatchEvent(new CustomEvent('sign-in-elsewhere', { bubbles: true, composed: true }));
   const submit = async (event) => {
     event.preventDefault();
     button.disabled = true;
@@ -31,23 +52,28 @@ export function signInForm(session, why, done) {
     done();
   };
   return h('form', { class: 'notice sign-in', on: { submit } }, icon('key'), h('h2', {}, 'Sign in'), said,
-    h('label', { for: 'key', class: 'unseen' }, 'Key'), h('div', { class: 'key-row' }, input, button));
+    h('label', { for: 'key', class: 'unseen' }, 'Key'), h('div', { class: 'key-row' }, input, button),
+    elsewhere !== null && h('a', { class: 'button', href: elsewhere, on: { click: leaves } }, 'Sign in with your organisation'));
 }
 
-/** Whoever is signed in, with a button that ends the session; nothing for nobody. */
+/** Whoever is signed in, with a button that ends the session; after that, the way to the sign-out of the organisation. */
 export class SignedIn {
   /** @param {() => Session} session @param {{out: () => void, refused: (error: unknown) => void}} actions */
   constructor(session, actions) {
     this.session = session;
     this.name = h('span', { class: 'person-name' });
     this.button = h('button', { class: 'button', type: 'button', on: { click: () => this.#signOut() } }, 'Sign out');
-    this.element = h('span', { class: 'person', hidden: true }, this.name, this.button);
+    this.left = h('a', { class: 'button', hidden: true }, 'Sign out at your organisation too');
+    this.element = h('span', { class: 'person', hidden: true }, this.name, this.button, this.left);
     this.actions = actions;
   }
 
   show() {
-    const { name } = this.session();
-    this.element.hidden = name === null;
+    const { name, leftProvider } = this.session();
+    this.element.hidden = name === null && leftProvider === null;
+    this.button.hidden = name === null;
+    this.left.hidden = name !== null || leftProvider === null;
+    if (leftProvider !== null) this.left.href = leftProvider;
     this.name.textContent = name;
     this.name.title = name ?? '';
   }

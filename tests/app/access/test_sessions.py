@@ -74,7 +74,7 @@ def test_a_judge_signs_in_searches_judges_and_signs_out(browser: TestClient, clo
     nobody = browser.get(SESSION).json()
     assert nobody == {
         "kind": "anonymous", "name": None, "roles": {}, "open_reading": False, "expires": None,
-        "csrf_token": None,
+        "csrf_token": None, "provider_sign_in": False, "provider_sign_out": None,
     }  # fmt: skip
     assert browser.get(HERE).status_code == 401
     state = _sign_in(browser, _key(closed, "Dr Weiss", {COLLECTION: frozenset({"judge"})}))

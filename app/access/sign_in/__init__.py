@@ -1,0 +1,1 @@
+"""Sign-in of people at an identity provider: the code flow of OpenID Connect."""
