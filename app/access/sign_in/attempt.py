@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 from starlette.requests import HTTPConnection
@@ -94,6 +94,6 @@ class SignInAttempts:
         is_its = hmac.compare_digest(attempt.state.encode(), state.encode())
         return attempt if is_its and self._clock() < attempt.expires else None
 
-    def _attributes(self, request: HTTPConnection) -> dict[str, str | bool]:
+    def _attributes(self, request: HTTPConnection) -> dict[str, Any]:
         # The answer comes from the provider's site: a cookie with Strict would not come along.
         return {**cookie_attributes(request), "samesite": "lax"}

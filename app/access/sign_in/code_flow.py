@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from hashlib import sha256
-from http.client import HTTPException
+from http.client import HTTPException, HTTPResponse
 from typing import Any, Final
 from urllib.error import HTTPError
 from urllib.parse import quote_plus, urlencode
@@ -181,7 +181,7 @@ def error_name(sent: object) -> str:
 def _reason_of(error: HTTPError) -> str:
     with error:
         try:
-            document = json.loads(read_limited(error))
+            document = json.loads(read_limited(error.fp)) if isinstance(error.fp, HTTPResponse) else None
         except (OSError, HTTPException, ValueError):
             document = None
     return error_name(document.get("error") if isinstance(document, dict) else None)
