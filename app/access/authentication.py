@@ -83,7 +83,7 @@ class Authenticator:
         self._tokens = None if provider is None else TokenVerifier.of(settings, provider)
         self.code_flow = None if provider is None else CodeFlow.of(settings, provider)
         key = "" if settings.admin_key is None else settings.admin_key.get_secret_value()
-        # Whatever looks like a token may then be a guess of the key.
+        # A text in the form of a token may then be a guess of the key.
         self._admin_looks_like_token = self._tokens is not None and _TOKEN.fullmatch(key) is not None
 
     async def identify(self, request: Request) -> Principal:

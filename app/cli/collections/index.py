@@ -114,8 +114,16 @@ def _record(settings: "Settings", catalogue: "Catalogue", collection: str, repor
     """Write the events of the run; its images are named by those of its batches."""
     from app.audit.trail import record_command
 
-    counts = {"added": report.added, "updated": report.updated, "pruned": report.pruned}
-    record_command(settings, catalogue, "create", "index", collection=collection, **counts)
+    record_command(
+        settings,
+        catalogue,
+        "create",
+        "index",
+        collection=collection,
+        added=report.added,
+        updated=report.updated,
+        pruned=report.pruned,
+    )
     if report.pruned:
         record_command(
             settings, catalogue, "delete", "index --prune", collection=collection, objects=report.absent

@@ -5,46 +5,12 @@ from pathlib import Path
 import pytest
 
 from tests.image_files import JPEG_START
+from tests.training.data.readers.folder.tables import import_table, texts_of
 from training.data.manifest import read_manifest
 from training.data.readers.importing import import_data_set
-from training.data.readers.report import ImportReport
-from training.data.record import Record
 from training.errors import DataError
 
 TWO = "1.jpg,a dog\n2.jpg,a lake\n"
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    photos = tmp_path / "photos"
-    photos.mkdir()
-    for number in range(1, 7):
-        (photos / f"{number}.jpg").write_bytes(JPEG_START)
-    return photos
-
-
-def import_table(
-    folder: Path, text: str | bytes, *, encoding: str | None = None, keep_unknown_texts: bool = False
-) -> tuple[ImportReport, list[Record]]:
-    """Import with any number of refused rows."""
-    table = folder.parent / "t.csv"
-    table.write_bytes(text if isinstance(text, bytes) else text.encode())
-    report = import_data_set(
-        "folder",
-        folder,
-        table=table,
-        encoding=encoding,
-        keep_unknown_texts=keep_unknown_texts,
-        max_rejected=1.0,
-    )
-    assert all(tally.unaccounted == 0 for tally in report.tallies)
-    records = list(read_manifest(folder).records)
-    assert "\ufffd" not in repr(records)
-    return report, records
-
-
-def texts_of(records: list[Record]) -> dict[str, tuple[str, ...]]:
-    return {record.image: record.texts for record in records}
 
 
 def test_an_open_quote_costs_its_own_row_alone(folder: Path) -> None:
@@ -148,100 +114,9 @@ def test_a_row_of_kaggle_that_lacks_a_bar_is_named(folder: Path) -> None:
     ]
 
 
-def test_numbers_of_captions_order_them(folder: Path) -> None:
-    rows = "1.jpg| 10| last\n1.jpg| 2| second\n1.jpg| 0| first\n2.jpg| 1| b\n2.jpg| | a\n"
-    _, records = import_table(folder, f"image_name| comment_number| comment\n{rows}")
-    assert texts_of(records) == {"1.jpg": ("first", "second", "last"), "2.jpg": ("b", "a")}
-    assert all(not record.metadata for record in records)
-
-
-def test_texts_without_words_are_empty(folder: Path) -> None:
-    report, records = import_table(
-        folder, "image,text\n1.jpg,\u200b\n2.jpg,___\n3.jpg,...\n4.jpg,\U0001f436\n"
-    )
-    assert [record.texts for record in records] == [(), (), (), ("\U0001f436",)]
-    assert report.notes == [
-        "3 texts have neither letters nor digits: left out as empty: "
-        "'\\u200b' on line 2, '___' on line 3, '...' on line 4."
-    ]
-
-
-def test_reports_and_captions_of_one_word_are_texts(folder: Path) -> None:
-    table = "image,report,caption\n1.jpg,Normal.,\n2.jpg,Normal. No effusion.,\n3.jpg,___,dog\n"
-    _, records = import_table(folder, table)
-    assert texts_of(records) == {"1.jpg": ("Normal.",), "2.jpg": ("No effusion.",), "3.jpg": ("dog",)}
-
-
-def test_not_known_in_the_words_of_people(folder: Path) -> None:
-    rows = "1.jpg;k. A.;12\n2.jpg;Hund;?\n3.jpg;keine Angabe;unbekannt\n4.jpg;inconnu;13\n"
-    report, records = import_table(folder, f"image;labels;alter\n{rows}")
-    assert [record.labels for record in records] == [(), ("Hund",), (), ()]
-    assert [record.metadata.get("alter") for record in records] == [12, None, None, 13]
-    assert report.notes[-2:] == [
-        "labels: 3 values stand for 'not known', not stored: "
-        "'k. A.' on line 2, 'keine Angabe' on line 4, 'inconnu' on line 5.",
-        "alter: 2 values stand for 'not known', not stored: '?' on line 3, 'unbekannt' on line 4.",
-    ]
-
-
-def test_a_table_of_a_german_excel(folder: Path) -> None:
-    table = "image;text;größe\r\n1.jpg;Ein Hund läuft.;65,5\r\n2.jpg;Bäume;#NV\r\n".encode("cp1252")
-    with pytest.raises(DataError, match=r"line 1 is not UTF-8; it reads as Windows-1252: .*größe"):
-        import_table(folder, table)
-    report, records = import_table(folder, table, encoding="windows-1252")
-    assert texts_of(records) == {"1.jpg": ("Ein Hund läuft.",), "2.jpg": ("Bäume",)}
-    assert [dict(record.metadata) for record in records] == [{"größe": 65.5}, {}]
-    assert report.notes == [
-        "größe: 1 value stands for 'not known', not stored: '#NV' on line 3.",
-        "größe: a comma is the decimal mark: '65,5' on line 2.",
-    ]
-
-
 def test_letters_that_look_wrong_are_noticed(folder: Path) -> None:
     report, _ = import_table(folder, "image,text\n1.jpg,café\n", encoding="windows-1252")
     assert "reads as UTF-8 as well" in report.notes[0]
-
-
-def test_values_that_stand_for_not_known(folder: Path) -> None:
-    table = (
-        "image,text,labels,age,height\n1.jpg,a dog,dog,65,170\n2.jpg,nan,nan,N/A,1e2\n3.jpg,None,NULL,058Y,\n"
-        "4.jpg,a lake,lake;water,013M,171.5\n5.jpg,null and void,,nan,+5\n6.jpg,,NA;dog,70,-\n"
-    )
-    report, records = import_table(folder, table)
-    assert [record.texts for record in records] == [("a dog",), (), (), ("a lake",), ("null and void",), ()]
-    assert [record.labels for record in records] == [("dog",), (), (), ("lake", "water"), (), ("dog",)]
-    assert [record.metadata.get("age") for record in records] == [65, None, 58, 1.083, None, 70]
-    assert [record.metadata.get("height") for record in records] == [170, 100.0, None, 171.5, 5, None]
-    assert report.notes == [
-        "1 text is 'nan' (line 3): left out as not known; `--keep-unknown-texts` keeps such texts.",
-        "1 text is 'None' (line 4): left out as not known; `--keep-unknown-texts` keeps such texts.",
-        "labels: 3 values stand for 'not known', not stored: "
-        "'nan' on line 3, 'NULL' on line 4, 'NA' on line 7.",
-        "age: 2 values stand for 'not known', not stored: 'N/A' on line 3, 'nan' on line 6.",
-        "height: 1 value stands for 'not known', not stored: '-' on line 7.",
-        "age: DICOM ages are numbers of years: '058Y' on line 4, '013M' on line 5.",
-    ]
-    assert report.sentences()[-2:] == [
-        "3 texts, for 3 of 6 images.",
-        "3 labels; the most frequent is 'dog', of 2 of 6 images.",
-    ]
-
-
-def test_texts_that_stand_for_not_known_are_kept_on_demand(folder: Path) -> None:
-    table = "image,text,report\n1.jpg,nan,NULL\n" + "2.jpg,None,\n" * 12
-    report, records = import_table(folder, table, keep_unknown_texts=True)
-    assert texts_of(records) == {"1.jpg": ("nan", "NULL"), "2.jpg": ("None",) * 12}
-    assert records[0].report == "NULL"
-    assert report.notes == [
-        "1 text is 'NULL' (line 2): kept as it is written.",
-        "1 text is 'nan' (line 2): kept as it is written.",
-        "12 texts are 'None' (lines 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 and 2 more): kept as it is written.",
-    ]
-
-
-def test_groups_ids_and_splits_that_are_not_known_are_none(folder: Path) -> None:
-    _, records = import_table(folder, "image,id,group,split\n1.jpg,nan,NULL,N/A\n2.jpg,-,NULL,train\n")
-    assert [(record.id, record.group) for record in records] == [("1.jpg", None), ("2.jpg", None)]
 
 
 def test_a_report_is_stored_and_its_sentences_are_texts(folder: Path) -> None:
@@ -371,12 +246,6 @@ def test_all_rows_of_an_image_go_with_it(folder: Path) -> None:
     assert (report.tallies[0].taken, report.tallies[0].refused) == (1, 2)
 
 
-def test_columns_without_a_name_are_counted(folder: Path) -> None:
-    report, records = import_table(folder, ",image,text,\n0,1.jpg,a,\n1,2.jpg,b,\n")
-    assert [dict(record.metadata) for record in records] == [{}, {}]
-    assert report.notes == ["Column 1 has no name and is not stored, 2 values: '0' on line 2, '1' on line 3."]
-
-
 def test_characters_that_were_lost_before_are_said(folder: Path) -> None:
     table = folder.parent / "t.csv"
     table.write_text("image,text\n1.jpg,caf\ufffd\n", encoding="utf-8")
@@ -384,11 +253,6 @@ def test_characters_that_were_lost_before_are_said(folder: Path) -> None:
     assert report.notes == [
         "1 row holds U+FFFD, which another program wrote for characters that it lost (line 2)."
     ]
-
-
-def test_a_table_without_a_header(folder: Path) -> None:
-    with pytest.raises(DataError, match=r"begins with the image '1.jpg'; put a line with the names"):
-        import_table(folder, TWO)
 
 
 @pytest.mark.parametrize("table", ["image,text\n", "image,text\n\n"])
@@ -423,32 +287,6 @@ def test_a_null_character_costs_its_own_row_alone(folder: Path) -> None:
     assert report.rejections.named() == ["Line 3: it holds a null character."]
 
 
-def test_findings_and_impression_become_one_report_in_order(folder: Path) -> None:
-    table = (
-        "image;Beurteilung;Befund\n1.jpg;Kein Erguss.;Das Herz ist gro\xdf.\n2.jpg;;Das Herz ist klein.\n"
-        "3.jpg;Pneumonie;\n4.jpg;;k. A.\n"
-    )
-    report, records = import_table(folder, table)
-    assert [record.report for record in records] == [
-        "FINDINGS: Das Herz ist gro\xdf.\n\nIMPRESSION: Kein Erguss.",
-        "FINDINGS: Das Herz ist klein.",
-        "IMPRESSION: Pneumonie",
-        None,
-    ]
-    assert [record.texts for record in records] == [
-        ("Das Herz ist gro\xdf.", "Kein Erguss."),
-        ("Das Herz ist klein.",),
-        ("Pneumonie",),
-        (),
-    ]
-    assert report.notes[0] == "Took columns 'Befund' for findings and 'Beurteilung' for impression."
-
-
-def test_captions_beside_one_another(folder: Path) -> None:
-    _, records = import_table(folder, "image,caption_1,caption_2\n1.jpg,a dog,a beach\n2.jpg,,a lake\n")
-    assert texts_of(records) == {"1.jpg": ("a dog", "a beach"), "2.jpg": ("a lake",)}
-
-
 def test_paths_of_another_computer_are_said_once(folder: Path) -> None:
     rows = "".join(f"C:\\Users\\x\\img\\{number}.jpg,text\n" for number in range(1, 9))
     report, records = import_table(folder, f"image,text\n{rows}")
@@ -475,13 +313,3 @@ def test_paths_of_another_computer_without_any_image_here(folder: Path) -> None:
         f"2 rows name their images by paths that begin with '/data/', which is not in {folder} (lines 2, 3): "
         "give the folder that has the images with --images.",
     ]
-
-
-def test_the_column_of_images_is_told_by_its_values(folder: Path) -> None:
-    table = "Nummer;Kurztext;Beschreibung\n7;2.jpg;ein Hund\n8;1.jpg;ein See\n9;gone.jpg;ein Berg\n"
-    report, records = import_table(folder, table)
-    assert texts_of(records) == {"2.jpg": ("ein Hund",), "1.jpg": ("ein See",)}
-    assert report.notes[0] == "Took columns 'Beschreibung' for text and 'Kurztext' for image."
-    assert [item.line for item in report.rejections.items] == [4]
-    with pytest.raises(DataError, match="no column 'image'"):
-        import_table(folder, "a;b;text\n1.jpg;2.jpg;x\n3.jpg;4.jpg;y\n")
