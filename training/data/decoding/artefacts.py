@@ -2,8 +2,8 @@
 
 A border is made of lines of one value from a side of the film to a step. A marker, a wedge or a broken cell
 is brighter, or darker, than all around it by more than tissue changes over the same distance: components of
-the pixels beyond a threshold are compared with the ring around them, for thresholds that leave fewer and
-fewer pixels beyond. Edges belong to the component, however soft they are.
+the pixels beyond a threshold are compared with the ring around them, for thresholds that leave more and
+more pixels beyond. Edges belong to the component, however soft they are.
 """
 
 from typing import Final
@@ -32,7 +32,7 @@ _EDGE_SLOPES: Final = 4
 # The least of a film that is left when its artefacts are away.
 _LEAST_LEFT: Final = 0.05
 # Shares of the picture beyond the thresholds.
-_SHARES: Final = (0.15, 0.09, 0.05, 0.025, 0.01, 0.003)
+_SHARES: Final = (0.003, 0.01, 0.025, 0.05, 0.09, 0.15)
 _ROUNDS: Final = 3
 # Pixels from a component to the ring around it, and the width of the ring.
 _TO_RING: Final = 2
@@ -113,7 +113,7 @@ def _without_padding(values: Values, kept: Mask) -> Mask:
 
 def _specks(mask: Mask) -> Mask:
     """Return the pixels of a mask that do not belong to any square of 3 x 3 pixels of it."""
-    return mask & ~dilated(~dilated(~mask, 1), 1)
+    return np.asarray(mask & ~dilated(~dilated(~mask, 1), 1))
 
 
 def _without_lines(values: Values, kept: Mask) -> Mask:
@@ -159,8 +159,7 @@ def _border_lines(values: Values, kept: Mask) -> int:
 def _without_components(values: Values, kept: Mask) -> Mask:
     """Leave out bright markers and cells."""
     rest = kept
-    floor = -dilated(np.where(kept, -values, -np.inf), _TO_RING + _RING)
-    rise = values - floor
+    rise = values + dilated(np.where(kept, -values, -np.inf), _TO_RING + _RING)
     for _ in range(_ROUNDS):
         before = rest.sum()
         change = _HEIGHT_CHANGES * _usual_change(values, rest)

@@ -7,17 +7,17 @@ from numpy.typing import NDArray
 
 Mask = NDArray[np.bool_]
 Labels = NDArray[np.int64]
-Map = TypeVar("Map", Mask, Labels)
+Value = TypeVar("Value", bound=np.generic)
 
 
-def dilated(mask: Map, pixels: int) -> Map:
+def dilated(mask: NDArray[Value], pixels: int) -> NDArray[Value]:
     """Return the largest value of each pixel's square, which reaches a number of pixels to each side."""
     grown = mask
     for axis in (0, 1):
         left = pixels
         while left > 0:
-            # Steps of 1, 2, 4 ... cover every distance between.
-            step = min(left, 1 + 2 * (pixels - left))
+            # Steps of 1, 2, 4 ... cover every distance between, from the border on as well.
+            step = min(left, 1 + pixels - left)
             before = np.moveaxis(grown, axis, 0)
             after = before.copy()
             np.maximum(after[step:], before[:-step], out=after[step:])

