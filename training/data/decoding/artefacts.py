@@ -39,6 +39,8 @@ _TO_RING: Final = 2
 _RING: Final = 3
 # Pixels of a component that are compared with its ring: those that are as near to its edge.
 _SHORE: Final = 4
+# Pixels near a component that are above nearly all others by this share of their range are its edge.
+_EDGE_RANGES: Final = 0.1
 # Height of a component over its ring: as a multiple of what nearly all of the film changes over this
 # distance, and of the range of all that is not beyond the threshold.
 _HEIGHT_CHANGES: Final = 2.0
@@ -173,7 +175,12 @@ def _without_components(values: Values, kept: Mask) -> Mask:
                 rest = rest & ~_high_components(values, rest, beyond, least, max(change, reach), flat)
         if rest.sum() == before:
             break
-    return rest if rest.sum() < kept.sum() else kept
+    if rest.sum() == kept.sum():
+        return kept
+    # What is left of soft edges is hardly higher than tissue.
+    low, high = np.quantile(values[rest], (_LOW, 1 - _LOW))
+    edge = dilated(kept & ~rest, _SHORE) & (values > high + _EDGE_RANGES * (high - low))
+    return rest & ~edge
 
 
 def _high_components(
