@@ -12,6 +12,8 @@ from functools import cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from training.data.readers.scripts import UNSPACED
+
 # Limit of an image's text in characters.
 MAX_CHARACTERS: Final = 200_000
 # PostgreSQL takes words of up to 2,047 bytes, of which a character may need four.
@@ -34,16 +36,6 @@ _LEFT_OUT: Final = re.compile(
 # Letters of Turkish, Polish, Vietnamese, Danish and others whose accents are parts of them.
 _STROKED: Final = str.maketrans(
     {"ı": "i", "ł": "l", "đ": "d", "ø": "o", "ħ": "h", "ŧ": "t", "æ": "ae", "œ": "oe"}
-)
-_UNSPACED: Final = (
-    # Thai, Lao, Burmese, Khmer, each without its digits.
-    "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ebd\u0ec0-\u0ece\u0edc-\u0edf\u1000-\u103f\u1050-\u108f\u109a-\u109d"
-    "\u1780-\u17d3\u17d7\u17dc\u17dd\ua9e0-\ua9ef\ua9fa-\ua9fe\uaa60-\uaa76\uaa7a-\uaa7f"
-    # Hangul, Kana, Bopomofo.
-    "\u1100-\u11ff\ua960-\ua97c\uac00-\ud7fb\u3031-\u3035\u3041-\u3096\u3099\u309a\u309d-\u309f\u30a1-\u30fa"
-    "\u30fc-\u30ff\u3105-\u312f\u31a0-\u31bf\u31f0-\u31ff\U0001aff0-\U0001b16f"
-    # Han.
-    "\u3005-\u3007\u3021-\u3029\u303b\u3400-\u4dbf\u4e00-\u9fff\ufa0e-\ufa29\U00020000-\U0003fffd"
 )
 _FIRST_MARK: Final = 0x300
 _LAST_MARK: Final = 0x1FFFF
@@ -156,14 +148,14 @@ def _joins(character: str) -> bool:
 
 @cache
 def _pattern() -> re.Pattern[str]:
-    unspaced = re.compile(f"[{_UNSPACED}]")
+    unspaced = re.compile(f"[{UNSPACED}]")
     marks = "".join(
         mark
         for mark in map(chr, range(_FIRST_MARK, _LAST_MARK))
         if unicodedata.category(mark)[0] == "M" and not unspaced.match(mark)
     )
-    letters = rf"[^\W_{_UNSPACED}]"
-    return re.compile(rf"(?P<run>[{_UNSPACED}]+)|{letters}+(?:[{_ranges(marks)}]+{letters}*)*")
+    letters = rf"[^\W_{UNSPACED}]"
+    return re.compile(rf"(?P<run>[{UNSPACED}]+)|{letters}+(?:[{_ranges(marks)}]+{letters}*)*")
 
 
 def _ranges(characters: str) -> str:

@@ -10,14 +10,12 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Final
 
+from training.data.readers.scripts import UNSPACED
 from training.data.readers.values import is_without_words
 from training.models.inputs.sentences import sentence_starts
 
-# Han, Kana, Hangul, Thai, Lao, Burmese and Khmer, whose words have no spaces between them.
-_UNSPACED: Final = (
-    "\u0e01-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17d3\u3005-\u3007\u3041-\u30ff\u3400-\u9fff\uac00-\ud7ff"
-    "\uff66-\uff9f\U00020000-\U0003ffff"
-)
+# Texts are read as they are written, with Kana of half width as well.
+_UNSPACED: Final = UNSPACED + "\uff66-\uff9f"
 _WRAPPED: Final = re.compile(rf"(?<=[{_UNSPACED}])[^\S\n]*\n[^\S\n]*(?=[{_UNSPACED}])")
 # Nouns that German counts by ordinal numbers: "3. Rippe".
 _COUNTED: Final = (
