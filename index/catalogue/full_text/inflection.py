@@ -5,6 +5,7 @@ beginnings, and letters with digits behind them.
 """
 
 import re
+import unicodedata
 from typing import Final
 
 # Endings of singular and plural, and the fewest letters before them. Umlauts are folded: "erguss", "ergusse".
@@ -56,6 +57,13 @@ _OTHER_STEM: Final = 4
 _OTHER_REST: Final = 4
 _DIGITS: Final = tuple("0123456789")
 _NUMBERED: Final = re.compile(r"[^\W\d_]{2,}[0-9]\w*")
+_DIGRAPHS: Final = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue"})
+# After a, e and q, ue is no umlaut: "Dauer", "neue", "Frequenz".
+_DIGRAPH: Final = re.compile("[ao]e|(?<![aeq])ue")
+# A vowel that may have lost its dots, not before another one.
+_VOWEL: Final = re.compile("[aou](?![aeiou])|a(?=u)")
+_MAX_VOWELS: Final = 3
+_SPELLED_LENGTH: Final = 4
 # Words of so many letters may be compounds.
 MIN_COMPOUND: Final = _PART_LENGTH + _REST_LENGTH
 MAX_COMPOUND: Final = 60
@@ -72,6 +80,33 @@ def inflections(word: str) -> list[str]:
         if word.endswith(singular) and len(word) - len(singular) >= fewest:
             found.append(word.removesuffix(singular) + plural)
     return list(dict.fromkeys([*found, *_singulars(word)]))
+
+
+def write_digraphs(text: str) -> str:
+    """Return a text with the umlauts of German written with an e: "Ödem", "Oedem"."""
+    return unicodedata.normalize("NFC", text).translate(_DIGRAPHS)
+
+
+def spellings(word: str, written: str) -> list[str]:
+    """Return the folded words that a folded word may be where umlauts are written in another way.
+
+    Folding has taken the dots of umlauts away: "rontgen" stands for "roentgen", and "roentgen" for it. In
+    words like "true" nothing tells that ue is no umlaut; what comes of them is no word, and finds nothing.
+
+    Args:
+        word: Word of a query.
+        written: The same with its umlauts written as digraphs, folded; the word itself where it has none.
+    """
+    if not _takes_endings(word) or len(word) < _SPELLED_LENGTH:
+        return []
+    if written != word:
+        return [written]
+    if _DIGRAPH.search(word):
+        return [_DIGRAPH.sub(lambda found: found.group()[0], word)]
+    found = [word]
+    for place in reversed([vowel.start() for vowel in _VOWEL.finditer(word)][:_MAX_VOWELS]):
+        found += [f"{one[: place + 1]}e{one[place + 1 :]}" for one in found]
+    return found[1:]
 
 
 def stems(word: str) -> list[str]:

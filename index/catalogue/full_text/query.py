@@ -12,7 +12,9 @@ from index.catalogue.full_text.inflection import (
     has_part,
     inflections,
     is_compound,
+    spellings,
     stems,
+    write_digraphs,
 )
 from index.catalogue.full_text.tokenizer import (
     MAX_WORD_LENGTH,
@@ -37,7 +39,7 @@ class QueryWord:
     Attributes:
         text: The word or the run, folded.
         unspaced: Whether it is a run of a script without spaces, which matches inside any other run.
-        inflections: Its singular and plural.
+        inflections: Its singular and plural, and these with umlauts written in another way.
         stems: Parts of compounds that it matches.
         beginnings: Beginnings of words that it matches.
     """
@@ -116,18 +118,28 @@ class WordQuery:
 @lru_cache(maxsize=64)
 def parse_words(words: str) -> WordQuery:
     """Read what a person typed; nothing of it is syntax."""
-    unspaced: dict[str, bool] = {}
-    for word in split_words(fold(words)):
-        unspaced.setdefault(word.text if word.unspaced else word.text[:MAX_WORD_LENGTH], word.unspaced)
+    typed: dict[str, tuple[bool, str]] = {}
+    # Both have as many words: letters alone take the place of letters.
+    written = split_words(fold(write_digraphs(words)))
+    for word, digraphs in zip(split_words(fold(words)), written, strict=True):
+        text = word.text if word.unspaced else word.text[:MAX_WORD_LENGTH]
+        typed.setdefault(text, (word.unspaced, digraphs.text[:MAX_WORD_LENGTH]))
     found: list[QueryWord] = []
     parts = 0
-    for text, is_run in unspaced.items():
-        own = () if is_run or parts >= _MAX_PARTS else tuple(stems(text))
-        parts += bool(own)
+    for text, (is_run, digraphs) in typed.items():
         if is_run:
             found.append(QueryWord(text, unspaced=True))
-        else:
-            found.append(QueryWord(text, False, tuple(inflections(text)), own, tuple(beginnings(text))))
+            continue
+        other = spellings(text, digraphs)
+        own = list(stems(text))
+        if len(other) == 1:
+            own = list(dict.fromkeys([*own, *stems(other[0])]))
+        own = own if parts < _MAX_PARTS else []
+        parts += bool(own)
+        # Of many spellings few are words: these are looked up as they are.
+        other = [*other, *(inflections(other[0]) if len(other) == 1 else ())]
+        forms = tuple(form for form in dict.fromkeys([*inflections(text), *other]) if form != text)
+        found.append(QueryWord(text, False, forms, tuple(own), tuple(beginnings(text))))
     return WordQuery(
         tuple(found),
         tuple(word.text for word in found if word.unspaced),
