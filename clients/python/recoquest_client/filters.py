@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypedDict
+from typing import Literal, TypeAlias, TypedDict
 
 Value = str | float | bool
 
@@ -47,4 +47,4 @@ And = TypedDict("And", {"and": Sequence["Filter"]})
 Or = TypedDict("Or", {"or": Sequence["Filter"]})
 Not = TypedDict("Not", {"not": "Filter"})
 
-Filter = Equals | AnyOf | Range | HasFinding | And | Or | Not
+Filter: TypeAlias = Equals | AnyOf | Range | HasFinding | And | Or | Not
