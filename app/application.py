@@ -35,7 +35,7 @@ from app.api import (
     writes,
 )
 from app.api.callers import sessions, sign_in
-from app.api.integration import embeddings
+from app.api.integration import embeddings, links
 from app.audit.middleware import AuditTrail
 from app.audit.recorder import Recorder
 from app.audit.trail import open_trail
@@ -130,6 +130,7 @@ def create_app(
         embeddings,
         feedback,
         images,
+        links,
         writes,
         browse,
         collections,

@@ -15,6 +15,7 @@ import structlog
 from starlette.requests import Request
 
 from app.access.key_guesses import BruteForceLimiter, Refusal, clients_of
+from app.access.links import LinkSigner, ended_link, link_of
 from app.access.principal import EVERY_COLLECTION, NOBODY, Grants, Principal, Role
 from app.access.provider import Provider
 from app.access.sessions import COOKIE, Session, SessionSigner
@@ -74,6 +75,7 @@ class Authenticator:
         count: Callable[[Refusal], None],
     ) -> None:
         self.signer = signer
+        self.links = LinkSigner(signer)
         self._open_reading = settings.open_reading
         self._open_feedback = settings.open_feedback
         self._admin = None if settings.admin_key is None else _digest(settings.admin_key.get_secret_value())
@@ -91,8 +93,11 @@ class Authenticator:
 
         Raises:
             RequestError: The credential is wrong or has ended (401), comes too early after wrong ones
-                (429), or cannot be checked now (503); or a request of a session lacks its CSRF token (403).
+                (429), or cannot be checked now (503); a request of a session lacks its CSRF token, or a link
+                is not valid or has ended (403).
         """
+        if (link := link_of(request)) is not None:
+            return await self._linked(*link, request.path_params["collection"])
         principal, session = await self.recognize(request)
         if session is not None:
             self.signer.refuse_forged(request, session)
@@ -127,12 +132,7 @@ class Authenticator:
                 KEY_NEEDED, "Send a key or a token as `Authorization: Bearer KEY` to begin a session."
             )
         principal = await self._check(sent, request)
-        if principal.kind == "token":
-            digest = None
-        else:
-            key = None if principal.id == _ADMIN.id else await self._keys.find(principal.id)
-            digest = self._admin if key is None else key.digest
-        session = self.signer.begin(principal, digest)
+        session = await self._begun(principal)
         return self._opened(replace(principal, kind="session")), session
 
     def begin_person_session(self, person: Principal) -> tuple[Principal, Session]:
@@ -143,6 +143,45 @@ class Authenticator:
         """
         session = self.signer.begin(replace(person, expires=None), None)
         return self._opened(replace(person, kind="session")), session
+
+    async def maker_of(self, request: Request, collection: str, seconds: int) -> Session:
+        """Return the session of whoever makes a link, which ends with the link.
+
+        Args:
+            request: The request for the link.
+            collection: The only one whose roles are kept, of a token.
+            seconds: How long the link is to hold; no longer than a token.
+
+        Raises:
+            RequestError: As of `recognize`; or the request brings no credential (401).
+        """
+        principal, session = await self.recognize(request)
+        if principal.kind == "anonymous":
+            raise RequestError(KEY_NEEDED, "A link needs whoever makes it: send a key or a token.")
+        session = session or await self._begun(principal)
+        expires = int(time.time()) + seconds
+        if session.kind == "key":
+            return replace(session, expires=expires)
+        reader: Grants = (
+            {collection: frozenset[Role]({"reader"})} if principal.may("reader", collection) else {}
+        )
+        return replace(session, expires=min(expires, session.expires), grants=reader)
+
+    async def _linked(self, sealed: str, address: str, collection: str) -> Principal:
+        """The caller of a link: its maker, with the right to see this picture and no other."""
+        maker = self.links.open(sealed, address)
+        principal = await self._resume(maker)
+        if principal is None or not self._opened(principal).may("reader", collection):
+            raise ended_link()
+        reader: Grants = {collection: frozenset[Role]({"reader"})}
+        return Principal("link", maker.id, maker.name, reader, expires=maker.expires)
+
+    async def _begun(self, principal: Principal) -> Session:
+        """A session of a key or a token that was checked."""
+        if principal.kind == "token":
+            return self.signer.begin(principal, None)
+        key = None if principal.id == _ADMIN.id else await self._keys.find(principal.id)
+        return self.signer.begin(principal, self._admin if key is None else key.digest)
 
     async def _resume(self, session: Session) -> Principal | None:
         """The caller of a session; None where its key is not valid any more."""

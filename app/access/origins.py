@@ -24,6 +24,8 @@ _READING: Final = frozenset({"GET", "HEAD"})
 # The identity provider sends browsers back to the last.
 _PAGES: Final = frozenset({"/", "/operate", "/docs", "/v1/session/callback"})
 _FILES: Final = "/page/"
+# Links are made for pages of other sites; the cookie of a session does not count with one.
+_LINKED: Final = re.compile(r"/v1/collections/[^/]+/images/.+/(thumbnail|rendition|content)", re.DOTALL)
 _PICTURE: Final = re.compile(r"/v1/collections/[^/]+/images/.+/(thumbnail|content)", re.DOTALL)
 
 
@@ -69,7 +71,7 @@ class OriginCheck:
         origins = headers.getlist("origin")
         if origins:
             return len(origins) == 1 and self._may_call(origins[0], site, headers.get("host", ""))
-        if site != "cross-site":
+        if site != "cross-site" or (reads and _LINKED.fullmatch(path) and _brings_link(scope)):
             return True
         # Elements of an embedding page load these without an Origin; it cannot read the pixels.
         shared = path.startswith(_FILES) or _PICTURE.fullmatch(path) is not None
@@ -83,6 +85,10 @@ class OriginCheck:
             return True
         asked = parse_authority(host)
         return asked is not None and is_own_origin(origin, asked)
+
+
+def _brings_link(scope: Scope) -> bool:
+    return any(part.startswith(b"link=") for part in scope["query_string"].split(b"&"))
 
 
 def _path(scope: Scope) -> str:

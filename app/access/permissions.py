@@ -10,6 +10,7 @@ from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from app.access.authentication import KEY_NEEDED, Authenticator
+from app.access.links import keep_as_long
 from app.access.principal import Principal, Role, principal_of
 from app.http.problem_kinds import Kind
 from app.http.problems import RequestError
@@ -141,7 +142,11 @@ class GuardedRoute(APIRoute):
         async def checked(request: Request) -> Response:
             if permission is not None:
                 await permission.check(request)
-            return await handle(request)
+            response = await handle(request)
+            caller = principal_of(request)
+            if caller.kind == "link":
+                keep_as_long(response, caller)
+            return response
 
         return checked
 

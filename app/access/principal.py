@@ -11,7 +11,7 @@ from index.keys.grants import EVERY_COLLECTION, ROLES, Grants, Role
 
 __all__ = ["EVERY_COLLECTION", "NOBODY", "ROLES", "Grants", "Kind", "Principal", "Role", "principal_of"]
 
-Kind = Literal["anonymous", "key", "token", "session"]
+Kind = Literal["anonymous", "key", "token", "session", "link"]
 
 # The roles that have all rights of a role, itself among them.
 _GIVEN_BY: Final[Mapping[Role, frozenset[Role]]] = {
@@ -30,10 +30,10 @@ class Principal:
     Attributes:
         kind: Sort of credential that was checked; anonymous: none was sent.
         id: Stable identifier: of a key its id, of a token its issuer and subject, of a session that of the
-            credential that began it; empty without any.
+            credential that began it, of a link that of its maker; empty without any.
         name: Name for people; the audit trail shows it.
         grants: Roles by collection; those under `*` hold in every collection and outside of them.
-        expires: End of a token, in seconds since 1970; None: others end when their key does.
+        expires: End of a token or a link, in seconds since 1970; None: others end when their key does.
     """
 
     kind: Kind

@@ -43,6 +43,7 @@ WRITES: Final[Mapping[str, Action]] = {
     # A GET, as a browser comes back from an identity provider.
     "finish_sign_in": "sign-in",
     "judge_hit": "judge",
+    "link_image": "export",
     "create_collection": "create",
     "upload_images": "create",
     "put_image": "create",

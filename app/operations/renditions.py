@@ -17,7 +17,6 @@ from training.data.decoding.depth import Levels
 from training.data.decoding.window import Window
 from training.errors import ImageError, ImageTooLargeError
 
-MAX_SIZE: Final = 65_500
 _NOT_ACCEPTABLE: Final = Kind("not-acceptable", "No such format can be made", HTTPStatus.NOT_ACCEPTABLE)
 _MAX_NUMBER_CHARACTERS: Final = 64
 # The formats whose samples may have more than 8 bits.

@@ -49,6 +49,7 @@ EXAMPLES: Final[Mapping[str, Example]] = {
     "get_rendition": Example({**_SCENE, "size": 64}),
     "get_levels": Example(_SCENE),
     "get_content": Example(_SCENE),
+    "link_image": Example(_SCENE, {"rendition": {"size": 1024}, "expires_in": 600}),
     "judge_hit": Example(_SCENES, {"query": {"text": _TEXT}, "hit": "scene00012", "relevant": True}),
     "count_judgements": Example(_SCENES),
     "create_collection": Example(body={"name": "ward", "same_model_as": "scenes"}),

@@ -40,6 +40,7 @@ OPERATIONS: Final[dict[str, Role | None]] = {
     "get_thumbnail": "reader",
     "get_rendition": "reader",
     "get_content": "reader",
+    "link_image": "reader",
     "get_levels": "reader",
     "get_collection": "reader",
     "list_collections": "reader",

@@ -22,6 +22,7 @@ OPERATIONS = {
     "get_rendition",
     "get_levels",
     "get_content",
+    "link_image",
     "list_collections",
     "get_collection",
     "list_models",

@@ -1,0 +1,68 @@
+"""Links to pictures for those who have no key."""
+
+from datetime import UTC, datetime
+from http import HTTPStatus
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Request
+
+from app.access.authentication import Authenticator
+from app.access.links import PARAMETER, linked_address
+from app.access.permissions import GuardedRoute, may
+from app.audit.noted import Noted, note
+from app.http.problems import problem_responses
+from app.operations.renditions import parse_window
+from app.operations.services import InjectedServices
+from app.schemas.integration.links import LinkedRendition, LinkWanted, PictureLink
+from app.schemas.search.page import image_path
+
+router = APIRouter(
+    prefix="/v1/collections/{collection}/images/{image_id}",
+    tags=["images"],
+    dependencies=[may("reader")],
+    route_class=GuardedRoute,
+)
+
+
+@router.post(
+    "/link",
+    summary="Link to a picture",
+    responses=problem_responses(
+        HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.INTERNAL_SERVER_ERROR
+    ),
+)
+async def link_image(
+    collection: str, image_id: str, wanted: LinkWanted, request: Request, services: InjectedServices
+) -> PictureLink:
+    """An address that shows this one picture without a key, in these parameters, until it ends.
+
+    It ends before where the caller loses the right to see the picture. The audit trail names the caller at
+    each use.
+    """
+    picture, parameters = _picture(wanted)
+    await services.threads.read(services.engine.image, collection, image_id)
+    authenticator = request.app.state.authenticator
+    assert isinstance(authenticator, Authenticator)
+    maker = await authenticator.maker_of(request, collection, wanted.expires_in)
+    sealed = authenticator.links.seal(
+        maker, linked_address(collection, image_id, picture, parameters.items())
+    )
+    expires = datetime.fromtimestamp(maker.expires, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    note(request, Noted(details={"picture": picture, "expires": expires, **parameters}))
+    path = image_path(collection, image_id, prefix=request.scope.get("root_path", ""))
+    return PictureLink(
+        url=f"{path}/{picture}?{urlencode({**parameters, PARAMETER: sealed})}", expires=expires
+    )
+
+
+def _picture(wanted: LinkWanted) -> tuple[str, dict[str, str]]:
+    """Return the end of the path of a picture, and its parameters.
+
+    Raises:
+        RequestError: The window is none.
+    """
+    if not isinstance(wanted.rendition, LinkedRendition):
+        return wanted.rendition, {}
+    parse_window(wanted.rendition.window)
+    size = {} if wanted.rendition.size is None else {"size": str(wanted.rendition.size)}
+    return "rendition", {**size, "window": wanted.rendition.window}
