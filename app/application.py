@@ -365,6 +365,7 @@ def _add_middleware(
                 "Content-Type",
                 "If-Match",
                 "If-None-Match",
+                "Prefer",
                 "traceparent",
                 REQUEST_ID_HEADER,
                 idempotency.HEADER,

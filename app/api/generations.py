@@ -2,16 +2,17 @@
 
 from functools import partial
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter, BackgroundTasks, Depends, Path, Request
+from fastapi import APIRouter, BackgroundTasks, Depends, Path, Request, Response
 
 from app.access.permissions import may
 from app.http.problems import problem_responses
-from app.operations.activate import swap_to
+from app.operations.activate import prefers_async, queue_swap, swap_to
 from app.operations.services import InjectedServices
 from app.operations.writes.idempotency import IdempotentRoute, idempotency_key
 from app.schemas.generations import Generation, Generations
+from app.schemas.jobs import JobEntry
 from index.generations import listing
 from index.generations.activation import generation_before, generation_of
 
@@ -26,6 +27,14 @@ _CHANGE_PROBLEMS = problem_responses(
     HTTPStatus.CONFLICT,
     HTTPStatus.SERVICE_UNAVAILABLE,
 )
+_LATER: dict[int | str, dict[str, Any]] = {
+    202: {
+        "model": JobEntry,
+        "description": "A job does it: of `Prefer: respond-async`.",
+        "headers": {"Location": {"description": "The job.", "schema": {"type": "string"}}},
+    }
+}
+_Async = Annotated[bool, Depends(prefers_async)]
 _Number = Annotated[int, Path(ge=1, lt=2**63, description="Number of the generation.")]
 
 
@@ -39,25 +48,43 @@ async def list_generations(collection: str, services: InjectedServices) -> Gener
 @router.post(
     "/generations/{number}/activate",
     summary="Search in this generation",
-    responses=_CHANGE_PROBLEMS,
+    responses=_CHANGE_PROBLEMS | _LATER,
+    response_model=Generation,
     dependencies=[may("admin"), Depends(idempotency_key)],
 )
 async def activate_generation(
-    collection: str, number: _Number, request: Request, services: InjectedServices, later: BackgroundTasks
-) -> Generation:
-    """Load the generation and its encoder, tell other services, then search in it from one moment on."""
+    collection: str,
+    number: _Number,
+    request: Request,
+    services: InjectedServices,
+    later: BackgroundTasks,
+    by_job: _Async,
+) -> Generation | Response:
+    """Load the generation and its encoder, tell other services, then search in it from one moment on.
+
+    409 if it lacks many images or texts; with `Prefer: respond-async`, a job embeds them first.
+    """
     find = partial(generation_of, collection=collection, number=number)
+    if by_job:
+        return await queue_swap(request, services, find)
     return await swap_to(request, services, find, later)
 
 
 @router.post(
     "/rollback",
     summary="Search in the generation before",
-    responses=_CHANGE_PROBLEMS,
+    responses=_CHANGE_PROBLEMS | _LATER,
+    response_model=Generation,
     dependencies=[may("admin"), Depends(idempotency_key)],
 )
 async def roll_back_collection(
-    collection: str, request: Request, services: InjectedServices, later: BackgroundTasks
-) -> Generation:
-    """Embed what the generation before lacks, and search in it again; 409 if it lacks too much."""
-    return await swap_to(request, services, partial(generation_before, collection=collection), later)
+    collection: str, request: Request, services: InjectedServices, later: BackgroundTasks, by_job: _Async
+) -> Generation | Response:
+    """Embed what the generation before lacks, and search in it again.
+
+    409 if it lacks too much; with `Prefer: respond-async`, a job embeds all of it first.
+    """
+    find = partial(generation_before, collection=collection)
+    if by_job:
+        return await queue_swap(request, services, find)
+    return await swap_to(request, services, find, later)

@@ -15,9 +15,9 @@ from sqlalchemy.orm import Session
 from app.access.permissions import Permission, may
 from app.http.problems import problem_of, problem_responses
 from app.jobs.heartbeat import count_workers
-from app.jobs.queue import give_job
 from app.operations.services import InjectedServices, Services
-from app.operations.writes.idempotency import Attempt, IdempotentRoute, attempt_of, idempotency_key
+from app.operations.writes.idempotency import IdempotentRoute, idempotency_key
+from app.operations.writes.queue_job import location_of, queue_job
 from app.schemas.jobs import DuplicatesJob, JobEntry, JobKind, Jobs, NewJob, ReindexJob, RetrainJob
 from index.catalogue import jobs as catalogue
 from index.catalogue.collections import require_active, require_collection
@@ -71,13 +71,8 @@ async def create_job(
             await _read(services, partial(require_model, digest=digest))
         case RetrainJob(collection=collection) | DuplicatesJob(collection=collection):
             await _read(services, partial(require_active, collection=collection))
-    attempt = attempt_of(request)
-    # A service that is killed now has queued the job with its answer, or neither.
-    also = None if attempt is None else partial(_keep_answer, attempt)
-    job = await services.threads.write(
-        give_job, services.engine.home.catalogue, new.kind, new.arguments(), also=also
-    )
-    response.headers["Location"] = _location(job)
+    job = await queue_job(request, services, new.kind, new.arguments())
+    response.headers["Location"] = location_of(job)
     return JobEntry.of(job)
 
 
@@ -160,15 +155,6 @@ async def stream_job_events(
         if JobEntry.of(job) != entry:
             entry = JobEntry.of(job)
             yield ServerSentEvent(event="job", data=entry)
-
-
-def _location(job: Job) -> str:
-    return f"/v1/jobs/{job.id}"
-
-
-def _keep_answer(attempt: Attempt, session: Session, job: Job) -> None:
-    headers = {"content-type": "application/json", "location": _location(job)}
-    attempt.keep(session, HTTPStatus.ACCEPTED, headers, JobEntry.of(job).model_dump_json().encode())
 
 
 def _before(cursor: str | None) -> int | None:

@@ -4,13 +4,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from http import HTTPStatus
+from typing import Annotated, Final
 
-from fastapi import BackgroundTasks, Request
+from fastapi import BackgroundTasks, Header, Request
+from fastapi.responses import JSONResponse
 from sqlalchemy.orm import Session
 
 from app.audit.noted import Noted, note
 from app.operations.services import Services
+from app.operations.writes.queue_job import location_of, queue_job
 from app.schemas import generations as described
+from app.schemas.jobs import JobEntry
 from index.catalogue.collections import Generation
 from index.errors import GenerationError, IncompleteGenerationError, UnknownGenerationError
 from index.files.bundles import registered_bundle
@@ -20,6 +25,7 @@ from index.generations.retention import try_drop_old_generations
 from index.generations.swap import take_over
 
 FindGeneration = Callable[[Session], Generation]
+_ASYNC: Final = "respond-async"
 
 
 async def swap_to(
@@ -64,6 +70,48 @@ async def swap_to(
         services.settings.keep_generations,
     )
     return described.Generation.of(await services.threads.read(_described, services, generation.id))
+
+
+async def prefers_async(
+    prefer: Annotated[
+        str | None,
+        Header(
+            description="`respond-async`: a job does it, and the answer is 202 with its address (RFC 7240)."
+        ),
+    ] = None,
+) -> bool:
+    """Whether the caller would rather have a job than wait."""
+    return any(part.partition(";")[0].strip().lower() == _ASYNC for part in (prefer or "").split(","))
+
+
+async def queue_swap(request: Request, services: Services, find: FindGeneration) -> JSONResponse:
+    """Queue the job that gives a generation all that it lacks and activates it; answer 202.
+
+    Args:
+        request: The request.
+        services: Services of the running application.
+        find: Finds the generation in the catalogue.
+
+    Raises:
+        UnknownCollectionError: There is no such collection.
+        UnknownGenerationError: There is no such generation.
+    """
+
+    def look() -> Generation:
+        with services.engine.home.catalogue.read() as session:
+            return find(session)
+
+    generation = await services.threads.read(look)
+    collection = generation.collection
+    arguments = [collection, "--generation", str(generation.id), "--activate"]
+    job = await queue_job(request, services, "reindex", arguments)
+    # The command's own event tells of the activation.
+    note(
+        request,
+        Noted(action="create", collection=collection, generation=generation.id, details={"job": job.id}),
+    )
+    headers = {"Location": location_of(job), "Preference-Applied": _ASYNC}
+    return JSONResponse(JobEntry.of(job).model_dump(mode="json"), HTTPStatus.ACCEPTED, headers)
 
 
 @contextmanager

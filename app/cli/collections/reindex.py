@@ -28,6 +28,7 @@ def reindex(
     device: Device = None,
 ) -> None:
     """Embed a collection from its stored images with another bundle; run again, it goes on."""
+    from app.audit.trail import record_command
     from app.lifecycle.build_generation import build_generation, open_generation, swap_to
     from app.settings import load_settings
     from index.generations.models import find_model
@@ -48,3 +49,12 @@ def reindex(
         build_generation(engine, found, encoder, batch_size)
         if activate:
             swap_to(engine, settings, found, encoder, seconds, batch_size)
+            record_command(
+                settings,
+                engine.home.catalogue,
+                "activate",
+                "reindex",
+                collection=found.collection,
+                model=found.digest,
+                generation=found.id,
+            )

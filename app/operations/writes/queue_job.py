@@ -1,0 +1,41 @@
+"""Requests that are answered 202 with a job: it is queued with its answer, or neither."""
+
+from functools import partial
+from http import HTTPStatus
+
+from fastapi import Request
+from sqlalchemy.orm import Session
+
+from app.jobs.queue import give_job
+from app.operations.services import Services
+from app.operations.writes.idempotency import Attempt, attempt_of
+from app.schemas.jobs import JobEntry
+from index.catalogue.jobs import Job
+
+
+async def queue_job(request: Request, services: Services, kind: str, arguments: list[str]) -> Job:
+    """Queue a job; the answer to a request with a key is kept in the same transaction.
+
+    Args:
+        request: The request.
+        services: Services of the running application.
+        kind: One of `app.jobs.kinds.KINDS`.
+        arguments: Arguments of the command.
+
+    Raises:
+        JobExistsError: Another job retrains the same collection.
+    """
+    attempt = attempt_of(request)
+    # A service that is killed now has queued the job with its answer, or neither.
+    also = None if attempt is None else partial(_keep_answer, attempt)
+    return await services.threads.write(give_job, services.engine.home.catalogue, kind, arguments, also=also)
+
+
+def location_of(job: Job) -> str:
+    """Return the path of a job."""
+    return f"/v1/jobs/{job.id}"
+
+
+def _keep_answer(attempt: Attempt, session: Session, job: Job) -> None:
+    headers = {"content-type": "application/json", "location": location_of(job)}
+    attempt.keep(session, HTTPStatus.ACCEPTED, headers, JobEntry.of(job).model_dump_json().encode())
