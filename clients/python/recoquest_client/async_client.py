@@ -57,10 +57,7 @@ class AsyncClient:
         return self
 
     async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
 
@@ -247,11 +244,7 @@ class AsyncClient:
         dry_run: bool = False,
         expected_count: int | None = None,
     ) -> answers.Deleted:
-        """Remove the images that pass a filter, up to 10,000 a call, or count them by a dry run.
-
-        Raises:
-            ProblemError: The filter does not fit, or finds another number of images than expected.
-        """
+        """Remove the images that pass a filter, up to 10,000 a call, or count them; see `Client`."""
         return await self._send(
             operations.delete_matching_images(collection, filter, dry_run, expected_count)
         )
