@@ -121,24 +121,24 @@ def parse_words(words: str) -> WordQuery:
     typed: dict[str, tuple[bool, str]] = {}
     # Both have as many words: letters alone take the place of letters.
     written = split_words(fold(write_digraphs(words)))
-    for word, digraphs in zip(split_words(fold(words)), written, strict=True):
+    for word, other in zip(split_words(fold(words)), written, strict=True):
         text = word.text if word.unspaced else word.text[:MAX_WORD_LENGTH]
-        typed.setdefault(text, (word.unspaced, digraphs.text[:MAX_WORD_LENGTH]))
+        typed.setdefault(text, (word.unspaced, other.text[:MAX_WORD_LENGTH]))
     found: list[QueryWord] = []
     parts = 0
     for text, (is_run, digraphs) in typed.items():
         if is_run:
             found.append(QueryWord(text, unspaced=True))
             continue
-        other = spellings(text, digraphs)
+        spelled = spellings(text, digraphs)
         own = list(stems(text))
-        if len(other) == 1:
-            own = list(dict.fromkeys([*own, *stems(other[0])]))
+        if len(spelled) == 1:
+            own = list(dict.fromkeys([*own, *stems(spelled[0])]))
         own = own if parts < _MAX_PARTS else []
         parts += bool(own)
         # Of many spellings few are words: these are looked up as they are.
-        other = [*other, *(inflections(other[0]) if len(other) == 1 else ())]
-        forms = tuple(form for form in dict.fromkeys([*inflections(text), *other]) if form != text)
+        spelled += inflections(spelled[0]) if len(spelled) == 1 else []
+        forms = tuple(form for form in dict.fromkeys([*inflections(text), *spelled]) if form != text)
         found.append(QueryWord(text, False, forms, tuple(own), tuple(beginnings(text))))
     return WordQuery(
         tuple(found),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.image_files import JPEG_START
-from tests.training.data.readers.folder.test_tables_from_the_field import import_table, texts_of
+from tests.training.data.readers.folder.tables import import_table, texts_of
 
 
 @pytest.fixture
