@@ -66,7 +66,8 @@ def find_picture(values: Values, seen: Mask) -> Mask:
         seen: Pixels that count (H, W).
     """
     kept = seen
-    for without in (_without_padding, _without_lines, _without_components):
+    # The range that a component is measured by has no artefacts of the other end in the second round.
+    for without in (_without_padding, _without_lines, _without_components, _without_components):
         for sign in (1.0, -1.0):
             rest = without(sign * values, kept)
             if rest is not kept and _is_film(values, rest, kept):
@@ -110,7 +111,7 @@ def _without_padding(values: Values, kept: Mask) -> Mask:
     rest = kept & ~padding
     # Soft edges belong to it, unless it is the paper that thin lines are drawn on.
     inner = rest & ~dilated(padding & ~_specks(padding), round(_EDGE_LINES / 2 * min(values.shape)))
-    return inner if inner.sum() > _LEAST_LEFT * values.size else rest
+    return np.asarray(inner if inner.sum() > _LEAST_LEFT * values.size else rest)
 
 
 def _specks(mask: Mask) -> Mask:
@@ -180,7 +181,7 @@ def _without_components(values: Values, kept: Mask) -> Mask:
     # What is left of soft edges is hardly higher than tissue.
     low, high = np.quantile(values[rest], (_LOW, 1 - _LOW))
     edge = dilated(kept & ~rest, _SHORE) & (values > high + _EDGE_RANGES * (high - low))
-    return rest & ~edge
+    return np.asarray(rest & ~edge)
 
 
 def _high_components(

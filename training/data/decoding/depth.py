@@ -20,7 +20,7 @@ _MODES: Final = {(4, False): "CMYK", (1, False): "L", (1, True): "LA", (3, False
 _BAND_PIXELS: Final = 1 << 16
 # Pixels whose smallest and largest values are told, and those that decide the window.
 _SAMPLE: Final = 1 << 20
-_PICTURE_PIXELS: Final = 1 << 15
+_PICTURE_PIXELS: Final = 40_000
 # Scanners and programs that have 8 bits write them twice, or with eight zeros behind them.
 _EIGHT_BIT_STEPS: Final = (257, 256)
 

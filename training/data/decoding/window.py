@@ -55,7 +55,7 @@ def find_range(sample: NDArray[np.generic]) -> tuple[float, float]:
     low, high = float(sample.min()), float(sample.max())
     if has_few_values(sample):
         return low, high
-    first, last = np.quantile(sample, _SHARES, method="inverted_cdf")
+    first, last = np.quantile(sample.astype(np.float64), _SHARES, method="inverted_cdf")
     return (float(first), float(last)) if first < last else (low, high)
 
 
