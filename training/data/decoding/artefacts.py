@@ -41,6 +41,8 @@ _RING: Final = 3
 _SHORE: Final = 4
 # Pixels near a component that are above nearly all others by this share of their range are its edge.
 _EDGE_RANGES: Final = 0.1
+# Least share of a component, closed, that is beyond the threshold.
+_SOLID: Final = 0.75
 # Height of a component over its ring: as a multiple of what nearly all of the film changes over this
 # distance, and of the range of all that is not beyond the threshold.
 _HEIGHT_CHANGES: Final = 2.0
@@ -50,7 +52,10 @@ _LOW: Final = 0.02
 # A component of one value need not be as high: a small one with noise, or one of any size without.
 _FLAT_HEIGHT_RANGES: Final = 0.3
 _FLAT_SHARE: Final = 0.025
-_FLAT_RANGES: Final = (0.2, 0.01)
+_FLAT_RANGES: Final = (0.2, 0.003)
+# The percentiles of a window, and the least share of it that leaving out an artefact gains.
+_WINDOW: Final = (0.005, 0.995)
+_LEAST_GAIN: Final = 0.01
 # A rest without structure is the ground of a picture and not a film: the spread of the means of its blocks,
 # as a share of the whole range, and as a multiple of the noise.
 _BLOCK: Final = 8
@@ -70,9 +75,17 @@ def find_picture(values: Values, seen: Mask) -> Mask:
     for without in (_without_padding, _without_lines, _without_components, _without_components):
         for sign in (1.0, -1.0):
             rest = without(sign * values, kept)
-            if rest is not kept and _is_film(values, rest, kept):
+            if rest is not kept and _gains(sign * values, rest, kept) and _is_film(values, rest, kept):
                 kept = rest
     return kept
+
+
+def _gains(values: Values, rest: Mask, before: Mask) -> bool:
+    """Tell whether the rest has more grey levels without what was left out at the upper end."""
+    if not rest.any():
+        return False
+    low, high = np.quantile(values[rest], _WINDOW)
+    return bool(np.quantile(values[before], _WINDOW[1]) - high > _LEAST_GAIN * (high - low))
 
 
 def _is_film(values: Values, rest: Mask, before: Mask) -> bool:
@@ -207,7 +220,9 @@ def _high_components(
     np.maximum.at(tops, labels[beyond], values[beyond])
     level = most(beyond, values >= tops[labels] - flat)
     # Grain above the threshold is no component, though its pixels lie near each other.
-    solid = most((labels > 0) & ~dilated(labels == 0, 1), beyond)
+    core = (labels > 0) & ~dilated(labels == 0, 1)
+    filled = np.bincount(labels[core & beyond], minlength=number + 1)
+    solid = filled > _SOLID * np.bincount(labels[core], minlength=number + 1)
     found = (around > 0) & solid & (most(shore, height > enough) | (level & most(shore, height > least)))
     found[0] = False
     return np.asarray(found[labels])
