@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import JSON, RowMapping, Table, func, insert, select, text
+from sqlalchemy import JSON, RowMapping, Table, delete, func, insert, select, text
 from sqlalchemy.orm import Session
 
 from index.audit.chain import find_head
 from index.catalogue import tables
 from index.catalogue.audit_tables import AuditEventRow, AuditHeadRow, AuditNameRow
 from index.catalogue.full_text import add_stored_words
+from index.catalogue.schema import DerivedRow
 from training.progress import ProgressBar
 
 _AT_ONCE: Final = 2000
@@ -48,6 +49,9 @@ def copy_rows(source: Session, target: Session, bar: ProgressBar) -> None:
     for table in _tables():
         if table.name in left:
             continue
+        if table.name == DerivedRow.__tablename__:
+            # Findings are copied, of whatever rules they are.
+            target.execute(delete(table))
         found = source.execute(select(table).execution_options(yield_per=_AT_ONCE))
         for rows in found.mappings().partitions():
             _insert(target, table, rows)

@@ -1,20 +1,22 @@
 """Connections and transactions of the catalogue."""
 
+import logging
 import sqlite3
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import URL, Engine
+from sqlalchemy import URL, Engine, select
 from sqlalchemy.exc import DatabaseError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
 from index.catalogue.connections import PATIENT, Patience, engine_of, use_write_ahead_log, without_password
 from index.catalogue.disk_full import is_disk_full
+from index.catalogue.migrations.rules import fingerprint, read_rules
 from index.catalogue.reading import DirectRead, Reading
-from index.catalogue.schema import upgrade_schema
+from index.catalogue.schema import DerivedRow, upgrade_schema
 from index.catalogue.version import Watch
 from index.errors import (
     CatalogueBusyError,
@@ -33,6 +35,8 @@ _POSTGRESQL_CUT: Final = "57014"
 # A writer that said nothing for so long that PostgreSQL has ended its transaction.
 _POSTGRESQL_IDLE: Final = "25P03"
 _SQLITE_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+_log = logging.getLogger(__name__)
 
 
 class Catalogue:
@@ -88,7 +92,7 @@ class Catalogue:
                 raise
 
     def upgrade(self) -> None:
-        """Bring the tables up to date, while other processes may be doing the same.
+        """Bring tables, words and findings up to date, while other processes may be doing the same.
 
         Raises:
             CatalogueError: A newer version of recoquest made the catalogue.
@@ -97,6 +101,11 @@ class Catalogue:
             if self._engine.dialect.name == "sqlite":
                 use_write_ahead_log(self._engine, self._patience)
             upgrade_schema(self._reader, self._writer, self.url)
+        try:
+            self._follow_rules()
+        except (CatalogueError, DiskFullError) as error:
+            # Rows of older rules answer as well, and who starts on a full disk can read.
+            _log.warning("Words and findings follow older rules until a later start. %s", error)
 
     def compact(self) -> bool:
         """Rewrite the database without what was deleted, which its file would keep until it is overwritten.
@@ -137,6 +146,17 @@ class Catalogue:
         with _kept_log(self._engine.url):
             self._watch.close()
             self._engine.dispose()
+
+    def _follow_rules(self) -> None:
+        """Have words and findings follow the rules of today."""
+        rules = fingerprint(read_rules())
+        with self.read() as session:
+            state = session.execute(select(DerivedRow)).scalar_one()
+        if state.rules != rules or state.reached is not None:
+            # Its imports take as long as a search.
+            from index.catalogue.migrations.derived import rebuild_derived
+
+            rebuild_derived(self.write, self.url, rules)
 
     @property
     def _reader(self) -> Engine:

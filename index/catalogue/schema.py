@@ -3,19 +3,36 @@
 import logging
 from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy import BigInteger, Connection, Engine, String, Text, inspect, text
+from sqlalchemy.orm import Mapped, mapped_column
 
+from index.catalogue.tables import Table
 from index.errors import NewerCatalogueError
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
 # Revision of the newest migration. Alembic, whose import takes as long as a search, is asked for older ones.
-HEAD: Final = "0019"
+HEAD: Final = "0021"
 # Any constant that other users of the same PostgreSQL server are unlikely to lock.
 _POSTGRESQL_LOCK = 7_236_911_045
 
 logger = logging.getLogger(__name__)
+
+
+class DerivedRow(Table):
+    """The one row on the rules that words and findings follow; see `index.catalogue.migrations.derived`.
+
+    `rules` is their fingerprint, and `version` that of recoquest. While rows are made again, `reached` is the
+    key of the last image whose rows are, and the vocabulary counts the images up to it alone; else None.
+    """
+
+    __tablename__ = "derived_rules"
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    rules: Mapped[str] = mapped_column(String(64))
+    version: Mapped[str] = mapped_column(Text)
+    reached: Mapped[int | None] = mapped_column(BigInteger)
 
 
 def upgrade_schema(reader: Engine, writer: Engine, name: str) -> None:
@@ -69,17 +86,9 @@ def _known_revisions(revision: str) -> set[str]:
 def _migrate(connection: Connection) -> None:
     from alembic import command
 
-    from index.catalogue.migrations.derived import RULES, rebuild_derived
-
-    before = None
-    if inspect(connection).has_table("alembic_version"):
-        before = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
     config = _alembic()
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
-    # Revisions are numbers of four digits.
-    if before is not None and before < RULES:
-        rebuild_derived(connection)
 
 
 def _alembic() -> "Config":

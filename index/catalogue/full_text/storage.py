@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 
 from index.catalogue.full_text.inflection import is_compound
 from index.catalogue.full_text.tokenizer import indexed_pieces, indexed_text, runs
+from index.catalogue.schema import DerivedRow
 from index.catalogue.tables import ImageRow, TextRow, VocabularyRow
 
 # Images whose texts are in memory together.
@@ -67,7 +68,8 @@ def add_words(session: Session, collection_id: int, words: Mapping[int, IndexedW
     else:
         rows = [{"key": key, "words": own.vector, "runs": own.runs} for key, own in words.items()]
         session.execute(_TAKE_IN_POSTGRESQL, rows)
-    _count(session, collection_id, Counter(word for own in words.values() for word in own.compounds))
+    counted = _counted(session, words)
+    _count(session, collection_id, Counter(word for key in counted for word in words[key].compounds))
 
 
 def add_stored_words(session: Session, keys: Sequence[int]) -> None:
@@ -85,8 +87,10 @@ def remove_words(session: Session, keys: Sequence[int]) -> None:
     sqlite = _is_sqlite(session)
     counts: dict[int, Counter[str]] = {}
     held = session.execute(_HELD_SQLITE if sqlite else _HELD_POSTGRESQL, {"keys": list(keys)})
-    for collection, words in held:
-        counts.setdefault(collection, Counter()).update(_compounds(words.split(" ")))
+    counted = _counted(session, keys)
+    for key, collection, words in held:
+        if key in counted:
+            counts.setdefault(collection, Counter()).update(_compounds(words.split(" ")))
     session.execute(_FORGET_SQLITE if sqlite else _FORGET_POSTGRESQL, {"keys": list(keys)})
     for collection, lost in counts.items():
         _count(session, collection, Counter({word: -count for word, count in lost.items()}))
@@ -102,6 +106,12 @@ def merge_words(session: Session) -> None:
     """
     if _is_sqlite(session):
         session.execute(text("INSERT INTO image_words (image_words) VALUES ('optimize')"))
+
+
+def _counted(session: Session, keys: Iterable[int]) -> set[int]:
+    """Return those of some images whose words the vocabulary counts: not yet all, while it is made again."""
+    reached = session.execute(select(DerivedRow.reached)).scalar_one()
+    return {key for key in keys if reached is None or key <= reached}
 
 
 def _is_sqlite(session: Session) -> bool:
@@ -155,11 +165,11 @@ _TAKE_IN_POSTGRESQL: Final = text(
     "INSERT INTO image_words (image_id, words, runs) VALUES (:key, CAST(:words AS tsvector), :runs)"
 )
 _HELD_SQLITE: Final = text(
-    "SELECT images.collection_id, image_words.words FROM image_words "
+    "SELECT images.id, images.collection_id, image_words.words FROM image_words "
     "JOIN images ON images.id = image_words.rowid WHERE image_words.rowid IN :keys"
 ).bindparams(bindparam("keys", expanding=True))
 _HELD_POSTGRESQL: Final = text(
-    "SELECT images.collection_id, array_to_string(tsvector_to_array(image_words.words), ' ') "
+    "SELECT images.id, images.collection_id, array_to_string(tsvector_to_array(image_words.words), ' ') "
     "FROM image_words JOIN images ON images.id = image_words.image_id WHERE image_words.image_id IN :keys"
 ).bindparams(bindparam("keys", expanding=True))
 # By its key: a collection's vocabulary is far larger than that of some of its images.

@@ -1,56 +1,106 @@
 """Rows that follow from texts and reports: words, long words and findings, by the rules of today.
 
-Migrations make their tables and leave the rows to this, so that none depends on rules that change. A change
-of the tokenizer or of the rules of findings comes with a migration, empty if no table changes, and `RULES`
-names it.
+Migrations make their tables and leave the rows to this, so that none depends on rules that change.
 """
 
 import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from importlib.metadata import version
+from time import sleep
 from typing import Final
 
-from sqlalchemy import Connection, delete, func, select, text
+from packaging.version import Version
+from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
-from index.catalogue.full_text import add_stored_words
-from index.catalogue.tables import FindingRow, ImageRow, TextRow, VocabularyRow
-from index.writes.findings import Findings, add_findings, findings_of
+from index.catalogue.collections import lock_names
+from index.catalogue.full_text import add_stored_words, remove_words
+from index.catalogue.schema import DerivedRow
+from index.catalogue.tables import CollectionRow, ImageRow, TextRow, VocabularyRow
+from index.writes.findings import Findings, findings_of, replace_findings
 
-# Revision that the rules came with: rows of a catalogue before it are of other rules.
-RULES: Final = "0015"
-_IMAGES_AT_ONCE: Final = 500
+# Writers wait for so many.
+_IMAGES_AT_ONCE: Final = 200
 _IMAGES_PER_MESSAGE: Final = 50_000
+_PAUSE_SECONDS: Final = 0.01
 
 logger = logging.getLogger(__name__)
 
 
-def rebuild_derived(connection: Connection) -> None:
-    """Make the rows of all images anew, in the caller's transaction."""
-    with Session(connection) as session:
-        postgresql = connection.dialect.name == "postgresql"
-        if postgresql:
-            # Without it, all rows are put into the index at once.
-            session.execute(text("DROP INDEX ix_image_words"))
-        session.execute(text("DELETE FROM image_words"))
-        session.execute(delete(VocabularyRow))
-        session.execute(delete(FindingRow))
-        total = session.execute(select(func.count()).select_from(ImageRow)).scalar_one()
-        after = done = 0
-        while keys := _keys(session, after):
-            add_stored_words(session, keys)
-            _add_findings(session, keys)
-            after, before, done = keys[-1], done, done + len(keys)
-            if done // _IMAGES_PER_MESSAGE > before // _IMAGES_PER_MESSAGE:
-                logger.warning("Words and findings of %d of %d images are taken in.", done, total)
-        if postgresql:
-            session.execute(text("CREATE INDEX ix_image_words ON image_words USING gin (words)"))
+def rebuild_derived(write: Callable[[], AbstractContextManager[Session]], name: str, rules: str) -> None:
+    """Make the rows of all images anew, batch by batch, if they follow other rules than those of today.
+
+    Processes that do so at the same time share the batches; one that was killed is followed up by the next.
+    Rows of rules of a newer version of recoquest are left alone.
+
+    Args:
+        write: Gives a session whose transaction writes.
+        name: Name of the database in messages.
+        rules: Fingerprint of the rules of today.
+    """
+    begun, done, reached = False, 0, None
+    while not begun or reached is not None:
+        if begun:
+            sleep(_PAUSE_SECONDS)
+        with write() as session:
+            state = session.execute(select(DerivedRow).with_for_update()).scalar_one()
+            if state.rules != rules:
+                own = version("recoquest")
+                # Of two versions that meet, one gives way: neither undoes what the other does for ever.
+                if begun or Version(state.version) > Version(own):
+                    logger.warning(
+                        "Words and findings of the catalogue %s follow the rules of recoquest %s, and stay "
+                        "so: use one version.",
+                        name,
+                        state.version,
+                    )
+                    return
+                _lock_all(session)
+                session.execute(delete(VocabularyRow))
+                state.rules, state.version, state.reached = rules, own, 0
+            before, done = done, done + _rebuild_batch(session, state)
+            reached = state.reached
+            if reached is not None and (
+                not begun or done // _IMAGES_PER_MESSAGE > before // _IMAGES_PER_MESSAGE
+            ):
+                logger.warning(
+                    "Words and findings of %d of %d images of the catalogue %s are made again by new rules.",
+                    _count(session, reached),
+                    _count(session, None),
+                    name,
+                )
+            begun = True
 
 
-def _keys(session: Session, after: int) -> list[int]:
-    query = select(ImageRow.id).where(ImageRow.id > after).order_by(ImageRow.id).limit(_IMAGES_AT_ONCE)
-    return list(session.execute(query).scalars())
+def _rebuild_batch(session: Session, state: DerivedRow) -> int:
+    """Make the rows of the next images anew, and return how many; the last ones end the work."""
+    if state.reached is None:
+        return 0
+    _lock_all(session)
+    query = select(ImageRow.id).where(ImageRow.id > state.reached).order_by(ImageRow.id)
+    keys = list(session.execute(query.limit(_IMAGES_AT_ONCE)).scalars())
+    # Long words are counted of the images that were reached: not yet of these.
+    remove_words(session, keys)
+    state.reached = keys[-1] if len(keys) == _IMAGES_AT_ONCE else None
+    session.flush()
+    add_stored_words(session, keys)
+    _replace_findings(session, keys)
+    return len(keys)
 
 
-def _add_findings(session: Session, keys: list[int]) -> None:
+def _lock_all(session: Session) -> None:
+    """Let no other transaction write images: each locks its collection, or makes it under a lock."""
+    lock_names(session)
+    session.execute(select(CollectionRow.id).order_by(CollectionRow.id).with_for_update(key_share=True)).all()
+
+
+def _count(session: Session, reached: int | None) -> int:
+    query = select(func.count()).select_from(ImageRow)
+    return session.execute(query if reached is None else query.where(ImageRow.id <= reached)).scalar_one()
+
+
+def _replace_findings(session: Session, keys: list[int]) -> None:
     texts: dict[int, dict[int, str]] = {}
     written = select(TextRow.image_id, TextRow.position, TextRow.text).where(TextRow.image_id.in_(keys))
     for image, position, said in session.execute(written):
@@ -60,4 +110,4 @@ def _add_findings(session: Session, keys: list[int]) -> None:
     for image, collection, report in session.execute(images):
         found.setdefault(collection, {})[image] = findings_of(texts.get(image, {}), report)
     for collection, own in found.items():
-        add_findings(session, collection, own)
+        replace_findings(session, collection, own)

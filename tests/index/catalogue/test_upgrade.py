@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Connection, MetaData, create_engine, insert, select, text
+from sqlalchemy import MetaData, create_engine, insert, select, text
 
 from index.backup import restore_backup, write_backup
 from index.catalogue import open_catalogue
@@ -36,6 +35,7 @@ from index.feedback.judgements import (
 )
 from index.ingest import ingest_manifest
 from index.vectors.codec import encode_vectors
+from tests.index.catalogue.revisions import schema_of
 from tests.index.comparing import answers, rows
 from tests.index.homes import open_home
 from training.data.manifest import Manifest
@@ -57,19 +57,6 @@ _ROWS = (
 )
 
 
-@contextmanager
-def _first_schema(url: str) -> Iterator[Connection]:
-    """A catalogue with the tables of the first schema, empty, in a transaction."""
-    config = Config()
-    config.set_main_option("script_location", "index.catalogue:migrations")
-    engine = create_engine(url)
-    with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "0001")
-        yield connection
-    engine.dispose()
-
-
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     """Where the catalogue is, if it is in SQLite."""
@@ -80,7 +67,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def old_catalogue(catalogue_url: str, home: Path) -> str:
-    with _first_schema(catalogue_url) as connection:
+    with schema_of(catalogue_url, "0001") as connection:
         for statement in _ROWS:
             values = {"vector": _VECTOR} if ":vector" in statement else {}
             connection.execute(text(statement), values)
@@ -123,7 +110,7 @@ def test_what_is_too_long_for_postgresql_is_kept_and_no_longer_filtered_by(
     catalogue_url: str, home: Path
 ) -> None:
     report = " ".join(f"{number:07}" for number in range(200_000))
-    with _first_schema(catalogue_url) as connection:
+    with schema_of(catalogue_url, "0001") as connection:
         for statement in _ROWS[:4]:
             connection.execute(text(statement.replace("No effusion.Edema", report)))
         attribute = (
@@ -144,7 +131,7 @@ def test_what_is_too_long_for_postgresql_is_kept_and_no_longer_filtered_by(
 def test_words_of_all_images_are_split_anew(catalogue_url: str, home: Path) -> None:
     """More images than are taken in at once, in two collections, of which one has images in between."""
     count = 1201
-    with _first_schema(catalogue_url) as connection:
+    with schema_of(catalogue_url, "0001") as connection:
         connection.execute(text(_ROWS[0]))
         connection.execute(text("INSERT INTO collections (id, name, sequence) VALUES (2, 'd', 2)"))
         images = [
@@ -222,7 +209,7 @@ def before(encoder: Encoder, manifest: Manifest, tmp_path: Path) -> Iterator[Sea
 def first(before: SearchEngine, catalogue_url: str, home: Path) -> MetaData:
     """The tables of an installation of the first schema, which holds all of `before` that they can."""
     tables = MetaData()
-    with _first_schema(catalogue_url) as connection:
+    with schema_of(catalogue_url, "0001") as connection:
         tables.reflect(connection)
         content = _of_first_schema(tables, _all_rows(before))
         for table in tables.sorted_tables:

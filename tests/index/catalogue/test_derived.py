@@ -1,0 +1,457 @@
+"""Words and findings follow the rules of today, whatever made them."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import pytest
+from sqlalchemy import delete, insert, select, text, update
+from sqlalchemy.orm import Session
+
+from index.backup import restore_backup, write_backup
+from index.catalogue import Catalogue, Patience, open_catalogue
+from index.catalogue.collections import next_sequence
+from index.catalogue.full_text import IndexedWords, add_words, matching, remove_words, replace_words
+from index.catalogue.migrations import derived
+from index.catalogue.migrations.rules import fingerprint, read_rules
+from index.catalogue.schema import DerivedRow
+from index.catalogue.tables import FindingRow, ImageRow, TextRow, VocabularyRow
+from index.ingest import ingest_manifest
+from tests.index.catalogue.revisions import schema_of
+from tests.index.homes import open_home
+from tests.index.killing import kill_after
+from tests.index.samples import make_manifest, make_records
+from training.models.encoder import Encoder
+
+ROOT = Path(__file__).resolve().parents[3]
+COUNT = 650
+_STATED = {0: "absent", 1: "uncertain", 2: "present"}
+_OPEN_AND_TELL = """
+import sys
+from pathlib import Path
+
+from index.catalogue import open_catalogue
+from index.catalogue.migrations import derived
+
+
+def tell(seconds):
+    print("batch", flush=True)
+    sys.stdin.readline()
+
+
+derived.sleep = tell
+open_catalogue(Path(sys.argv[1]).read_text())
+"""
+_OPEN = """
+import sys
+
+from index.catalogue import open_catalogue
+
+open_catalogue(sys.argv[1]).close()
+"""
+
+
+def _report(key: int) -> str:
+    effusion = f"{('No', 'Possible', 'Large')[key % 3]} pleural effusion."
+    return f"{effusion} Lungenaufnahme, 右肺{key}番"
+
+
+def _image(key: int, **other: Any) -> dict[str, Any]:
+    image = {
+        "id": key,
+        "collection_id": 1 + key % 2,
+        "external_id": str(key),
+        "sha256": "sha",
+        "media_type": "image/png",
+        "width": 4,
+        "height": 4,
+        "split": "test",
+        "report": _report(key),
+        "labels": "[]",
+        "details": "{}",
+        "record_digest": "digest",
+    }
+    return image | other
+
+
+def _make_old(url: str) -> None:
+    """A catalogue of revision 0014 whose words and findings are of rules that nobody has."""
+    columns = list(_image(0))
+    images = f"INSERT INTO images ({', '.join(columns)}) VALUES ({', '.join(':' + one for one in columns)})"
+    with schema_of(url, "0014") as connection:
+        connection.execute(
+            text("INSERT INTO collections (id, name, sequence) VALUES (1, 'c', 2), (2, 'd', 2)")
+        )
+        connection.execute(text(images), [_image(key) for key in range(1, COUNT + 1)])
+        connection.execute(
+            text("INSERT INTO texts (image_id, position, text) VALUES (:key, 0, 'Schwelle')"),
+            [{"key": key} for key in range(1, COUNT + 1)],
+        )
+        connection.execute(
+            text(
+                "INSERT INTO findings (image_id, position, start, finding, stop, state, collection_id, "
+                "image_finding) VALUES (:key, -1, 0, 'scurvy', 5, 'present', :collection, 'scurvy: present')"
+            ),
+            [{"key": key, "collection": 1 + key % 2} for key in range(1, COUNT + 1)],
+        )
+        if connection.dialect.name == "sqlite":
+            words = "INSERT INTO image_words (rowid, words) VALUES (:key, 'oldword schwelle')"
+        else:
+            words = (
+                "INSERT INTO image_words (image_id, words, runs) "
+                "VALUES (:key, to_tsvector('simple', 'oldword schwelle'), '')"
+            )
+        connection.execute(text(words), [{"key": key} for key in range(1, COUNT + 1)])
+        connection.execute(
+            text("INSERT INTO vocabulary (collection_id, word, images) VALUES (1, 'oldword', 325)")
+        )
+
+
+@pytest.fixture
+def old(catalogue_url: str, tmp_path: Path) -> str:
+    (tmp_path / "home").mkdir()
+    _make_old(catalogue_url)
+    return catalogue_url
+
+
+def _state(session: Session) -> tuple[str, int | None]:
+    rules, reached = session.execute(select(DerivedRow.rules, DerivedRow.reached)).one()
+    return rules, reached
+
+
+def _vocabulary(session: Session) -> dict[tuple[int, str], int]:
+    query = select(VocabularyRow.collection_id, VocabularyRow.word, VocabularyRow.images)
+    return {(row.collection_id, row.word): row.images for row in session.execute(query)}
+
+
+def _wanted_vocabulary(session: Session) -> dict[tuple[int, str], int]:
+    """Long words of what is stored, counted anew."""
+    texts: dict[int, list[str]] = {}
+    for key, said in session.execute(select(TextRow.image_id, TextRow.text).order_by(TextRow.position)):
+        texts.setdefault(key, []).append(said)
+    wanted: Counter[tuple[int, str]] = Counter()
+    for row in session.execute(select(ImageRow.id, ImageRow.collection_id, ImageRow.report)):
+        words = IndexedWords.of(texts.get(row.id, []), row.report)
+        wanted.update((row.collection_id, word) for word in words.compounds)
+    return dict(wanted)
+
+
+def _findings(session: Session, *images: int) -> list[tuple[int, int, str, str]]:
+    query = select(FindingRow.image_id, FindingRow.position, FindingRow.finding, FindingRow.state)
+    chosen = query.where(FindingRow.image_id.in_(images)) if images else query
+    found = session.execute(chosen.order_by(FindingRow.image_id, FindingRow.start))
+    return [(image, position, finding, state) for image, position, finding, state in found]
+
+
+def _check_all(catalogue: Catalogue, count: int = COUNT) -> None:
+    """Make sure that every row is as the rules of today have it."""
+    with catalogue.read() as session:
+        assert _findings(session) == [
+            (key, -1, "pleural effusion", _STATED[key % 3]) for key in range(1, count + 1)
+        ]
+        for collection in (1, 2):
+            keys = [key for key in range(1, count + 1) if 1 + key % 2 == collection]
+            for word in ("effusion", "右肺", "schwelle", "aufnahme"):
+                assert matching(session, collection, word, 9999).tolist() == keys, word
+            assert matching(session, collection, "oldword", 9999).tolist() == []
+        assert _vocabulary(session) == _wanted_vocabulary(session)
+        assert _vocabulary(session)[1, "lungenaufnahme"] == count // 2
+        assert _state(session) == (fingerprint(read_rules()), None)
+
+
+def _have_other_rules(catalogue: Catalogue, version: str = "0", **other: Any) -> None:
+    with catalogue.write() as session:
+        session.execute(update(DerivedRow).values(rules="other", version=version, **other))
+
+
+def test_a_catalogue_of_0014_has_the_right_rows(old: str, caplog: pytest.LogCaptureFixture) -> None:
+    catalogue = open_catalogue(old)
+    _check_all(catalogue)
+    catalogue.close()
+    assert f"Words and findings of 200 of {COUNT} images" in caplog.messages[-1]
+
+
+def test_rows_that_follow_the_rules_are_left_alone(old: str, caplog: pytest.LogCaptureFixture) -> None:
+    catalogue = open_catalogue(old)
+    with catalogue.write() as session:
+        session.execute(delete(FindingRow).where(FindingRow.image_id == 7))
+    catalogue.close()
+    caplog.clear()
+    catalogue = open_catalogue(old)
+    with catalogue.read() as session:
+        assert _findings(session, 6, 7, 8) == [
+            (6, -1, "pleural effusion", "absent"),
+            (8, -1, "pleural effusion", "present"),
+        ]
+    assert caplog.messages == []
+    catalogue.close()
+
+
+@pytest.mark.parametrize("seed", ["0", "1"])
+def test_the_fingerprint_is_the_same_in_every_process(seed: str) -> None:
+    program = (
+        "from index.catalogue.migrations.rules import fingerprint, read_rules\n"
+        "print(fingerprint(read_rules()))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert found.stdout.strip() == fingerprint(read_rules())
+
+
+@pytest.mark.parametrize("name", sorted(read_rules()))
+def test_the_fingerprint_tells_rules_and_no_comments_apart(name: str) -> None:
+    sources = read_rules()
+    own = fingerprint(sources)
+    commented = {**sources, name: f"# Comment.\n\n{sources[name]}\n    # Another one.\n"}
+    assert fingerprint(commented) == own
+    lines = sources[name].splitlines()
+    place = next(place for place, line in enumerate(lines) if ": Final" in line or line.startswith("def "))
+    lines[place] += " "
+    assert fingerprint({**sources, name: "\n".join(lines)}) == own
+    lines[place] = lines[place].rstrip() + ";"
+    assert fingerprint({**sources, name: "\n".join(lines)}) != own
+
+
+def _open_with_rules(code: Path, url: str) -> str:
+    """Open a catalogue with a copy of the program; return what it says."""
+    done = subprocess.run(
+        [sys.executable, "-c", _OPEN, url],
+        env={**os.environ, "PYTHONPATH": str(code)},
+        cwd=code,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return done.stderr
+
+
+@pytest.mark.slow
+def test_a_changed_table_makes_the_rows_again_and_an_unchanged_one_does_not(
+    catalogue_url: str, tmp_path: Path
+) -> None:
+    code = tmp_path / "code"
+    for package in ("index", "training"):
+        shutil.copytree(ROOT / package, code / package, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "home").mkdir()
+    catalogue = open_catalogue(catalogue_url)
+    with catalogue.write() as session:
+        session.execute(text("INSERT INTO collections (id, name, sequence) VALUES (1, 'c', 2)"))
+        report = "No glimmering. A nodule is seen."
+        session.execute(insert(ImageRow), _image(1, collection_id=1, report=report, labels=[], details={}))
+    # Without rows: only a process that makes them again has them.
+    assert _open_with_rules(code, catalogue_url) == ""
+    with catalogue.read() as session:
+        assert _findings(session) == []
+    vocabulary = code / "training" / "reports" / "vocabulary.py"
+    source = vocabulary.read_text(encoding="utf-8")
+    changed = source.replace('"lesion": (r"lesions?",)', '"lesion": (r"lesions?", r"glimmering")')
+    assert changed != source
+    vocabulary.write_text(changed, encoding="utf-8")
+    _open_with_rules(code, catalogue_url)
+    with catalogue.read() as session:
+        assert _findings(session) == [(1, -1, "lesion", "absent"), (1, -1, "nodule", "present")]
+        assert matching(session, 1, "glimmering", 9).tolist() == [1]
+    catalogue.close()
+    # The version of this process is as new, and starts last.
+    catalogue = open_catalogue(catalogue_url)
+    with catalogue.read() as session:
+        assert _findings(session) == [(1, -1, "nodule", "present")]
+    catalogue.close()
+
+
+@pytest.mark.slow
+def test_a_killed_process_is_followed_up(old: str, tmp_path: Path) -> None:
+    catalogue = open_catalogue(old)
+    _have_other_rules(catalogue)
+    (tmp_path / "url").write_text(
+        old if old.startswith("sqlite") else catalogue._engine.url.render_as_string(hide_password=False)
+    )
+    kill_after(2, _OPEN_AND_TELL, tmp_path / "url")
+    with catalogue.write() as session:
+        rules, reached = _state(session)
+        assert rules == fingerprint(read_rules())
+        assert reached in (400, 600)
+        # Rows that were made are not made once more, unlike those that were not.
+        session.execute(delete(FindingRow).where(FindingRow.image_id.in_([1, 640])))
+    open_catalogue(old).close()
+    with catalogue.write() as session:
+        assert _findings(session, 1, 640) == [(640, -1, "pleural effusion", "uncertain")]
+        restored = {**_finding(1), "state": "uncertain", "image_finding": "pleural effusion: uncertain"}
+        session.execute(insert(FindingRow), restored)
+    _check_all(catalogue)
+    catalogue.close()
+
+
+def _finding(key: int) -> dict[str, Any]:
+    return {
+        "image_id": key,
+        "position": -1,
+        "start": 9,
+        "finding": "pleural effusion",
+        "stop": 25,
+        "collection_id": 1 + key % 2,
+    }
+
+
+def test_two_that_start_together_make_each_row_once(old: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    replace_findings: Callable[[Session, list[int]], None] = derived._replace_findings
+
+    def replace_and_note(session: Session, keys: list[int]) -> None:
+        made.extend(keys)
+        replace_findings(session, keys)
+
+    monkeypatch.setattr(derived, "_replace_findings", replace_and_note)
+    barrier = Barrier(2)
+
+    def start() -> Catalogue:
+        barrier.wait(30)
+        return open_catalogue(old)
+
+    with ThreadPoolExecutor(2) as pool:
+        catalogues = [one.result() for one in [pool.submit(start) for _ in range(2)]]
+    assert sorted(made) == list(range(1, COUNT + 1))
+    _check_all(catalogues[0])
+    for catalogue in catalogues:
+        catalogue.close()
+
+
+def _during(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> list[float]:
+    """Do something in the first pause between two batches; return the pauses."""
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 1:
+            act()
+
+    monkeypatch.setattr(derived, "sleep", pause)
+    return pauses
+
+
+def test_who_writes_meanwhile_is_counted_once(old: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    catalogue = open_catalogue(old)
+    _have_other_rules(catalogue)
+    new = COUNT + 1
+
+    def write() -> None:
+        with catalogue.write() as session:
+            assert _state(session)[1] == 200
+            for collection in (1, 2):
+                next_sequence(session, collection)
+            # Images before and behind the last that was reached.
+            for keys in ([10, 12], [610, 612]):
+                _change(session, keys[:1], "Wirbelaufnahme")
+                remove_words(session, keys[1:])
+                session.execute(delete(ImageRow).where(ImageRow.id.in_(keys[1:])))
+            added = _image(new, collection_id=1, report="Schulteraufnahme", labels=[], details={})
+            session.execute(insert(ImageRow), added)
+            add_words(session, 1, {new: IndexedWords.of([], "Schulteraufnahme")})
+
+    pauses = _during(monkeypatch, write)
+    open_catalogue(old).close()
+    assert len(pauses) == 3
+    with catalogue.read() as session:
+        assert _vocabulary(session) == _wanted_vocabulary(session)
+        assert _vocabulary(session)[1, "schulteraufnahme"] == 1
+        assert _vocabulary(session)[1, "wirbelaufnahme"] == 2
+        assert matching(session, 1, "schulter", 9).tolist() == [new]
+        assert _findings(session, 10, 12, 610, 612, new) == []
+    with catalogue.write() as session:
+        remove_words(session, [10, 610, new])
+        assert {(1, "schulteraufnahme"), (1, "wirbelaufnahme")}.isdisjoint(_vocabulary(session))
+    catalogue.close()
+
+
+def _change(session: Session, keys: Sequence[int], report: str) -> None:
+    session.execute(update(ImageRow).where(ImageRow.id.in_(keys)).values(report=report))
+    session.execute(delete(FindingRow).where(FindingRow.image_id.in_(keys)))
+    replace_words(session, 1, {key: IndexedWords.of(["Schwelle"], report) for key in keys})
+
+
+def test_rows_are_searched_by_meanwhile(old: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    catalogue = open_catalogue(old)
+    _have_other_rules(catalogue)
+
+    def search() -> None:
+        with catalogue.read() as session:
+            assert len(matching(session, 1, "effusion", 9999)) == COUNT // 2
+            assert len(_findings(session)) == COUNT
+
+    pauses = _during(monkeypatch, search)
+    open_catalogue(old).close()
+    assert len(pauses) == 3
+    catalogue.close()
+
+
+def test_two_versions_do_not_undo_each_other_for_ever(
+    old: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    catalogue = open_catalogue(old)
+    _have_other_rules(catalogue)
+    pauses = _during(monkeypatch, lambda: _have_other_rules(catalogue, "0.0.1", reached=200))
+    open_catalogue(old).close()
+    assert len(pauses) == 1
+    assert "use one version" in caplog.messages[-1]
+    with catalogue.read() as session:
+        assert _state(session) == ("other", 200)
+    open_catalogue(old).close()
+    _check_all(catalogue)
+    catalogue.close()
+
+
+def test_rows_of_a_newer_version_are_left_alone(old: str, caplog: pytest.LogCaptureFixture) -> None:
+    catalogue = open_catalogue(old)
+    _have_other_rules(catalogue, "999.1")
+    open_catalogue(old).close()
+    assert "follow the rules of recoquest 999.1" in caplog.messages[-1]
+    with catalogue.read() as session:
+        assert _state(session) == ("other", None)
+    catalogue.close()
+
+
+def test_who_cannot_write_reads_the_rows_of_older_rules(old: str, caplog: pytest.LogCaptureFixture) -> None:
+    catalogue = open_catalogue(old)
+    _have_other_rules(catalogue)
+    with catalogue.write() as session:
+        session.execute(update(DerivedRow).values(version="0"))
+        # SQLite has one writer, PostgreSQL locks the row.
+        waiting = open_catalogue(old, Patience(lock_s=0.1))
+    assert "follow older rules until a later start. Another process" in caplog.messages[-1]
+    with waiting.read() as session:
+        assert len(_findings(session)) == COUNT
+        assert _state(session) == ("other", None)
+    waiting.close()
+    catalogue.close()
+
+
+def test_an_older_backup_comes_back_with_rows_of_today(
+    catalogue_url: str, encoder: Encoder, tmp_path: Path
+) -> None:
+    manifest = make_manifest(tmp_path / "data", make_records(3))
+    engine = open_home(tmp_path / "home", catalogue_url)
+    ingest_manifest(engine, "c", encoder, manifest, show_progress=False)
+    with engine.home.catalogue.write() as session:
+        session.execute(update(ImageRow).values(report="No effusion."))
+    _have_other_rules(engine.home.catalogue)
+    write_backup(engine.home, tmp_path / "backup.tar", show_progress=False)
+    engine.close()
+    again = open_home(tmp_path / "again")
+    restore_backup(again.home, tmp_path / "backup.tar", show_progress=False)
+    with again.home.catalogue.read() as session:
+        found = [(finding, state) for _, _, finding, state in _findings(session)]
+        assert found == [("pleural effusion", "absent")] * 3
+        assert _state(session) == (fingerprint(read_rules()), None)
+    again.close()
