@@ -114,7 +114,7 @@ def test_what_is_sent_while_the_first_is_answered_waits(
         assert go_on.wait(20)
         return real(*args, **kwargs)
 
-    monkeypatch.setattr("app.api.jobs.give_job", slow)
+    monkeypatch.setattr("app.operations.writes.queue_job.give_job", slow)
     key, answers = new_key(), []
     first = threading.Thread(target=lambda: answers.append(give(local, key)))
     first.start()
