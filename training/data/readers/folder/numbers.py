@@ -35,7 +35,7 @@ def split_unit(value: str) -> tuple[str, str] | None:
     found = _MEASURE.fullmatch(value.replace("\u03bc", "\xb5"))
     if (
         found is None
-        or found[3] not in _UNITS
+        or found[3] not in _KNOWN_UNITS
         or (found[3].isalpha() and len(found[3]) == 1 and not found[2])
     ):
         return None

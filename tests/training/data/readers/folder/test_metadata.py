@@ -233,7 +233,11 @@ def test_units_that_differ_are_said(other: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("values", [("5a", "6a"), ("5m", "6m"), ("3 dogs", "4 dogs"), ("101D", "102D")])
+@pytest.mark.parametrize(
+    "values",
+    # The last ones are parts of "months" and of "hours".
+    [("5a", "6a"), ("5m", "6m"), ("3 dogs", "4 dogs"), ("101D", "102D"), ("3 on", "4 on"), ("2 ou", "5 ou")],
+)
 def test_names_that_look_like_measures(values: tuple[str, str]) -> None:
     assert read("room", *values) == (list(values), [])
 
