@@ -179,10 +179,12 @@ def _find_levels(image: DeepImage) -> Levels:
     if values.size and not has_few_values(values):
         down, across = _strides(len(seen), seen.shape[1], _PICTURE_PIXELS)
         pixels, seen = pixels[::down, ::across], seen[::down, ::across]
-        # The largest floats have no differences.
-        scale = max(abs(smallest), abs(largest))
-        grey = np.where(seen[..., None], pixels, 0).astype(np.float64) / scale
-        values = pixels[find_picture(grey.mean(axis=-1), seen)]
+        # The few pixels that can be seen may all lie between those that are looked at.
+        if seen.any():
+            # The largest floats have no differences.
+            scale = max(abs(smallest), abs(largest))
+            grey = np.where(seen[..., None], pixels, 0).astype(np.float64) / scale
+            values = pixels[find_picture(grey.mean(axis=-1), seen)]
     return Levels(smallest, largest, *find_range(values), stated)
 
 

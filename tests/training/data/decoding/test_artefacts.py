@@ -134,6 +134,14 @@ def test_a_film_has_one_range_upright_and_turned(shape: str) -> None:
     assert turned.high == pytest.approx(upright.high, rel=0.02)
 
 
+def test_pixels_that_lie_between_those_that_are_looked_at_are_seen() -> None:
+    values = np.zeros((600, 600, 2), np.uint16)
+    values[1, :, 0], values[1, :, 1] = np.linspace(20_000, 40_000, 600), 65_535
+    line = np.asarray(decode_image(png(values[..., [0, 0, 0, 1]], 16)))[1, :, 0]
+    assert line[0] <= 2
+    assert line[-1] >= 253
+
+
 def test_pixels_that_are_not_seen_do_not_count() -> None:
     values = draw_tissue("12 bits", 1)[::2, ::2].astype(np.float64)
     seen = np.ones(values.shape, bool)
