@@ -63,6 +63,7 @@ class Authenticator:
 
     Attributes:
         signer: Signs and reads sessions.
+        links: Signs and reads links.
         code_flow: Sign-in at the identity provider; None: the settings name no client of it.
     """
 
@@ -110,14 +111,7 @@ class Authenticator:
             RequestError: The credential is wrong or has ended (401), comes too early after wrong ones
                 (429), or cannot be checked now (503).
         """
-        sent, session = _credential(request), None
-        if sent is not None:
-            principal: Principal | None = await self._check(sent, request)
-        else:
-            session = self.signer.open(request.cookies.get(COOKIE, ""))
-            principal = None if session is None else await self._resume(session)
-        if principal is None:
-            return self._opened(NOBODY), None
+        principal, session = await self._own(request)
         return self._opened(principal), session
 
     async def begin_session(self, request: Request) -> tuple[Principal, Session]:
@@ -138,8 +132,8 @@ class Authenticator:
     def begin_person_session(self, person: Principal) -> tuple[Principal, Session]:
         """Return a session of a person whom the identity provider has named, and the caller that it will be.
 
-        It lasts as long as that of a key: an ID token is for the moment of a sign-in, at some providers a
-        minute.
+        The session lasts as long as that of a key: an ID token is for the moment of a sign-in, at some
+        providers a minute.
         """
         session = self.signer.begin(replace(person, expires=None), None)
         return self._opened(replace(person, kind="session")), session
@@ -155,7 +149,8 @@ class Authenticator:
         Raises:
             RequestError: As of `recognize`; or the request brings no credential (401).
         """
-        principal, session = await self.recognize(request)
+        # Without the roles that everybody has: the settings may take them away before the link ends.
+        principal, session = await self._own(request)
         if principal.kind == "anonymous":
             raise RequestError(KEY_NEEDED, "A link needs whoever makes it: send a key or a token.")
         session = session or await self._begun(principal)
@@ -166,6 +161,15 @@ class Authenticator:
             {collection: frozenset[Role]({"reader"})} if principal.may("reader", collection) else {}
         )
         return replace(session, expires=min(expires, session.expires), grants=reader)
+
+    async def _own(self, request: Request) -> tuple[Principal, Session | None]:
+        """The caller with the roles of its own credential, and its session."""
+        sent = _credential(request)
+        if sent is not None:
+            return await self._check(sent, request), None
+        session = self.signer.open(request.cookies.get(COOKIE, ""))
+        principal = None if session is None else await self._resume(session)
+        return (NOBODY, None) if principal is None else (principal, session)
 
     async def _linked(self, sealed: str, address: str, collection: str) -> Principal:
         """The caller of a link: its maker, with the right to see this picture and no other."""

@@ -155,6 +155,16 @@ def test_a_link_of_a_token_or_a_session_shows_its_collection(service: Service, o
     assert service.client.get(made.json()["url"]).status_code == 200
 
 
+def test_a_link_keeps_no_role_that_the_settings_gave_to_everybody(
+    service: Service, oidc: OidcProvider
+) -> None:
+    opened = service.settings.model_copy(update={"open_reading": True})
+    with TestClient(create_app(opened), "http://localhost") as client:
+        url = Service(client, opened).url(oidc.token("strangers"), rendition="thumbnail")
+        assert client.get(url).status_code == 200
+    refused(service.client.get(url), "link-ended")
+
+
 def test_wrong_requests_for_links(service: Service) -> None:
     key = service.key()
     assert service.link(None).status_code == 401
