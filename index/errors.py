@@ -270,6 +270,10 @@ class JobStateError(RecoquestError):
     """A job that is not in a state in which this can be done with it."""
 
 
+class CollectionInUseError(JobStateError):
+    """A job or an erasure is at work on a collection, which must be left alone meanwhile."""
+
+
 class UnknownKeyError(RecoquestError):
     """There is no API key of this identifier or name."""
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 from app.doctor.finding import Finding
@@ -39,7 +40,7 @@ def examine_home(settings: Settings) -> Finding:
             "home",
             "doubtful",
             f"{home} can be written, but an erasure in {erasure.collection!r} is under way or was stopped: "
-            f"`recoquest erase {erasure.collection} {erasure.ids[0]}` goes on with it.",
+            f"`recoquest erase {erasure.collection} {quote(erasure.ids[0])}` goes on with it.",
         )
     if letters := count_dead_letters(home):
         return Finding(

@@ -21,6 +21,7 @@ from index.errors import (
     CatalogueError,
     CatalogueTimeoutError,
     CollectionExistsError,
+    CollectionInUseError,
     CollectionNameError,
     ConditionError,
     CursorError,
@@ -215,6 +216,7 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
     ),
     UnknownJobError: Kind("unknown-job", "There is no such job", HTTPStatus.NOT_FOUND),
     JobExistsError: Kind("job-exists", "A job for this collection is already running", HTTPStatus.CONFLICT),
+    CollectionInUseError: Kind("collection-in-use", "Work on the collection goes on", HTTPStatus.CONFLICT),
     JobStateError: Kind("job-ended", "The job has ended", HTTPStatus.CONFLICT),
     StoreError: Kind(
         "image-file-unavailable",

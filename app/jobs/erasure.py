@@ -17,7 +17,7 @@ from app.settings import Settings
 from index.catalogue import Catalogue
 from index.catalogue.tables import JobRow
 from index.erasure.pending import PendingErasure
-from index.errors import JobStateError
+from index.errors import CollectionInUseError
 from index.home import Home
 from training.atomic import atomic_file
 
@@ -45,11 +45,11 @@ def refuse_running(session: Session, collection: str) -> None:
     """Make sure that no job is at work on a collection.
 
     Raises:
-        JobStateError: One is.
+        CollectionInUseError: One is.
     """
     for row in session.execute(select(JobRow).where(JobRow.state == "running")).scalars():
         if collection in row.arguments:
-            raise JobStateError(
+            raise CollectionInUseError(
                 f"Job {row.id} is at work on {collection!r} and may hold the images: wait for its end, or "
                 "cancel it first."
             )
@@ -71,7 +71,7 @@ def erase_from_jobs(settings: Settings, home: Home, pending: PendingErasure, era
 
     Raises:
         CatalogueError: The catalogue cannot be used.
-        JobStateError: A job holds its folder.
+        CollectionInUseError: A job holds its folder.
         OSError: A file cannot be rewritten.
     """
     with home.catalogue.read() as session:
@@ -132,7 +132,7 @@ def _erase_from_folders(
         return False
     lock = folder.lock() if folder.path in places else None
     if lock is None and folder.path in places:
-        raise JobStateError(
+        raise CollectionInUseError(
             f"Job {job} is at work in its folder, which may name the images: they are erased from all else; "
             "erase them again when it has ended."
         )

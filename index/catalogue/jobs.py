@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from index.catalogue.collections import now
 from index.catalogue.tables import JobRow
-from index.errors import JobStateError, UnknownJobError
+from index.errors import CollectionInUseError, JobStateError, UnknownJobError
 
 JobState = Literal["queued", "running", "done", "failed", "cancelled"]
 JOB_STATES: Final[tuple[JobState, ...]] = ("queued", "running", "done", "failed", "cancelled")
@@ -194,13 +194,13 @@ def rename_in_jobs(session: Session, old: str, new: str) -> None:
     """Let jobs that have ended name a collection by its new name.
 
     Raises:
-        JobStateError: A job that names it waits or runs.
+        CollectionInUseError: A job that names it waits or runs.
     """
     for row in session.execute(select(JobRow).order_by(JobRow.id)).scalars():
         if old not in row.arguments:
             continue
         if row.state in ("queued", "running"):
-            raise JobStateError(
+            raise CollectionInUseError(
                 f"Job {row.id} of {old!r} is {row.state}: wait for its end, or cancel it, then rename."
             )
         # Elsewhere it may be the value of an option.

@@ -1,8 +1,10 @@
 """Erasures that are under way: what each has still to remove, kept until nothing is left."""
 
 import json
+import os
 import secrets
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
@@ -11,7 +13,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from index.catalogue.collections import require_collection
+from index.catalogue.storable import storable_text
 from index.catalogue.tables import ImageRow
+from index.errors import CollectionInUseError
+from index.files.file_lock import try_lock
 from training.atomic import atomic_file
 
 _FOLDER: Final = "erasures"
@@ -38,16 +43,17 @@ class PendingErasure:
 
     @classmethod
     def begin(cls, home: Path, session: Session, collection: str, ids: Sequence[str]) -> Self:
-        """Note an erasure before it begins; one of no images needs no note.
+        """Note an erasure before it begins, within `keep_others_away`; one of no images needs no note.
 
         Raises:
             UnknownCollectionError: No collection has this name.
             OSError: The file cannot be written.
         """
+        # No image has an id that a database cannot hold.
+        ids = [name for name in ids if storable_text(name)]
         digests = [sha256 for _, sha256 in _there(session, collection, ids)]
         folder = home / _FOLDER
-        folder.mkdir(mode=0o700, exist_ok=True)
-        begun = cls(folder / f"{secrets.token_hex(8)}.json", collection, list(ids), digests)
+        begun = cls(folder / f"{secrets.token_hex(8)}.json", collection, ids, digests)
         if ids:
             begun.save()
         return begun
@@ -75,6 +81,25 @@ class PendingErasure:
         """Return those of the ids that the collection has no image of."""
         there = {name for name, _ in _there(session, self.collection, self.ids)}
         return [name for name in self.ids if name not in there]
+
+
+@contextmanager
+def keep_others_away(home: Path) -> Iterator[None]:
+    """Let no other process or thread erase images of a home while the block runs.
+
+    Raises:
+        CollectionInUseError: One does.
+        OSError: The folder of the notes cannot be used.
+    """
+    folder = home / _FOLDER
+    folder.mkdir(mode=0o700, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        if not try_lock(descriptor):
+            raise CollectionInUseError("Other images are being erased: send this again when they are.")
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def pending_erasures(home: Path) -> Iterator[PendingErasure]:

@@ -136,7 +136,7 @@ def rename_collection(session: Session, old: str, new: str) -> None:
         CollectionNameError: The new name is not valid.
         CollectionExistsError: A collection or an alias has the new name.
         KeyScopeError: Keys hold roles in the new name, which they would gain here.
-        JobStateError: A job of the collection waits or runs.
+        CollectionInUseError: A job of the collection waits or runs.
     """
     check_name(new)
     lock_names(session)

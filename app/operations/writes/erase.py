@@ -9,8 +9,8 @@ from app.jobs.erasure import ErasedJobs, erase_from_jobs, refuse_running
 from app.settings import Settings
 from index.audit.event import Actor, Event
 from index.erasure.erase import Erased, erase_images
-from index.erasure.pending import PendingErasure, pending_erasures
-from index.errors import BackupError, JobStateError
+from index.erasure.pending import PendingErasure, keep_others_away, pending_erasures
+from index.errors import BackupError, CollectionInUseError
 from index.files.stale import UNTOUCHED_SECONDS, remove_stale, unfinished
 from index.home import Home
 
@@ -62,48 +62,51 @@ def erase(
 
     Raises:
         UnknownCollectionError: No collection has this name.
-        JobStateError: A job is at work on the collection.
+        CollectionInUseError: A job is at work on the collection, or another erasure is under way.
         BackupError: A backup is being written.
         DiskFullError: The disk has no room to rewrite the database.
         RecoquestError: The catalogue or the store cannot be used.
         OSError: A file of a job cannot be rewritten.
     """
-    with home.catalogue.read() as session:
-        refuse_running(session, collection)
-        unfinished_before = [one for one in pending_erasures(settings.home) if one.collection == collection]
-        begun = {name for one in unfinished_before for name in one.erased_ids(session)}
-        fresh = [name for name in ids if name not in begun]
-        pending = PendingErasure.begin(settings.home, session, collection, fresh)
-    event = Event(
-        action="erase",
-        actor=actor,
-        collection=collection,
-        objects=list(ids),
-        keyed=True,
-        request=request,
-        details={"operation": operation},
-    )
-    trail = open_trail(settings, home.catalogue)
-    try:
-        # No job of the collection begins between the check and the removal; a later one finds no image.
-        erased = erase_images(
-            home,
-            trail,
-            collection,
-            ids,
-            event if settings.audit else None,
-            partial(refuse_running, collection=collection),
+    # Else one would end the notes of another, whose work it does not know.
+    with keep_others_away(settings.home):
+        with home.catalogue.read() as session:
+            refuse_running(session, collection)
+            notes = pending_erasures(settings.home)
+            unfinished_before = [one for one in notes if one.collection == collection]
+            begun = {name for one in unfinished_before for name in one.erased_ids(session)}
+            fresh = [name for name in ids if name not in begun]
+            pending = PendingErasure.begin(settings.home, session, collection, fresh)
+        event = Event(
+            action="erase",
+            actor=actor,
+            collection=collection,
+            objects=list(ids),
+            keyed=True,
+            request=request,
+            details={"operation": operation},
         )
-    except (JobStateError, BackupError):
-        # Nothing was removed.
-        pending.end()
-        raise
-    remove_stale(unfinished(settings.home), UNTOUCHED_SECONDS)
-    jobs = ErasedJobs()
-    for one in (*unfinished_before, pending):
-        erase_from_jobs(settings, home, one, jobs)
-    # Last: what was deleted lies in free pages until the database is rewritten.
-    log_is_empty = home.catalogue.compact()
-    for one in (pending, *unfinished_before):
-        one.end()
-    return Erasure(erased, jobs, log_is_empty, tuple(name for name in ids if name in begun))
+        trail = open_trail(settings, home.catalogue)
+        try:
+            # No job of the collection begins between the check and the removal; a later one finds no image.
+            erased = erase_images(
+                home,
+                trail,
+                collection,
+                ids,
+                event if settings.audit else None,
+                partial(refuse_running, collection=collection),
+            )
+        except (CollectionInUseError, BackupError):
+            # Nothing was removed.
+            pending.end()
+            raise
+        remove_stale(unfinished(settings.home), UNTOUCHED_SECONDS)
+        jobs = ErasedJobs()
+        for one in (*unfinished_before, pending):
+            erase_from_jobs(settings, home, one, jobs)
+        # Last: what was deleted lies in free pages until the database is rewritten.
+        log_is_empty = home.catalogue.compact()
+        for one in (pending, *unfinished_before):
+            one.end()
+        return Erasure(erased, jobs, log_is_empty, tuple(name for name in ids if name in begun))

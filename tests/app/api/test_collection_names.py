@@ -203,7 +203,7 @@ def test_a_renamed_collection_has_all_that_it_had(service: TestClient, home: Ind
             ended = add_job(session, "duplicates", ["ward"]).id
             cancel_job(session, ended)
             waiting = add_job(session, "reindex", ["ward", "--generation", "1"]).id
-        problem(ask(service, "PATCH", "/v1/collections/ward", {"name": "clinic"}), 409, "job-ended")
+        problem(ask(service, "PATCH", "/v1/collections/ward", {"name": "clinic"}), 409, "collection-in-use")
         with engine.home.catalogue.write() as session:
             cancel_job(session, waiting)
 

@@ -28,7 +28,8 @@ from index.catalogue import open_catalogue
 from index.catalogue.connections import Patience
 from index.catalogue.jobs import add_job
 from index.catalogue.tables import JobRow
-from index.errors import JobStateError
+from index.erasure.pending import keep_others_away
+from index.errors import CollectionInUseError, JobStateError
 from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed
 from training.data.manifest import read_manifest, write_manifest
@@ -216,11 +217,27 @@ def test_a_folder_that_is_at_work_is_waited_for(marked: Indexed) -> None:
     assert _erase(marked).ids == ("image-5",)
 
 
-def _erase(indexed: Indexed) -> Erasure:
+def test_one_erasure_at_a_time(marked: Indexed) -> None:
+    with keep_others_away(marked.settings.home), pytest.raises(CollectionInUseError, match="Other images"):
+        _erase(marked)
+    assert _erase(marked).ids == ("image-5",)
+
+
+def test_ids_that_no_database_holds_are_of_no_image(marked: Indexed) -> None:
+    assert _erase(marked, "image-5", "\x00", "\udcff").ids == ("image-5",)
+    assert list((marked.settings.home / "erasures").iterdir()) == []
+
+
+def _erase(indexed: Indexed, *ids: str) -> Erasure:
     engine = open_engine(indexed.settings)
     try:
         return erase(
-            indexed.settings, engine.home, COLLECTION, ["image-5"], Actor("command"), operation="erase"
+            indexed.settings,
+            engine.home,
+            COLLECTION,
+            ids or ("image-5",),
+            Actor("command"),
+            operation="erase",
         )
     finally:
         engine.close()
