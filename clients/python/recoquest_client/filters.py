@@ -42,7 +42,7 @@ class HasFinding(TypedDict):
     state: Literal["present", "uncertain", "absent"]
 
 
-# Their keys are words of Python.
+# Keys that are words of Python.
 And = TypedDict("And", {"and": Sequence["Filter"]})
 Or = TypedDict("Or", {"or": Sequence["Filter"]})
 Not = TypedDict("Not", {"not": "Filter"})

@@ -255,7 +255,7 @@ class Facets:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why an image was refused."""
+    """Problem of an image that was refused, or of a deletion that stopped."""
 
     type: str
     title: str

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from recoquest_client.answers.images import Generation
+from recoquest_client.answers.images import Generation, Refusal
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Backup:
 
 @dataclass(frozen=True)
 class Deleted:
-    """A deletion by filter; send it again while `remaining` is not 0."""
+    """A deletion by filter; send it again while `remaining` is not 0. `problem` says what stopped it."""
 
     collection: str
     dry_run: bool
@@ -29,6 +29,7 @@ class Deleted:
     deleted: int
     remaining: int
     ids: tuple[str, ...] = ()
+    problem: Refusal | None = None
 
 
 @dataclass(frozen=True)
