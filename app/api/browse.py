@@ -113,7 +113,7 @@ async def count_values(
 ) -> CountedFields:
     """How many images pass a filter, and the values of their fields with their counts.
 
-    A field of more than 10,000 different texts is counted by its most frequent values in the collection.
+    Of a field with millions of texts, the most frequent ones of the collection are counted alone.
     Logs of proxies keep addresses: where a value may name a person, `POST` the same instead.
     """
     return await _count_values(collection, wanted.filter, wanted.field, wanted.containing, request, services)

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
-from pydantic import Field, JsonValue
+from pydantic import Field
 
 from app.schemas.generations import GenerationName
+from app.schemas.search.filter_form import FilterForm
 from app.schemas.search.page import Answer
 from app.schemas.search.query import Request
 from index.filters.facets import Facet, FilteredFacets, Overview
@@ -18,7 +19,7 @@ MAX_CONTAINING = 200
 class FacetQuery(Request):
     """Values to count: of all fields or of one, among the images that pass a filter."""
 
-    filter: dict[str, JsonValue] | None = Field(
+    filter: FilterForm | None = Field(
         default=None, description="A filter, as in a search.", examples=[{"field": "view", "eq": "PA"}]
     )
     field: FieldName | None = Field(
