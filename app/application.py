@@ -238,7 +238,7 @@ async def _services(
 
 
 def _aliases(threads: Threads, home: Home) -> Callable[[str], Awaitable[str | None]]:
-    """What finds the collection behind an alias."""
+    """Return the function that finds the collection behind an alias."""
     names = CollectionNames(home.catalogue)
 
     async def behind(name: str) -> str | None:

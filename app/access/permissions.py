@@ -59,7 +59,7 @@ class Permission:
             request.state.principal = await authenticator.identify(request)
         principal, asked = principal_of(request), request.path_params.get(_COLLECTION)
         collection = asked
-        # Whoever has the role nowhere is refused without a look at the catalogue.
+        # A caller who has the role nowhere is refused without a look at the catalogue.
         if asked is not None and principal.may_somewhere(self.role):
             collection = await _behind_alias(request, asked)
         anywhere = self.somewhere and principal.may_somewhere(self.role)

@@ -169,7 +169,7 @@ def _endpoints_of(discovery: dict[str, Any]) -> Endpoints:
         _address(discovery, "token_endpoint"),
         _address(discovery, "end_session_endpoint"),
         _texts(discovery, "scopes_supported"),
-        # What providers take that do not say it.
+        # The default of OpenID Connect Discovery.
         _texts(discovery, "token_endpoint_auth_methods_supported") or frozenset({"client_secret_basic"}),
     )
 

@@ -165,7 +165,7 @@ class Recorder:
             self._alone = len(batch)
             return True
         try:
-            # Where the trail takes nothing at all, the fault is not the event's.
+            # If the trail takes nothing at all, the fault is not the event's.
             self._trail.append([])
             letter = self._dead_letters.keep(self._trail, batch[0], error)
         except Exception:  # noqa: BLE001 - the fault is logged, and the thread tries again

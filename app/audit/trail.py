@@ -96,7 +96,7 @@ def writes_recorded(
 ) -> Callable[[Session, Mapping[str, str]], None] | None:
     """Return what writes the event of each batch of images of a command, in the transaction of the batch.
 
-    It is given the transaction and the outcomes by the ids of images. None: there is no audit trail.
+    The function takes the transaction and the outcomes by the ids of images. None: there is no audit trail.
 
     Raises:
         HomeError: The key in the home folder cannot be used.

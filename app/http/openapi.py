@@ -56,7 +56,7 @@ def describe(schema: dict[str, Any]) -> dict[str, Any]:
                     # The framework describes single events, for which OpenAPI 3.1 has no word.
                     response["content"][_EVENTS] = {"schema": {"type": "string"}}
     add_examples(schema)
-    # Their bodies are read by hand, so the framework knows nothing of their schemas.
+    # Bodies that are read by hand: the framework knows nothing of their schemas.
     for model in (SearchQuery, EmbeddingsQuery):
         described = model.model_json_schema(ref_template="#/components/schemas/{model}")
         schema["components"]["schemas"] |= {**described.pop("$defs"), model.__name__: described}

@@ -143,7 +143,7 @@ def names_of(session: Session, collection: str) -> list[str]:
 def hide_collection(session: Session, name: str) -> None:
     """Take a collection out of sight: its name is free, and whoever still writes to it is refused.
 
-    Its aliases go.
+    Aliases of it go.
 
     Raises:
         UnknownCollectionError: No collection has this name.

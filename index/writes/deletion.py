@@ -115,7 +115,7 @@ def ids_of(session: Session, keys: Sequence[int]) -> list[str]:
 def delete_unchanged(session: Session, matching: Matching, keys: Sequence[int]) -> dict[str, str]:
     """Remove those of the matching images that nobody has changed since they were found.
 
-    It is done in the caller's transaction, as `delete_images`.
+    All is done in the caller's transaction, as by `delete_images`.
 
     Returns:
         The removed ones by id, with the digest of their file.

@@ -191,7 +191,7 @@ def _without_components(values: Values, kept: Mask) -> Mask:
             break
     if rest.sum() == kept.sum():
         return kept
-    # What is left of soft edges is hardly higher than tissue.
+    # Rests of soft edges are hardly higher than tissue.
     low, high = np.quantile(values[rest], (_LOW, 1 - _LOW))
     edge = dilated(kept & ~rest, _SHORE) & (values > high + _EDGE_RANGES * (high - low))
     return np.asarray(rest & ~edge)

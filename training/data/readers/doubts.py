@@ -30,7 +30,7 @@ _LARGE_BOX: Final = 1
 
 
 def find_doubt(file: BinaryIO, format_name: str) -> Doubt:
-    """Why the picture in an open file may not be what its owner expects; "" without a doubt.
+    """Return why the picture in an open file may not be what its owner expects; "" without a doubt.
 
     A JPEG file is cut if its first scan begins and no end of an image follows; a PNG file without its last
     chunk; WebP, AVIF and HEIC files if a part has more bytes than the file has left. A TIFF file may begin

@@ -146,7 +146,7 @@ def _usable(
 
 
 def _look_at(path: str) -> tuple[str, Doubt]:
-    """Why a file cannot be an image, by its first bytes; empty if it can, and then a doubt about it."""
+    """Tell by its first bytes why a file can be no image; empty if it can, and then a doubt about it."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123
             start = file.read(_SIGNATURE_BYTES)

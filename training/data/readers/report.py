@@ -11,7 +11,7 @@ from training.data.readers.doubts import Doubt
 from training.data.record import Record
 from training.data.rejections import Rejections
 
-# How the reasons begin to leave out what systems put into a folder: no user misses it.
+# Beginnings of the reasons to leave out what systems put into a folder: no user misses it.
 IN_FOLDERS: Final = "files in folders named "
 HIDDEN_FILES: Final = "hidden files and files of systems"
 OF_SYSTEMS: Final = (IN_FOLDERS, HIDDEN_FILES)

@@ -68,7 +68,7 @@ class Beginnings:
         return beginnings
 
     def _match(self, path: str) -> tuple[str, str] | None:
-        """Where a path differs from that of the only file with the longest end in common."""
+        """Split a path and that of the only file with the longest end in common where they differ."""
         parts = path.split("/")
         ends = {file: _common_end(parts, file.split("/")) for file in self._by_name.get(parts[-1], ())}
         longest = max(ends.values(), default=0)

@@ -90,7 +90,7 @@ class ReportFiles:
         by_patient = self.paths.get(study, {})
         if patient in by_patient:
             return by_patient[patient]
-        # Where one of both has no folder of its patient, the number of the study tells it.
+        # If one of both has no folder of its patient, the number of the study tells it.
         others = by_patient.values() if not patient else [by_patient.get("", [])]
         return [path for paths in others for path in paths]
 
