@@ -77,7 +77,7 @@ def test_head_of_a_stream_without_an_end_ends(with_a_job: TestClient) -> None:
         ("/page/search/page.js", "GET, HEAD, OPTIONS"),
         ("/openapi.json", "GET, HEAD, OPTIONS"),
         ("/v1/collections", "GET, HEAD, OPTIONS, POST"),
-        (f"/v1/collections/{COLLECTION}", "DELETE, GET, HEAD, OPTIONS"),
+        (f"/v1/collections/{COLLECTION}", "DELETE, GET, HEAD, OPTIONS, PATCH"),
         (SEARCH, "OPTIONS, POST"),
         (_IMAGE, "DELETE, GET, HEAD, OPTIONS, PATCH, PUT"),
         (f"{_IMAGE}/content", "GET, HEAD, OPTIONS"),
