@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from training.data.readers.common.reports import Report, make_report
@@ -35,22 +35,31 @@ def split_sections(text: str) -> dict[str, str]:
     Lines under the same heading are joined. A rule of underscores and the line FINAL REPORT end a section,
     ADDENDUM begins one. Inside findings and impression, an unusual heading such as LUNGS is text.
     """
+    return _joined(_parts(text))
+
+
+def _joined(parts: Iterable[tuple[str, Sequence[str]]]) -> dict[str, str]:
     found: defaultdict[str, list[str]] = defaultdict(list)
-    name = _FIRST
+    for name, lines in parts:
+        found[name] += lines
+    texts = {name: "\n".join(lines).strip() for name, lines in found.items()}
+    return {name: text for name, text in texts.items() if text}
+
+
+def _parts(text: str) -> list[tuple[str, list[str]]]:
+    """Headings with the lines under each, in the order of the text; a heading may come again."""
+    parts: list[tuple[str, list[str]]] = [(_FIRST, [])]
     for line in text.splitlines():
         written = line.strip()
         if _RULE.fullmatch(written):
-            name = _FIRST
+            parts.append((_FIRST, []))
         elif block := _BLOCK.fullmatch(written):
-            name = _ADDENDUM if block[2] else _FIRST
-            found[name].append(block[3])
-        elif heading := _heading(written, name):
-            name, rest = heading
-            found[name].append(rest)
+            parts.append((_ADDENDUM if block[2] else _FIRST, [block[3]]))
+        elif heading := _heading(written, parts[-1][0]):
+            parts.append((heading[0], [heading[1]]))
         else:
-            found[name].append(written)
-    texts = {name: "\n".join(lines).strip() for name, lines in found.items()}
-    return {name: text for name, text in texts.items() if text}
+            parts[-1][1].append(written)
+    return parts
 
 
 def _heading(line: str, inside: str) -> tuple[str, str] | None:
@@ -68,12 +77,14 @@ def _heading(line: str, inside: str) -> tuple[str, str] | None:
 def read_report(text: str) -> Report:
     """Findings, impression and addenda of a report; else the last section that describes the image.
 
-    A preliminary reading is replaced by the final one. Without any of these, the last paragraph counts.
+    A preliminary reading is replaced by the final one. Without any of these, the last paragraph without a
+    heading counts; under a heading such as COMPARISON, all paragraphs behind its first are without one.
     """
-    sections = split_sections(text)
+    parts = _parts(text)
+    sections = _joined(parts)
     if (report := _described(sections)) is not None:
         return report
-    last, addendum = _last(sections), sections.get(_ADDENDUM, "")
+    last, addendum = _last(sections, parts), sections.get(_ADDENDUM, "")
     return make_report({"REPORT": last, _ADDENDUM: addendum}) if addendum else make_report({}, last)
 
 
@@ -106,7 +117,7 @@ def _says(name: str, kind: re.Pattern[str]) -> bool:
     return bool(kind.search(name)) and not _PROVISIONAL.search(name)
 
 
-def _last(sections: Mapping[str, str]) -> str:
+def _last(sections: Mapping[str, str], parts: Sequence[tuple[str, Sequence[str]]]) -> str:
     describing = [
         text
         for name, text in sections.items()
@@ -114,5 +125,12 @@ def _last(sections: Mapping[str, str]) -> str:
     ]
     if describing:
         return describing[-1]
-    paragraphs = [part.strip() for part in re.split(r"\n\s*\n", sections.get(_FIRST, "")) if part.strip()]
-    return paragraphs[-1] if paragraphs else ""
+    return next(filter(None, (_without_heading(*part) for part in reversed(parts))), "")
+
+
+def _without_heading(name: str, lines: Sequence[str]) -> str:
+    """The paragraphs of a part that no heading belongs to."""
+    if name == _ADDENDUM or _PROVISIONAL.search(name):
+        return ""
+    paragraphs = [part.strip() for part in re.split(r"\n\s*\n", "\n".join(lines).strip()) if part.strip()]
+    return "".join(paragraphs[-1:]) if name == _FIRST else "\n\n".join(paragraphs[1:])

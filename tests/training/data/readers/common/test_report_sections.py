@@ -83,6 +83,28 @@ def test_reports_without_the_usual_headings(text: str, expected: str) -> None:
     assert "Clear lungs seen." in split_sections(text)[expected]
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("INDICATION: Cough.\n\nCOMPARISON: ___.\n\nNew large effusion.\n", "New large effusion."),
+        (
+            "FINAL REPORT\n CHEST FILM\n\n COMPARISON:\n\n ___\n\n Clear lungs.\n\n No mass.",
+            "Clear lungs.\n\nNo mass.",
+        ),
+        ("COMPARISON: ___.\n\nClear lungs.\n\nNOTIFICATION: By phone.", "Clear lungs."),
+        ("REASON: Cough.\n\nFever.\n______\nFINAL REPORT\nClear lungs.", "Clear lungs."),
+        (
+            "COMPARISON: ___.\n\nClear lungs.\n______\nADDENDUM: Small mass.",
+            "REPORT: Clear lungs.\n\nADDENDUM: Small mass.",
+        ),
+        ("WET READ: Mass.\n\nEffusion too.\n", None),
+        ("HISTORY: Cough.\n\nCOMPARISON: None.", None),
+    ],
+)
+def test_a_body_without_a_heading_stands_behind_the_context(text: str, expected: str | None) -> None:
+    assert read_report(text).text == expected
+
+
 def test_times_and_numbers_are_no_headings() -> None:
     assert split_sections("FINDINGS: Taken at\nTIME 9:22 there is air.")["FINDINGS"].endswith("there is air.")
     assert read_report("").text is None
