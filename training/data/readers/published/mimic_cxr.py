@@ -63,7 +63,7 @@ def list_mimic_cxr(source: Path, images: Path | None = None, encoding: str | Non
             "files/p10/p10000032/s50414267.txt: unpack mimic-cxr-reports.zip there, or make the table with "
             "create_section_files.py of the MIMIC-CXR code repository."
         )
-    items = _read(split, metadata, labels, partial(_report_finder, sections, reports, encoding))
+    items = _read(split, metadata, labels, partial(_report_source, sections, reports, encoding))
     return Listing(split, images or source, count_rows(split), items)
 
 
@@ -82,26 +82,41 @@ def _way_out(source: Path) -> str:
     return ""
 
 
-def _report_finder(
+class _Sections:
+    """Reports in the table of sections, as `ReportFiles` has those in files."""
+
+    def __init__(self, table: Path) -> None:
+        self._known = _reports(table)
+
+    def read(self, _patient: str, study: str) -> Report:
+        return self._known.get(study, Report())
+
+    def without_text(self) -> Iterator[LeftOut]:
+        """How many rows have no text, with the first of them."""
+        empty = [study for study, report in self._known.items() if report.text is None]
+        if empty:
+            yield LeftOut(f"reports without a part that describes the image, {empty[0]} first", len(empty))
+
+
+def _report_source(
     sections: Path | None, folder: Path | None, encoding: str | None
-) -> Callable[[str, str], Report]:
-    """Reads the table of sections, or else single reports when they are asked for."""
-    if sections is None:
-        assert folder is not None
-        return ReportFiles(folder, encoding).read
-    known = _reports(sections)
-    return lambda _, study: known.get(study, Report())
+) -> ReportFiles | _Sections:
+    """The table of sections, or else single reports."""
+    if sections is not None:
+        return _Sections(sections)
+    assert folder is not None
+    return ReportFiles(folder, encoding)
 
 
 def _read(
     split: Path,
     metadata: Path,
     labels: Path | None,
-    report_finder: Callable[[], Callable[[str, str], Report]],
+    report_source: Callable[[], ReportFiles | _Sections],
 ) -> Iterator[Record | Rejection | LeftOut]:
     """Give one record for each line of the split table, with the texts and labels of its study."""
     views = _views(metadata)
-    report_of = report_finder()
+    reports = report_source()
     findings = _labels(labels) if labels else {}
     for item in read_rows(split, ("dicom_id", "study_id", "subject_id", "split")):
         if not isinstance(item, tuple):
@@ -113,7 +128,7 @@ def _read(
             yield Rejection(line, "dicom_id, study_id, subject_id or split is missing or wrong")
             continue
         try:
-            report = report_of(f"p{subject}", f"s{study}")
+            report = reports.read(f"p{subject}", f"s{study}")
         except DataError as error:
             yield Rejection(line, str(error))
             continue
@@ -131,6 +146,7 @@ def _read(
             metadata=known,
             line=line,
         )
+    yield from reports.without_text()
 
 
 def _views(path: Path) -> dict[str, str]:

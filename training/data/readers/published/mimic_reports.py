@@ -57,6 +57,7 @@ class ReportFiles:
         self.folder = folder
         self._encoding = encoding
         self._last: tuple[tuple[str, str], Report] = (("", ""), Report())
+        self._without_text: dict[str, None] = {}
 
     @cached_property
     def paths(self) -> dict[str, dict[str, list[str]]]:
@@ -82,6 +83,14 @@ class ReportFiles:
             self._last = ((patient, study), self._read(patient, study))
         return self._last[1]
 
+    def without_text(self) -> Iterator[LeftOut]:
+        """How many of the reports read so far gave no text, with the first of them."""
+        if self._without_text:
+            first = next(iter(self._without_text))
+            yield LeftOut(
+                f"reports without a part that describes the image, {first} first", len(self._without_text)
+            )
+
     def has(self, patient: str, study: str) -> bool:
         """Whether a study has a report."""
         return bool(self._paths_of(patient, study))
@@ -105,9 +114,12 @@ class ReportFiles:
         try:
             if path.stat().st_size > _LARGEST:
                 raise DataError(f"the report {name} has over {_LARGEST >> 20} MiB")
-            return read_report(decode_text(path.read_bytes(), f"the report {name}", self._encoding))
+            report = read_report(decode_text(path.read_bytes(), f"the report {name}", self._encoding))
         except OSError as error:
             raise DataError(f"the report {name} cannot be read: {error.strerror or error}") from error
+        if report.text is None:
+            self._without_text[name] = None
+        return report
 
 
 def find_reports(source: Path) -> Path | None:
@@ -173,7 +185,7 @@ def _without_image(files: ReportFiles, found: Iterable[tuple[str, str, str]]) ->
     )
 
 
-def _read(found: list[tuple[str, str, str]], reports: ReportFiles) -> Iterator[Record | Rejection]:
+def _read(found: list[tuple[str, str, str]], reports: ReportFiles) -> Iterator[Record | Rejection | LeftOut]:
     counts = Counter((patient, study, Path(path).stem) for path, patient, study in found)
     for number, (path, patient, study) in enumerate(found, 1):
         name = Path(path).stem
@@ -195,3 +207,4 @@ def _read(found: list[tuple[str, str, str]], reports: ReportFiles) -> Iterator[R
             metadata={"study": study},
             line=number,
         )
+    yield from reports.without_text()

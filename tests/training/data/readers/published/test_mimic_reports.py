@@ -44,6 +44,27 @@ def test_images_beside_the_reports(reports: Path) -> None:
     }
 
 
+def test_reports_that_give_nothing_are_said(reports: Path) -> None:
+    write(reports, "files/p10/p10000032/s53189527.txt", "FINAL REPORT\n INDICATION: Cough.\n")
+    touch(reports, *(f"files/p10/p10000032/{path}.jpg" for path in ("s53189527/a", "s53189527/b")))
+    told = {"reports without a part that describes the image, p10/p10000032/s53189527.txt first": 1}
+    assert left_out(imported("mimic-cxr", reports)) == {"reports without an image": 2, **told}
+    write(
+        reports,
+        "mimic-cxr-2.0.0-split.csv",
+        "dicom_id,study_id,subject_id,split\na,53189527,10000032,train\n",
+    )
+    write(reports, "mimic-cxr-2.0.0-metadata.csv", "dicom_id,ViewPosition\na,PA\n")
+    assert left_out(imported("mimic-cxr", reports)) == told
+    write(
+        reports,
+        "mimic_cxr_sectioned.csv",
+        "study,impression,findings,last_paragraph\ns53189527,,,\ns1,Clear lungs.,,\n",
+    )
+    said = left_out(imported("mimic-cxr", reports))
+    assert said == {"reports without a part that describes the image, s53189527 first": 1}
+
+
 def test_images_in_another_folder(reports: Path, tmp_path: Path) -> None:
     touch(tmp_path / "jpg", "mimic-cxr-jpg/2.0.0/files/p11/p11000011/s51029426/d.jpg")
     out = tmp_path / "out"
