@@ -32,7 +32,8 @@ _DEGREES: Final = (
 )
 _HOW_MUCH: Final = rf"(?:(?:{'|'.join(_DEGREES.split())}|short term) )*"
 _ISNT: Final = r"(?:not|(?:is|are|was|were|does|do|did|has|have)n['’]t)"
-_NOT: Final = rf"(?:cannot|can not|can['’]t|could not|couldn['’]t|{_ISNT})"
+_CANNOT: Final = r"(?:cannot|can not|can['’]t)"
+_NOT: Final = rf"(?:{_CANNOT}|could not|couldn['’]t|{_ISNT})"
 _SEEN: Final = (
     r"(?:seen|identified|visuali[sz]ed|visible|present|evident|noted|detected|demonstrated|appreciated|found|"
     r"apparent|observed|shown|recogni[sz]ed|discernible|in evidence|suspected)"
@@ -64,12 +65,15 @@ _CUES: Final[tuple[tuple[Effect, Side, tuple[str, ...]], ...]] = (
             r"(?:consistent|compatible|keeping|associated) with(?! the (?:prior|previous))",
         ),
     ),
+    ("uncertain", "behind", (r"\A(?:un|less )likely\b", r"(?:less likely|unlikely)(?= \ufffc)")),
+    ("absent", "behind", (rf"no longer {_SEEN} {_BE}", rf"\Anot {_SEEN} {_BE}")),
     (
         "uncertain",
         "before",
         (
             r"nicht (?:\w+ )?(?:auszuschlie(?:ß|ss)en|ausgeschlossen)",
             rf"{_NOT} (?:be |been )?{_HOW_MUCH}(?:excluded|ruled out)",
+            rf"{_CANNOT} be (?:definitely|definitively|clearly|well|optimally|reliably) {_SEEN}",
             rf"(?:{_BE} )?not (?:definitely|definitively|clearly|well|optimally|reliably) {_SEEN}",
             rf"(?:{_BE}|(?:may|might|could|would) be) (?:\w+ly )?(?:considered )?(?:a )?(?:possible|"
             rf"suspected|questioned|"
@@ -78,7 +82,7 @@ _CUES: Final[tuple[tuple[Effect, Side, tuple[str, ...]], ...]] = (
             r"in the differential)(?! that\b)",
             rf"{_BE} (?:\w+ )?(?:likely|probable){_AT_END}",
             rf"(?:possible|likely|questioned|suspected|probable){_AT_END}",
-            rf"(?:may|might|could|can) not be {_SEEN}",
+            rf"(?:may|might|could) not be {_SEEN}",
             rf"(?:may|might|could) be {_SEEN}",
             # Behind a finding: "effusion, if any", not "small, if any, effusion".
             r"[, ](?<=\ufffc[, ]) ?if (?:any|present)\b",
@@ -102,7 +106,7 @@ _CUES: Final[tuple[tuple[Effect, Side, tuple[str, ...]], ...]] = (
         "behind",
         (
             r"kein(?:e|er|en|es|em)? (?:sicher|eindeutig|neu|gro(?:ß|ss))(?:e|er|en|es|em)?",
-            r"(?:v\.a\.|verdacht auf|dd)",
+            r"(?:v\. ?a\.|verdacht auf|dd)",
             r"(?:möglich|fraglich|wahrscheinlich|vermutlich|verdächtig)(?:e|er|en|es|em)?",
             rf"{_NOT} {_HOW_MUCH}(?:exclude|rule out|excluded|excluding)",
             r"(?:no|without|not) (?:any )?(?:definite|definitive|definitely|definitively|convincing|"
@@ -138,9 +142,12 @@ _CUES: Final[tuple[tuple[Effect, Side, tuple[str, ...]], ...]] = (
         (
             r"(?:past |known |clinical |prior )*(?:history|hx) of",
             r"h/o",
-            r"(?:z\.n\.|zustand nach|anamnestisch)",
+            r"(?:z\. ?n\.|zustand nach|anamnestisch)",
             r"in the absence of",
-            r"(?:treated|treatment|therapy|surgery) for",
+            r"(?:treated|treatment|therapy|surgery|removal|placement|insertion|drainage|thoracentesis|"
+            r"pleurodesis|biopsy|resection) for",
+            r"(?:s/p|status post) (?:\w+ ){0,3}(?:drainage|evacuation|thoracentesis|biopsy|resection|"
+            r"repair) of",
             r"correlat(?:e|ion)(?: \w+)?(?: for| with)",
             r"(?:evaluat|assess|check|look|screen|monitor)(?:e|ing|ion|ment)?(?: (?:for|of))?",
             r"(?:rule|ruling) out",
@@ -157,6 +164,7 @@ _CUES: Final[tuple[tuple[Effect, Side, tuple[str, ...]], ...]] = (
         (
             rf"(?:{_BE} )?(?:now )?no longer {_SEEN}",
             rf"(?:can |could )?no longer be {_SEEN}",
+            rf"{_CANNOT} be {_HOW_MUCH}{_SEEN}",
             rf"(?:{_BE} )?{_ISNT} {_HOW_MUCH}{_SEEN}",
             r"(?:has|have|had|is|are|was|were) (?:(?!not |never |nearly |almost |partially |incompletely |"
             r"partly |largely )\w+ ){0,3}(?:resolved|cleared|"
@@ -207,12 +215,22 @@ VERB: Final = re.compile(
 )
 # An absent finding behind these words may be there in part, or from before.
 LIMITED: Final = re.compile(rf"\b{_LIMIT}(?:\s+[\w\-]+)?\s+$", re.IGNORECASE)
-# A forward scope ends where a new statement begins: after a verb, or where a size or an article begins
-# a phrase that no "or" of a list follows.
+_NO_ALTERNATIVE: Final = r"(?!.*(?:\bn?or\b|\boder\b|/))"
+_SIZE: Final = (
+    r"(?:an?|small|tiny|trace|minimal|mild|slight|moderate|large|severe|marked|stable|unchanged|persistent|new|old"
+    r"|(?:klein|winzig|gro(?:ß|ss)|gering|geringgradig|mäßig|mässig|mäßiggradig|deutlich|ausgeprägt|massiv|diskret"
+    r"|minimal|leicht|schmal|neu|alt|stabil|unverändert)(?:e[rsnm]?)?)"
+)
+_PLACE: Final = (
+    r"(?:left|right|bilateral(?:ly)?|links|rechts|beidseits|bds|beidseitig(?:e[rsnm]?)?"
+    r"|(?:links|rechts)(?:seitig|basal)(?:e[rsnm]?)?)"
+)
+# A forward scope ends where a new statement begins: after a verb, where a size or an article begins a phrase,
+# and at a comma before a phrase with a side, if no "or" of a list follows.
 NEW_STATEMENT: Final = re.compile(
     r"\b(?:is|are|was|were|has|have)\b[^,;]*?(?P<after>,|\band\b)"
-    r"|(?P<size>(?:,|\band\b|\bund\b)(?:\s+and)?\s+(?:an?|small|tiny|trace|minimal|mild|slight|moderate|large|severe|"
-    r"marked|stable|unchanged|persistent|new|old)\b)(?!.*(?:\bn?or\b|\boder\b|/))",
+    rf"|(?P<size>(?:,|\band\b|\bund\b)(?:\s+and)?\s+{_SIZE}\b){_NO_ALTERNATIVE}"
+    rf"|(?P<side>,){_NO_ALTERNATIVE}(?:(?!\b(?:and|und)\b)[^,;])*?\b{_PLACE}\b",
     re.IGNORECASE | re.DOTALL,
 )
 UNSTATED_HEADING: Final = re.compile(

@@ -29,7 +29,7 @@ STATES: Final[tuple[State, ...]] = ("present", "uncertain", "absent")
 
 # A period of "1.5", "vs." or "V.a." ends nothing; one before a capital does without a blank.
 _SENTENCE_END: Final = re.compile(
-    r"(?<!\b[Vv][Ss])(?<!\b[VZ])(?<!\b[VZ]\.[aAnN])[.!](?=\s|$|[A-Z])|"
+    r"(?<!\b[Vv][Ss])(?<!\b[VZ])(?<!\b[VZ]\.[aAnN])(?<!\b[VZ]\.\s[aAnN])[.!](?=\s|$|[A-Z])|"
     r"\?(?=\s*$)|\?(?=\s+[A-Z])|\n\s*\n|\n(?=\s*(?:[-*•]|\d+[.)]|[A-Z][A-Z /]+:))"
 )
 # Limit of a text, as of its words in the full-text index, and of a sentence: work grows with its square.

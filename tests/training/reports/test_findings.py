@@ -177,3 +177,78 @@ def test_no_sentence_is_cut_where_a_number_has_a_point() -> None:
 )
 def test_a_statement_around_a_finding(text: str, expected: set[tuple[str, str]]) -> None:
     assert predicted(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Kein Pneumothorax, Erguss links.", {("pneumothorax", "absent"), ("pleural effusion", "present")}),
+        (
+            "Keine Infiltrate, kleiner Erguss links.",
+            {("lung opacity", "absent"), ("pleural effusion", "present")},
+        ),
+        (
+            "Kein Pneumothorax, geringer Erguss.",
+            {("pneumothorax", "absent"), ("pleural effusion", "present")},
+        ),
+        (
+            "Kein Pneumothorax, Ergüsse beidseits.",
+            {("pneumothorax", "absent"), ("pleural effusion", "present")},
+        ),
+        (
+            "No pneumothorax, effusion on the right.",
+            {("pneumothorax", "absent"), ("pleural effusion", "present")},
+        ),
+        (
+            "No pneumothorax, bilateral effusions.",
+            {("pneumothorax", "absent"), ("pleural effusion", "present")},
+        ),
+        (
+            "No pneumothorax, effusion or consolidation.",
+            {("pneumothorax", "absent"), ("pleural effusion", "absent"), ("consolidation", "absent")},
+        ),
+        (
+            "No pneumothorax, effusion or mass on the left.",
+            {("pneumothorax", "absent"), ("pleural effusion", "absent"), ("mass", "absent")},
+        ),
+        (
+            "Kein Erguss, Pneumothorax oder Infiltrat.",
+            {("pneumothorax", "absent"), ("pleural effusion", "absent"), ("lung opacity", "absent")},
+        ),
+        (
+            "Kein Erguss links, kein Pneumothorax",
+            {("pneumothorax", "absent"), ("pleural effusion", "absent")},
+        ),
+        ("No effusion, pneumothorax.", {("pneumothorax", "absent"), ("pleural effusion", "absent")}),
+    ],
+)
+def test_a_side_or_a_size_behind_a_comma_begins_a_statement(
+    text: str, expected: set[tuple[str, str]]
+) -> None:
+    assert predicted(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Unlikely pneumonia.", {("pneumonia", "uncertain")}),
+        ("Less likely right pneumonia.", {("pneumonia", "uncertain")}),
+        ("No longer seen is the right pneumothorax.", {("pneumothorax", "absent")}),
+        (
+            "Not seen are effusion or pneumothorax.",
+            {("pneumothorax", "absent"), ("pleural effusion", "absent")},
+        ),
+        ("Effusions cannot be appreciated.", {("pleural effusion", "absent")}),
+        ("A pneumothorax can not be identified.", {("pneumothorax", "absent")}),
+        ("Effusions cannot be clearly seen.", {("pleural effusion", "uncertain")}),
+        (
+            "No pneumothorax s/p chest tube removal for effusion.",
+            {("pneumothorax", "absent"), ("support device", "absent")},
+        ),
+        ("No pneumothorax status post drainage of effusion.", {("pneumothorax", "absent")}),
+        ("V. a. Pneumonie.", {("pneumonia", "uncertain")}),
+        ("Kein Erguss. Z. n. Pneumonie.", {("pleural effusion", "absent")}),
+    ],
+)
+def test_words_in_another_order_say_the_same(text: str, expected: set[tuple[str, str]]) -> None:
+    assert predicted(text) == expected
