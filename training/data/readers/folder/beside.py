@@ -1,13 +1,14 @@
-"""Texts beside images: 1.txt, or 1.jpg.txt, for 1.jpg."""
+"""Texts beside images: 1.txt, or 1.jpg.txt, for 1.jpg, and report.txt for all images of its folder."""
 
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from training.data.readers.common.report_sections import described_report
+from training.data.readers.common.roles import NAMES, normal_name
 from training.data.readers.folder.files import unreadable
 from training.data.readers.sentences import report_sentences, split_sentences
 from training.data.readers.tables.encodings import decode_text
@@ -17,6 +18,12 @@ from training.errors import DataError
 _ENDINGS: Final = (".txt", ".caption")
 _NUMBER: Final = re.compile(r"[\d.eE+-]+")
 _LARGEST: Final = 1 << 20
+# A folder with more images is not of one study.
+_STUDY: Final = range(1, 51)
+_REPORTS: Final = frozenset(
+    (*NAMES["report"], *NAMES["findings"], *NAMES["impression"], "text", "study", "studie", "exam")
+)
+_OF_PROJECTS: Final = re.compile(r"(?:read_?me|licen[cs]e|copying|changelog|classes|requirements|urls?)\b.*")
 
 
 def texts_beside(reasons: Mapping[str, str]) -> dict[str, str]:
@@ -46,6 +53,48 @@ def texts_beside(reasons: Mapping[str, str]) -> dict[str, str]:
         if names[name] == 1 and name in by_name:
             found[image] = by_name[name]
     return found if 2 * len(found) > len(texts) else {}
+
+
+def lone_texts(reasons: Mapping[str, str], used: Collection[str]) -> dict[str, list[str]]:
+    """The images of each folder that has one text alone, which no image is named like, by the path of it.
+
+    Args:
+        reasons: All files of a folder, with the reason why one is no image, or "" for an image.
+        used: Texts of images.
+    """
+    texts: dict[str, list[str]] = {}
+    images: dict[str, list[str]] = {}
+    for path, reason in reasons.items():
+        suffix = PurePosixPath(path).suffix.lower()
+        if not reason:
+            images.setdefault(path.rpartition("/")[0], []).append(path)
+        elif suffix in _ENDINGS and reason == unreadable(suffix):
+            texts.setdefault(path.rpartition("/")[0], []).append(path)
+    return {
+        several[0]: sorted(images[folder])
+        for folder, several in sorted(texts.items())
+        if len(several) == 1 and several[0] not in used and len(images.get(folder, ())) in _STUDY
+    }
+
+
+def is_named_report(path: str) -> bool:
+    """Whether the name of a file says that it is a report, or is that of its folder."""
+    file = PurePosixPath(path)
+    name = normal_name(file.stem)
+    return (
+        name in _REPORTS or not _REPORTS.isdisjoint(name.split("_")) or name == normal_name(file.parent.name)
+    )
+
+
+def hint_on_lone(texts: Mapping[str, list[str]]) -> Iterator[str]:
+    """What to do about texts that may be reports of their folders, from what `lone_texts` gives."""
+    found = [path for path in texts if not _OF_PROJECTS.fullmatch(normal_name(PurePosixPath(path).stem))]
+    if found:
+        count = len(texts[found[0]])
+        yield (
+            f"{found[0]!r} is the only text in the folder of {count} {'image' if count == 1 else 'images'}: "
+            "name it report.txt to have it taken as the report of all images there."
+        )
 
 
 def _text_of(image: str, texts: Mapping[str, str]) -> str | None:

@@ -49,14 +49,15 @@ def hints(folder: Path, others: Collection[str], used: Collection[str] = ()) -> 
             )
     tables = sorted(path for path in others if path not in used and _TABLE.fullmatch(path))
     for path in tables if len(tables) <= _MOST_TABLES else ():
-        if _is_table(folder / path):
+        if is_table(folder / path):
             yield (
                 f"{path!r} is a table of images: `recoquest import folder {quote(str(folder))} "
                 f"--table {quote(str(folder / path))}` takes what it says of them."
             )
 
 
-def _is_table(path: Path) -> bool:
+def is_table(path: Path) -> bool:
+    """Whether a file is a table that names images and says something of them."""
     try:
         columns = read_columns(open_table(path, is_known_column))
     except DataError:

@@ -11,10 +11,16 @@ from training.data.decoding.formats import READABLE_SUFFIXES
 from training.data.readers.common.reports import Report, make_report
 from training.data.readers.common.roles import Role
 from training.data.readers.common.splits import draw_split
-from training.data.readers.folder.beside import read_text_beside, texts_beside
+from training.data.readers.folder.beside import (
+    hint_on_lone,
+    is_named_report,
+    lone_texts,
+    read_text_beside,
+    texts_beside,
+)
 from training.data.readers.folder.columns import is_known_column, read_columns
 from training.data.readers.folder.files import FoundFiles, find_files
-from training.data.readers.folder.hints import hints
+from training.data.readers.folder.hints import hints, is_table
 from training.data.readers.folder.metadata import Values, metadata_of, read_values
 from training.data.readers.folder.paths import PathFinder, is_like_image, make_ids
 from training.data.readers.folder.rows import ImageRows, TableReader, split_of
@@ -64,11 +70,19 @@ def list_folder(
 
 def _list_files(images: Path, files: FoundFiles, encoding: str | None) -> Listing:
     texts = texts_beside(files.reasons)
+    lone = {
+        text: of
+        for text, of in lone_texts(files.reasons, set(texts.values())).items()
+        if not is_table(images / text)
+    }
+    studies = {image: text for text, of in lone.items() if is_named_report(text) for image in of}
+    studies = {image: text for image, text in studies.items() if image not in texts}
     paths = files.images()
-    used = set(texts.values())
+    used = {*texts.values(), *studies.values()}
     others = {path: reason for path, reason in files.reasons.items() if reason and path not in used}
     left_out = [LeftOut(*item) for item in Counter(others.values()).items()]
     notes = [*files.folders, *hints(images, others.keys() | used, used)]
+    notes += hint_on_lone({text: of for text, of in lone.items() if text not in used})
     if not paths:
         shown = "; ".join(name_reasons(Counter(others.values())))
         error = DataError(
@@ -77,7 +91,7 @@ def _list_files(images: Path, files: FoundFiles, encoding: str | None) -> Listin
         for note in notes:
             error.add_note(note)
         raise error
-    if encoding is not None and not texts:
+    if encoding is not None and not used:
         raise DataError(WITHOUT_TEXT_FILES)
     ids, changed = make_ids(paths, [None] * len(paths))
     notes += _note_on_ids(changed)
@@ -87,17 +101,28 @@ def _list_files(images: Path, files: FoundFiles, encoding: str | None) -> Listin
             f"Took the texts of {len(texts):,} {'image' if len(texts) == 1 else 'images'} from files of the "
             f"same name, such as {texts[first]!r} for {first!r}."
         )
-    items = _read_files(images, zip(paths, ids, strict=True), texts, encoding)
+    if studies:
+        first, count = min(studies), len(set(studies.values()))
+        notes.append(
+            f"Took {count:,} {'text' if count == 1 else 'texts'} such "
+            f"as {studies[first]!r} for the report of all images in its folder, which are one group."
+        )
+    items = _read_files(images, zip(paths, ids, strict=True), texts, studies, encoding)
     return Listing(images, images, len(paths) + len(used), items, unit="file", left_out=left_out, notes=notes)
 
 
 def _read_files(
-    images: Path, named: Iterable[tuple[str, str]], texts: Mapping[str, str], encoding: str | None
+    images: Path,
+    named: Iterable[tuple[str, str]],
+    texts: Mapping[str, str],
+    studies: Mapping[str, str],
+    encoding: str | None,
 ) -> Iterator[Record | Rejection | LeftOut]:
     """Images by path and id, each with its text; a text that two images share is counted once."""
     counted: set[str] = set()
     for number, (path, own) in enumerate(named, 1):
-        name = texts.get(path)
+        study = studies.get(path)
+        name = study or texts.get(path)
         if name is None:
             yield _to_record(path, own, ImageRows(number, rows=1))
             continue
@@ -113,6 +138,10 @@ def _read_files(
             known = ImageRows(number, rows=rows)
             if report is not None and written:
                 known.one_each["report"] = (report, number)
+            if study is not None:
+                known.one_each["group"] = (path.rpartition("/")[0] or images.resolve().name, number)
+                if written:
+                    known.one_each["report"] = (report or "\n".join(written), number)
             yield _to_record(path, own, known, written)
         counted.add(name)
 

@@ -164,3 +164,38 @@ def test_boxes_of_objects_are_no_texts(tmp_path: Path) -> None:
     report = imported("folder", tmp_path)
     assert records_of(tmp_path)["1.jpg"].texts == ()
     assert left_out(report) == {"texts beside images that are empty or without words": 1}
+
+
+def test_the_only_report_in_a_folder_is_that_of_all_its_images(tmp_path: Path) -> None:
+    touch(tmp_path, "A1/1.png", "A1/2.png", "A2/1.png", "B/1.png", "B/2.png")
+    write(tmp_path, "A1/report.txt", "FINDINGS: Clear lungs.\nIMPRESSION: No change.")
+    write(tmp_path, "A2/Befund.txt", "Effusion")
+    write(tmp_path, "B/report.txt", "Both are clear.")
+    write(tmp_path, "B/1.txt", "A heart.")
+    report = imported("folder", tmp_path)
+    found = {record.image: (record.texts, record.group) for record in records_of(tmp_path).values()}
+    assert found == {
+        "A1/1.png": (("Clear lungs.", "No change."), "A1"),
+        "A1/2.png": (("Clear lungs.", "No change."), "A1"),
+        "A2/1.png": (("Effusion",), "A2"),
+        "B/1.png": (("A heart.",), None),
+        "B/2.png": ((), None),
+    }
+    assert len({record.split for record in records_of(tmp_path).values() if record.group == "A1"}) == 1
+    assert [note for note in report.notes if "one group" in note] == [
+        "Took 2 texts such as 'A1/report.txt' for the report of all images in its folder, which are one "
+        "group."
+    ]
+    assert (report.tallies[0].found, report.tallies[0].taken, report.tallies[0].unaccounted) == (9, 8, 0)
+
+
+def test_a_lone_text_of_another_name_is_told_and_not_taken(tmp_path: Path) -> None:
+    touch(tmp_path, "A1/1.png", "A1/2.png", "1.png")
+    write(tmp_path, "A1/dictated.txt", "Clear lungs.")
+    write(tmp_path, "README.txt", "All about it.")
+    report = imported("folder", tmp_path)
+    assert not any(record.texts for record in records_of(tmp_path).values())
+    assert [note for note in report.notes if "only text" in note] == [
+        "'A1/dictated.txt' is the only text in the folder of 2 images: name it report.txt to have it taken "
+        "as the report of all images there."
+    ]
