@@ -20,6 +20,7 @@ from app.settings import Settings
 from index.catalogue.disk_full import is_disk_full
 from index.errors import DiskFullError, shortened
 from training.data.manifest import Record
+from training.data.readers.values import is_not_known
 from training.data.record import LineError, parse_line
 
 _Model = TypeVar("_Model")
@@ -104,6 +105,7 @@ def changed_record(record: Record, changes: ImageChanges, settings: Settings) ->
     named = changes.model_dump(include=changes.model_fields_set - {"metadata"})
     metadata = {**_plain(record.metadata), **(changes.metadata or {})}
     try:
+        _check_known(changes.metadata or {})
         return _parse_record(record.id, {**values, **named, "metadata": metadata}, settings)
     except LineError as error:
         raise invalid("body", f"The changed record cannot be used: {error}.") from None
@@ -155,6 +157,7 @@ def _parsed(adapter: TypeAdapter[_Model], text: str, name: str) -> _Model:
 
 def _record(image_id: str, words: ImageWords, settings: Settings) -> Record | LineError:
     try:
+        _check_known(words.metadata)
         return _parse_record(image_id, words.model_dump(exclude={"id"}), settings)
     except LineError as error:
         return error
@@ -167,6 +170,17 @@ def _parse_record(image_id: str, values: Mapping[str, Any], settings: Settings) 
     # No line of a manifest but needs the name of its file.
     line = json.dumps({**values, "id": image_id, "image": "sent"})
     return parse_line(line.encode(), number=1)
+
+
+def _check_known(metadata: Mapping[str, Any]) -> None:
+    """Refuse values such as "nan", which an import of a table drops: a filter would find them as words."""
+    for name, value in metadata.items():
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, str) and item and is_not_known(item):
+                raise LineError(
+                    f"{shortened(f'metadata.{name}')!r} is {item!r}, which stands for a value not known; "
+                    "leave it out or send null"
+                )
 
 
 def _plain(metadata: Mapping[str, Any]) -> dict[str, Any]:

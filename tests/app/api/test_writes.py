@@ -317,6 +317,26 @@ def test_a_group_that_no_database_looks_for_is_refused_and_a_long_comment_kept(l
     assert local.get(f"{IMAGES}/remarked").json()["metadata"] == {"comment": comment}
 
 
+def test_metadata_that_stands_for_not_known_is_refused_and_what_is_beside_it_kept(local: TestClient) -> None:
+    values: list[object] = ["nan", "NULL", "k. A.", ["a", "NaN"], float("nan"), 7]
+    records = [
+        {"id": f"aged-{number}", "metadata": {"age": value, "view": ""}}
+        for number, value in enumerate(values)
+    ]
+    answer = post(local, records, [picture(70 + number) for number in range(len(values))])
+    assert [status for _, status in statuses(answer)] == [*["refused"] * 5, "created"]
+    said = [result["problem"]["detail"] for result in answer.json()["results"][:5]]
+    for detail, word in zip(said[:4], ("nan", "NULL", "k. A.", "NaN"), strict=True):
+        assert detail == (
+            f"The record cannot be used: 'metadata.age' is {word!r}, which stands for a value not known; "
+            "leave it out or send null."
+        )
+    assert said[4] == "The record cannot be used: NaN is not a JSON number."
+    problem(put(local, "aged-0", picture(70), {"metadata": {"age": "nan"}}), 422, "invalid-request")
+    assert local.patch(f"{IMAGES}/aged-5", json={"metadata": {"age": "nan"}}).status_code == 422
+    assert local.get(f"{IMAGES}/aged-5").json()["metadata"] == {"age": 7, "view": ""}
+
+
 def test_who_writes_to_a_collection_that_goes_meanwhile_is_told_that_there_is_none(
     local: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
