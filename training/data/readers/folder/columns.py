@@ -139,7 +139,8 @@ def _notes(
     if places.keys().isdisjoint(_SAYING):
         names = [shortened(name) for name in metadata.values()][:_SHOWN]
         others = f"; its other columns are {_listed(names)}" if names else ""
-        yield f"{table.path} has no column of texts, such as 'text', 'caption' or 'report'{others}."
+        way = ": rename one to 'text' or 'report'" if names else ""
+        yield f"{table.path} has no column of texts, such as 'text', 'caption' or 'report'{others}{way}."
 
 
 def _listed(names: Sequence[str]) -> str:

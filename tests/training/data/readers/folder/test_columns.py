@@ -48,7 +48,7 @@ def test_a_table_without_texts_is_said_to_be_one(tmp_path: Path) -> None:
     columns = columns_of(tmp_path, "image,age,place")
     assert columns.notes == (
         f"{tmp_path / 't.csv'} has no column of texts, such as 'text', 'caption' or 'report'; "
-        "its other columns are 'age' and 'place'.",
+        "its other columns are 'age' and 'place': rename one to 'text' or 'report'.",
     )
 
 
@@ -106,3 +106,28 @@ def test_texts_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     assert columns_of(tmp_path, "image,caption10,caption2,caption").texts == (3, 2, 1)
     assert columns_of(tmp_path, "image,text,caption1").texts == (1,)
     assert columns_of(tmp_path, "image,place1,place2").texts == ()
+
+
+@pytest.mark.parametrize(
+    ("header", "places"),
+    [
+        (
+            "ファイル名,説明,所見,診断,患者ID",
+            {"image": 0, "text": 1, "findings": 2, "impression": 3, "group": 4},
+        ),
+        ("画像,レポート,年齢", {"image": 0, "report": 1}),
+        ("图像,描述,标签", {"image": 0, "text": 1, "labels": 2}),
+        ("文件名,报告", {"image": 0, "report": 1}),
+        ("影像,影像所见,诊断意见", {"image": 0, "findings": 1, "impression": 2}),
+        ("파일명,설명,소견,결론", {"image": 0, "text": 1, "findings": 2, "impression": 3}),
+        ("이미지;판독문", {"image": 0, "report": 1}),
+        ("plik;opis;Wnioski", {"image": 0, "text": 1, "report": 2}),
+        ("Zdjęcie;Opis badania", {"image": 0, "report": 1}),
+        ("Файл;Описание;Заключение", {"image": 0, "text": 1, "report": 2}),
+        ("Имя файла;Протокол;Пациент", {"image": 0, "report": 1, "group": 2}),
+        ("arquivo;descrição;laudo", {"image": 0, "text": 1, "report": 2}),
+        ("Imagem;Achados;Impressão", {"image": 0, "findings": 1, "impression": 2}),
+    ],
+)
+def test_names_in_other_scripts_and_languages(tmp_path: Path, header: str, places: dict[str, int]) -> None:
+    assert columns_of(tmp_path, header).places == places
