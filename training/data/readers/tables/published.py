@@ -2,12 +2,16 @@
 
 import zlib
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
+from typing import Final
 
 from training.data.readers.tables.encodings import open_binary
 from training.data.readers.tables.table import Row, open_table
 from training.data.rejections import LeftOut, Rejection
 from training.errors import DataError
+
+_MOST_FOLDERS: Final = 1000
 
 
 def find_table(folder: Path, name: str) -> Path | None:
@@ -25,8 +29,18 @@ def need_table(folder: Path, name: str) -> Path:
     """
     path = find_table(folder, name)
     if path is None:
-        raise DataError(f"There is no {name}.csv or {name}.csv.gz in {folder}.")
+        raise DataError(f"There is no {name}.csv or {name}.csv.gz in {folder}{_below(folder, name)}.")
     return path
+
+
+def _below(folder: Path, name: str) -> str:
+    """The folder one level below that has a table, as the end of a sentence."""
+    try:
+        inside = sorted(path for path in islice(folder.iterdir(), _MOST_FOLDERS) if path.is_dir())
+    except OSError:
+        return ""
+    found = next((path for place in inside if (path := find_table(place, name)) is not None), None)
+    return "" if found is None else f"; {found} is there: give the folder {found.parent}"
 
 
 def read_rows(

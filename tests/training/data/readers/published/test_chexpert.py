@@ -7,6 +7,7 @@ import pytest
 from tests.image_files import JPEG_START
 from training.data.manifest import read_manifest
 from training.data.readers.importing import import_data_set
+from training.errors import DataError
 
 HEADER = "Path,Sex,Age,Frontal/Lateral,AP/PA,No Finding,Edema,Pneumonia\n"
 TRAIN = HEADER + (
@@ -86,3 +87,12 @@ def test_broken_lines_are_named(source: Path) -> None:
         "Line 3 of valid.csv: the id 'patient64541-study1-view1_frontal' is on line 2 already.",
         f"Line 4 of valid.csv: there is no image '{image}' in {source}.",
     ]
+
+
+def test_the_folder_of_the_tables_is_named_where_the_one_above_is_given(source: Path) -> None:
+    with pytest.raises(
+        DataError,
+        match=rf"no train.csv or train.csv.gz in {source.parent}; {source / 'train.csv'} is there: give the "
+        rf"folder {source}\.",
+    ):
+        import_data_set("chexpert", source.parent)
