@@ -11,7 +11,7 @@ from training.data.readers.common.json_lists import iterate_list, read_text
 from training.data.readers.common.splits import SPLITS
 from training.data.readers.listing import Listing
 from training.data.record import Record, Split
-from training.data.rejections import Rejection
+from training.data.rejections import LeftOut, Rejection
 from training.errors import DataError
 
 _NAME: Final = re.compile(r"captions_((train|val)(\d{4}))\.json")
@@ -64,6 +64,7 @@ def list_coco(source: Path, images: Path | None = None) -> Listing:
         f"{name} is not read: its images are not there or come again in another year." for name in unread
     ]
     items: list[Record | Rejection] = []
+    beside: list[LeftOut] = []
     for part in chosen:
         captions, unusable = _captions(part)
         items += _records(part, captions)
@@ -72,8 +73,11 @@ def list_coco(source: Path, images: Path | None = None) -> Listing:
                 f"{unusable:,} captions of {part.file.name} lack image_id or caption and are passed over."
             )
         if captions:
-            notes.append(f"{part.file.name} has captions of {len(captions):,} images that it does not list.")
-    return Listing(source, root, len(items), iter(items), "image", notes=notes, files=_files(root, chosen))
+            reason = f"images that {part.file.name} does not list, with captions"
+            beside.append(LeftOut(reason, len(captions)))
+    return Listing(
+        source, root, len(items), iter(items), "image", beside, notes=notes, files=_files(root, chosen)
+    )
 
 
 def _files(root: Path, parts: Iterable[_Part]) -> dict[str, str]:

@@ -83,6 +83,10 @@ def test_what_cannot_be_used_is_named(source: Path) -> None:
         (5, "it lacks or garbles file_name or id"),
     ]
     assert report.records == 2
+    assert report.tallies[0].left_out == {
+        "images that captions_train2017.json does not list, with captions": 1
+    }
+    assert (report.tallies[0].found, report.tallies[0].unaccounted) == (7, 0)
 
 
 def test_another_folder_is_told(source: Path, tmp_path: Path) -> None:
