@@ -87,6 +87,21 @@ def test_chunks_that_no_picture_needs_cost_nothing(chunks: list[bytes]) -> None:
     assert peak < 10_000_000
 
 
+def test_a_png_that_is_cut_behind_its_picture_is_whole_and_one_cut_within_it_refused() -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (200, 200, 3), dtype=np.uint8)
+    whole = encoded(Image.fromarray(noise), "PNG")
+    picture = whole[:-12]
+    assert picture.count(b"IDAT") > 1
+    behind = png_chunk(b"tEXt", b"Comment\0" + b"x" * 40) + whole[-12:]
+    for cut in range(1, len(behind)):
+        assert np.array_equal(np.asarray(decode_image(picture + behind[:cut])), noise), cut
+    last = picture.rindex(b"IDAT") - 4
+    for within in (picture[:last], picture[: last + 4], picture[: last + 9], picture[: last + 40]):
+        for end in (b"", behind[:20]):
+            with pytest.raises(ImageError, match="The PNG image is damaged"):
+                decode_image(within + end)
+
+
 @pytest.mark.parametrize("kind", [b"IHDR", b"PLTE", b"IDAT"])
 def test_a_wrong_checksum_of_what_the_picture_needs_is_refused(kind: bytes) -> None:
     places = np.zeros((HEIGHT, WIDTH, 1), np.uint8)

@@ -34,7 +34,7 @@ def clean_png(content: bytes, *, checked: bool = True) -> tuple[bytes, bytes | N
     """Copy the chunks that make the picture, in one pass over the headers of all (PNG, third edition, 5.3).
 
     Text is left out unread, and so is an ancillary chunk of wrong checksum. Where the file is cut, it is
-    left as it is from there on.
+    left as it is from there on, or ended where the picture may be whole.
 
     Args:
         content: The file.
@@ -47,12 +47,13 @@ def clean_png(content: bytes, *, checked: bool = True) -> tuple[bytes, bytes | N
         ImageError: The checksum of a chunk that the picture needs is wrong.
     """
     parts, profile = [content[:_SIGNATURE]], None
-    place, last = _SIGNATURE, b""
+    place, last, kinds = _SIGNATURE, b"", set[bytes]()
     while last != b"IEND" and place + 12 <= len(content):
         end = place + 12 + int.from_bytes(content[place : place + 4])
         last = content[place + 4 : place + 8]
         if end > len(content):
             break
+        kinds.add(last)
         if last == b"IEND":
             # Nothing is in it, so its checksum says nothing of the picture.
             parts.append(_END)
@@ -67,7 +68,9 @@ def clean_png(content: bytes, *, checked: bool = True) -> tuple[bytes, bytes | N
             parts.append(content[place:end])
         place = end
     if last != b"IEND":
-        parts.append(content[place:])
+        # The decoder tells whether the picture is whole that lies ahead of a cut chunk beside it.
+        beside = content[place + 4 : place + 5].islower() or place + 8 > len(content)
+        parts.append(_END if beside and b"IDAT" in kinds and b"acTL" not in kinds else content[place:])
     whole = sum(map(len, parts)) == len(content) and content.endswith(_END)
     return content if whole else b"".join(parts), profile
 
