@@ -24,7 +24,7 @@ _SIGNS: Final[Mapping[Layout, str]] = {
     "huggingface": r".*\.(?:parquet|arrow)",
     "webdataset": r".*\.(?:tar|tgz|tar\.gz)",
 }
-_TABLE: Final = re.compile(r"(?:[^/]+/)?[^/]+\.(?:csv|tsv|txt|token|csv\.gz)", re.IGNORECASE)
+_TABLE: Final = re.compile(r"(?:[^/]+/)?[^/]+\.(?:csv|tsv|jsonl|txt|token|csv\.gz)", re.IGNORECASE)
 _SAYING: Final = frozenset({"text", "report", "findings", "impression", "labels"})
 # A folder with more files that may be tables has texts, not tables.
 _MOST_TABLES: Final = 20

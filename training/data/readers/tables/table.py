@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from training.data.readers.tables.encodings import open_text
+from training.data.readers.tables.json_lines import JsonLineError, columns_of_lines, rows_of_lines
 from training.data.readers.tables.records import DELIMITERS, QuoteError, RecordReader
 from training.data.rejections import LeftOut, Rejection
 from training.errors import DataError
@@ -48,6 +49,7 @@ class Table:
         offered: Whether the user can give one, for messages.
         titles: Number of records ahead of the header that say nothing of columns.
         captions: Whether it has no header, and lines such as NAME#NUMBER, a tab and a caption.
+        is_known: For lines of JSON objects, whether the name of a column says what it holds; None for others.
     """
 
     path: Path
@@ -58,6 +60,7 @@ class Table:
     offered: bool = True
     titles: int = 0
     captions: bool = False
+    is_known: Callable[[str], bool] | None = None
 
     def rows(self, begins_row: Callable[[str], bool] | None = None) -> Iterator[Row | Rejection | LeftOut]:
         """Everything below the header: rows, broken ones by their line, and rows without any value.
@@ -71,6 +74,13 @@ class Table:
         with open_text(self.path, self.encoding, offered=self.offered) as text:
             if self.captions:
                 yield from map(_caption, count(1), text)
+                return
+            if self.is_known is not None:
+                for line, values in rows_of_lines(text, self.columns, self.is_known):
+                    if isinstance(values, JsonLineError):
+                        yield Rejection(line, str(values))
+                    else:
+                        yield self._checked(line, values)
                 return
             reader = RecordReader(text, self.delimiter, begins_row)
             for _ in range(self.header_records):
@@ -122,10 +132,16 @@ def open_table(
     first = next((line for line in head if not line.isspace()), None)
     if first is None:
         raise DataError(f"{path} is empty; its first line has to name the columns.")
-    if first.lstrip().startswith(("{", "[")):
-        raise DataError(
-            f"{path} is JSON, not a table; its first line has to name columns, such as image,text."
-        )
+    if first.lstrip("\ufeff \t").startswith(("{", "[")):
+        with open_text(path, encoding, offered=offered) as text:
+            columns = columns_of_lines(text) if first.lstrip("\ufeff \t").startswith("{") else ()
+        if not any(map(is_known, columns)):
+            raise DataError(
+                f"{path} is JSON, not a table; give a line with one object for each image, such as "
+                '{"image": "1.jpg", "text": "A dog."}, or columns named in a first line, such as image,text.'
+            )
+        _check_names(path, columns)
+        return Table(path, columns, ",", 0, encoding, offered, is_known=is_known)
     if first.lstrip().startswith("<"):
         raise DataError(f"{path} is HTML or XML, not a table; save the table itself as CSV.")
     if all(line.isspace() or _CAPTION.fullmatch(line.rstrip("\r\n")) for line in head):

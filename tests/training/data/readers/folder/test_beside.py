@@ -199,3 +199,27 @@ def test_a_lone_text_of_another_name_is_told_and_not_taken(tmp_path: Path) -> No
         "'A1/dictated.txt' is the only text in the folder of 2 images: name it report.txt to have it taken "
         "as the report of all images there."
     ]
+
+
+def test_lines_of_json_are_a_table_and_the_command_that_takes_them_is_named(tmp_path: Path) -> None:
+    touch(tmp_path, "1.png", "2.png", "3.png")
+    lines = (
+        '{"file_name": "1.png", "text": "A dog, that runs."}',
+        '{"file_name": "2.png", "text": "A \\"cat\\".", "tags": ["cat", "indoors"], "age": 3, "box": [1, 2]}',
+        "",
+        '{"file_name": "3.png", "text": ["One.", "Two."]}',
+        "no JSON",
+    )
+    write(tmp_path, "metadata.jsonl", "\n".join(lines))
+    table = tmp_path / "metadata.jsonl"
+    notes = "\n".join(imported("folder", tmp_path).notes)
+    assert f"--table {table}` takes what it says" in notes
+    report = imported("folder", tmp_path, table=table, max_rejected=1.0)
+    found = records_of(tmp_path)
+    assert [record.texts for record in found.values()] == [("A dog, that runs.",), ('A "cat".',)]
+    assert [record.labels for record in found.values()] == [(), ("cat", "indoors")]
+    assert dict(found["2.png"].metadata) == {"age": 3, "box": "[1, 2]"}
+    assert [(item.line, item.reason) for item in report.rejections.items] == [
+        (4, "'text' is a list or an object; give each text a line of its own"),
+        (5, "it is not one JSON object, as other lines are"),
+    ]
