@@ -99,7 +99,8 @@ def test_both_clients_have_the_same_methods_with_the_same_parameters() -> None:
     def methods(kind: type) -> dict[str, list[str]]:
         return {
             {"aclose": "close"}.get(name, name): [*inspect.signature(method).parameters]
-            for name, method in vars(kind).items()
+            for topic in kind.__mro__[:-1]
+            for name, method in vars(topic).items()
             if not name.startswith("_")
         }
 
@@ -109,10 +110,11 @@ def test_both_clients_have_the_same_methods_with_the_same_parameters() -> None:
 def test_both_clients_do_the_same() -> None:
     def statements(kind: type) -> list[str]:
         """Calls of operations, in order, as both write them."""
-        tree = ast.parse(Path(inspect.getfile(kind)).read_text())
+        folder = Path(inspect.getfile(kind)).parent
         return [
             ast.unparse(node)
-            for node in ast.walk(tree)
+            for path in folder.glob("*.py")
+            for node in ast.walk(ast.parse(path.read_text()))
             if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("operations.")
         ]
 

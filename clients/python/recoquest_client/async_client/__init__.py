@@ -1,0 +1,12 @@
+"""The client for programs on asyncio; the same methods as `Client`."""
+
+from recoquest_client.async_client.collections import AsyncCollections
+from recoquest_client.async_client.images import AsyncImages
+from recoquest_client.async_client.jobs import AsyncJobs
+from recoquest_client.async_client.searches import AsyncSearches
+
+__all__ = ["AsyncClient"]
+
+
+class AsyncClient(AsyncCollections, AsyncSearches, AsyncImages, AsyncJobs):
+    """A client of one service on asyncio; an asynchronous context that closes its connections."""

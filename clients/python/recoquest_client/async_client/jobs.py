@@ -1,0 +1,102 @@
+"""Jobs and the audit trail."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import datetime
+
+import httpx2
+
+from recoquest_client import answers, operations
+from recoquest_client.events import EventReader
+from recoquest_client.retry import Following
+
+# The service sends a comment every 15 s.
+_SILENCE = 45.0
+from recoquest_client.async_client.connection import AsyncConnection
+
+
+class AsyncJobs(AsyncConnection):
+    """Jobs and the audit trail."""
+
+    async def start_job(self, kind: str, **arguments: object) -> answers.Job:
+        """Give a job to the workers, such as `start_job("reindex", collection="cxr", generation=1)`."""
+        return await self._send(operations.create_job(kind, arguments))
+
+    async def jobs(
+        self, *, state: str | None = None, kind: str | None = None, page_size: int = 100
+    ) -> AsyncIterator[answers.Job]:
+        """Iterate over jobs, the latest first."""
+        call = operations.list_jobs(state, kind, page_size)
+        async for page in self._pages(call, lambda page: page.next_cursor):
+            for one in page.jobs:
+                yield one
+
+    async def job(self, number: int) -> answers.Job:
+        """Return a job."""
+        return await self._send(operations.get_job(number))
+
+    async def cancel_job(self, number: int) -> answers.Job:
+        """End a job before its time."""
+        return await self._send(operations.cancel_job(number))
+
+    async def stream(self, job: int, *, timeout: float | None = None) -> AsyncIterator[answers.Job]:
+        """Give a job now and after every change until it has ended; joined again after a break.
+
+        Raises:
+            TimeoutError: It has not ended within so many seconds.
+            UnreachableError: The stream broke too often without news.
+        """
+        call = operations.stream_job_events(job)
+        following = Following(call, self._retry, timeout)
+        events = EventReader()
+        while not events.has_ended:
+            try:
+                with call.opened() as files:
+                    request = self._http.build_request(
+                        **call.arguments(files, following.read_timeout(_SILENCE))
+                    )
+                response = await self._http.send(request, stream=True)
+                try:
+                    if response.is_success:
+                        events.begin()
+                        async for line in response.aiter_lines():
+                            following.check()
+                            if (found := events.read(line)) is not None:
+                                following.progressed()
+                                yield found
+                            if events.has_ended:
+                                return
+                    else:
+                        await response.aread()
+                    pause = following.after_answer(response)
+                finally:
+                    await response.aclose()
+            except httpx2.TransportError as error:
+                pause = following.after_error(error)
+            await asyncio.sleep(pause)
+
+    async def wait(self, job: int, *, timeout: float | None = None) -> answers.Job:
+        """Wait until a job has ended, and return it: done, failed or cancelled.
+
+        Raises:
+            TimeoutError: It has not ended within so many seconds; it goes on.
+        """
+        found = [state async for state in self.stream(job, timeout=timeout)]
+        return found[-1]
+
+    async def audit(
+        self,
+        *,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        collection: str | None = None,
+        action: str | None = None,
+        page_size: int = 100,
+    ) -> AsyncIterator[answers.AuditEvent]:
+        """Iterate over events of the audit trail, the oldest first."""
+        call = operations.list_audit(since, until, collection, action, page_size)
+        async for page in self._pages(call, lambda page: page.next_cursor):
+            for one in page.events:
+                yield one

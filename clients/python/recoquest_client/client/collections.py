@@ -1,0 +1,52 @@
+"""Collections, their aliases, generations and models."""
+
+from __future__ import annotations
+
+from recoquest_client import answers, operations
+from recoquest_client.client.connection import Connection
+
+
+class Collections(Connection):
+    """Collections, their aliases, generations and models."""
+
+    def collections(self) -> tuple[answers.Collection, ...]:
+        """Return the collections that the caller may read."""
+        return self._send(operations.list_collections())
+
+    def collection(self, name: str) -> answers.Collection:
+        """Return a collection with the values of its fields."""
+        return self._send(operations.get_collection(name))
+
+    def create_collection(
+        self, name: str, *, model: str | None = None, same_model_as: str | None = None
+    ) -> answers.Collection:
+        """Begin an empty collection, by a registered model or by that of another collection."""
+        return self._send(operations.create_collection(name, model, same_model_as))
+
+    def delete_collection(self, name: str) -> None:
+        """Remove a collection with all its images."""
+        self._send(operations.delete_collection(name))
+
+    def generations(self, collection: str) -> tuple[answers.Generation, ...]:
+        """Return the generations of a collection, the latest first."""
+        return self._send(operations.list_generations(collection))
+
+    def activate(self, collection: str, number: int) -> answers.Generation:
+        """Search in this generation."""
+        return self._send(operations.activate_generation(collection, number))
+
+    def roll_back(self, collection: str) -> answers.Generation:
+        """Search in the generation before."""
+        return self._send(operations.roll_back_collection(collection))
+
+    def models(self) -> tuple[answers.Model, ...]:
+        """Return the registered models, the latest first."""
+        return self._send(operations.list_models())
+
+    def model(self, digest: str) -> answers.Model:
+        """Return a model with its origin and generations."""
+        return self._send(operations.get_model(digest))
+
+    def register_model(self, job: int) -> answers.Model:
+        """Register the model that a training or retraining has made."""
+        return self._send(operations.register_model(job))

@@ -1,0 +1,123 @@
+"""Images: what is known of them, their files, and changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from recoquest_client import answers, operations
+from recoquest_client.client.connection import Connection
+from recoquest_client.files import NewImage, UploadProgress
+from recoquest_client.options import Part
+from recoquest_client.uploads import Upload
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from recoquest_client.options import Record
+
+
+class Images(Connection):
+    """Images: what is known of them, their files, and changes."""
+
+    def images(
+        self,
+        collection: str,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        with_: Sequence[Part] | None = None,
+        page_size: int = 100,
+    ) -> Iterator[answers.ListedImage]:
+        """Iterate over the images that pass a filter, in the order in which they were added."""
+        call = operations.list_images(collection, filter, with_, page_size)
+        for page in self._pages(call, lambda page: page.next_cursor):
+            yield from page.images
+
+    def image(self, collection: str, image_id: str) -> answers.Image:
+        """Return what is known of an image, and its ETag."""
+        return self._send(operations.get_image(collection, image_id))
+
+    def content(self, collection: str, image_id: str) -> bytes:
+        """Return the stored file."""
+        return self._send(operations.get_content(collection, image_id))
+
+    def thumbnail(self, collection: str, image_id: str) -> bytes:
+        """Return a small WebP."""
+        return self._send(operations.get_thumbnail(collection, image_id))
+
+    def rendition(
+        self,
+        collection: str,
+        image_id: str,
+        *,
+        size: int | None = None,
+        window: str = "auto",
+        media_type: str = "image/png",
+    ) -> bytes:
+        """Return the image as it is searched, as PNG, JPEG or WebP."""
+        return self._send(operations.get_rendition(collection, image_id, size, window, media_type))
+
+    def upload(
+        self,
+        collection: str,
+        images: Iterable[NewImage],
+        *,
+        progress: Callable[[UploadProgress], object] | None = None,
+    ) -> answers.Uploaded:
+        """Put in images, many in requests of bounded size; sent again after an error, all is unchanged.
+
+        Args:
+            collection: Name of the collection.
+            images: Images; of a generator only those of one request are held.
+            progress: Called while files are sent and after each answer.
+
+        Raises:
+            ProblemError: A request was refused as a whole; images of earlier requests are there.
+        """
+        upload = Upload(collection, images, progress)
+        for call in upload.calls():
+            upload.answered(self._send(call))
+        return upload.outcome()
+
+    def put(
+        self, collection: str, image: NewImage, *, etag: str | None = None, only_new: bool = False
+    ) -> answers.Written:
+        """Put in an image under its id, or replace the one there.
+
+        Raises:
+            PreconditionError: The image is not that of `etag`, or is there and should be new.
+        """
+        return self._send(operations.put_image(collection, image, etag, only_new))
+
+    def update(
+        self, collection: str, image_id: str, *, etag: str | None = None, **changes: Unpack[Record]
+    ) -> answers.Written:
+        """Change what is said of an image; what is not named stays, None removes a report or group.
+
+        Raises:
+            PreconditionError: The image is not that of `etag` any more.
+        """
+        return self._send(operations.update_image(collection, image_id, etag, changes))
+
+    def delete(self, collection: str, image_id: str, *, etag: str | None = None) -> None:
+        """Remove an image."""
+        self._send(operations.delete_image(collection, image_id, etag))
+
+    def delete_where(
+        self,
+        collection: str,
+        filter: Mapping[str, Any],
+        *,
+        dry_run: bool = False,
+        expected_count: int | None = None,
+    ) -> answers.Deleted:
+        """Remove the images that pass a filter, up to 10,000 a call, or count them by a dry run.
+
+        Raises:
+            ProblemError: The filter does not fit, or finds another number of images than expected.
+        """
+        return self._send(operations.delete_matching_images(collection, filter, dry_run, expected_count))
+
+    def erase(self, collection: str, ids: Sequence[str]) -> answers.Erased:
+        """Remove images so that no byte of them is left on the disk, and name backups that hold them."""
+        return self._send(operations.erase_images(collection, ids))

@@ -1,0 +1,66 @@
+"""Calls of collections, their aliases, generations and models."""
+
+from __future__ import annotations
+
+from recoquest_client import answers
+from recoquest_client.call import LONG_TIMEOUT, Call, reading
+from recoquest_client.operations.requests import COLLECTION, begin, get, given
+from recoquest_client.readers import read_list, read_nothing
+
+
+def list_collections() -> Call[tuple[answers.Collection, ...]]:
+    """List the collections that the caller may read."""
+    read = read_list("collections", answers.Collection)
+    return get("list_collections", "/v1/collections", read)
+
+
+def get_collection(collection: str) -> Call[answers.Collection]:
+    """Describe a collection with the values of its fields."""
+    return get("get_collection", COLLECTION, reading(answers.Collection), {"collection": collection})
+
+
+def create_collection(name: str, model: str | None, same_model_as: str | None) -> Call[answers.Collection]:
+    """Begin a collection."""
+    body = given(name=name, model=model, same_model_as=same_model_as)
+    return begin("create_collection", "/v1/collections", reading(answers.Collection), {}, body)
+
+
+def delete_collection(collection: str) -> Call[None]:
+    """Remove a collection."""
+    names = {"collection": collection}
+    return Call("delete_collection", "DELETE", COLLECTION, read_nothing, names, timeout=LONG_TIMEOUT)
+
+
+def list_generations(collection: str) -> Call[tuple[answers.Generation, ...]]:
+    """List the generations of a collection."""
+    read = read_list("generations", answers.Generation)
+    return get("list_generations", f"{COLLECTION}/generations", read, {"collection": collection})
+
+
+def activate_generation(collection: str, number: int) -> Call[answers.Generation]:
+    """Search in a generation."""
+    path = f"{COLLECTION}/generations/{{number}}/activate"
+    names: dict[str, str | int] = {"collection": collection, "number": number}
+    return begin("activate_generation", path, reading(answers.Generation), names)
+
+
+def roll_back_collection(collection: str) -> Call[answers.Generation]:
+    """Search in the generation before."""
+    path = f"{COLLECTION}/rollback"
+    names = {"collection": collection}
+    return begin("roll_back_collection", path, reading(answers.Generation), names)
+
+
+def list_models() -> Call[tuple[answers.Model, ...]]:
+    """List registered models."""
+    return get("list_models", "/v1/models", read_list("models", answers.Model))
+
+
+def get_model(digest: str) -> Call[answers.Model]:
+    """Describe a model."""
+    return get("get_model", "/v1/models/{digest}", reading(answers.Model), {"digest": digest})
+
+
+def register_model(job: int) -> Call[answers.Model]:
+    """Register the model of a job."""
+    return begin("register_model", "/v1/models", reading(answers.Model), {}, {"job": job})
