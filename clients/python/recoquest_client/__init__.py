@@ -1,9 +1,12 @@
 """Client of recoquest, a search over images."""
 
 from recoquest_client.answers import (
+    Alias,
     AuditEvent,
     BatchResult,
     Collection,
+    Embedding,
+    Embeddings,
     Facets,
     Generation,
     Hit,
@@ -11,6 +14,7 @@ from recoquest_client.answers import (
     Job,
     ListedImage,
     Model,
+    PictureLink,
     SearchPage,
     Uploaded,
     Written,
@@ -35,6 +39,7 @@ from recoquest_client.retry import Retry
 
 __all__ = [
     "AccessError",
+    "Alias",
     "AnswerError",
     "AsyncClient",
     "AuditEvent",
@@ -42,6 +47,8 @@ __all__ = [
     "BusyError",
     "Client",
     "Collection",
+    "Embedding",
+    "Embeddings",
     "Facets",
     "FieldError",
     "Filter",
@@ -54,6 +61,7 @@ __all__ = [
     "Model",
     "NewImage",
     "NotFoundError",
+    "PictureLink",
     "PreconditionError",
     "ProblemError",
     "RecoquestError",

@@ -52,6 +52,11 @@ class UploadProgress:
     total: int | None
 
 
+def content_of(file: ImageFile) -> bytes:
+    """Return the bytes of an image file."""
+    return file if isinstance(file, bytes) else Path(file).read_bytes()
+
+
 def batches(images: Iterable[NewImage], *, files: int, size: int) -> Iterator[list[NewImage]]:
     """Group images for requests: as many as `files`, together of `size` bytes, without an id twice."""
     batch: list[NewImage] = []

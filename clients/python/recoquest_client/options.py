@@ -11,6 +11,16 @@ State = Literal["present", "absent", "uncertain"]
 Part = Literal["texts", "findings", "labels", "metadata", "report", "vector"]
 
 
+class Rendition(TypedDict, total=False):
+    """An image as it is searched: its longest side in pixels, and a window such as "40,400"."""
+
+    size: int
+    window: str
+
+
+LinkedPicture = Rendition | Literal["thumbnail", "content"]
+
+
 class SearchOptions(TypedDict, total=False):
     """Parts of a search; docs/searching.md explains them."""
 

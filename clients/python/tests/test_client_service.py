@@ -5,6 +5,7 @@ import io
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Literal
 
+import httpx2
 import numpy as np
 import pytest
 from PIL import Image
@@ -113,6 +114,7 @@ def test_a_collection_is_begun_filled_searched_changed_and_removed(
     assert [image.id for image in client.images(name, page_size=30)][:2] == ["first", odd]
     assert len(list(client.images(name, page_size=30))) == client.count(name) == 72
     assert client.facets(name, field="age").fields[0].minimum == 64
+    assert client.facets(name, filter={"field": "age", "eq": 65}).count == 0
     known = client.image(name, odd)
     assert (known.report, known.etag) == ("No effusion.", uploaded.results[1].etag)
     assert client.content(name, odd) == picture(2)
@@ -157,6 +159,56 @@ def test_collections_models_generations_and_the_audit_trail_are_listed(client: A
     whole = list(client.audit(page_size=3))
     assert [event.sequence for event in whole] == sorted({event.sequence for event in whole})
     assert whole[0].hash
+
+
+def test_vectors_of_texts_and_images_find_what_these_find(client: Any, tmp_path: Any) -> None:
+    file = tmp_path / "some.png"
+    file.write_bytes(picture(1))
+    made = client.embed(COLLECTION, ["a boat"], images=[file, picture(1)])
+    assert [one.index for one in made.data] == [0, 1, 2]
+    text, by_path, by_bytes = (one.embedding for one in made.data)
+    assert by_path == by_bytes != text
+    assert np.linalg.norm(text) == pytest.approx(1, abs=1e-3)
+    assert made.digest == client.models()[0].digest
+    for vector, asked in ((text, {"text": "a boat"}), (by_path, {"images": [file]})):
+        found = client.search(COLLECTION, like=[{"vector": list(vector)}])
+        assert [hit.id for hit in found.hits] == [hit.id for hit in client.search(COLLECTION, **asked).hits]
+
+
+def test_a_link_shows_a_picture_without_a_key(client: Any, service: str) -> None:
+    first = next(iter(client.images(COLLECTION))).id
+    link = client.link(COLLECTION, first, rendition="content", expires_in=60)
+    assert httpx2.get(service + link.url).content == client.content(COLLECTION, first)
+    whole = httpx2.get(service + client.link(COLLECTION, first).url)
+    assert (
+        Image.open(io.BytesIO(whole.content)).size
+        == Image.open(io.BytesIO(client.rendition(COLLECTION, first))).size
+    )
+    small = httpx2.get(service + client.link(COLLECTION, first, rendition={"size": 8}).url)
+    assert max(Image.open(io.BytesIO(small.content)).size) == 8
+    assert client.link(COLLECTION, first, rendition="thumbnail").expires > link.expires
+
+
+def test_a_collection_has_another_name_and_aliases(client: Any, kind: str) -> None:
+    old, new, alias = f"old-{kind}", f"new-{kind}", f"current-{kind}"
+    client.create_collection(old, same_model_as=COLLECTION)
+    assert client.rename_collection(old, new).name == new
+    made = client.put_alias(alias, new, only_new=True)
+    assert client.collection(alias).name == new
+    with pytest.raises(PreconditionError):
+        client.put_alias(alias, COLLECTION, only_new=True)
+    with pytest.raises(ValueError, match="either etag or only_new"):
+        client.put_alias(alias, COLLECTION, etag=made.etag, only_new=True)
+    moved = client.put_alias(alias, COLLECTION, etag=made.etag)
+    assert moved in client.aliases()
+    with pytest.raises(PreconditionError):
+        client.delete_alias(alias, etag=made.etag)
+    client.delete_alias(alias, etag=moved.etag)
+    assert alias not in [one.alias for one in client.aliases()]
+    client.put_alias(old, new)
+    assert client.collection(old).name == new
+    client.delete_collection(new)
+    assert client.aliases() == ()
 
 
 def test_a_job_is_begun_followed_to_its_end_and_listed(client: Any, indexed: Indexed) -> None:

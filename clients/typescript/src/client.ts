@@ -11,7 +11,10 @@ export type { components, operations, paths } from "./schema.js";
 export type { UploadProgress } from "./uploads.js";
 
 type Schemas = components["schemas"];
+export type Alias = Schemas["Alias"];
 export type Collection = Schemas["CollectionSummary"];
+export type Embeddings = Schemas["Embeddings"];
+export type EmbeddingsQuery = Schemas["EmbeddingsQuery"];
 export type Hit = Schemas["SearchHit"];
 export type ImageInfo = Schemas["ImageInfo"];
 export type ImageChanges = Schemas["ImageChanges"];
@@ -19,10 +22,13 @@ export type ImageList = Schemas["ImageList"];
 export type Job = Schemas["JobEntry"];
 export type JobPage = Schemas["Jobs"];
 export type Judged = Schemas["Judged"];
+export type LinkWanted = Schemas["LinkWanted"];
 export type NewCollection = Schemas["NewCollection"];
 export type NewJob = operations["create_job"]["requestBody"]["content"]["application/json"];
 export type NewJudgement = Schemas["NewJudgement"];
+export type PictureLink = Schemas["PictureLink"];
 export type Removed = Schemas["Removed"];
+export type RemovedAlias = Schemas["RemovedAlias"];
 export type SearchPage = Schemas["SearchResponse"];
 export type SearchQuery = Schemas["SearchQuery"];
 export type Uploaded = Schemas["WritesAnswer"];
@@ -68,7 +74,7 @@ export interface UploadOptions extends CallOptions {
 }
 
 export interface WriteOptions extends CallOptions {
-  /** ETag of the image that the caller knows; another one is left as it is, and a ProblemError is thrown. */
+  /** ETag of the image or alias that the caller knows; another one is left as it is, and a ProblemError is thrown. */
   ifMatch?: string;
 }
 
@@ -103,6 +109,36 @@ export class RecoquestClient {
   /** Begin a collection without images. */
   createCollection(body: NewCollection, options: CallOptions = {}): Promise<Collection> {
     return answer(this.api.POST("/v1/collections", { body, ...passed(options) }));
+  }
+
+  /** Give a collection another name; roles of keys and aliases follow. */
+  renameCollection(collection: string, name: string, options: CallOptions = {}): Promise<Collection> {
+    const params = { path: { collection } };
+    return answer(
+      this.api.PATCH("/v1/collections/{collection}", { params, body: { name }, ...passed(options) }),
+    );
+  }
+
+  /** The aliases of the collections that the caller may read. */
+  async aliases(options: CallOptions = {}): Promise<Alias[]> {
+    return (await answer(this.api.GET("/v1/aliases", passed(options)))).aliases;
+  }
+
+  /** Let a name answer for a collection, from one moment on. */
+  putAlias(alias: string, collection: string, options: WriteOptions = {}): Promise<Alias> {
+    const params = { path: { alias }, header: condition(options) };
+    return answer(this.api.PUT("/v1/aliases/{alias}", { params, body: { collection }, ...passed(options) }));
+  }
+
+  /** Remove an alias; its collection stays. */
+  deleteAlias(alias: string, options: WriteOptions = {}): Promise<RemovedAlias> {
+    const params = { path: { alias }, header: condition(options) };
+    return answer(this.api.DELETE("/v1/aliases/{alias}", { params, ...passed(options) }));
+  }
+
+  /** Vectors of texts and of images in base64, which go into a search as `like` with a `vector`. */
+  embed(body: EmbeddingsQuery, options: CallOptions = {}): Promise<Embeddings> {
+    return answer(this.api.POST("/v1/embeddings", { body, ...passed(options) }));
   }
 
   /** One page of hits, for a text, for examples (`like`, `unlike`), for picture files, or all together. */
@@ -152,6 +188,14 @@ export class RecoquestClient {
     const params = { path: { collection, image_id: id } };
     return answer(
       this.api.GET("/v1/collections/{collection}/images/{image_id}", { params, ...passed(options) }),
+    );
+  }
+
+  /** A link that shows one picture without a key, until it ends. */
+  link(collection: string, id: string, body: LinkWanted = {}, options: CallOptions = {}): Promise<PictureLink> {
+    const params = { path: { collection, image_id: id } };
+    return answer(
+      this.api.POST("/v1/collections/{collection}/images/{image_id}/link", { params, body, ...passed(options) }),
     );
   }
 

@@ -106,6 +106,35 @@ test("the file of an image is what was uploaded", async () => {
   await assert.rejects(client.file("https://elsewhere.example.org/x"), TypeError);
 });
 
+test("a link shows a picture without a key", async () => {
+  const { url } = await client.link(COLLECTION, STRANGE, { rendition: "content", expires_in: 60 });
+  const shown = await fetch(new URL(url, baseUrl));
+  assert.deepEqual(Buffer.from(await shown.arrayBuffer()), Buffer.from(await first.arrayBuffer()));
+});
+
+test("a vector finds what its text finds", async () => {
+  const text = "picture number 3";
+  const vector = (await client.embed({ model: COLLECTION, input: [text] })).data[0]?.embedding;
+  assert.ok(Array.isArray(vector));
+  const byVector = await client.search(COLLECTION, { like: [{ vector }], limit: 3 });
+  const byText = await client.search(COLLECTION, { text, limit: 3 });
+  assert.deepEqual(byVector.hits.map((hit) => hit.id), byText.hits.map((hit) => hit.id));
+});
+
+test("a collection has another name and aliases", async () => {
+  await client.createCollection({ name: "before", same_model_as: like });
+  assert.equal((await client.renameCollection("before", "after")).name, "after");
+  const made = await client.putAlias("current", "after");
+  const moved = await client.putAlias("current", COLLECTION, { ifMatch: made.etag });
+  assert.deepEqual(await client.aliases(), [moved]);
+  await assert.rejects(
+    client.deleteAlias("current", { ifMatch: made.etag }),
+    (error) => error instanceof ProblemError && error.status === 412,
+  );
+  assert.equal((await client.deleteAlias("current", { ifMatch: moved.etag })).collection, COLLECTION);
+  assert.deepEqual(await client.aliases(), []);
+});
+
 test("a hit is judged", async () => {
   const query = { text: "picture number 3" };
   const judged = await client.judge(COLLECTION, { query, hit: "picture-3", relevant: true });

@@ -1,8 +1,11 @@
 """Answers of the service. A newer service may tell more than these have."""
 
 from recoquest_client.answers.images import (
+    Alias,
     BatchResult,
     Collection,
+    Embedding,
+    Embeddings,
     Facets,
     Field,
     FieldValue,
@@ -20,6 +23,7 @@ from recoquest_client.answers.images import (
     Links,
     ListedImage,
     Match,
+    PictureLink,
     QueryEcho,
     Refusal,
     SearchPage,
@@ -43,12 +47,15 @@ from recoquest_client.answers.service import (
 
 __all__ = [
     "Actor",
+    "Alias",
     "AuditEvent",
     "AuditPage",
     "Backup",
     "BatchResult",
     "Collection",
     "Deleted",
+    "Embedding",
+    "Embeddings",
     "Erased",
     "Facets",
     "Field",
@@ -70,6 +77,7 @@ __all__ = [
     "ListedImage",
     "Match",
     "Model",
+    "PictureLink",
     "Progress",
     "QueryEcho",
     "Refusal",

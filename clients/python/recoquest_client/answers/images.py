@@ -245,6 +245,41 @@ class Collection:
 
 
 @dataclass(frozen=True)
+class Embedding:
+    """The vector of one input, at length one."""
+
+    index: int
+    embedding: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """Vectors, those of texts before those of images; vectors of one digest can be compared."""
+
+    data: tuple[Embedding, ...]
+    model: str
+    digest: str
+    truncations: tuple[Truncation, ...] = ()
+
+
+@dataclass(frozen=True)
+class PictureLink:
+    """A link to a picture: path on the service, with its signature, and its end in UTC."""
+
+    url: str
+    expires: str
+
+
+@dataclass(frozen=True)
+class Alias:
+    """Another name of a collection; `etag` is that of its next change."""
+
+    alias: str
+    collection: str
+    etag: str
+
+
+@dataclass(frozen=True)
 class Facets:
     """Images that pass a filter, and the values of their fields."""
 

@@ -27,6 +27,28 @@ class AsyncCollections(AsyncConnection):
         """Remove a collection with all its images."""
         await self._send(operations.delete_collection(name))
 
+    async def rename_collection(self, name: str, new_name: str) -> answers.Collection:
+        """Give a collection another name, and return it; roles of keys and aliases follow."""
+        return await self._send(operations.rename_collection(name, new_name))
+
+    async def aliases(self) -> tuple[answers.Alias, ...]:
+        """Return the aliases of the collections that the caller may read."""
+        return await self._send(operations.list_aliases())
+
+    async def put_alias(
+        self, alias: str, collection: str, *, etag: str | None = None, only_new: bool = False
+    ) -> answers.Alias:
+        """Let a name answer for a collection, from one moment on.
+
+        Raises:
+            PreconditionError: The alias is not that of `etag`, or is there and should be new.
+        """
+        return await self._send(operations.put_alias(alias, collection, etag, only_new))
+
+    async def delete_alias(self, alias: str, *, etag: str | None = None) -> None:
+        """Remove an alias; its collection stays."""
+        await self._send(operations.delete_alias(alias, etag))
+
     async def generations(self, collection: str) -> tuple[answers.Generation, ...]:
         """Return the generations of a collection, the latest first."""
         return await self._send(operations.list_generations(collection))

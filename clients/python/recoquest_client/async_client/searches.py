@@ -86,7 +86,19 @@ class AsyncSearches(AsyncConnection):
         containing: str | None = None,
     ) -> answers.Facets:
         """Count the values of the fields of the images that pass a filter."""
-        return await self._send(operations.count_values(collection, filter, field, containing))
+        return await self._send(operations.count_facets(collection, filter, field, containing))
+
+    async def embed(
+        self, model: str, texts: Sequence[str] = (), *, images: Sequence[ImageFile] = ()
+    ) -> answers.Embeddings:
+        """Embed up to 64 texts and image files, the texts first; `like=[{"vector": ...}]` takes a vector.
+
+        Args:
+            model: Name of a collection, whose encoder is meant; or digest or name of a model.
+            texts: Texts.
+            images: Image files: paths or bytes.
+        """
+        return await self._send(operations.create_embeddings(model, texts, images))
 
     async def judge(
         self,

@@ -14,7 +14,7 @@ from recoquest_client.uploads import Upload
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from recoquest_client.options import Record
+    from recoquest_client.options import LinkedPicture, Record
 
 
 class Images(Connection):
@@ -56,6 +56,25 @@ class Images(Connection):
     ) -> bytes:
         """Return the image as it is searched, as PNG, JPEG or WebP."""
         return self._send(operations.get_rendition(collection, image_id, size, window, media_type))
+
+    def link(
+        self,
+        collection: str,
+        image_id: str,
+        *,
+        rendition: LinkedPicture | None = None,
+        expires_in: int = 3600,
+    ) -> answers.PictureLink:
+        """Make a link that shows one picture without a key, for so many seconds; a day at most.
+
+        Args:
+            collection: Name of the collection.
+            image_id: Id of the image.
+            rendition: Parameters of the image as it is searched, such as `{"size": 1024}`; `thumbnail`; or
+                `content`, the stored file. None: the image as it is searched, whole.
+            expires_in: Seconds until its end.
+        """
+        return self._send(operations.link_image(collection, image_id, rendition, expires_in))
 
     def upload(
         self,

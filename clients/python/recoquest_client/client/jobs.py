@@ -9,12 +9,12 @@ from datetime import datetime
 import httpx2
 
 from recoquest_client import answers, operations
+from recoquest_client.client.connection import Connection
 from recoquest_client.events import EventReader
 from recoquest_client.retry import Following
 
 # The service sends a comment every 15 s.
 _SILENCE = 45.0
-from recoquest_client.client.connection import Connection
 
 
 class Jobs(Connection):

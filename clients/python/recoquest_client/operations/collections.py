@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from recoquest_client import answers
 from recoquest_client.call import LONG_TIMEOUT, Call, reading
-from recoquest_client.operations.requests import COLLECTION, begin, get, given
+from recoquest_client.operations.requests import COLLECTION, begin, condition, get, given, precondition
 from recoquest_client.readers import read_list, read_nothing
+
+_ALIAS = "/v1/aliases/{alias}"
 
 
 def list_collections() -> Call[tuple[answers.Collection, ...]]:
@@ -29,6 +31,38 @@ def delete_collection(collection: str) -> Call[None]:
     """Remove a collection."""
     names = {"collection": collection}
     return Call("delete_collection", "DELETE", COLLECTION, read_nothing, names, timeout=LONG_TIMEOUT)
+
+
+def rename_collection(collection: str, name: str) -> Call[answers.Collection]:
+    """Give a collection another name."""
+    names, body = {"collection": collection}, {"name": name}
+    return Call("rename_collection", "PATCH", COLLECTION, reading(answers.Collection), names, body=body)
+
+
+def list_aliases() -> Call[tuple[answers.Alias, ...]]:
+    """List the aliases of collections that the caller may read."""
+    return get("list_aliases", "/v1/aliases", read_list("aliases", answers.Alias))
+
+
+def put_alias(alias: str, collection: str, etag: str | None, only_new: bool) -> Call[answers.Alias]:
+    """Point an alias at a collection."""
+    headers = precondition("alias", etag, only_new)
+    return Call(
+        "put_alias",
+        "PUT",
+        _ALIAS,
+        reading(answers.Alias),
+        {"alias": alias},
+        body={"collection": collection},
+        headers=headers,
+        is_repeatable=not headers,
+    )
+
+
+def delete_alias(alias: str, etag: str | None) -> Call[None]:
+    """Remove an alias."""
+    names = {"alias": alias}
+    return Call("delete_alias", "DELETE", _ALIAS, read_nothing, names, headers=condition(etag))
 
 
 def list_generations(collection: str) -> Call[tuple[answers.Generation, ...]]:

@@ -9,7 +9,8 @@ from typing import Any
 from recoquest_client import answers
 from recoquest_client.call import LONG_TIMEOUT, Call, compact, idempotency_key, reading
 from recoquest_client.files import NewImage
-from recoquest_client.operations.requests import COLLECTION, begin, condition, get
+from recoquest_client.operations.requests import COLLECTION, ask, begin, condition, get, given, precondition
+from recoquest_client.options import LinkedPicture
 from recoquest_client.readers import read_image, read_nothing
 
 _IMAGE = "/v1/collections/{collection}/images/{image_id}"
@@ -51,6 +52,15 @@ def get_rendition(
     return replace(call, params={"size": size, "window": window}, headers={"Accept": media_type})
 
 
+def link_image(
+    collection: str, image_id: str, rendition: LinkedPicture | None, expires_in: int
+) -> Call[answers.PictureLink]:
+    """Make a link that shows a picture without a key."""
+    names, read = _image(collection, image_id), reading(answers.PictureLink)
+    body = given(rendition=rendition, expires_in=expires_in)
+    return ask("link_image", f"{_IMAGE}/link", read, names, body)
+
+
 def upload_images(
     collection: str, images: Sequence[NewImage], on_sent: Callable[[int], None] | None = None
 ) -> Call[answers.Uploaded]:
@@ -77,9 +87,7 @@ def put_image(
     only_new: bool,
 ) -> Call[answers.Written]:
     """Put in an image under its id."""
-    if etag is not None and only_new:
-        raise ValueError("A new image has no ETag: give either etag or only_new.")
-    headers = {"If-None-Match": "*"} if only_new else condition(etag)
+    headers = precondition("image", etag, only_new)
     return Call(
         "put_image",
         "PUT",
@@ -89,7 +97,6 @@ def put_image(
         form={"record": compact(dict(image.record))},
         files=[("image", image.file)],
         headers=headers,
-        # A condition holds once: sent again, its own first attempt would fail it.
         is_repeatable=not headers,
     )
 

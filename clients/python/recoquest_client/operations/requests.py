@@ -70,3 +70,16 @@ def condition(etag: str | None) -> dict[str, str]:
 def given(**values: Any) -> dict[str, Any]:
     """Return the values that are not None."""
     return {name: value for name, value in values.items() if value is not None}
+
+
+def precondition(noun: str, etag: str | None, only_new: bool) -> dict[str, str]:
+    """Return the header of a PUT that holds only for this ETag, or only where there is none.
+
+    A condition holds once: a request with one is not sent again, as its own first attempt would fail it.
+
+    Raises:
+        ValueError: Both are given.
+    """
+    if etag is not None and only_new:
+        raise ValueError(f"A new {noun} has no ETag: give either etag or only_new.")
+    return {"If-None-Match": "*"} if only_new else condition(etag)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recoquest_client import answers
 from recoquest_client.call import Call, compact, reading
-from recoquest_client.files import ImageFile
-from recoquest_client.operations.requests import COLLECTION, ask, begin, get
+from recoquest_client.files import ImageFile, content_of
+from recoquest_client.operations.requests import COLLECTION, ask, begin, get, given
 from recoquest_client.options import Example, search_body
 from recoquest_client.readers import read_batch, read_count
 
@@ -57,17 +58,23 @@ def count_images(collection: str, options: Mapping[str, Any]) -> Call[int]:
     return ask("count_images", f"{COLLECTION}/count", read_count, {"collection": collection}, body)
 
 
-def count_values(
+def count_facets(
     collection: str, filter: Mapping[str, Any] | None, field: str | None, containing: str | None
 ) -> Call[answers.Facets]:
-    """Count the values of fields."""
-    params = {
-        "filter": None if filter is None else compact(filter),
-        "field": field,
-        "containing": containing,
-    }
+    """Count the values of fields; in a body, which no log keeps as it does addresses."""
+    body = given(filter=filter, field=field, containing=containing)
     names = {"collection": collection}
-    return get("count_values", f"{COLLECTION}/facets", reading(answers.Facets), names, params)
+    return ask("count_facets", f"{COLLECTION}/facets", reading(answers.Facets), names, body)
+
+
+def create_embeddings(
+    model: str, texts: Sequence[str], images: Sequence[ImageFile]
+) -> Call[answers.Embeddings]:
+    """Embed texts and images."""
+    inputs: list[dict[str, str]] = [{"text": text} for text in texts]
+    inputs += [{"image": base64.b64encode(content_of(file)).decode()} for file in images]
+    read, body = reading(answers.Embeddings), {"model": model, "input": inputs}
+    return ask("create_embeddings", "/v1/embeddings", read, {}, body)
 
 
 def judge_hit(
