@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,16 +21,21 @@ from index.catalogue.full_text import IndexedWords, add_words, matching, remove_
 from index.catalogue.migrations import derived
 from index.catalogue.migrations.rules import fingerprint, read_rules
 from index.catalogue.schema import DerivedRow
-from index.catalogue.tables import FindingRow, ImageRow, TextRow, VocabularyRow
+from index.catalogue.tables import FindingRow, ImageRow
 from index.ingest import ingest_manifest
-from tests.index.catalogue.revisions import schema_of
+from tests.index.catalogue.old_catalogue import (
+    COUNT,
+    image_row,
+    make_old,
+    vocabulary,
+    wanted_vocabulary,
+)
 from tests.index.homes import open_home
 from tests.index.killing import kill_after
 from tests.index.samples import make_manifest, make_records
 from training.models.encoder import Encoder
 
 ROOT = Path(__file__).resolve().parents[3]
-COUNT = 650
 _STATED = {0: "absent", 1: "uncertain", 2: "present"}
 _OPEN_AND_TELL = """
 import sys
@@ -58,89 +62,16 @@ open_catalogue(sys.argv[1]).close()
 """
 
 
-def _report(key: int) -> str:
-    effusion = f"{('No', 'Possible', 'Large')[key % 3]} pleural effusion."
-    return f"{effusion} Lungenaufnahme, 右肺{key}番"
-
-
-def _image(key: int, **other: Any) -> dict[str, Any]:
-    image = {
-        "id": key,
-        "collection_id": 1 + key % 2,
-        "external_id": str(key),
-        "sha256": "sha",
-        "media_type": "image/png",
-        "width": 4,
-        "height": 4,
-        "split": "test",
-        "report": _report(key),
-        "labels": "[]",
-        "details": "{}",
-        "record_digest": "digest",
-    }
-    return image | other
-
-
-def _make_old(url: str) -> None:
-    """A catalogue of revision 0014 whose words and findings are of rules that nobody has."""
-    columns = list(_image(0))
-    images = f"INSERT INTO images ({', '.join(columns)}) VALUES ({', '.join(':' + one for one in columns)})"
-    with schema_of(url, "0014") as connection:
-        connection.execute(
-            text("INSERT INTO collections (id, name, sequence) VALUES (1, 'c', 2), (2, 'd', 2)")
-        )
-        connection.execute(text(images), [_image(key) for key in range(1, COUNT + 1)])
-        connection.execute(
-            text("INSERT INTO texts (image_id, position, text) VALUES (:key, 0, 'Schwelle')"),
-            [{"key": key} for key in range(1, COUNT + 1)],
-        )
-        connection.execute(
-            text(
-                "INSERT INTO findings (image_id, position, start, finding, stop, state, collection_id, "
-                "image_finding) VALUES (:key, -1, 0, 'scurvy', 5, 'present', :collection, 'scurvy: present')"
-            ),
-            [{"key": key, "collection": 1 + key % 2} for key in range(1, COUNT + 1)],
-        )
-        if connection.dialect.name == "sqlite":
-            words = "INSERT INTO image_words (rowid, words) VALUES (:key, 'oldword schwelle')"
-        else:
-            words = (
-                "INSERT INTO image_words (image_id, words, runs) "
-                "VALUES (:key, to_tsvector('simple', 'oldword schwelle'), '')"
-            )
-        connection.execute(text(words), [{"key": key} for key in range(1, COUNT + 1)])
-        connection.execute(
-            text("INSERT INTO vocabulary (collection_id, word, images) VALUES (1, 'oldword', 325)")
-        )
-
-
 @pytest.fixture
 def old(catalogue_url: str, tmp_path: Path) -> str:
     (tmp_path / "home").mkdir()
-    _make_old(catalogue_url)
+    make_old(catalogue_url)
     return catalogue_url
 
 
 def _state(session: Session) -> tuple[str, int | None]:
     rules, reached = session.execute(select(DerivedRow.rules, DerivedRow.reached)).one()
     return rules, reached
-
-
-def _vocabulary(session: Session) -> dict[tuple[int, str], int]:
-    query = select(VocabularyRow.collection_id, VocabularyRow.word, VocabularyRow.images)
-    return {(row.collection_id, row.word): row.images for row in session.execute(query)}
-
-
-def _wanted_vocabulary(session: Session) -> dict[tuple[int, str], int]:
-    """Long words of what is stored, counted anew."""
-    texts: dict[int, list[str]] = {}
-    for key, said in session.execute(select(TextRow.image_id, TextRow.text).order_by(TextRow.position)):
-        texts.setdefault(key, []).append(said)
-    wanted: Counter[tuple[int, str]] = Counter()
-    for row in session.execute(select(ImageRow.id, ImageRow.collection_id, ImageRow.report)):
-        words = IndexedWords.of(texts.get(row.id, []), row.report)
-        wanted.update((row.collection_id, word) for word in words.compounds)
-    return dict(wanted)
 
 
 def _findings(session: Session, *images: int) -> list[tuple[int, int, str, str]]:
@@ -161,8 +92,8 @@ def _check_all(catalogue: Catalogue, count: int = COUNT) -> None:
             for word in ("effusion", "右肺", "schwelle", "aufnahme"):
                 assert matching(session, collection, word, 9999).tolist() == keys, word
             assert matching(session, collection, "oldword", 9999).tolist() == []
-        assert _vocabulary(session) == _wanted_vocabulary(session)
-        assert _vocabulary(session)[1, "lungenaufnahme"] == count // 2
+        assert vocabulary(session) == wanted_vocabulary(session)
+        assert vocabulary(session)[1, "lungenaufnahme"] == count // 2
         assert _state(session) == (fingerprint(read_rules()), None)
 
 
@@ -249,7 +180,7 @@ def test_a_changed_table_makes_the_rows_again_and_an_unchanged_one_does_not(
     with catalogue.write() as session:
         session.execute(text("INSERT INTO collections (id, name, sequence) VALUES (1, 'c', 2)"))
         report = "No glimmering. A nodule is seen."
-        session.execute(insert(ImageRow), _image(1, collection_id=1, report=report, labels=[], details={}))
+        session.execute(insert(ImageRow), image_row(1, collection_id=1, report=report, labels=[], details={}))
     # Without rows: only a process that makes them again has them.
     assert _open_with_rules(code, catalogue_url) == ""
     with catalogue.read() as session:
@@ -356,7 +287,7 @@ def test_who_writes_meanwhile_is_counted_once(old: str, monkeypatch: pytest.Monk
                 _change(session, keys[:1], "Wirbelaufnahme")
                 remove_words(session, keys[1:])
                 session.execute(delete(ImageRow).where(ImageRow.id.in_(keys[1:])))
-            added = _image(new, collection_id=1, report="Schulteraufnahme", labels=[], details={})
+            added = image_row(new, collection_id=1, report="Schulteraufnahme", labels=[], details={})
             session.execute(insert(ImageRow), added)
             add_words(session, 1, {new: IndexedWords.of([], "Schulteraufnahme")})
 
@@ -364,14 +295,14 @@ def test_who_writes_meanwhile_is_counted_once(old: str, monkeypatch: pytest.Monk
     open_catalogue(old).close()
     assert len(pauses) == 3
     with catalogue.read() as session:
-        assert _vocabulary(session) == _wanted_vocabulary(session)
-        assert _vocabulary(session)[1, "schulteraufnahme"] == 1
-        assert _vocabulary(session)[1, "wirbelaufnahme"] == 2
+        assert vocabulary(session) == wanted_vocabulary(session)
+        assert vocabulary(session)[1, "schulteraufnahme"] == 1
+        assert vocabulary(session)[1, "wirbelaufnahme"] == 2
         assert matching(session, 1, "schulter", 9).tolist() == [new]
         assert _findings(session, 10, 12, 610, 612, new) == []
     with catalogue.write() as session:
         remove_words(session, [10, 610, new])
-        assert {(1, "schulteraufnahme"), (1, "wirbelaufnahme")}.isdisjoint(_vocabulary(session))
+        assert {(1, "schulteraufnahme"), (1, "wirbelaufnahme")}.isdisjoint(vocabulary(session))
     catalogue.close()
 
 
