@@ -5,7 +5,7 @@ import hmac
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from hashlib import sha256
 from http import HTTPStatus
@@ -276,24 +276,27 @@ class Authenticator:
 
 
 class _Keys:
-    """The keys of the catalogue, each kept for a moment."""
+    """The keys of the catalogue, each kept until the next write of any process, and a moment at most."""
 
     def __init__(self, catalogue: Catalogue, threads: Threads) -> None:
         self._catalogue = catalogue
         self._threads = threads
-        self._kept: OrderedDict[str, tuple[float, ApiKey | None]] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[Hashable, float, ApiKey | None]] = OrderedDict()
         self._noted: dict[str, str] = {}
         self._noting: set[asyncio.Task[None]] = set()
 
     async def find(self, key: str) -> ApiKey | None:
-        """Return the key of an identifier, as it was within the last second."""
-        until, found = self._kept.get(key, (0.0, None))
-        # Counted from before the read: what is revoked meanwhile is kept no longer for it.
-        now = time.monotonic()
-        if now < until:
+        """Return the key of an identifier, as it is in the catalogue now.
+
+        A rename moves the roles of keys: one kept from before would open another collection of the old name.
+        """
+        # Looked at before the read: what is written meanwhile is not taken for read.
+        version, now = await self._threads.read(self._catalogue.version), time.monotonic()
+        kept, until, found = self._kept.get(key, (None, 0.0, None))
+        if kept == version and now < until:
             return found
         found = await self._threads.read(self._read, key)
-        self._kept[key] = now + _KEPT_S, found
+        self._kept[key] = version, now + _KEPT_S, found
         self._kept.move_to_end(key)
         while len(self._kept) > _MAX_KEPT:
             self._kept.popitem(last=False)

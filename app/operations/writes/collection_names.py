@@ -6,13 +6,16 @@ from typing import Final
 from fastapi import Request
 
 from app.audit.trail import open_trail
+from app.http.field_errors import FieldError
 from app.http.problem_kinds import Kind
 from app.http.problems import RequestError
 from app.settings import Settings
 from index.audit.event import Actor, Detail, Event
+from index.errors import listed
 from index.generations.names import rename_collection
 from index.home import Home
 
+_GROUPS: Final = Kind("groups-of-name", "Groups have roles in this name", HTTPStatus.CONFLICT, field="name")
 _ALIAS: Final = Kind("alias-named", "The address names an alias", HTTPStatus.CONFLICT)
 
 
@@ -47,6 +50,7 @@ def rename(
         request: Id of the request.
 
     Raises:
+        RequestError: Groups of the identity provider have roles in the new name, by the settings.
         RecoquestError: It cannot be renamed, as `rename_collection` says; nothing is changed.
     """
 
@@ -59,6 +63,13 @@ def rename(
             details={"operation": operation, **details},
         )
 
+    gaining = sorted(group for group, grants in settings.oidc_roles.items() if new in grants)
+    if gaining:
+        message = (
+            f"Groups have roles in {new!r} by RECOQUEST_OIDC_ROLES, which they would gain in the renamed "
+            f"collection: {listed(gaining)}. Take the name out of the setting, or choose another name."
+        )
+        raise RequestError(_GROUPS, message, errors=[FieldError(field="name", message=message)])
     trail = open_trail(settings, home.catalogue) if settings.audit else None
     with home.catalogue.write() as session:
         rename_collection(session, old, new)

@@ -12,7 +12,9 @@ from sqlalchemy import select
 
 from app.application import create_app
 from app.engine import open_engine
-from index.audit.event import id_digest
+from app.http.problems import RequestError
+from app.operations.writes.collection_names import rename
+from index.audit.event import Actor, id_digest
 from index.catalogue.audit_tables import AuditNameRow
 from index.catalogue.collections import names_of
 from index.catalogue.jobs import add_job, cancel_job, get_job
@@ -255,6 +257,36 @@ def test_no_key_gains_rights_by_a_rename(service: TestClient, home: Indexed) -> 
     assert ask(service, "GET", "/v1/collections/secret").json()["count"] == 24
     same = ask(service, "PATCH", "/v1/collections/secret", {"name": "secret"})
     assert (same.status_code, same.json()["name"]) == (200, "secret")
+
+
+def test_a_collection_that_takes_a_name_is_not_read_by_keys_of_the_last(
+    service: TestClient, home: Indexed
+) -> None:
+    for name in ("taken", "radiographs"):
+        home.index(name, home.bundle)
+    reader = key(home, "taken reader", "reader", "taken")
+    with TestClient(create_app(home.settings), "http://localhost") as second:
+        for client in (service, second):
+            assert ask(client, "GET", "/v1/collections/taken", key=reader).status_code == 200
+        assert ask(service, "PATCH", "/v1/collections/taken", {"name": "left"}).status_code == 200
+        assert ask(service, "PATCH", "/v1/collections/radiographs", {"name": "taken"}).status_code == 200
+        for client in (service, second):
+            assert ask(client, "GET", "/v1/collections/taken", key=reader).status_code == 403
+            assert ask(client, "GET", "/v1/collections/left", key=reader).status_code == 200
+
+
+def test_no_group_gains_rights_by_a_rename(home: Indexed) -> None:
+    roles: dict[str, dict[str, frozenset[Role]]] = {"radiology": {"wards": frozenset({"reader"})}}
+    with closing(open_engine(home.settings)) as engine, pytest.raises(RequestError, match="'radiology'"):
+        rename(
+            home.settings.model_copy(update={"oidc_roles": roles}),
+            engine.home,
+            COLLECTION,
+            "wards",
+            Actor("key", "k", "k"),
+            operation="rename_collection",
+            request=None,
+        )
 
 
 def test_an_erasure_reaches_the_events_under_former_names(service: TestClient, home: Indexed) -> None:
