@@ -2,7 +2,7 @@
 
 import json
 import sys
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -80,6 +80,10 @@ def export(
     from index.audit.listing import Selection, all_events
     from training.atomic import atomic_file
 
+    if str(file) != "-" and not file.parent.is_dir():
+        raise typer.BadParameter(
+            f"the folder {file.parent} is not there: create it first.", param_hint="FILE"
+        )
     settings, count = load_settings(home=home), 0
     selection = Selection(as_utc(since), as_utc(until), collection)
     with indexed(settings) as engine:
@@ -120,10 +124,14 @@ def prune(
     from index.audit.event import Event
     from index.audit.prune import prune_trail
 
+    time, today = as_utc(before), datetime.now(UTC).date().isoformat()
+    assert time is not None
+    if time >= today:
+        raise typer.BadParameter(
+            f"{time[:10]} is not over: name a day before today, {today} (UTC).", param_hint="--before"
+        )
     settings = load_settings(home=home)
     with indexed(settings) as engine:
         trail = open_trail(settings, engine.home.catalogue)
-        time = as_utc(before)
-        assert time is not None
         pruned = prune_trail(trail, time, Event(action="prune", actor=command_actor()))
     typer.echo(f"Removed {pruned.events:,} events; the trail goes on from {pruned.hash}.")

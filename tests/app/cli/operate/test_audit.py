@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -61,5 +62,25 @@ def test_a_changed_trail_ends_verify_with_an_error(home: Path) -> None:
 
 def test_pruning_is_an_event(home: Path) -> None:
     _run(home, "search", COLLECTION, "two dogs")
-    assert _run(home, "audit", "prune", "--before", "2999-01-01").startswith("Removed 1 events")
+    with sqlite3.connect(home / "catalogue.sqlite3") as connection:
+        connection.execute("DROP TRIGGER audit_events_update")
+        connection.execute("UPDATE audit_events SET time = '2020-01-01T00:00:00.000000+00:00'")
+    assert _run(home, "audit", "prune", "--before", "2020-01-02").startswith("Removed 1 events")
     assert "1 events are as they were written (1 before them were pruned)" in _run(home, "audit", "verify")
+
+
+def test_a_day_that_is_not_over_is_not_pruned_up_to(home: Path) -> None:
+    _run(home, "search", COLLECTION, "two dogs")
+    for day in ("2999-01-01", datetime.now(UTC).date().isoformat()):
+        run = CliRunner().invoke(build(), ["audit", "prune", "--before", day, "--home", str(home)])
+        assert run.exit_code == 2
+        assert f"{day} is not over" in run.output
+    assert "1 events are as they were written." in _run(home, "audit", "verify")
+
+
+def test_an_export_names_the_folder_that_is_not_there(home: Path, tmp_path: Path) -> None:
+    place = tmp_path / "none" / "x.nd"
+    run = CliRunner().invoke(build(), ["audit", "export", str(place), "--home", str(home)])
+    assert run.exit_code == 2
+    assert ".part" not in run.output
+    assert "not there: create it" in " ".join(run.output.replace("│", " ").split())
