@@ -10,6 +10,8 @@ from index.errors import shortened
 # More help nobody, and there can be hundreds of thousands.
 _MAX_ERRORS: Final = 8
 _MAX_MESSAGE_LENGTH: Final = 400
+_A_DAY: Final = "It must be a day such as 2026-01-31."
+_A_TIME: Final = "It must be a time such as 2026-01-31T12:00:00Z."
 # Messages for a caller in place of pydantic's messages for programmers.
 _SENTENCES: Final[Mapping[str, str]] = {
     "json_invalid": "This is not JSON: {error}.",
@@ -28,9 +30,30 @@ _SENTENCES: Final[Mapping[str, str]] = {
     "model_type": "It must be a JSON object.",
     "model_attributes_type": "It must be a JSON object.",
     "literal_error": "It must be {expected}.",
+    "greater_than": "It must be greater than {gt}.",
+    "less_than": "It must be less than {lt}.",
     "greater_than_equal": "It must be at least {ge}.",
     "less_than_equal": "It must be at most {le}.",
+    "too_short": "{actual_length} are too few; send at least {min_length}.",
     "too_long": "{actual_length} are too many; send at most {max_length}.",
+    "string_pattern_mismatch": "It is not of the form {pattern}.",
+    "float_parsing": "It must be a number.",
+    "finite_number": "It must be a finite number.",
+    "int_parsing_size": "It is too large a number.",
+    "bool_parsing": "It must be true or false.",
+    "string_unicode": "It is not text in Unicode.",
+    "none_required": "It must be null.",
+    "set_type": "It must be a list.",
+    "tuple_type": "It must be a list.",
+    "bytes_type": "It must be bytes.",
+    "date_type": _A_DAY,
+    "date_parsing": _A_DAY,
+    "date_from_datetime_parsing": _A_DAY,
+    "date_from_datetime_inexact": _A_DAY,
+    "datetime_type": _A_TIME,
+    "datetime_parsing": _A_TIME,
+    "datetime_from_date_parsing": _A_TIME,
+    "datetime_object_invalid": _A_TIME,
     "union_tag_invalid": "Its {discriminator} must be one of {expected_tags}.",
     "union_tag_not_found": "Its {discriminator} is missing.",
 }

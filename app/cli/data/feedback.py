@@ -109,13 +109,14 @@ def _judged(texts: Sequence[str], like: Sequence[str], unlike: Sequence[str]) ->
     """Make the query by the rules of the service."""
     from pydantic import ValidationError
 
+    from app.http.field_errors import sentence
     from app.schemas.feedback import SearchedQuery
 
     liked = [{"text": text} for text in texts] + [{"id": name} for name in like]
     try:
         query = SearchedQuery.model_validate({"like": liked, "unlike": [{"id": name} for name in unlike]})
     except ValidationError as error:
-        raise typer.BadParameter(f"this query cannot be judged: {error.errors()[0]['msg']}.") from None
+        raise typer.BadParameter(f"this query cannot be judged: {sentence(error.errors()[0])}") from None
     return query.judged()
 
 

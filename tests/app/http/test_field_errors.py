@@ -79,6 +79,11 @@ def test_the_first_of_many_wrong_fields_are_told() -> None:
     )
 
 
+def test_too_few_items_are_told_in_words_of_people(local: TestClient) -> None:
+    answer = local.post(f"/v1/collections/{COLLECTION}/erase", json={"ids": []})
+    assert answer.json()["detail"] == "ids: 0 are too few; send at least 1."
+
+
 @pytest.mark.parametrize(
     ("query", "sentence"),
     [
