@@ -276,7 +276,7 @@ def _note(request: Request, written: WrittenImages) -> None:
     "/{collection}/erase",
     summary="Erase images",
     responses=problem_responses(*_PROBLEMS),
-    dependencies=[may("admin")],
+    dependencies=[may("admin"), Depends(idempotency_key)],
 )
 async def erase_images(
     collection: str, wanted: ImagesToErase, request: Request, services: InjectedServices
@@ -301,11 +301,12 @@ async def erase_images(
         )
     )
     note(request, Noted(recorded=True))
-    if not found.ids:
+    if not found.ids and not found.erased.backups and set(found.unknown) == set(wanted.ids):
         raise UnknownImageError(collection, wanted.ids[0])
     return ErasedImages(
         collection=collection,
         erased=list(found.ids),
+        unknown=list(found.unknown),
         shared_files=list(found.erased.shared),
         judgements=found.erased.judgements,
         jobs=found.jobs.jobs,

@@ -41,5 +41,5 @@ def erase(
         typer.echo(f"Still in the backup {place} of {backup.created[:19].replace('T', ' ')} UTC.")
     if not found.log_is_empty:
         typer.echo("The database's log keeps them until its readers end: run the command again after that.")
-    if not found.ids:
+    if not found.ids and not erased.backups and set(found.unknown) == set(ids):
         raise UnknownImageError(collection, ids[0])

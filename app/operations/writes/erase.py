@@ -3,16 +3,25 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from app.audit.trail import open_trail
 from app.jobs.erasure import ErasedJobs, erase_from_jobs, refuse_running
 from app.settings import Settings
 from index.audit.event import Actor, Event
+from index.catalogue.audit_tables import AuditNameRow
+from index.catalogue.collections import names_of
+from index.catalogue.storable import storable_text
 from index.erasure.erase import Erased, erase_images
 from index.erasure.pending import PendingErasure, keep_others_away, pending_erasures
 from index.errors import BackupError, CollectionInUseError
 from index.files.stale import UNTOUCHED_SECONDS, remove_stale, unfinished
 from index.home import Home
+
+_AT_ONCE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +33,14 @@ class Erasure:
         jobs: Jobs that named them, and files of jobs that still do.
         log_is_empty: Whether nothing of them is left in the database's log; it is until its readers end.
         resumed: Ids whose erasure had been begun before, and not finished.
+        unknown: Ids that neither the collection nor the audit trail knows.
     """
 
     erased: Erased
     jobs: ErasedJobs
     log_is_empty: bool
     resumed: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -75,6 +86,7 @@ def erase(
             notes = pending_erasures(settings.home)
             unfinished_before = [one for one in notes if one.collection == collection]
             begun = {name for one in unfinished_before for name in one.erased_ids(session)}
+            traced = _traced(session, collection, ids)
             fresh = [name for name in ids if name not in begun]
             pending = PendingErasure.begin(settings.home, session, collection, fresh)
         event = Event(
@@ -109,4 +121,22 @@ def erase(
         log_is_empty = home.catalogue.compact()
         for one in (pending, *unfinished_before):
             one.end()
-        return Erasure(erased, jobs, log_is_empty, tuple(name for name in ids if name in begun))
+        known = {*erased.images, *begun, *traced}
+        return Erasure(
+            erased,
+            jobs,
+            log_is_empty,
+            tuple(name for name in ids if name in begun),
+            tuple(name for name in dict.fromkeys(ids) if name not in known),
+        )
+
+
+def _traced(session: Session, collection: str, ids: Sequence[str]) -> set[str]:
+    """Return those of the ids that the audit trail names in this collection."""
+    query = select(AuditNameRow.name).where(AuditNameRow.collection.in_(names_of(session, collection)))
+    storable = [name for name in ids if storable_text(name)]
+    found: set[str] = set()
+    for start in range(0, len(storable), _AT_ONCE):
+        some = AuditNameRow.name.in_(storable[start : start + _AT_ONCE])
+        found.update(name for name in session.execute(query.where(some)).scalars() if name is not None)
+    return found

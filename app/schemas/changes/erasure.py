@@ -32,6 +32,9 @@ class ErasedImages(Answer):
 
     collection: str
     erased: list[str] = Field(description="Ids of the images that the collection had.")
+    unknown: list[str] = Field(
+        description="Ids that neither the collection nor the audit trail knows. Backups may hold them."
+    )
     shared_files: list[str] = Field(
         description="SHA-256 of files that stay, since another image is the same file."
     )

@@ -270,6 +270,25 @@ def test_erasing_what_is_not_there_is_said(service: TestClient) -> None:
     assert service.post("/v1/collections/none/erase", json={"ids": ["a"]}).status_code == 404
 
 
+def test_backups_of_an_image_that_was_removed_before_are_named(
+    service: TestClient, marked: Indexed, tmp_path: Path
+) -> None:
+    engine = open_engine(marked.settings)
+    write_backup(engine.home, tmp_path / "backup.tar", show_progress=False)
+    engine.close()
+    assert service.delete(f"{HERE}/images/image-5").status_code == 200
+    keyed = {"Idempotency-Key": "once"}
+    answer = service.post(f"{HERE}/erase", json={"ids": ["image-5"]}, headers=keyed)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["erased"] == []
+    assert [Path(one["path"]) for one in answer.json()["backups"]] == [tmp_path / "backup.tar"]
+    again = service.post(f"{HERE}/erase", json={"ids": ["image-5"]}, headers=keyed)
+    assert again.json() == answer.json()
+    assert again.headers["Idempotency-Replayed"] == "true"
+    other = service.post(f"{HERE}/erase", json={"ids": ["image-6", "nope"]})
+    assert (other.json()["erased"], other.json()["unknown"]) == (["image-6"], ["nope"])
+
+
 def test_a_running_job_of_the_collection_is_waited_for(service: TestClient, marked: Indexed) -> None:
     catalogue = open_catalogue(marked.settings.catalogue_url)
     with catalogue.write() as session:

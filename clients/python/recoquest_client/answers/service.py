@@ -39,6 +39,7 @@ class Erased:
     collection: str
     erased: tuple[str, ...]
     log_is_empty: bool
+    unknown: tuple[str, ...] = ()
     shared_files: tuple[str, ...] = ()
     judgements: int = 0
     jobs: tuple[int, ...] = ()
