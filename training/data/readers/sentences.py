@@ -61,7 +61,14 @@ _CLOSING: Final = "」』）】〕》〉”’)]"
 _LONGEST_WORD: Final = 40
 
 _FEWEST_WORDS: Final = 2
-_FEWEST_LETTERS: Final = 10
+_FEWEST_LETTERS: Final = 4
+_HEADING_WORD: Final = re.compile(
+    r"findings?|impressions?|conclusions?|indications?|history|techniques?|comparisons?|examinations?|reports?"
+    r"|befund|beurteilung|fragestellung|indikation|technik|anamnese|voraufnahmen?",
+    re.IGNORECASE,
+)
+# "V. a." and "Z. n." say something of any word behind them.
+_SUSPECTED_OR_PAST: Final = re.compile(r"(?:v\. ?a|z\. ?n)\. ?[^\W\d_]", re.IGNORECASE)
 _LATIN_WORD: Final = re.compile(r"[^\W\d_]{2,}")
 _UNSPACED_WORD: Final = re.compile(f"[{_UNSPACED}]{{2}}")
 
@@ -71,8 +78,8 @@ def split_sentences(text: str, *, fragments: bool = False) -> tuple[str, ...]:
 
     A sentence ends at the full stop, question or exclamation mark of its script, also without a space behind
     it, at a blank line, and before the next item of a list; not behind an abbreviation or in a number. A
-    fragment has fewer than two words and fewer than ten letters: "Normal." goes, "Cardiomegaly." stays. Where
-    words have no spaces between them, two letters are enough.
+    fragment has no word, or one of fewer than four letters, an abbreviation or a heading: "OK." goes,
+    "Effusion." stays. Where words have no spaces between them, two letters are enough.
     """
     pieces = (piece for block in _NEW_BLOCK.split(text) for piece in _pieces(block))
     sentences = filter(None, map(_without_marker, pieces))
@@ -126,5 +133,11 @@ def _without_marker(sentence: str) -> str:
 def _says_something(sentence: str) -> bool:
     plain = "".join(sign for sign in sentence if unicodedata.category(sign)[0] != "M")
     words = _LATIN_WORD.findall(plain)
-    letters = sum(map(len, words))
-    return len(words) >= _FEWEST_WORDS or letters >= _FEWEST_LETTERS or bool(_UNSPACED_WORD.search(sentence))
+    if len(words) >= _FEWEST_WORDS or _SUSPECTED_OR_PAST.match(plain) or _UNSPACED_WORD.search(sentence):
+        return True
+    return any(len(word) >= _FEWEST_LETTERS and not _is_shortened_or_heading(word, plain) for word in words)
+
+
+def _is_shortened_or_heading(word: str, sentence: str) -> bool:
+    shortened = _ABBREVIATION.fullmatch(word) and f"{word}." in sentence
+    return bool(shortened or _HEADING_WORD.fullmatch(word)) or sentence.rstrip().endswith(":")

@@ -14,8 +14,14 @@ from training.data.readers.sentences import report_sentences, split_sentences
     [
         ("", ()),
         ("The heart is\n normal.  No effusion.", ("The heart is normal.", "No effusion.")),
-        ("Nodule of 3.5 cm. Stable.", ("Nodule of 3.5 cm.",)),
-        ("Cardiomegaly. Normal.", ("Cardiomegaly.",)),
+        ("Nodule of 3.5 cm. Stable.", ("Nodule of 3.5 cm.", "Stable.")),
+        ("Cardiomegaly. Normal.", ("Cardiomegaly.", "Normal.")),
+        (
+            "Effusion. Pneumonia. Heart size is normal.",
+            ("Effusion.", "Pneumonia.", "Heart size is normal."),
+        ),
+        ("Ödem. V. a. Pneumonie. Z. n. OP.", ("Ödem.", "V. a. Pneumonie.", "Z. n. OP.")),
+        ("FINDINGS. Effusion. Befund:", ("Effusion.",)),
         ("1. Edema is present. 2. Small effusion.", ("Edema is present.", "Small effusion.")),
         ("Seen by Dr. Who at 3 p.m. No change seen.", ("Seen by Dr. Who at 3 p.m. No change seen.",)),
         (
@@ -132,7 +138,8 @@ def test_items_and_paragraphs_are_apart_and_lines_are_joined(text: str, sentence
         ("無。", False),
         ("흉수", True),
         ("ปอด", True),
-        ("Норма.", False),
+        ("Норма.", True),
+        ("Да.", False),
         ("Кардиомегалия.", True),
     ],
 )

@@ -42,7 +42,15 @@ def make_report(sections: Mapping[str, str], otherwise: str = "") -> Report:
 
 def _sentences(sections: Iterable[str]) -> tuple[str, ...]:
     """Sentences without marks; where they begin is told by the whole text, as a mark may be a first word."""
-    return report_sentences(without_marks(sentence) for sentence in report_sentences(sections))
+    written = report_sentences(sections)
+    plain = [without_marks(sentence) for sentence in written]
+    # "___ effusion." may have been "No effusion."
+    whole = [own for own, before in zip(plain, written, strict=True) if own == before or not _is_rest(own)]
+    return report_sentences(whole) or report_sentences(plain)
+
+
+def _is_rest(text: str) -> bool:
+    return text.islower() and len(text.split()) == 1
 
 
 def without_marks(text: str) -> str:

@@ -29,7 +29,11 @@ def test_texts_without_words_are_empty(folder: Path) -> None:
 def test_reports_and_captions_of_one_word_are_texts(folder: Path) -> None:
     table = "image,report,caption\n1.jpg,Normal.,\n2.jpg,Normal. No effusion.,\n3.jpg,___,dog\n"
     _, records = import_table(folder, table)
-    assert texts_of(records) == {"1.jpg": ("Normal.",), "2.jpg": ("No effusion.",), "3.jpg": ("dog",)}
+    assert texts_of(records) == {
+        "1.jpg": ("Normal.",),
+        "2.jpg": ("Normal.", "No effusion."),
+        "3.jpg": ("dog",),
+    }
 
 
 def test_not_known_in_the_words_of_people(folder: Path) -> None:
