@@ -44,6 +44,11 @@ def create(
     from index.keys.api_keys import create_key
 
     roles = frozenset(_role(each) for each in role)
+    if "auditor" in roles and collection and EVERY_COLLECTION not in collection:
+        raise typer.BadParameter(
+            "The audit trail belongs to no collection: give an auditor a key without --collection.",
+            param_hint="--collection",
+        )
     grants = dict.fromkeys(collection or [EVERY_COLLECTION], roles)
     with _opened(home) as catalogue, catalogue.write() as session:
         for each in collection or []:

@@ -44,6 +44,13 @@ def test_a_key_is_made_listed_rotated_and_revoked(tmp_path: Path) -> None:
     assert key.split("_", 2)[2] not in listed + _keys(tmp_path, "list").output
 
 
+def test_an_auditor_of_one_collection_is_refused(tmp_path: Path) -> None:
+    refused = _keys(tmp_path, "create", "a", "--role", "auditor", "--collection", "scenes")
+    assert refused.exit_code == 2
+    assert "audit trail" in refused.output
+    assert _keys(tmp_path, "create", "a", "--role", "auditor").exit_code == 0
+
+
 def test_an_unknown_role_is_refused(tmp_path: Path) -> None:
     refused = _keys(tmp_path, "create", "viewer", "--role", "owner")
     assert refused.exit_code == 2
