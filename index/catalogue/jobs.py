@@ -197,15 +197,14 @@ def rename_in_jobs(session: Session, old: str, new: str) -> None:
         CollectionInUseError: A job that names it waits or runs.
     """
     for row in session.execute(select(JobRow).order_by(JobRow.id)).scalars():
-        if old not in row.arguments:
+        # Elsewhere it may be the value of an option.
+        if row.arguments[:1] != [old]:
             continue
         if row.state in ("queued", "running"):
             raise CollectionInUseError(
                 f"Job {row.id} of {old!r} is {row.state}: wait for its end, or cancel it, then rename."
             )
-        # Elsewhere it may be the value of an option.
-        if row.arguments[0] == old:
-            row.arguments = [new, *row.arguments[1:]]
+        row.arguments = [new, *row.arguments[1:]]
 
 
 def _held_by(worker: str) -> tuple[Any, ...]:
