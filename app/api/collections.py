@@ -79,8 +79,8 @@ async def rename_collection(
 ) -> CollectionSummary:
     """Give a collection another name, in one step; the roles of API keys in it follow.
 
-    It is refused with 409 while a job of it waits or runs, and where keys or groups have roles in the new name
-    already.
+    It is refused with 409 while a job of it waits or runs, and where keys or groups have roles in the new
+    name already.
     The old name is free then: make it an alias for clients that still use it.
     """
     if wanted.name != collection:
