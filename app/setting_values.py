@@ -120,6 +120,8 @@ def explain_errors(prefix: str, errors: Iterable[Mapping[str, Any]]) -> str:
         name = ".".join(str(part) for part in error["loc"]).upper().removeprefix(prefix)
         if error["type"] == "extra_forbidden":
             parts.append(f"{prefix}{name} is not a setting")
+        elif error["type"] == "too_short":
+            parts.append(f"{prefix}{name} needs at least {error['ctx']['min_length']} letters")
         else:
             message = error["msg"].removeprefix("Value error, ")
             parts.append(f"{prefix}{name}: {message}" if name else message)

@@ -36,7 +36,7 @@ _SENTENCES: Final[Mapping[str, str]] = {
     "less_than_equal": "It must be at most {le}.",
     "too_short": "{actual_length} are too few; send at least {min_length}.",
     "too_long": "{actual_length} are too many; send at most {max_length}.",
-    "string_pattern_mismatch": "It is not of the form {pattern}.",
+    "string_pattern_mismatch": "It is not of the form that is described in /docs.",
     "float_parsing": "It must be a number.",
     "finite_number": "It must be a finite number.",
     "int_parsing_size": "It is too large a number.",
