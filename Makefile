@@ -109,7 +109,7 @@ bench-search: install
 	-$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[$(FAISS),bench]"
 	$(BIN)/python -m tests.benchmarks.search $(ARGS)
 
-# What is installed, with versions and licences, in CycloneDX: build/recoquest.cdx.json. The tool has an environment of its own.
+# All that is installed, with versions and licences, in CycloneDX: build/recoquest.cdx.json. The tool has an environment of its own.
 sbom: install
 	test -x build/sbom/bin/python || $(PYTHON) -m venv build/sbom
 	build/sbom/bin/pip install --quiet --disable-pip-version-check cyclonedx-bom==7.5.0

@@ -92,7 +92,7 @@ def test_a_judge_signs_in_searches_judges_and_signs_out(
     expect(page.get_by_role("alert")).to_contain_text("The key is not known here")
     expect(field).to_be_focused()
     _sign_in(page, closed.key(NAME))
-    # It goes on with what the link asks for.
+    # The page goes on with the search of the link.
     search.settle()
     expect(search.field).to_have_value("a red circle")
     page.wait_for_load_state("networkidle")

@@ -40,7 +40,7 @@ def _blocks(language: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Deployment:
-    """What runs, and where it is called from.
+    """All that runs, and where it is called from.
 
     Attributes:
         client: The host that calls.
@@ -85,7 +85,7 @@ class Machine:
         return done.stdout
 
     def unit(self, name: str) -> tuple[list[str], dict[str, str]]:
-        """What a unit starts, and with which variables."""
+        """The command that a unit starts, and with which variables."""
         found = configparser.RawConfigParser()
         found.optionxform = str  # type: ignore[assignment, method-assign]
         found.read_string(self.local((self.root / "etc/systemd/system" / name).read_text("utf-8")))

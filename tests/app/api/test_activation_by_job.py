@@ -72,7 +72,7 @@ def test_a_job_activates_what_is_far_from_complete_and_another_takes_it_back(
     with engine.home.catalogue.read() as session:
         events = list(all_events(session, Selection(action="activate", collection=COLLECTION)))
         queued = list(all_events(session, Selection(action="create", collection=COLLECTION)))
-    # What is queued is no activation yet: the commands tell of these.
+    # A queued job is no activation yet: the commands tell of these.
     assert [event.record["generation"] for event in events] == [other, first]
     assert [event.record["details"]["job"] for event in queued] == [given.json()["id"], back.json()["id"]]
 

@@ -71,7 +71,7 @@ def test_an_event_that_is_never_taken_is_kept_and_the_others_are_written(
     assert letter["error"] == "TypeError"
     assert letter["event"]["details"]["n"] == 2
     assert letter["event"]["objects"]
-    # It is erased as easily as an event: it names no image.
+    # A letter is erased as easily as an event: it names no image.
     assert b"image-2" not in line
     assert dead_letters_of(tmp_path).stat().st_mode & 0o777 == 0o600
 

@@ -1,4 +1,4 @@
-"""What follows from texts is made before a writer holds the lock, for which others wait."""
+"""Findings and words of texts are made before a writer holds the lock, for which others wait."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
