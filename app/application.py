@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager, closing
 from functools import partial
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import structlog
 from fastapi import FastAPI
@@ -73,6 +73,7 @@ _FINISH_S: Final = 2.0
 _COUNTS_SECONDS: Final = 30.0
 
 _log = structlog.stdlib.get_logger(__name__)
+_Read = TypeVar("_Read")
 
 
 class RecoquestService(FastAPI):
@@ -285,6 +286,7 @@ async def _refresh_views(services: Services) -> None:
 
     What other processes have removed is freed. The service is ready once every view has been tried.
     """
+    metrics, catalogue = services.metrics, services.engine.home.catalogue
     count_at = 0.0
     while True:
         try:
@@ -298,40 +300,30 @@ async def _refresh_views(services: Services) -> None:
             services.readiness.views_were_tried()
             for active in followed:
                 await _warm(services, services.engine.warm_filters, active.generation)
-            await _export_recalls(services)
+            await _export(services, "recalls", services.engine.measured_recalls, metrics.recalls_measured)
         if time.monotonic() >= count_at:
-            await _export_verdicts(services)
-            await _export_installation(services)
+            await _export(
+                services, "verdicts", partial(verdicts_of_months, catalogue), metrics.verdicts_counted
+            )
+            await _export(
+                services,
+                "figures of the installation",
+                partial(read_installation, services.settings, catalogue),
+                metrics.installation.show,
+            )
             count_at = time.monotonic() + _COUNTS_SECONDS
         await asyncio.sleep(services.settings.refresh_s)
 
 
-async def _export_recalls(services: Services) -> None:
+async def _export(
+    services: Services, name: str, read: Callable[[], _Read], show: Callable[[_Read], None]
+) -> None:
     try:
-        recalls = await services.threads.background(services.engine.measured_recalls)
+        found = await services.threads.background(read)
     except Exception as error:  # noqa: BLE001 - a failed look is repeated
-        _log.warning("recalls cannot be read", error=type(error).__name__)
+        _log.warning(f"{name} cannot be read", error=type(error).__name__)
     else:
-        services.metrics.recalls_measured(recalls)
-
-
-async def _export_verdicts(services: Services) -> None:
-    try:
-        months = await services.threads.background(verdicts_of_months, services.engine.home.catalogue)
-    except Exception as error:  # noqa: BLE001 - a failed look is repeated
-        _log.warning("verdicts cannot be read", error=type(error).__name__)
-    else:
-        services.metrics.verdicts_counted(months)
-
-
-async def _export_installation(services: Services) -> None:
-    catalogue = services.engine.home.catalogue
-    try:
-        found = await services.threads.background(read_installation, services.settings, catalogue)
-    except Exception as error:  # noqa: BLE001 - a failed look is repeated
-        _log.warning("the installation cannot be examined", error=type(error).__name__)
-    else:
-        services.metrics.installation.show(found)
+        show(found)
 
 
 async def _warm(services: Services, load: Callable[[int], None], generation: int) -> None:
