@@ -121,7 +121,7 @@ def explain_errors(prefix: str, errors: Iterable[Mapping[str, Any]]) -> str:
         if error["type"] == "extra_forbidden":
             parts.append(f"{prefix}{name} is not a setting")
         elif error["type"] == "too_short":
-            parts.append(f"{prefix}{name} needs at least {error['ctx']['min_length']} letters")
+            parts.append(f"{prefix}{name}: at least {error['ctx']['min_length']} letters are needed")
         else:
             message = error["msg"].removeprefix("Value error, ")
             parts.append(f"{prefix}{name}: {message}" if name else message)

@@ -1,6 +1,7 @@
 """Deletion by filter: what it removes, what it leaves, and that it goes on after a stop."""
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -189,6 +190,7 @@ def test_a_dry_run_is_in_the_trail_as_a_look(service: TestClient, name: str) -> 
         found = [event for event in answer if event["details"].get("dry_run")]
         if found:
             break
+        time.sleep(0.05)
     (event,) = found
     assert (event["action"], event["object_count"], event["details"]["matched"]) == ("browse", 8, 8)
 

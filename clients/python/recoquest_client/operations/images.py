@@ -136,7 +136,16 @@ def erase_images(collection: str, ids: Sequence[str]) -> Call[answers.Erased]:
     """Erase images."""
     names = {"collection": collection}
     path, body = f"{COLLECTION}/erase", {"ids": list(ids)}
-    return Call("erase_images", "POST", path, reading(answers.Erased), names, body=body, timeout=LONG_TIMEOUT)
+    return Call(
+        "erase_images",
+        "POST",
+        path,
+        reading(answers.Erased),
+        names,
+        body=body,
+        headers=idempotency_key(),
+        timeout=LONG_TIMEOUT,
+    )
 
 
 def _file(operation: str, path: str, collection: str, image_id: str) -> Call[bytes]:
