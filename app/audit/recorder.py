@@ -27,7 +27,7 @@ _LOOK_SECONDS: Final = 0.02
 _RETRY_SECONDS: Final = 0.5
 # Attempts after which a batch is written event by event, and an event is put beside the trail.
 _TRIES: Final = 3
-# Such errors pass, and are no event's fault.
+# Errors that pass, and are no event's fault.
 _PASSING: Final = (CatalogueBusyError, DiskFullError)
 # Shorter than the server gives the end of the application.
 _CLOSE_SECONDS: Final = 2.0
@@ -150,7 +150,7 @@ class Recorder:
                 if not failures:
                     _log.error("the audit trail cannot be written", error=type(error).__name__)
                 failures += not isinstance(error, _PASSING)
-                if failures >= _TRIES and self._was_set_apart(batch, error):
+                if failures >= _TRIES and self._was_set_apart(batch, error, tell=failures == _TRIES):
                     failures = 0
                 elif not self._rest():
                     return
@@ -159,23 +159,36 @@ class Recorder:
                 self._done(len(batch))
                 self._count_written(len(batch))
 
-    def _was_set_apart(self, batch: list[Event], error: Exception) -> bool:
-        """Let a batch be written event by event; put one that fails alone among the dead letters."""
+    def _was_set_apart(self, batch: list[Event], error: Exception, *, tell: bool) -> bool:
+        """Let a batch be written event by event; put one that fails alone among the dead letters.
+
+        Where that fails too, the log says so if `tell` is set: it is tried again and again.
+        """
         if len(batch) > 1:
             self._alone = len(batch)
             return True
+        # If the trail takes nothing at all, the fault is not the event's.
+        if not self._takes([], tell=tell):
+            return False
         try:
-            # If the trail takes nothing at all, the fault is not the event's.
-            self._trail.append([])
             letter = self._dead_letters.keep(self._trail, batch[0], error)
-        except Exception:  # noqa: BLE001 - the fault is logged, and the thread tries again
+        except OSError as failure:
+            if tell:
+                _log.error("an event cannot be put beside the audit trail", error=type(failure).__name__)
             return False
         _log.error("an event that the audit trail does not take is in a file", error=type(error).__name__)
         self._done(1)
+        # Without its name in the trail, the event itself is still on the disk.
+        self._takes([letter], tell=True)
+        return True
+
+    def _takes(self, events: list[Event], *, tell: bool) -> bool:
         try:
-            self._trail.append([letter])
-        except Exception as failure:  # noqa: BLE001 - the event itself is on the disk
-            _log.error("the audit trail does not name a dead letter", error=type(failure).__name__)
+            self._trail.append(events)
+        except Exception as error:  # noqa: BLE001 - the only thread that writes events goes on
+            if tell:
+                _log.error("the audit trail cannot be written", count=len(events), error=type(error).__name__)
+            return False
         return True
 
     def _next_batch(self) -> list[Event]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
 from app.audit.recorder import Recorder
@@ -74,6 +75,30 @@ def test_an_event_that_is_never_taken_is_kept_and_the_others_are_written(
     # A letter is erased as easily as an event: it names no image.
     assert b"image-2" not in line
     assert dead_letters_of(tmp_path).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_letter_that_cannot_be_kept_is_told_of_once_and_kept_later(
+    catalogue: Catalogue, tmp_path: Path
+) -> None:
+    """A folder stands in the place of the file, until two attempts after the line in the log."""
+    path = dead_letters_of(tmp_path)
+    path.mkdir()
+    failed = list[int]()
+
+    def fail() -> None:
+        failed.append(1)
+        if len(failed) == 8:
+            path.rmdir()
+
+    recorder = Recorder(Trail(catalogue, KEY), lambda _: None, fail, DeadLetters(path, lambda: None), 60)
+    with capture_logs() as lines:
+        asyncio.run(_record(recorder, [_event(0, score=object()), _event(1)]))
+        recorder.close()
+    said = "an event cannot be put beside the audit trail"
+    assert [line["error"] for line in lines if line["event"] == said] == ["IsADirectoryError"]
+    assert count_dead_letters(tmp_path) == 1
+    with catalogue.read() as session:
+        assert [entry.record["details"].get("n") for entry in all_events(session, Selection())] == [None, 1]
 
 
 def test_events_that_the_database_refuses_are_kept_too(catalogue: Catalogue, tmp_path: Path) -> None:

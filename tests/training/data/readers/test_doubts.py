@@ -24,7 +24,7 @@ def saved(kind: str, **options: object) -> bytes:
 
 
 def doubts(folder: Path) -> list[str]:
-    """What the report says of doubts, and that all are taken all the same."""
+    """Sentences of the report about doubts; every file is taken all the same."""
     report = imported("folder", folder)
     assert report.records == len(list(folder.glob("*.*"))) - 1
     return [line for line in report.sentences() if "seem" in line or "TIFF" in line]

@@ -87,7 +87,7 @@ def is_named_report(path: str) -> bool:
 
 
 def hint_on_lone(texts: Mapping[str, list[str]]) -> Iterator[str]:
-    """What to do about texts that may be reports of their folders, from what `lone_texts` gives."""
+    """Advice on texts that may be reports of their folders, as `lone_texts` finds them."""
     found = [path for path in texts if not _OF_PROJECTS.fullmatch(normal_name(PurePosixPath(path).stem))]
     if found:
         count = len(texts[found[0]])

@@ -2,19 +2,7 @@
 
 from pathlib import Path
 
-import pytest
-
-from tests.image_files import JPEG_START
 from tests.training.data.readers.folder.tables import import_table, texts_of
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    photos = tmp_path / "photos"
-    photos.mkdir()
-    for number in range(1, 7):
-        (photos / f"{number}.jpg").write_bytes(JPEG_START)
-    return photos
 
 
 def test_files_of_captions_have_no_header_and_no_quotes(folder: Path) -> None:
