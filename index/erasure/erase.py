@@ -17,7 +17,7 @@ from index.catalogue.collections import Generation, get_generation, names_of, re
 from index.catalogue.full_text import merge_words
 from index.catalogue.storable import storable_text
 from index.catalogue.tables import CollectionRow, FeedbackRow, GenerationRow, ImageRow
-from index.errors import BackupError, GenerationError
+from index.errors import CollectionInUseError, GenerationError
 from index.files.orphans import collect_orphans
 from index.home import Home
 from index.idempotency import forget_answers
@@ -84,7 +84,7 @@ def erase_images(
 
     Raises:
         UnknownCollectionError: No collection has this name.
-        BackupError: A backup is being written, which would hold them.
+        CollectionInUseError: A backup is being written, which would hold them.
         CatalogueError: The catalogue cannot be used.
         DiskFullError: The disk has no space left.
         StoreError: The disk does not let go of a file.
@@ -92,7 +92,7 @@ def erase_images(
     ids = [name for name in ids if storable_text(name)]
     with home.store.removing() as allowed:
         if not allowed:
-            raise BackupError(
+            raise CollectionInUseError(
                 "A backup is being written, which would hold the images: erase them afterwards."
             )
         with home.catalogue.write() as session:

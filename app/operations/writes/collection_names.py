@@ -11,7 +11,8 @@ from app.http.problem_kinds import Kind
 from app.http.problems import RequestError
 from app.settings import Settings
 from index.audit.event import Actor, Detail, Event
-from index.errors import listed
+from index.erasure.pending import keep_others_away, pending_erasures
+from index.errors import CollectionInUseError, listed
 from index.generations.names import rename_collection
 from index.home import Home
 
@@ -71,7 +72,12 @@ def rename(
         )
         raise RequestError(_GROUPS, message, errors=[FieldError(field="name", message=message)])
     trail = open_trail(settings, home.catalogue) if settings.audit else None
-    with home.catalogue.write() as session:
+    # The note of an erasure that was stopped has the name of its collection.
+    with keep_others_away(settings.home), home.catalogue.write() as session:
+        if any(one.collection == old for one in pending_erasures(settings.home)):
+            raise CollectionInUseError(
+                f"Images of {old!r} were not erased whole: erase them again, then rename it."
+            )
         rename_collection(session, old, new)
         if trail is not None:
             events = [event(old, {"renamed_to": new}), event(new, {"renamed_from": old})]

@@ -17,7 +17,7 @@ from index.catalogue.collections import names_of
 from index.catalogue.storable import storable_text
 from index.erasure.erase import Erased, erase_images
 from index.erasure.pending import PendingErasure, keep_others_away, pending_erasures
-from index.errors import BackupError, CollectionInUseError
+from index.errors import CollectionInUseError
 from index.files.stale import UNTOUCHED_SECONDS, remove_stale, unfinished
 from index.home import Home
 
@@ -73,8 +73,8 @@ def erase(
 
     Raises:
         UnknownCollectionError: No collection has this name.
-        CollectionInUseError: A job is at work on the collection, or another erasure is under way.
-        BackupError: A backup is being written.
+        CollectionInUseError: A job is at work on the collection, another erasure is under way, or a backup
+            is being written.
         DiskFullError: The disk has no room to rewrite the database.
         RecoquestError: The catalogue or the store cannot be used.
         OSError: A file of a job cannot be rewritten.
@@ -109,7 +109,7 @@ def erase(
                 event if settings.audit else None,
                 partial(refuse_running, collection=collection),
             )
-        except (CollectionInUseError, BackupError):
+        except CollectionInUseError:
             # Nothing was removed.
             pending.end()
             raise

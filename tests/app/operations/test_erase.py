@@ -19,6 +19,7 @@ from app.engine import open_engine
 from app.jobs import erasure as jobs_erasure
 from app.jobs.erasure import without
 from app.jobs.folder import JobFolder
+from app.operations.writes.collection_names import rename
 from app.operations.writes.erase import Erasure, erase
 from index.audit.event import Actor
 from index.audit.listing import Selection, all_events
@@ -214,7 +215,20 @@ def test_a_folder_that_is_at_work_is_waited_for(marked: Indexed) -> None:
     with pytest.raises(JobStateError, match="Job 1 is at work in its folder"):
         _erase(marked)
     os.close(lock)
+    with pytest.raises(CollectionInUseError, match="were not erased whole"):
+        _rename(marked)
     assert _erase(marked).ids == ("image-5",)
+    _rename(marked)
+
+
+def test_nothing_is_erased_while_a_backup_is_written(service: TestClient, marked: Indexed) -> None:
+    engine = open_engine(marked.settings)
+    with engine.home.store.keeping():
+        answer = service.post(f"{HERE}/erase", json={"ids": ["image-5"]})
+    engine.close()
+    assert (answer.status_code, answer.json()["type"]) == (409, "urn:recoquest:collection-in-use")
+    assert answer.json()["detail"].startswith("A backup is being written")
+    assert list((marked.settings.home / "erasures").iterdir()) == []
 
 
 def test_one_erasure_at_a_time(marked: Indexed) -> None:
@@ -226,6 +240,22 @@ def test_one_erasure_at_a_time(marked: Indexed) -> None:
 def test_ids_that_no_database_holds_are_of_no_image(marked: Indexed) -> None:
     assert _erase(marked, "image-5", "\x00", "\udcff").ids == ("image-5",)
     assert list((marked.settings.home / "erasures").iterdir()) == []
+
+
+def _rename(indexed: Indexed) -> None:
+    engine = open_engine(indexed.settings)
+    try:
+        rename(
+            indexed.settings,
+            engine.home,
+            COLLECTION,
+            "renamed",
+            Actor("command"),
+            operation="rename",
+            request=None,
+        )
+    finally:
+        engine.close()
 
 
 def _erase(indexed: Indexed, *ids: str) -> Erasure:
