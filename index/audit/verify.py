@@ -150,7 +150,7 @@ def _check_names(session: Session, key: bytes) -> None:
             if name is not None and id_digest(key, collection, name) != digest:
                 raise _FaultError(
                     f"The id {name!r} of collection {collection!r} is not that of the keyed hash {digest}: "
-                    "it was changed, or RECOQUEST_AUDIT_KEY is another one."
+                    "it was changed, or RECOQUEST_AUDIT_KEY or audit.key in the home is another one."
                 )
         after = rows[-1].digest
 

@@ -95,7 +95,7 @@ def test_the_drill_of_the_page_restores_and_searches(tmp_path: Path) -> None:
     for words in (
         "recoquest index scenes --bundle bundle --data samples/scenes",
         "recoquest backup --folder backups --keep 2",
-        script.replace("/var/backups/recoquest/", "backups/"),
+        script.replace("/var/backups/recoquest/", "backups/").replace("/srv/recoquest/", "home/"),
     ):
         done = subprocess.run(
             ["sh", "-e"], input=words, cwd=tmp_path, env=environment, capture_output=True, text=True
