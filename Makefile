@@ -56,7 +56,7 @@ types: install
 	$(BIN)/mypy
 	$(BIN)/mypy clients/python
 
-# The pictures of docs/, from a running demo: make screenshots ARGS=http://localhost:8000
+# The pictures of docs/, from a running demo and with a key of a curator: make screenshots ARGS="http://localhost:8000 KEY"
 screenshots: install
 	$(BIN)/python -m tests.browser.screenshots $(ARGS)
 

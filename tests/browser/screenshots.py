@@ -1,7 +1,11 @@
-"""Takes the pictures of docs/ from a running `recoquest demo`, by `make screenshots ARGS=http://localhost:8000`."""
+"""Takes the pictures of docs/ from a running `recoquest demo`.
 
+recoquest keys create pictures --role curator --home .demo/600-images/home
+make screenshots ARGS="http://localhost:8000 KEY"
+"""
+
+import argparse
 import io
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +47,14 @@ def _film(page: Page, service: str) -> bytes:
     return content.getvalue()
 
 
-def main(service: str) -> None:
-    """Write page.png, panel.png and film.png; the film is removed again."""
+def main(service: str, key: str) -> None:
+    """Write page.png, panel.png and film.png; the film is removed again.
+
+    Args:
+        service: Address of the service.
+        key: Key of a curator of its radiographs.
+    """
+    bearer = {"Authorization": f"Bearer {key}"}
     film = f"{service}/v1/collections/radiographs/images/{_FILM}"
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox"])
@@ -60,6 +70,7 @@ def main(service: str) -> None:
         _keep(panel, "panel.png")
         put = page.request.put(
             film,
+            headers=bearer,
             multipart={
                 "image": {"name": "film.png", "mimeType": "image/png", "buffer": _film(page, service)},
                 "record": '{"texts": ["A film of 12 bits."]}',
@@ -71,9 +82,13 @@ def main(service: str) -> None:
             page.get_by_role("button", name="Grey levels").click()
             _keep(page, "film.png")
         finally:
-            page.request.delete(film)
+            page.request.delete(film, headers=bearer)
         browser.close()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1].rstrip("/"))
+    parser = argparse.ArgumentParser(description="Take the pictures of docs/ from a running demo.")
+    parser.add_argument("service", help="address of the service")
+    parser.add_argument("key", help="key of a curator of its radiographs")
+    given = parser.parse_args()
+    main(given.service.rstrip("/"), given.key)
