@@ -30,7 +30,7 @@ def serious(search: SearchPage) -> list[str]:
     ("window", "scheme"),
     [
         (DESK, "light"),
-        (PHONE, "dark"),
+        pytest.param(PHONE, "dark", marks=pytest.mark.slow),
         pytest.param(DESK, "dark", marks=pytest.mark.slow),
         pytest.param(PHONE, "light", marks=pytest.mark.slow),
     ],
@@ -54,7 +54,7 @@ def test_nothing_serious_from_the_landing_to_an_open_image(
     assert serious(search) == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_nothing_serious_in_the_window_of_a_film(
     open_search: OpenSearch, films: str, watch: Watch, scheme: str
 ) -> None:

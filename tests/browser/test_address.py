@@ -37,6 +37,7 @@ def test_back_and_forward_walk_through_the_searches(open_search: OpenSearch) -> 
     assert search.ids() == second
 
 
+@pytest.mark.slow
 def test_typing_leaves_one_step_behind(open_search: OpenSearch) -> None:
     search = open_search("#q=red+circle")
     search.settle()
@@ -58,6 +59,7 @@ def test_back_closes_an_open_image(open_search: OpenSearch) -> None:
     expect(search.field).to_have_value("circle")
 
 
+@pytest.mark.slow
 def test_closing_an_image_takes_its_step_back(open_search: OpenSearch) -> None:
     search = open_search("#q=circle")
     search.settle()
@@ -87,6 +89,7 @@ def test_image_shows_report_labels_and_metadata(open_search: OpenSearch) -> None
         expect(details).to_contain_text(part)
 
 
+@pytest.mark.slow
 def test_searched_image_comes_back_with_the_back_button(open_search: OpenSearch, sites: Sites) -> None:
     search = open_search()
     picture = (sites.host_folder.parent / "data" / "shapes" / "images" / "9.png").read_bytes()
@@ -158,6 +161,7 @@ def test_a_link_is_copied_and_opens_the_same_search(open_search: OpenSearch, sit
     expect(other.field).to_have_value("circle")
 
 
+@pytest.mark.slow
 def test_where_there_is_no_clipboard_the_link_is_shown(open_search: OpenSearch, sites: Sites) -> None:
     search = open_search("#collection=shapes&q=circle", viewport={"width": 1280, "height": 900})
     search.settle()
@@ -174,6 +178,7 @@ def test_where_there_is_no_clipboard_the_link_is_shown(open_search: OpenSearch, 
     assert shown == [f"{sites.service}/#collection=shapes&q=circle"]
 
 
+@pytest.mark.slow
 def test_an_address_of_older_versions_is_read_and_cleaned(open_search: OpenSearch, sites: Sites) -> None:
     search = open_search("?collection=shapes&q=circle&like=shape-3")
     search.settle()
@@ -185,6 +190,7 @@ def test_an_address_of_older_versions_is_read_and_cleaned(open_search: OpenSearc
     expect(search.field).to_have_value("circle")
 
 
+@pytest.mark.slow
 def test_the_link_of_the_name_begins_anew(open_search: OpenSearch) -> None:
     search = open_search("#collection=shapes&q=circle")
     search.settle()

@@ -63,6 +63,7 @@ def test_a_filter_alone_shows_what_passes(open_search: OpenSearch) -> None:
     assert search.ids() == search.found_by_text("red", filter={"field": "labels", "eq": "circle"})
 
 
+@pytest.mark.slow
 def test_more_like_this_begins_a_search_from_the_list(open_search: OpenSearch) -> None:
     search = open_search()
     search.settle()
@@ -109,6 +110,7 @@ def test_dates_are_chosen_by_two_days(open_search: OpenSearch) -> None:
     assert search.ids() == expected
 
 
+@pytest.mark.slow
 def test_numbers_that_write_days_are_chosen_as_days(open_search: OpenSearch) -> None:
     search = open_search()
     search.settle()
@@ -130,6 +132,7 @@ def test_part_of_a_date_in_a_link_stands_for_the_whole_month(open_search: OpenSe
     expect(search.group("taken").get_by_label("taken to")).to_have_value("2021-02-28")
 
 
+@pytest.mark.slow
 def test_a_value_among_many_is_found_by_a_part_of_it(open_search: OpenSearch) -> None:
     search = open_search()
     search.settle()
@@ -149,7 +152,7 @@ def test_a_value_among_many_is_found_by_a_part_of_it(open_search: OpenSearch) ->
     expect(study).to_contain_text("No value has this in it.")
 
 
-@pytest.mark.parametrize("query", ["", "&q=circle"])
+@pytest.mark.parametrize("query", ["", pytest.param("&q=circle", marks=pytest.mark.slow)])
 def test_images_are_grouped_by_a_field_and_a_group_opened(open_search: OpenSearch, query: str) -> None:
     search = open_search(f"#collection=shapes{query}")
     search.settle()
@@ -186,6 +189,7 @@ def test_the_sentence_with_the_words_is_shown_once_with_marks(open_search: OpenS
     expect(report.locator("mark")).to_have_text(["picture", "shows"])
 
 
+@pytest.mark.slow
 def test_words_are_marked_behind_characters_of_two_units(open_search: OpenSearch) -> None:
     search = open_search()
     search.settle()
@@ -201,6 +205,7 @@ def test_words_are_marked_behind_characters_of_two_units(open_search: OpenSearch
     expect(search.tiles.first.locator("mark")).to_have_text(["red", "circle"])
 
 
+@pytest.mark.slow
 def test_an_image_and_words_make_one_query(open_search: OpenSearch, sites: Sites) -> None:
     search = open_search()
     search.settle()
@@ -228,8 +233,8 @@ def test_an_image_and_words_make_one_query(open_search: OpenSearch, sites: Sites
     [
         ("filter={bad", "the filter in it"),
         ("filter=[1]", "the filter in it"),
-        ("filter=", "the filter in it"),
-        ("words=some", "the switch for exact words in it"),
+        pytest.param("filter=", "the filter in it", marks=pytest.mark.slow),
+        pytest.param("words=some", "the switch for exact words in it", marks=pytest.mark.slow),
         ("group=&by=picture", "the mark of an image and the field to group by in it"),
     ],
 )
@@ -249,6 +254,7 @@ def test_a_broken_link_is_told_and_not_searched(open_search: OpenSearch, broken:
     assert "filter" not in search.link()
 
 
+@pytest.mark.slow
 def test_a_filter_that_the_service_refuses_is_told_and_not_searched(
     open_search: OpenSearch, watch: Watch
 ) -> None:
@@ -270,6 +276,7 @@ def hiding(sites: Sites) -> Iterator[str]:
         yield service
 
 
+@pytest.mark.slow
 def test_fields_that_a_setting_hides_are_not_shown(
     open_search: OpenSearch, hiding: str, watch: Watch
 ) -> None:
@@ -303,6 +310,7 @@ def unfinished(sites: Sites, tmp_path: Path) -> Iterator[str]:
         yield service
 
 
+@pytest.mark.slow
 def test_a_collection_without_an_active_generation_is_looked_around_in(
     open_search: OpenSearch, unfinished: str, watch: Watch
 ) -> None:
@@ -324,6 +332,7 @@ def test_a_collection_without_an_active_generation_is_looked_around_in(
     expect(search.notice).to_contain_text("The collection cannot be searched yet")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("query", ["", "&q=a+red+circle&words=exact&group=group"])
 def test_lists_and_groups_fit_a_phone(open_search: OpenSearch, query: str) -> None:
     phone = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}

@@ -95,6 +95,7 @@ def test_a_page_reached_by_a_name_that_was_rebound_gets_nothing(chromium: "Brows
     page.close()
 
 
+@pytest.mark.slow
 def test_a_link_of_another_site_leads_to_the_page(foreign: "Page", sites: Sites) -> None:
     foreign.evaluate("url => { location.href = url + '/?collection=shapes' }", sites.service)
     expect(foreign.get_by_role("button", name="Search", exact=True)).to_be_visible()
@@ -109,6 +110,7 @@ def test_tells_its_host_which_image_was_opened(embedded: SearchPage) -> None:
     assert detail["links"]["thumbnail"].startswith(f"{embedded.service}/v1/collections/shapes/images/")
 
 
+@pytest.mark.slow
 def test_host_may_show_the_image_itself(embedded: SearchPage) -> None:
     embedded.page.evaluate("window.keepsClosed = true")
     embedded.tiles.first.locator(".hit-open").click()
@@ -116,12 +118,14 @@ def test_host_may_show_the_image_itself(embedded: SearchPage) -> None:
     assert len(embedded.page.evaluate("window.selected")) == 1
 
 
+@pytest.mark.slow
 def test_styles_stay_apart_but_its_colours_can_be_set(embedded: SearchPage) -> None:
     button = embedded.page.get_by_role("button", name="Search", exact=True)
     expect(button).to_have_css("background-color", "rgb(200, 0, 0)")
     expect(button).to_have_css("font-size", "14px")
 
 
+@pytest.mark.slow
 def test_keys_outside_of_the_element_are_the_hosts(embedded: SearchPage) -> None:
     embedded.page.locator("h1").click()
     embedded.page.keyboard.press("f")
@@ -130,6 +134,7 @@ def test_keys_outside_of_the_element_are_the_hosts(embedded: SearchPage) -> None
     expect(embedded.field).not_to_be_focused()
 
 
+@pytest.mark.slow
 def test_collection_can_be_changed_by_the_host(embedded: SearchPage) -> None:
     embedded.page.evaluate("document.querySelector('image-search').setAttribute('collection', 'tiles')")
     expect(embedded.answer).to_contain_text("9 images")

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.browser
 STATUS_LINE = "Failed to load resource"
 
 
+@pytest.mark.slow
 def test_a_filter_on_an_unknown_field_is_told_with_the_known_ones(
     open_search: OpenSearch, watch: Watch
 ) -> None:
@@ -54,6 +55,7 @@ def test_an_unknown_collection_is_told(open_search: OpenSearch, watch: Watch) ->
     search.settle()
 
 
+@pytest.mark.slow
 def test_overload_says_when_to_try_again(open_search: OpenSearch, watch: Watch) -> None:
     watch.allow(STATUS_LINE)
     problem = {"title": "Too many queries", "status": 429, "detail": "Come back in a second."}
@@ -91,6 +93,7 @@ def test_without_a_connection_the_page_says_so_and_can_try_again(
     search.settle()
 
 
+@pytest.mark.slow
 def test_hits_stay_when_the_next_page_fails(open_search: OpenSearch, watch: Watch) -> None:
     watch.allow("ERR_INTERNET_DISCONNECTED")
     search = open_search("#q=circle")

@@ -45,6 +45,7 @@ def test_examples_are_taken_back_one_by_one_and_together(open_search: OpenSearch
     expect(search.chips).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_the_last_example_gone_leads_back_to_the_beginning(open_search: OpenSearch) -> None:
     search = open_search("#like=shape-3")
     search.settle()
@@ -70,6 +71,7 @@ def test_address_and_history_hold_the_examples(open_search: OpenSearch) -> None:
     expect(search.liked).to_have_text([liked])
 
 
+@pytest.mark.slow
 def test_a_text_that_was_typed_but_not_yet_searched_for_is_taken_along(open_search: OpenSearch) -> None:
     search = open_search("#q=circle")
     search.settle()
@@ -86,6 +88,7 @@ def test_a_text_that_was_typed_but_not_yet_searched_for_is_taken_along(open_sear
     assert search.ids() == search.found(text="a blue square", like=[liked])
 
 
+@pytest.mark.slow
 def test_the_text_changes_beside_the_examples_and_a_dropped_image_too(
     open_search: OpenSearch, sites: Sites
 ) -> None:
@@ -105,6 +108,7 @@ def test_the_text_changes_beside_the_examples_and_a_dropped_image_too(
     expect(search.disliked).to_have_text(["shape-2"])
 
 
+@pytest.mark.slow
 def test_an_open_image_can_be_liked_moved_and_taken_back(open_search: OpenSearch) -> None:
     search = open_search("#q=circle")
     search.settle()
@@ -124,6 +128,7 @@ def test_an_open_image_can_be_liked_moved_and_taken_back(open_search: OpenSearch
     expect(search.chips).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_closing_an_opened_example_leads_back_to_its_chip(open_search: OpenSearch) -> None:
     search = open_search("#q=circle&like=shape-3")
     search.settle()
@@ -135,6 +140,7 @@ def test_closing_an_opened_example_leads_back_to_its_chip(open_search: OpenSearc
     expect(search.page.get_by_title("Open shape-3")).to_be_focused()
 
 
+@pytest.mark.slow
 def test_focus_stays_among_the_chips_and_then_goes_to_the_field(open_search: OpenSearch) -> None:
     search = open_search("#q=circle&like=shape-0&unlike=shape-2")
     search.settle()
@@ -145,6 +151,7 @@ def test_focus_stays_among_the_chips_and_then_goes_to_the_field(open_search: Ope
     expect(search.field).to_be_focused()
 
 
+@pytest.mark.slow
 def test_another_collection_starts_without_examples(open_search: OpenSearch) -> None:
     search = open_search("#q=circle&like=shape-0&unlike=shape-2")
     search.settle()
@@ -154,6 +161,7 @@ def test_another_collection_starts_without_examples(open_search: OpenSearch) -> 
     expect(search.field).to_have_value("circle")
 
 
+@pytest.mark.slow
 def test_an_example_that_is_gone_and_too_many_are_told(open_search: OpenSearch, watch: Watch) -> None:
     watch.allow("Failed to load resource")
     search = open_search("#collection=shapes&q=circle&like=nobody")
@@ -168,6 +176,7 @@ def test_an_example_that_is_gone_and_too_many_are_told(open_search: OpenSearch, 
     expect(search.notice).to_have_count(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["blade_cosine", "absolute_cosine"])
 def test_models_that_search_by_one_thing_take_the_liked_image_alone(
     open_search: OpenSearch, kind: str
@@ -189,6 +198,7 @@ def test_models_that_search_by_one_thing_take_the_liked_image_alone(
     expect(search.dialog.get_by_role("button", name=LESS)).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_examples_fit_a_phone(open_search: OpenSearch) -> None:
     phone = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
     search = open_search("#collection=shapes&q=circle", **phone)

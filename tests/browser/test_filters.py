@@ -53,6 +53,7 @@ def test_number_range_and_boolean(search: SearchPage) -> None:
     expect(search.group("size").get_by_label("size from")).to_have_value("30")
 
 
+@pytest.mark.slow
 def test_chips_and_clear_all_take_filters_back(search: SearchPage) -> None:
     search.group("labels").get_by_label("circle").check()
     search.group("colour").get_by_label("red").check()
@@ -65,6 +66,7 @@ def test_chips_and_clear_all_take_filters_back(search: SearchPage) -> None:
     assert _filter_in(search) is None
 
 
+@pytest.mark.slow
 def test_filter_that_leaves_nothing_offers_to_clear_it(search: SearchPage) -> None:
     search.group("size").get_by_label("size from").fill("500")
     expect(search.notice).to_contain_text("No image passes the filters")
@@ -81,6 +83,7 @@ def test_address_sets_filters_even_those_that_the_panel_cannot_edit(open_search:
     expect(search.chips).to_have_text(["colour: green", "further conditions"])
 
 
+@pytest.mark.slow
 def test_another_collection_starts_without_filters(search: SearchPage) -> None:
     search.group("labels").get_by_label("circle").check()
     expect(search.answer).to_contain_text("20 images")

@@ -28,6 +28,7 @@ def test_a_finding_of_an_open_image_filters_the_search(open_search: OpenSearch) 
     assert json.loads(search.link()["filter"][0]) == ABSENT
 
 
+@pytest.mark.slow
 def test_the_state_of_a_finding_is_chosen_in_the_panel(open_search: OpenSearch) -> None:
     both = {"and": [{"field": "labels", "eq": "circle"}, ABSENT]}
     search = open_search(f"#collection=shapes&filter={quote(json.dumps(both))}", bypass_csp=True)
@@ -49,6 +50,7 @@ def test_the_state_of_a_finding_is_chosen_in_the_panel(open_search: OpenSearch) 
     expect(state.get_by_role("option")).to_have_text(["any", "present (0)", "uncertain (0)", "absent (1)"])
 
 
+@pytest.mark.slow
 def test_a_tile_names_the_findings_of_its_texts(open_search: OpenSearch) -> None:
     search = open_search(f"#collection=shapes&filter={quote(json.dumps(ABSENT))}")
     search.settle()

@@ -58,6 +58,7 @@ def test_a_hit_is_judged_otherwise_and_taken_back(open_search: OpenSearch) -> No
     assert pressed(search.tiles.nth(3)) == []
 
 
+@pytest.mark.slow
 def test_what_was_said_belongs_to_its_query(open_search: OpenSearch) -> None:
     search = open_search("#q=a red circle")
     search.settle()
@@ -74,6 +75,7 @@ def test_what_was_said_belongs_to_its_query(open_search: OpenSearch) -> None:
     assert sent["query"] == {"text": "a red circle", "like": [{"id": liked}]}
 
 
+@pytest.mark.slow
 def test_what_was_said_is_shown_again_in_the_same_tab(open_search: OpenSearch) -> None:
     search = open_search("#q=green")
     search.settle()
@@ -89,6 +91,7 @@ def test_what_was_said_is_shown_again_in_the_same_tab(open_search: OpenSearch) -
     assert pressed(other.tiles.nth(0)) == []
 
 
+@pytest.mark.slow
 def test_the_keyboard_judges_the_hit_that_has_the_focus(open_search: OpenSearch) -> None:
     search = open_search("#q=triangle")
     search.settle()
@@ -111,6 +114,7 @@ def test_the_keyboard_judges_the_hit_that_has_the_focus(open_search: OpenSearch)
     assert pressed(search.tiles.nth(1)) == [WRONG]
 
 
+@pytest.mark.slow
 def test_an_open_image_and_its_tile_show_the_same(open_search: OpenSearch) -> None:
     search = open_search("#q=blue")
     search.settle()
@@ -145,6 +149,7 @@ def test_what_is_refused_is_said_and_not_shown_as_kept(open_search: OpenSearch, 
     assert search.ids() == shown
 
 
+@pytest.mark.slow
 def test_hits_of_a_picture_that_was_brought_have_no_thumbs(open_search: OpenSearch, sites: Sites) -> None:
     search = open_search("#q=circle")
     search.settle()
@@ -156,6 +161,7 @@ def test_hits_of_a_picture_that_was_brought_have_no_thumbs(open_search: OpenSear
     expect(search.page.locator(".judge")).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_thumbs_on_a_phone_are_large_enough_for_a_finger(open_search: OpenSearch) -> None:
     search = open_search("#q=circle", **PHONE)
     search.settle()

@@ -54,7 +54,9 @@ def test_ends_of_the_grid(open_search: OpenSearch) -> None:
     expect(search.field).to_be_focused()
 
 
-@pytest.mark.parametrize(("key", "kind"), [("m", "More like"), ("l", "Less like")])
+@pytest.mark.parametrize(
+    ("key", "kind"), [("m", "More like"), pytest.param("l", "Less like", marks=pytest.mark.slow)]
+)
 def test_m_and_l_make_examples_and_stay_in_the_grid(open_search: OpenSearch, key: str, kind: str) -> None:
     search = open_search("#q=circle")
     search.settle()
@@ -116,6 +118,7 @@ def test_screen_reader_hears_what_was_found_and_each_tile_says_what_it_is(open_s
     expect(first).to_have_count(1)
 
 
+@pytest.mark.slow
 def test_viewer_zooms_and_inverts(open_search: OpenSearch) -> None:
     search = open_search("#q=circle&image=shape-3")
     picture = search.dialog.locator(".viewer-picture")
@@ -132,6 +135,7 @@ def test_viewer_zooms_and_inverts(open_search: OpenSearch) -> None:
     expect(zoom).to_have_text(fitting)
 
 
+@pytest.mark.slow
 def test_zoom_stays_when_the_hits_come_after_the_image(open_search: OpenSearch) -> None:
     held: list[Route] = []
     search = open_search(

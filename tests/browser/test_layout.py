@@ -39,7 +39,9 @@ def test_two_columns_on_a_phone_with_buttons_large_enough_for_a_finger(open_sear
         assert mark.evaluate("button => Math.min(button.offsetWidth, button.offsetHeight)") >= 36
 
 
-@pytest.mark.parametrize(("scheme", "darker"), [("dark", "ground"), ("light", "ink")])
+@pytest.mark.parametrize(
+    ("scheme", "darker"), [("dark", "ground"), pytest.param("light", "ink", marks=pytest.mark.slow)]
+)
 def test_colours_follow_the_reader(open_search: OpenSearch, scheme: str, darker: str) -> None:
     search = open_search(color_scheme=scheme)
     expect(search.page.locator(".landing")).to_be_visible()
@@ -58,12 +60,14 @@ def test_reduced_motion_stills_the_animations(open_search: OpenSearch) -> None:
     expect(search.page.locator(".skeleton").first).to_have_css("animation-iteration-count", "1")
 
 
+@pytest.mark.slow
 def test_whole_images_are_shown_never_cropped(open_search: OpenSearch) -> None:
     search = open_search("#q=circle")
     search.settle()
     expect(search.page.locator(".hit-mat img").first).to_have_css("object-fit", "contain")
 
 
+@pytest.mark.slow
 def test_at_200_percent_nothing_is_lost(open_search: OpenSearch) -> None:
     search = open_search("#q=circle&words=exact", viewport={"width": 640, "height": 430})
     search.settle()
@@ -75,6 +79,7 @@ def test_at_200_percent_nothing_is_lost(open_search: OpenSearch) -> None:
     assert not search.scrolls_sideways()
 
 
+@pytest.mark.slow
 def test_forced_colours_leave_what_is_on_to_be_seen(open_search: OpenSearch) -> None:
     search = open_search("#q=circle", forced_colors="active")
     search.settle()

@@ -79,6 +79,7 @@ def open_operated(
         yield open_page
 
 
+@pytest.mark.slow
 def test_a_retraining_is_promoted_and_rolled_back(open_operated: OpenOperated) -> None:
     site, shown = open_operated()
     job = shown.job(site.job)
@@ -138,6 +139,7 @@ def test_a_job_is_followed_as_it_goes_on_and_cancelled(open_operated: OpenOperat
     expect(job.get_by_role("progressbar")).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_how_many_near_duplicates_a_job_has_found_is_told(open_operated: OpenOperated) -> None:
     site, shown = open_operated()
     for groups, left_out, words in (
@@ -217,6 +219,7 @@ def test_without_a_session_a_key_is_asked_for_and_the_session_stays(
     expect(shown.job(site.job)).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_a_card_says_where_a_model_comes_from(open_operated: OpenOperated) -> None:
     site, shown = open_operated()
     card = shown.page.locator("[data-digest]").filter(has_text="tiny, retrained")
@@ -230,6 +233,7 @@ def test_a_card_says_where_a_model_comes_from(open_operated: OpenOperated) -> No
     expect(card).to_contain_text(f"model {base[:12]}")
 
 
+@pytest.mark.slow
 def test_it_is_reached_and_used_on_a_phone(open_operated: OpenOperated, watch: Watch) -> None:
     site, shown = open_operated(**PHONE)
     expect(shown.job(site.job)).to_contain_text("waits for you")
@@ -244,6 +248,7 @@ def test_it_is_reached_and_used_on_a_phone(open_operated: OpenOperated, watch: W
     expect(shown.job(site.job)).to_be_visible()
 
 
+@pytest.mark.slow
 def test_without_a_connection_it_says_so_and_goes_on_when_there_is_one(
     open_operated: OpenOperated, watch: Watch
 ) -> None:
@@ -259,6 +264,7 @@ def test_without_a_connection_it_says_so_and_goes_on_when_there_is_one(
     expect(notice).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_a_service_that_holds_nothing_says_how_to_begin(
     chromium: "Browser", watch: Watch, tmp_path: Path
 ) -> None:

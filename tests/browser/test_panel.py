@@ -80,10 +80,10 @@ def test_a_wide_element_has_its_filters_beside_the_hits(open_panel: OpenPanel) -
     [
         ('theme="dark"', "light", True),
         ('theme="light"', "dark", False),
-        ('theme="auto"', "dark", True),
-        ('theme="auto"', "light", False),
+        pytest.param('theme="auto"', "dark", True, marks=pytest.mark.slow),
+        pytest.param('theme="auto"', "light", False, marks=pytest.mark.slow),
         ("", "dark", True),
-        ("", "light", False),
+        pytest.param("", "light", False, marks=pytest.mark.slow),
     ],
 )
 def test_the_page_around_chooses_light_or_dark(

@@ -89,6 +89,7 @@ def test_dropped_image_finds_itself_first(open_search: OpenSearch, sites: Sites)
     expect(search.page.locator(".field-chip img")).to_have_js_property("naturalWidth", 96)
 
 
+@pytest.mark.slow
 def test_pasted_and_chosen_images_are_searched_too(open_search: OpenSearch, sites: Sites) -> None:
     search = open_search()
     search.settle()
@@ -102,6 +103,7 @@ def test_pasted_and_chosen_images_are_searched_too(open_search: OpenSearch, site
     expect(search.tiles.first).to_have_attribute("data-id", "shape-12")
 
 
+@pytest.mark.slow
 def test_dragging_a_file_over_the_page_invites_to_drop_it(open_search: OpenSearch) -> None:
     search = open_search()
     overlay = search.page.locator(".drop-over")
@@ -111,6 +113,7 @@ def test_dragging_a_file_over_the_page_invites_to_drop_it(open_search: OpenSearc
     expect(overlay).not_to_be_visible()
 
 
+@pytest.mark.slow
 def test_removing_the_image_leads_back_to_the_beginning(open_search: OpenSearch, sites: Sites) -> None:
     search = open_search()
     search.drop(_picture(sites, 3))
@@ -120,6 +123,7 @@ def test_removing_the_image_leads_back_to_the_beginning(open_search: OpenSearch,
     expect(search.answer).to_contain_text("24 of 60 images")
 
 
+@pytest.mark.slow
 def test_beginning_offers_sentences_of_the_collection(open_search: OpenSearch) -> None:
     search = open_search()
     example = search.page.locator(".example").nth(1)
@@ -130,6 +134,7 @@ def test_beginning_offers_sentences_of_the_collection(open_search: OpenSearch) -
     assert search.ids() == search.found_by_text(sentence)
 
 
+@pytest.mark.slow
 def test_another_collection_takes_the_text_along(open_search: OpenSearch) -> None:
     search = open_search("#collection=shapes&q=circle")
     search.settle()
@@ -139,6 +144,7 @@ def test_another_collection_takes_the_text_along(open_search: OpenSearch) -> Non
     assert "collection=tiles" in search.page.url
 
 
+@pytest.mark.slow
 def test_a_text_that_was_cut_is_told(open_search: OpenSearch) -> None:
     search = open_search()
     search.search("a red circle beside a green square " * 10)
@@ -147,6 +153,7 @@ def test_a_text_that_was_cut_is_told(open_search: OpenSearch) -> None:
     expect(search.page.locator(".strip")).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_an_answer_that_the_service_doubts_says_so(open_search: OpenSearch) -> None:
     search = open_search()
     search.settle()
@@ -183,6 +190,7 @@ def test_late_answer_of_an_old_query_never_shows(open_search: OpenSearch, watch:
     expect(search.field).to_have_value("a blue square")
 
 
+@pytest.mark.slow
 def test_text_typed_while_the_page_starts_is_kept(open_search: OpenSearch) -> None:
     held: list[Route] = []
     search = open_search(

@@ -127,6 +127,7 @@ def test_what_another_page_could_send_is_refused(
     assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
 
 
+@pytest.mark.slow
 def test_two_tabs_share_a_session_that_is_begun_again(
     context: "BrowserContext", watch: Watch, closed: Closed
 ) -> None:
@@ -141,6 +142,7 @@ def test_two_tabs_share_a_session_that_is_begun_again(
     expect(search.answer).to_contain_text("Best 24 images")
 
 
+@pytest.mark.slow
 def test_a_key_that_is_revoked_ends_the_session_and_another_goes_on(
     context: "BrowserContext", watch: Watch, closed: Closed
 ) -> None:

@@ -46,7 +46,7 @@ def zoom_of(search: SearchPage) -> float:
     return float(search.dialog.locator(".viewer-zoom").inner_text().rstrip("\u00d7"))
 
 
-@pytest.mark.parametrize("name", ["film.tif", "film.png"])
+@pytest.mark.parametrize("name", ["film.tif", pytest.param("film.png", marks=pytest.mark.slow)])
 def test_films_are_seen_as_they_are_searched(
     open_search: OpenSearch, films: str, watch: Watch, name: str
 ) -> None:
@@ -60,7 +60,7 @@ def test_films_are_seen_as_they_are_searched(
     expect(original).to_have_attribute("href", f"{films}/v1/collections/films/images/{name}/content")
 
 
-@pytest.mark.parametrize("ratio", [1, 2])
+@pytest.mark.parametrize("ratio", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_one_is_a_pixel_of_the_image_for_one_of_the_screen(
     open_search: OpenSearch, films: str, watch: Watch, ratio: int
 ) -> None:
@@ -87,6 +87,7 @@ def test_one_is_a_pixel_of_the_image_for_one_of_the_screen(
     assert zoom_of(search) == pytest.approx(fitting, abs=0.05)
 
 
+@pytest.mark.slow
 def test_the_whole_image_is_seen_first_and_again_in_another_window(
     open_search: OpenSearch, films: str, watch: Watch
 ) -> None:
@@ -98,6 +99,7 @@ def test_the_whole_image_is_seen_first_and_again_in_another_window(
         search.page.wait_for_function(_FITS)
 
 
+@pytest.mark.slow
 def test_arrows_move_a_large_picture_and_else_step(open_film: "Locator") -> None:
     page = open_film.page
     for _ in range(9):
@@ -156,6 +158,7 @@ def test_a_film_is_seen_through_another_window_and_the_automatic_one_again(
     page.wait_for_function(f"picture => ({_GREY_LEVELS})(picture) > 150", arg=open_film.element_handle())
 
 
+@pytest.mark.slow
 def test_the_window_is_moved_by_keyboard_and_its_keys_are_not_those_of_the_viewer(
     open_film: "Locator", films: str
 ) -> None:
@@ -183,6 +186,7 @@ def test_the_window_is_moved_by_keyboard_and_its_keys_are_not_those_of_the_viewe
     expect(open_film).to_have_attribute("src", re.compile(rf"\?window={numbers[0]},{numbers[1]}$"))
 
 
+@pytest.mark.slow
 def test_the_next_film_has_its_own_window(open_search: OpenSearch, films: str, watch: Watch) -> None:
     watch.allow(films)
     search = open_search("#collection=films&image=film.tif", site=films)
@@ -213,7 +217,7 @@ def test_an_image_of_8_bits_has_no_window(open_search: OpenSearch) -> None:
     [
         {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True},
         # 1280 x 860 at 200 %.
-        {"viewport": {"width": 640, "height": 430}},
+        pytest.param({"viewport": {"width": 640, "height": 430}}, marks=pytest.mark.slow),
     ],
 )
 def test_film_and_controls_fit_small_windows(

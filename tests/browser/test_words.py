@@ -69,6 +69,7 @@ def test_a_query_that_states_an_absence_is_found_by_findings_without_exact_words
     expect(search.dialog.locator(".dialog-score")).to_contain_text("by likeness and findings; cosine")
 
 
+@pytest.mark.slow
 def test_the_switch_stays_while_the_text_changes_and_goes_beside_examples(open_search: OpenSearch) -> None:
     search = open_search()
     expect(search.page.locator(".landing")).to_be_visible()
@@ -81,6 +82,7 @@ def test_the_switch_stays_while_the_text_changes_and_goes_beside_examples(open_s
     assert search.ids() == search.found(text="a red circle", keywords="a red circle", unlike=[disliked])
 
 
+@pytest.mark.slow
 def test_the_next_page_is_of_the_same_order(open_search: OpenSearch) -> None:
     search = open_search("#q=purple&words=exact")
     search.settle()
@@ -89,6 +91,7 @@ def test_the_next_page_is_of_the_same_order(open_search: OpenSearch) -> None:
     assert search.ids() == search.found_by_text("purple", keywords="purple", limit=48)
 
 
+@pytest.mark.slow
 def test_w_and_space_switch_by_keyboard(open_search: OpenSearch) -> None:
     search = open_search("#q=purple")
     search.settle()
@@ -104,6 +107,7 @@ def test_w_and_space_switch_by_keyboard(open_search: OpenSearch) -> None:
     expect(search.words).not_to_be_checked()
 
 
+@pytest.mark.slow
 def test_an_image_in_the_field_has_no_words(open_search: OpenSearch) -> None:
     search = open_search("#q=purple&words=exact")
     search.settle()
@@ -147,6 +151,7 @@ def test_without_likeness_only_images_with_the_words_are_shown(open_search: Open
     assert search.ids() == search.found_by_text("purple triangle")
 
 
+@pytest.mark.slow
 def test_words_alone_beside_an_example_rank_by_both(open_search: OpenSearch) -> None:
     search = open_search("#q=purple&words=only")
     search.settle()
@@ -166,6 +171,7 @@ def test_words_alone_that_no_image_has_are_told_with_a_way_on(open_search: OpenS
     assert search.ids() == search.found_by_text("giraffe", filter={"field": "labels", "eq": "circle"})
 
 
+@pytest.mark.slow
 def test_more_images_with_words_than_are_counted(open_search: OpenSearch) -> None:
     search = open_search()
     search.settle()
