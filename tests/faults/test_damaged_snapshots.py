@@ -74,12 +74,17 @@ def _lose_a_file(folder: Path, other: Path) -> None:
     "damage",
     [
         _truncate,
-        _flip_a_bit,
         _exchange_the_index,
-        _exchange_everything,
-        _forget_the_manifest,
-        _claim_a_later_sequence,
-        _lose_a_file,
+        *(
+            pytest.param(damage, marks=pytest.mark.slow)
+            for damage in (
+                _flip_a_bit,
+                _exchange_everything,
+                _forget_the_manifest,
+                _claim_a_later_sequence,
+                _lose_a_file,
+            )
+        ),
     ],
 )
 def test_a_damaged_snapshot_is_not_believed(home: Path, damage: Damage) -> None:

@@ -230,8 +230,9 @@ def _operate(home: Path, operations: int, seed: int) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_random_operations_give_what_an_oracle_gives(home: Path) -> None:
-    _operate(home, 800, seed=4)
+@pytest.mark.parametrize("operations", [200, pytest.param(800, marks=pytest.mark.slow)])
+def test_random_operations_give_what_an_oracle_gives(home: Path, operations: int) -> None:
+    _operate(home, operations, seed=4)
 
 
 @pytest.mark.slow

@@ -48,7 +48,9 @@ def forget_log(home: Indexed) -> None:
         file.unlink()
 
 
-@pytest.mark.parametrize(("log_is_there", "free"), [(True, 0), (False, 40 << 10)])
+@pytest.mark.parametrize(
+    ("log_is_there", "free"), [(True, 0), pytest.param(False, 40 << 10, marks=pytest.mark.slow)]
+)
 def test_a_service_starts_and_searches_and_writes_once_there_is_space(
     disk: Path, home: Indexed, log_is_there: bool, free: int
 ) -> None:
@@ -88,7 +90,7 @@ def test_the_doctor_advises_space(disk: Path, home: Indexed) -> None:
     assert (finding.state, said in finding.found) == ("wrong", True), finding
 
 
-@pytest.mark.parametrize("step", ["open_catalogue", "_add_files"])
+@pytest.mark.parametrize("step", ["open_catalogue", pytest.param("_add_files", marks=pytest.mark.slow)])
 def test_a_backup_that_has_no_space_names_the_backup(
     disk: Path, home: Indexed, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

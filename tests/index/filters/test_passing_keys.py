@@ -97,7 +97,7 @@ def either(engine: SearchEngine, request: pytest.FixtureRequest) -> Collection:
     return Collection(engine, request.param)
 
 
-@pytest.fixture(params=[8, 0], ids=["by condition", "by field"])
+@pytest.fixture(params=[pytest.param(8, marks=pytest.mark.slow), 0], ids=["by condition", "by field"])
 def separate(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of how many conditions each is read by itself."""
     monkeypatch.setattr("index.filters.sql._SEPARATE", request.param)

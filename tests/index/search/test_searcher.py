@@ -30,7 +30,7 @@ from tests.index.orders import (
 pytestmark = pytest.mark.usefixtures("few_places")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["signed", "unsigned", pytest.param("blades", marks=pytest.mark.slow)])
 def test_every_combination_equals_the_reference_on_one_page_and_over_all(filled: Filled, kind: str) -> None:
     for values in combinations():
         request = SearchRequest(k=PAGE, **values)

@@ -18,6 +18,7 @@ def _around(base: Vectors, count: int, seed: int) -> Vectors:
     return unit(base + np.float32(0.5) * CENTRED[own] + np.float32(0.3) * unit_vectors(count, DIM, seed=seed))
 
 
+@pytest.mark.slow
 def test_recall_is_measured_by_queries_like_those_to_come() -> None:
     view, vectors = CosineView(DIM), _around(BASE, COUNT, seed=1)
     view.add(np.arange(COUNT), vectors)

@@ -10,7 +10,7 @@ from tests.index.vectors.coding import COUNT, Both, clustered, prefer_codes, rec
 _QUERIES = 80
 
 
-@pytest.fixture(params=["ivf", "mapped"])
+@pytest.fixture(params=["ivf", pytest.param("mapped", marks=pytest.mark.slow)])
 def both(request: pytest.FixtureRequest, tmp_path: Path) -> Both:
     made = Both(request.param, tmp_path)
     prefer_codes(made.view)

@@ -1,14 +1,14 @@
 """Vectors that came since a build: found as surely as the others, of whatever kind they are."""
 
 import threading
-from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from index.vectors.codec import unit
-from index.vectors.protocol import After, Keys, Vectors, ViewName
+from index.vectors.protocol import After, Keys, Vectors
 from index.vectors.view import CosineView
 from tests.index.samples import unit_vectors
 from tests.index.vectors.coding import (
@@ -16,11 +16,13 @@ from tests.index.vectors.coding import (
     DIM,
     Both,
     clustered,
+    coded_views,
     once_measured,
     prefer_codes,
     recall,
     stored_as,
 )
+from tests.index.vectors.reference import ReferenceView
 
 
 def _new_kind(count: int, seed: int) -> Vectors:
@@ -33,8 +35,8 @@ def _new_kind(count: int, seed: int) -> Vectors:
 class _Growing(Both):
     """A view that searches its codes, and the reference."""
 
-    def __init__(self, name: ViewName, folder: Path) -> None:
-        super().__init__(name, folder)
+    def __init__(self, view: CosineView, reference: ReferenceView) -> None:
+        self.view, self.reference, self.count = view, reference, len(reference)
         prefer_codes(self.view)
 
     def append(self, vectors: Vectors) -> Keys:
@@ -55,10 +57,22 @@ class _Growing(Both):
         return len(self.view._ann.codes)
 
 
-@pytest.fixture(params=["ivf", "mapped"])
-def both(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[_Growing]:
-    made = _Growing(request.param, tmp_path)
-    yield made
+@pytest.fixture(scope="module", params=["ivf", "mapped"])
+def built(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[bool, dict[str, Path], ReferenceView]:
+    """Whether a view is mapped, its files as it was built, and a reference that holds the same."""
+    folder = tmp_path_factory.mktemp("built")
+    view, reference = coded_views(request.param, folder)
+    return view.mapped, view.write(folder, "built"), reference
+
+
+@pytest.fixture
+def both(built: tuple[bool, dict[str, Path], ReferenceView], tmp_path: Path) -> _Growing:
+    mapped, files, reference = built
+    view = CosineView(DIM, tmp_path if mapped else None)
+    view.read(files)
+    return _Growing(view, deepcopy(reference))
 
 
 def test_what_comes_is_found_whatever_its_kind(both: _Growing) -> None:

@@ -141,7 +141,10 @@ def _allowed(share: float, kind: str, query: Vectors) -> Keys:
 
 
 @pytest.mark.parametrize("kind", ["any", "near", "far"])
-@pytest.mark.parametrize("share", [1.0, 0.5, 0.1, 0.01, 0.001, 0.0001])
+@pytest.mark.parametrize(
+    "share",
+    [0.5, 0.001, *(pytest.param(share, marks=pytest.mark.slow) for share in (1.0, 0.1, 0.01, 0.0001))],
+)
 def test_recall_at_every_share_of_passing_keys(
     built: tuple[CosineView, ReferenceView], share: float, kind: str
 ) -> None:
@@ -220,7 +223,7 @@ def test_pages_through_codes_repeat_nothing_and_go_to_the_end(
     assert len(keys) >= 0.99 * COUNT
 
 
-@pytest.mark.parametrize("name", ["ivf", "mapped"])
+@pytest.mark.parametrize("name", [pytest.param("ivf", marks=pytest.mark.slow), "mapped"])
 def test_writes_are_found_at_once_through_codes(name: ViewName) -> None:
     vectors = _clustered(COUNT)
     view, reference = CosineView(DIM), _Reference(DIM)
@@ -260,7 +263,7 @@ def test_many_removals_move_rows_and_end_codes() -> None:
         _same(view.search(query, 10), reference.search(query, 10))
 
 
-@pytest.mark.parametrize("name", ["ivf", "mapped"])
+@pytest.mark.parametrize("name", ["ivf", pytest.param("mapped", marks=pytest.mark.slow)])
 def test_a_build_goes_on_beside_writes_and_searches(name: ViewName) -> None:
     vectors = _clustered(COUNT)
     view = CosineView(DIM)
