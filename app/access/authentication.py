@@ -219,7 +219,9 @@ class Authenticator:
             self._refuse_early(clients)
             if self._is_admin(sent):
                 return _ADMIN
-            self._guesses.was_wrong(clients)
+            # Without its provider nobody knows whether a token is right.
+            if error.kind.status != HTTPStatus.SERVICE_UNAVAILABLE:
+                self._guesses.was_wrong(clients)
             raise
 
     def _opened(self, principal: Principal) -> Principal:

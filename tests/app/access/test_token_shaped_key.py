@@ -1,5 +1,6 @@
 """An administrator's key in the form of a token, beside a provider of tokens."""
 
+import base64
 from collections.abc import Iterator
 
 import pytest
@@ -41,3 +42,12 @@ def test_guesses_of_its_form_are_slowed_down(service: TestClient) -> None:
     assert statuses[:5] == [401] * 5
     assert statuses[-1] == 429
     assert _status(service, KEY) == 429
+
+
+def test_tokens_of_a_provider_that_is_away_are_no_guesses(service: TestClient) -> None:
+    header, claims = (
+        base64.urlsafe_b64encode(part).decode().rstrip("=") for part in (b'{"alg":"RS256"}', b'{"sub":"a"}')
+    )
+    statuses = [_status(service, f"{header}.{claims}.c2lnbmF0dXJl") for _ in range(8)]
+    assert statuses == [503] * 8
+    assert _status(service, KEY) == 200
