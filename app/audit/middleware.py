@@ -130,15 +130,15 @@ class AuditTrail:
 
     def _event(self, scope: Scope, status: int) -> Event | None:
         operation = getattr(scope.get("endpoint"), "__name__", "")
-        if status in _REFUSED:
-            return self._refusal(scope, operation, status)
+        noted = noted_of(scope["state"])
+        if status in _REFUSED or (noted.outcome == "failure" and status < HTTPStatus.BAD_REQUEST):
+            return self._refusal(scope, operation, status, noted.details)
         if status >= HTTPStatus.BAD_REQUEST:
             return None
         action = WRITES.get(operation, "change") if _changes(scope, operation) else READS.get(operation)
         if scope["method"] == "HEAD" and action == "export":
             # The headers alone were sent.
             action = "view"
-        noted = noted_of(scope["state"])
         if action is None or noted.recorded:
             return None
         event = _described(scope, noted.action or action, operation, status)
@@ -154,7 +154,9 @@ class AuditTrail:
             self.shown.note(key)
         return not known
 
-    def _refusal(self, scope: Scope, operation: str, status: int) -> Event | None:
+    def _refusal(
+        self, scope: Scope, operation: str, status: int, details: Mapping[str, Detail]
+    ) -> Event | None:
         actor = actor_of(HTTPConnection(scope))
         # Callers invent the addresses that a proxy forwards for, but not the one that they come from.
         address = clients_of(HTTPConnection(scope))[-1]
@@ -170,7 +172,7 @@ class AuditTrail:
             outcome="failure",
             collection=_parameter(scope, "collection"),
             request=scope["state"].get("request_id"),
-            details={"operation": operation, "status": status, "unrecorded_before": between},
+            details={**details, "operation": operation, "status": status, "unrecorded_before": between},
         )
 
 

@@ -10,7 +10,7 @@ from app.access.key_guesses import clients_of
 from app.access.principal import principal_of
 from app.audit.trail import query_parts
 from app.schemas.search.query import SearchQuery
-from index.audit.event import Action, Actor, Detail
+from index.audit.event import Action, Actor, Detail, Outcome
 from index.search.results import ActiveGeneration, SearchPage
 
 _STATE = "audited"
@@ -23,6 +23,7 @@ class Noted:
     Attributes:
         action: Kind of event; None: that of the operation.
         recorded: Whether the event was written already, with what it tells of.
+        outcome: `failure` where the answer leads somewhere, but nothing was done, as after a failed sign-in.
     """
 
     action: Action | None = None
@@ -32,6 +33,7 @@ class Noted:
     model: str | None = None
     generation: int | None = None
     recorded: bool = False
+    outcome: Outcome = "success"
     details: dict[str, Detail] = field(default_factory=dict)
 
 

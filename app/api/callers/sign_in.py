@@ -79,19 +79,17 @@ async def finish_sign_in(
         iss: The provider (RFC 9207).
     """
     authenticator, flow = _flow_of(request)
-    # Until somebody is signed in, there is no event.
-    note(request, Noted(recorded=True))
     attempts = SignInAttempts(authenticator.signer)
     attempt = attempts.find(request, state)
     if attempt is None:
         # The cookie stays: somebody else's answer must not end a sign-in that goes on.
-        return _back(f"{request.scope.get('root_path', '')}/", "ended")
+        return _failed(request, f"{request.scope.get('root_path', '')}/", "ended")
     if iss is not None and iss != flow.issuer:
         _log.warning("a sign-in is answered by another provider")
-        response = _back(attempt.return_to, "unfit")
+        response = _failed(request, attempt.return_to, "unfit")
     elif error or not code:
         _log.warning("the identity provider refuses a sign-in", reason=error_name(error))
-        response = _back(attempt.return_to, _REASONS.get(error, "unfit"))
+        response = _failed(request, attempt.return_to, _REASONS.get(error, "unfit"))
     else:
         response = await _begin_session(request, authenticator, flow, attempt, code)
     attempts.take_cookie(request, response)
@@ -105,19 +103,22 @@ async def _begin_session(
         person = await flow.redeem(code, attempt, flow.redirect_uri(request))
     except ProviderError as error:
         _log.warning("nobody can sign in at the identity provider", reason=str(error))
-        return _back(attempt.return_to, "unavailable")
+        return _failed(request, attempt.return_to, "unavailable")
     except (CodeRefusedError, RequestError) as error:
         _log.warning("the identity provider's answer to a sign-in does not fit", reason=str(error))
         away = isinstance(error, RequestError) and error.kind.status == HTTPStatus.SERVICE_UNAVAILABLE
-        return _back(attempt.return_to, "unavailable" if away else "unfit")
+        return _failed(request, attempt.return_to, "unavailable" if away else "unfit")
+    # Also where no session begins: the provider has named the person.
+    request.state.principal = person
     principal, session = authenticator.begin_person_session(person)
     try:
         sealed = authenticator.signer.seal(session)
     except RequestError as error:
         _log.warning("a sign-in gives more roles than a session holds", reason=str(error))
-        return _back(attempt.return_to, "too-many-roles")
+        return _failed(request, attempt.return_to, "too-many-roles")
     request.state.principal = principal
-    note(request, Noted())
+    if not person.grants:
+        note(request, Noted(details={"roles": "none"}))
     response = _redirect(attempt.return_to)
     set_cookie(request, response, sealed, session)
     return response
@@ -133,6 +134,11 @@ def _flow_of(request: Request) -> tuple[Authenticator, CodeFlow]:
             "key.",
         )
     return authenticator, authenticator.code_flow
+
+
+def _failed(request: Request, return_to: str, reason: Reason) -> RedirectResponse:
+    note(request, Noted(outcome="failure", details={"reason": reason}))
+    return _back(return_to, reason)
 
 
 def _back(return_to: str, reason: Reason) -> RedirectResponse:

@@ -1,0 +1,102 @@
+"""A provider over HTTP whose answers a test chooses."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+from joserfc import jwt
+from joserfc.jwk import RSAKey
+
+from app.access.provider import Provider
+from app.access.sessions import SessionSigner
+from app.access.sign_in.attempt import SignInAttempts
+from app.access.sign_in.code_flow import CodeFlow
+from app.settings import Settings
+
+CLIENT = "page & more"
+SECRET = "hidden: 100 %"
+KEY = RSAKey.generate_key(2048, {"kid": "first"})
+ATTEMPT = SignInAttempts(SessionSigner(b"s" * 32)).begin("/operate")
+
+
+@dataclass
+class Site:
+    """A provider's documents, its answer to a code, and the requests that it got."""
+
+    address: str = ""
+    discovery: dict[str, Any] = field(default_factory=dict)
+    status: int = 200
+    answer: bytes = b"{}"
+    sent: list[tuple[dict[str, list[str]], str | None]] = field(default_factory=list)
+
+    def flow(self, **settings: Any) -> CodeFlow:
+        """The flow of a service at it."""
+        given = {
+            "oidc_issuer": self.address, "oidc_client_id": CLIENT, "oidc_groups_claim": "groups",
+            "oidc_roles": {"readers": {"scenes": ["reader"]}}, **settings,
+        }  # fmt: skip
+        flow = CodeFlow.of(Settings.model_validate(given), Provider(self.address))
+        assert flow is not None
+        return flow
+
+    def give(self, **changed: Any) -> None:
+        """Answer the next code with an ID token."""
+        header = {"alg": "RS256", "kid": "first", **changed.pop("header", {})}
+        key = changed.pop("key", KEY)
+        now = int(time.time())
+        claims = {
+            "iss": self.address, "aud": CLIENT, "sub": "somebody", "name": "Ada", "iat": now, "exp": now + 60,
+            "nonce": ATTEMPT.nonce, "groups": ["readers"], **changed,
+        }  # fmt: skip
+        token = jwt.encode(header, {name: one for name, one in claims.items() if one is not None}, key)
+        self.answer = json.dumps({"id_token": token, "token_type": "Bearer"}).encode()
+
+
+@contextmanager
+def _serving(site: Site) -> Iterator[None]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            keys = {"keys": [KEY.as_dict(private=False)]}
+            self._send(200, json.dumps(site.discovery if "well-known" in self.path else keys).encode())
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"])).decode()
+            site.sent.append((parse_qs(body), self.headers["authorization"]))
+            self._send(site.status, site.answer)
+
+        def _send(self, status: int, content: bytes) -> None:
+            self.send_response(status)
+            if status == 302:
+                self.send_header("Location", "/elsewhere")
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Leave the tests' output alone."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        site.address = f"http://127.0.0.1:{server.server_port}"
+        site.discovery = {
+            "issuer": site.address,
+            "jwks_uri": f"{site.address}/keys",
+            "authorization_endpoint": f"{site.address}/auth?policy=staff",
+            "token_endpoint": f"{site.address}/token",
+            "end_session_endpoint": f"{site.address}/out",
+        }
+        yield
+        server.shutdown()
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    site = Site()
+    with _serving(site):
+        yield site

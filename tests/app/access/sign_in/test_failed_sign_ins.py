@@ -1,0 +1,116 @@
+"""The audit trail has sign-ins at a provider that failed, with their reason and address."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from fastapi.testclient import TestClient
+
+from app.application import create_app
+from app.audit import middleware
+from app.settings import Settings
+from tests.access import AS_ADMIN
+from tests.app.access.sign_in.conftest import CLIENT, Site
+from tests.app.conftest import Indexed
+
+CALLBACK = "/v1/session/callback"
+
+
+@pytest.fixture
+def service(own: Indexed, site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    monkeypatch.setattr(middleware, "_REFUSALS_SECONDS", 0.0)
+    yield from _running(own, site)
+
+
+def _running(own: Indexed, site: Site) -> Iterator[TestClient]:
+    changed = {
+        "open_reading": False,
+        "oidc_issuer": site.address,
+        "oidc_client_id": CLIENT,
+        "oidc_roles": {"readers": {"scenes": ["reader"]}},
+    }
+    application = create_app(Settings.model_validate(own.settings.model_dump() | changed))
+    with TestClient(
+        application, "http://localhost", client=("192.0.2.9", 5000), follow_redirects=False
+    ) as running:
+        yield running
+
+
+def _begin(service: TestClient) -> dict[str, str]:
+    """Begin a sign-in; return the state and the nonce that the provider is given."""
+    address = service.get("/v1/session/begin").headers["location"]
+    return {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
+
+
+def _events(service: TestClient) -> list[dict[str, Any]]:
+    deadline = time.monotonic() + 10
+    while len(service.app.state.recorder) and time.monotonic() < deadline:  # type: ignore[attr-defined]
+        time.sleep(0.02)
+    answer = service.get("/v1/audit", params={"action": "sign-in"}, headers=AS_ADMIN)
+    return list(answer.json()["events"])
+
+
+def test_each_failure_is_an_event_with_its_reason_and_the_address(service: TestClient, site: Site) -> None:
+    assert service.get(CALLBACK, params={"state": "another", "code": "x"}).status_code == 303
+    begun = _begin(service)
+    service.get(CALLBACK, params={"state": begun["state"], "error": "access_denied"})
+    begun = _begin(service)
+    service.get(CALLBACK, params={"state": begun["state"], "code": "x", "iss": "https://elsewhere"})
+    begun = _begin(service)
+    site.status, site.answer = 400, b'{"error": "invalid_grant"}'
+    service.get(CALLBACK, params={"state": begun["state"], "code": "x"})
+    begun = _begin(service)
+    site.status = 200
+    site.give(nonce="another")
+    service.get(CALLBACK, params={"state": begun["state"], "code": "x"})
+    begun = _begin(service)
+    site.status = 500
+    service.get(CALLBACK, params={"state": begun["state"], "code": "x"})
+    events = _events(service)
+    assert [event["details"]["reason"] for event in events] == [
+        "ended", "refused", "unfit", "unfit", "unfit", "unavailable",
+    ]  # fmt: skip
+    for event in events:
+        assert (event["outcome"], event["address"], event["actor"]["kind"]) == (
+            "failure", "192.0.2.9", "anonymous",
+        )  # fmt: skip
+        assert event["details"]["operation"] == "finish_sign_in"
+
+
+@pytest.mark.parametrize(("groups", "roles"), [(["readers"], None), (["others"], "none")])
+def test_a_person_without_a_role_signs_in_and_the_event_says_so(
+    service: TestClient, site: Site, groups: list[str], roles: str | None
+) -> None:
+    begun = _begin(service)
+    site.give(nonce=begun["nonce"], groups=groups)
+    assert service.get(CALLBACK, params={"state": begun["state"], "code": "x"}).headers["location"] == "/"
+    (event,) = _events(service)
+    assert (event["outcome"], event["actor"]["name"], event["address"]) == ("success", "Ada", "192.0.2.9")
+    assert event["details"].get("roles") == roles
+
+
+def test_a_session_that_is_too_large_names_the_person(own: Indexed, site: Site) -> None:
+    many = {f"collection-{number}-{'x' * 80}": ["reader"] for number in range(60)}
+    changed = {
+        "oidc_issuer": site.address, "oidc_client_id": CLIENT, "oidc_roles": {"readers": many},
+    }  # fmt: skip
+    settings = Settings.model_validate(own.settings.model_dump() | changed)
+    with TestClient(create_app(settings), "http://localhost", follow_redirects=False) as service:
+        begun = _begin(service)
+        site.give(nonce=begun["nonce"])
+        answer = service.get(CALLBACK, params={"state": begun["state"], "code": "x"})
+        assert answer.headers["location"] == "/#sign-in=too-many-roles"
+        (event,) = _events(service)
+    assert (event["outcome"], event["actor"]["name"]) == ("failure", "Ada")
+
+
+def test_failures_of_one_address_are_counted_once_a_second(own: Indexed, site: Site) -> None:
+    for service in _running(own, site):
+        for _ in range(4):
+            service.get(CALLBACK, params={"state": "another", "code": "x"})
+        time.sleep(1.1)
+        service.get(CALLBACK, params={"state": "another", "code": "x"})
+        first, second = _events(service)
+    assert (first["details"]["unrecorded_before"], second["details"]["unrecorded_before"]) == (0, 3)
