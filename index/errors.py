@@ -151,7 +151,9 @@ class UnknownAliasError(RecoquestError):
     """No collection has an alias of this name."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"There is no alias {shortened(name)!r}: GET /v1/aliases lists them.")
+        super().__init__(
+            f"There is no alias {shortened(name)!r}: GET /v1/aliases and `recoquest aliases list` list them."
+        )
 
 
 class AliasLimitError(RecoquestError):

@@ -119,33 +119,38 @@ def writes_recorded(
     return record
 
 
-def record_key(
+def record_in(
     settings: Settings,
     catalogue: Catalogue,
     session: Session,
     action: Action,
     command: str,
-    key: str,
-    name: str,
+    *,
+    collection: str | None = None,
+    **details: Detail,
 ) -> None:
-    """Write that a command made or revoked an API key, in the transaction that does so.
+    """Write the event of a command in the transaction that makes its change, if there is an audit trail.
 
     Args:
         settings: Settings of the command.
-        catalogue: The catalogue of the keys.
+        catalogue: The catalogue that is changed.
         session: The transaction.
-        action: `create` or `delete`.
+        action: The kind of event.
         command: Name of the command.
-        key: Identifier of the key.
-        name: Name of the key.
+        collection: Name of the collection.
+        details: Further values.
 
     Raises:
         HomeError: The key in the home folder cannot be used.
     """
     if not settings.audit:
         return
-    details: dict[str, Detail] = {"operation": command, "key": key, "name": name}
-    event = Event(action=action, actor=command_actor(), details=details)
+    event = Event(
+        action=action,
+        actor=command_actor(),
+        collection=collection,
+        details={"operation": command, **details},
+    )
     open_trail(settings, catalogue).append_in(session, [event])
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from app.cli.collections.aliases import aliases
 from app.cli.collections.generations import activate, generations, rollback
 from app.cli.collections.index import index
 from app.cli.collections.models import models
@@ -78,6 +79,7 @@ def build() -> typer.Typer:
     recoquest.command()(activate)
     recoquest.command()(rollback)
     recoquest.command()(collections)
+    recoquest.add_typer(aliases)
     recoquest.command()(search)
     recoquest.command()(findings)
     recoquest.command()(duplicates)

@@ -104,6 +104,34 @@ def put_alias(
     return None
 
 
+def swap_alias(session: Session, name: str, old: str, new: str) -> Alias:
+    """Point an alias from one collection at another; return it as it was before.
+
+    Args:
+        session: Session of a transaction that writes.
+        name: The alias.
+        old: Name of the collection that it must lead to.
+        new: Name of the collection that it is to lead to.
+
+    Raises:
+        UnknownAliasError: There is no such alias.
+        ConditionError: It leads to another collection.
+        UnknownCollectionError: There is no collection of the new name.
+    """
+    lock_names(session)
+    before = find_alias(session, name)
+    if before is None:
+        raise UnknownAliasError(name)
+    if before.collection != old:
+        raise ConditionError(
+            f"The alias {name!r} leads to {before.collection!r} and not to {shortened(old)!r}: nothing was "
+            "changed.",
+            before.revision,
+        )
+    put_alias(session, name, new)
+    return before
+
+
 def remove_alias(session: Session, name: str, condition: Condition = UNCONDITIONAL) -> Alias:
     """Remove an alias; its collection stays.
 

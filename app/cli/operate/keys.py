@@ -114,10 +114,11 @@ def _record(
     command: str,
     key: "ApiKey",
 ) -> None:
-    from app.audit.trail import record_key
+    from app.audit.trail import record_in
     from app.settings import load_settings
 
-    record_key(load_settings(home=home), catalogue, session, action, command, key.id, key.name)
+    settings = load_settings(home=home)
+    record_in(settings, catalogue, session, action, command, key=key.id, name=key.name)
 
 
 def _role(name: str) -> Role:
