@@ -147,6 +147,19 @@ class CollectionExistsError(RecoquestError):
         super().__init__(f"There is {kind} {name!r} already: remove it, or choose another name.")
 
 
+class AliasNameError(CollectionNameError):
+    """A name that no alias can have."""
+
+
+class AliasTakenError(CollectionExistsError):
+    """An alias would have the name of a collection."""
+
+    def __init__(self, name: str) -> None:
+        RecoquestError.__init__(
+            self, f"{name!r} is the name of a collection, which no alias can have: choose another alias."
+        )
+
+
 class UnknownAliasError(RecoquestError):
     """No collection has an alias of this name."""
 

@@ -17,6 +17,8 @@ from app.encoding import (
 from app.encoding.pool import EncoderBrokenError, EncoderLoadingError
 from index.errors import (
     AliasLimitError,
+    AliasNameError,
+    AliasTakenError,
     CatalogueBusyError,
     CatalogueError,
     CatalogueTimeoutError,
@@ -241,6 +243,10 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
     CollectionNameError: Kind("invalid-name", "The name is not valid", INVALID.status, field="name"),
     CollectionExistsError: Kind(
         "collection-exists", "There is such a collection", HTTPStatus.CONFLICT, field="name"
+    ),
+    AliasNameError: Kind("invalid-name", "The name is not valid", INVALID.status, field="alias"),
+    AliasTakenError: Kind(
+        "collection-exists", "There is such a collection", HTTPStatus.CONFLICT, field="alias"
     ),
     UnknownAliasError: Kind("unknown-alias", "There is no such alias", HTTPStatus.NOT_FOUND),
     AliasLimitError: Kind("too-many-aliases", "There are too many aliases", HTTPStatus.CONFLICT),

@@ -15,7 +15,10 @@ from index.catalogue.jobs import rename_in_jobs
 from index.catalogue.tables import AliasRow, CollectionRow
 from index.errors import (
     AliasLimitError,
+    AliasNameError,
+    AliasTakenError,
     CollectionExistsError,
+    CollectionNameError,
     ConditionError,
     UnknownAliasError,
     shortened,
@@ -81,18 +84,21 @@ def put_alias(
         The alias as it was before; None: it is new.
 
     Raises:
-        CollectionNameError: The alias is no valid name.
-        CollectionExistsError: A collection has this name.
+        AliasNameError: The alias is no valid name.
+        AliasTakenError: A collection has this name.
         UnknownCollectionError: There is no such collection.
         ConditionError: The condition does not hold.
         AliasLimitError: There are as many aliases as there may be.
     """
-    check_name(name)
+    try:
+        check_name(name)
+    except CollectionNameError as error:
+        raise AliasNameError(str(error).replace("a collection", "an alias", 1)) from None
     lock_names(session)
     before = find_alias(session, name)
     _check(name, before, condition)
     if session.execute(select(CollectionRow.id).where(CollectionRow.name == name)).first() is not None:
-        raise CollectionExistsError(name)
+        raise AliasTakenError(name)
     target = require_collection(session, collection).id
     row = session.get(AliasRow, name)
     if row is not None:

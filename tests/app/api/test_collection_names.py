@@ -114,13 +114,20 @@ def test_a_swap_with_an_etag_is_done_by_one_of_two(service: TestClient) -> None:
 
 def test_names_of_collections_and_aliases_are_never_the_same(service: TestClient) -> None:
     point(service, "current", COLLECTION)
-    problem(point(service, "other", COLLECTION), 409, "collection-exists")
+    taken = point(service, "other", COLLECTION)
+    problem(taken, 409, "collection-exists")
+    detail = "'other' is the name of a collection, which no alias can have: choose another alias."
+    assert taken.json()["errors"] == [{"field": "alias", "message": detail}]
+    assert taken.json()["detail"] == detail
     begin = {"name": "current", "same_model_as": COLLECTION}
     problem(ask(service, "POST", "/v1/collections", begin), 409, "collection-exists")
     problem(ask(service, "PATCH", "/v1/collections/other", {"name": "current"}), 409, "collection-exists")
     problem(point(service, "next", "current"), 404, "unknown-collection")
     problem(point(service, "next", "nowhere"), 404, "unknown-collection")
-    problem(point(service, "~1", COLLECTION), 422, "invalid-name")
+    invalid = point(service, "~1", COLLECTION)
+    problem(invalid, 422, "invalid-name")
+    assert invalid.json()["errors"][0]["field"] == "alias"
+    assert "cannot name an alias" in invalid.json()["detail"]
 
 
 def test_a_collection_is_neither_removed_nor_renamed_by_an_alias(service: TestClient) -> None:

@@ -55,8 +55,8 @@ def test_mistakes_are_one_sentence_and_change_nothing(work: Work) -> None:
     work.run("aliases", "set", "current", "ward")
     for arguments, words in (
         (("set", "current", "nowhere"), "nowhere"),
-        (("set", "ward-7", "ward"), "a collection 'ward-7'"),
-        (("set", "no such name", "ward"), "cannot name a collection"),
+        (("set", "ward-7", "ward"), "'ward-7' is the name of a collection"),
+        (("set", "no such name", "ward"), "cannot name an alias"),
         (("swap", "current", "ward-7", "ward"), "leads to 'ward' and not to 'ward-7'"),
         (("swap", "current", "ward", "nowhere"), "nowhere"),
         (("swap", "next", "ward", "ward-7"), "There is no alias 'next'"),
