@@ -1,9 +1,10 @@
 """Errors of the fields of a request, in sentences."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from pydantic import BaseModel
+from pydantic_core.core_schema import ErrorType
 
 from index.errors import shortened
 
@@ -11,7 +12,10 @@ from index.errors import shortened
 _MAX_ERRORS: Final = 8
 _MAX_MESSAGE_LENGTH: Final = 400
 _A_DAY: Final = "It must be a day such as 2026-01-31."
-_A_TIME: Final = "It must be a time such as 2026-01-31T12:00:00Z."
+_A_TIME: Final = "It must be a day such as 2026-01-31, or a time such as 2026-01-31T12:00:00Z."
+_ANOTHER_FORM: Final = "It is not of the form that is described in /docs."
+# Of errors that validators of the service raise, `value_error` has the words of the validator.
+_OF_PYDANTIC: Final = frozenset(get_args(ErrorType)) - {"value_error"}
 # Messages for a caller in place of pydantic's messages for programmers.
 _SENTENCES: Final[Mapping[str, str]] = {
     "json_invalid": "This is not JSON: {error}.",
@@ -36,7 +40,7 @@ _SENTENCES: Final[Mapping[str, str]] = {
     "less_than_equal": "It must be at most {le}.",
     "too_short": "{actual_length} are too few; send at least {min_length}.",
     "too_long": "{actual_length} are too many; send at most {max_length}.",
-    "string_pattern_mismatch": "It is not of the form that is described in /docs.",
+    "string_pattern_mismatch": _ANOTHER_FORM,
     "float_parsing": "It must be a number.",
     "finite_number": "It must be a finite number.",
     "int_parsing_size": "It is too large a number.",
@@ -86,6 +90,8 @@ def sentence(error: Mapping[str, Any]) -> str:
     """Say what pydantic has found wrong with a value, which is not repeated."""
     if error["type"] in _SENTENCES:
         return _SENTENCES[error["type"]].format_map(error.get("ctx", {}))
+    if error["type"] in _OF_PYDANTIC:
+        return _ANOTHER_FORM
     return str(error["msg"]).removeprefix("Value error, ")
 
 

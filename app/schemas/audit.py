@@ -1,13 +1,14 @@
 """Schemas of the audit trail."""
 
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from app.schemas.search.page import Answer
 from index.audit.event import Action, Outcome, QueryForm
 from index.audit.listing import Entry, Selection
+from index.errors import shortened
 
 
 class AuditActor(Answer):
@@ -56,13 +57,38 @@ class AuditPage(Answer):
     next_cursor: str | None = Field(description="Send it as `cursor` for the next page; null on the last.")
 
 
+def read_time(text: str) -> datetime:
+    """Return a day, or a time, as people write it (ISO 8601), in UTC; one without a zone is in UTC.
+
+    Raises:
+        ValueError: It is none.
+    """
+    try:
+        return _in_utc(datetime.fromisoformat(text.strip()))
+    except ValueError:
+        raise ValueError(
+            f"{shortened(text)!r} is no time: write a day such as 2026-01-31, or a time such as "
+            "2026-01-31T12:00:00Z."
+        ) from None
+
+
+def _in_utc(time: datetime) -> datetime:
+    try:
+        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("No calendar has this time in UTC: write a later or an earlier one.") from None
+
+
+_Time = Annotated[datetime, AfterValidator(_in_utc)]
+
+
 class AuditWanted(BaseModel):
     """Events to be read."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    since: datetime | None = Field(default=None, description="Time of the first; UTC, if it names no zone.")
-    until: datetime | None = Field(default=None, description="Time before which they are.")
+    since: _Time | None = Field(default=None, description="Time of the first; UTC, if it names no zone.")
+    until: _Time | None = Field(default=None, description="Time before which they are.")
     collection: str | None = Field(default=None, max_length=100)
     action: Action | None = None
     cursor: str | None = Field(
@@ -72,12 +98,9 @@ class AuditWanted(BaseModel):
 
     def selection(self) -> Selection:
         """Return it as the trail is read."""
-        return Selection(as_utc(self.since), as_utc(self.until), self.collection, self.action)
+        return Selection(time_stamp(self.since), time_stamp(self.until), self.collection, self.action)
 
 
-def as_utc(time: datetime | None) -> str | None:
-    """Return a time as the catalogue keeps it; one without a zone is UTC."""
-    if time is None:
-        return None
-    zoned = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
-    return zoned.isoformat(timespec="microseconds")
+def time_stamp(time: datetime | None) -> str | None:
+    """Return a time in UTC as the catalogue keeps it."""
+    return None if time is None else time.isoformat(timespec="microseconds")

@@ -11,13 +11,24 @@ import typer
 from app.cli.options import Home, indexed
 from training.errors import RecoquestError
 
-_TIMES = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"]
+
+def _time(text: str) -> datetime:
+    from app.schemas.audit import read_time
+
+    try:
+        return read_time(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
 Collection = Annotated[str | None, typer.Option("--collection", help="Only events of this collection.")]
 Since = Annotated[
-    datetime | None, typer.Option("--since", formats=_TIMES, help="Time of the first event; UTC.")
+    datetime | None,
+    typer.Option("--since", parser=_time, metavar="TIME", help="Time of the first event; UTC."),
 ]
 Until = Annotated[
-    datetime | None, typer.Option("--until", formats=_TIMES, help="Time before which events are; UTC.")
+    datetime | None,
+    typer.Option("--until", parser=_time, metavar="TIME", help="Time before which events are; UTC."),
 ]
 
 audit = typer.Typer(
@@ -74,7 +85,7 @@ def export(
 ) -> None:
     """Write events into a file, one a line, the oldest first."""
     from app.audit.trail import record_command
-    from app.schemas.audit import as_utc
+    from app.schemas.audit import time_stamp
     from app.settings import load_settings
     from index.audit.fhir import audit_event
     from index.audit.listing import Selection, all_events
@@ -85,7 +96,7 @@ def export(
             f"the folder {file.parent} is not there: create it first.", param_hint="FILE"
         )
     settings, count = load_settings(home=home), 0
-    selection = Selection(as_utc(since), as_utc(until), collection)
+    selection = Selection(time_stamp(since), time_stamp(until), collection)
     with indexed(settings) as engine:
         catalogue = engine.home.catalogue
         with catalogue.read() as session:
@@ -113,18 +124,19 @@ def export(
 @audit.command()
 def prune(
     before: Annotated[
-        datetime, typer.Option("--before", formats=_TIMES, help="Time from which on events stay; UTC.")
+        datetime,
+        typer.Option("--before", parser=_time, metavar="TIME", help="Time from which on events stay; UTC."),
     ],
     home: Home = None,
 ) -> None:
     """Remove the events before a time; an event says so, with the hash that the trail goes on from."""
     from app.audit.trail import command_actor, open_trail
-    from app.schemas.audit import as_utc
+    from app.schemas.audit import time_stamp
     from app.settings import load_settings
     from index.audit.event import Event
     from index.audit.prune import prune_trail
 
-    time, today = as_utc(before), datetime.now(UTC).date().isoformat()
+    time, today = time_stamp(before), datetime.now(UTC).date().isoformat()
     assert time is not None
     if time >= today:
         raise typer.BadParameter(

@@ -84,3 +84,30 @@ def test_an_export_names_the_folder_that_is_not_there(home: Path, tmp_path: Path
     assert run.exit_code == 2
     assert ".part" not in run.output
     assert "not there: create it" in " ".join(run.output.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("command", "wrong"),
+    [
+        (("export", "-", "--since"), "garbage"),
+        (("export", "-", "--until"), "2026-13-01"),
+        (("export", "-", "--since"), "0001-01-01T00:00:00+23:00"),
+        (("prune", "--before"), "yesterday"),
+    ],
+)
+def test_a_wrong_time_is_one_sentence_with_a_right_one(
+    home: Path, command: tuple[str, ...], wrong: str
+) -> None:
+    run = CliRunner().invoke(build(), ["audit", *command, wrong, "--home", str(home)])
+    assert run.exit_code == 2
+    words = " ".join(run.output.replace("│", " ").split())
+    assert f"{wrong!r} is no time: write a day such as 2026-01-31, or a time such as" in words
+    assert "Value error" not in words
+    assert "%Y" not in words
+
+
+@pytest.mark.parametrize("since", ["2020-01-01", "2020-01-01T12:00:00Z", "2020-01-01T12:00:00.5+02:00"])
+def test_days_and_times_of_any_zone_are_taken(home: Path, since: str) -> None:
+    _run(home, "search", COLLECTION, "two dogs")
+    assert len(_run(home, "audit", "export", "-", "--since", since).splitlines()) == 1
+    assert _run(home, "audit", "export", "-", "--until", since) == ""
