@@ -6,7 +6,7 @@ import json
 
 from recoquest_client.answers import Job
 from recoquest_client.decoding import decode
-from recoquest_client.errors import AnswerError
+from recoquest_client.errors import AnswerError, ProblemError, problem_from
 
 
 class EventReader:
@@ -30,7 +30,8 @@ class EventReader:
         """Take a line without its end; return the job where it ends an event with news.
 
         Raises:
-            AnswerError: The event is not of a job.
+            AnswerError: The event is no JSON.
+            ProblemError: The service says why it ends the stream before the job, as of a revoked key.
         """
         if line:
             name, _, value = line.partition(":")
@@ -42,13 +43,23 @@ class EventReader:
             return None
         event, data = self._event, "\n".join(self._data)
         self.begin()
-        if event != "job" or not data:
+        if event not in ("job", "problem") or not data:
             return None
         try:
-            found = decode(Job, json.loads(data))
+            document = json.loads(data)
         except ValueError as error:
             raise AnswerError("An event of the job is no JSON.") from error
+        if event == "problem":
+            raise _problem(document)
+        found = decode(Job, document)
         if found == self._last:
             return None
         self._last = found
         return found
+
+
+def _problem(document: object) -> ProblemError:
+    status = document.get("status") if isinstance(document, dict) else None
+    if not isinstance(status, int):
+        raise AnswerError("A problem in the events of the job has no status.")
+    return problem_from(document, status)

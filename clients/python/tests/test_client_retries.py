@@ -16,6 +16,7 @@ import httpx2
 import pytest
 
 from recoquest_client import (
+    AccessError,
     AnswerError,
     AsyncClient,
     BusyError,
@@ -272,6 +273,29 @@ def test_a_stream_is_joined_again_after_breaks_and_tells_news_once(do: Do, serve
     ]
     assert [job.state for job in do("stream", 3)] == ["queued", "running", "done"]
     assert server.replies == []
+
+
+@pytest.mark.parametrize("operation", ["stream", "wait"])
+def test_a_problem_in_a_stream_is_raised_as_itself(do: Do, server: Failing, operation: str) -> None:
+    document = {
+        "type": "urn:recoquest:key-ended", "title": "The key is not valid any more", "status": 401,
+        "detail": "The key a1 of 'viewer' is revoked.", "help": "/docs/problems#key-ended", "errors": [],
+        "request_id": "r-1",
+    }  # fmt: skip
+    told = f"event: problem\ndata: {json.dumps(document)}\n\n".encode()
+    server.replies = [events({}, {"state": "running"}, cut=told)]
+    with pytest.raises(AccessError, match="is revoked") as raised:
+        do(operation, 3)
+    assert (raised.value.type, raised.value.status) == ("urn:recoquest:key-ended", 401)
+    assert raised.value.request_id == "r-1"
+    assert server.replies == []
+
+
+@pytest.mark.parametrize("data", ["[]", '{"title": "x"}', '{"status": "x"}', "{"])
+def test_a_problem_that_is_none_is_an_answer_of_another(do: Do, server: Failing, data: str) -> None:
+    server.replies = [events({}, cut=f"event: problem\ndata: {data}\n\n".encode())]
+    with pytest.raises(AnswerError):
+        do("stream", 3)
 
 
 def test_waiting_ends_where_a_stream_breaks_without_news(do: Do, server: Failing) -> None:

@@ -2,6 +2,7 @@
 
 import createClient, { type Client } from "openapi-fetch";
 
+import { ProblemError } from "./problem.js";
 import type { components, operations, paths } from "./schema.js";
 import { checked, events, type Fetch, pause, retrying } from "./transport.js";
 import { batches, bytesOf, merged, type UploadProgress } from "./uploads.js";
@@ -11,6 +12,7 @@ export type { components, operations, paths } from "./schema.js";
 export type { UploadProgress } from "./uploads.js";
 
 type Schemas = components["schemas"];
+type ProblemDocument = Schemas["Problem"];
 export type Alias = Schemas["Alias"];
 export type Collection = Schemas["CollectionSummary"];
 export type Embeddings = Schemas["Embeddings"];
@@ -292,7 +294,11 @@ export class RecoquestClient {
     return answer(this.api.POST("/v1/jobs/{job}/cancel", { params: { path: { job } }, ...passed(options) }));
   }
 
-  /** A job now and after every change, until it has ended; a stream that breaks is opened again. */
+  /**
+   * A job now and after every change, until it has ended; a stream that breaks is opened again.
+   *
+   * A {@link ProblemError} is thrown where the service ends the stream, as the key was revoked; the job goes on.
+   */
   async *watchJob(job: number, options: CallOptions = {}): AsyncGenerator<Job, void, undefined> {
     let before: string | undefined;
     for (let lost = 0; lost <= this.#retries; lost++) {
@@ -320,7 +326,12 @@ export class RecoquestClient {
       parseAs: "stream",
       ...passed(options),
     });
-    if (response.body !== null) yield* events(response.body, "job");
+    if (response.body === null) return;
+    for await (const { name, data } of events(response.body)) {
+      // Why the service ends the stream before the job, as of a key that was revoked.
+      if (name === "problem") throw new ProblemError(JSON.parse(data) as Partial<ProblemDocument>, response);
+      if (name === "job") yield data;
+    }
   }
 }
 

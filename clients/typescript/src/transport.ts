@@ -41,11 +41,14 @@ export function retrying(send: Fetch, retries: number): Fetch {
   };
 }
 
-/** Read server-sent events: the data of each of a name. */
-export async function* events(
-  body: ReadableStream<Uint8Array>,
-  name: string,
-): AsyncGenerator<string, void, undefined> {
+/** A server-sent event. */
+export interface StreamEvent {
+  name: string;
+  data: string;
+}
+
+/** Read server-sent events that have data. */
+export async function* events(body: ReadableStream<Uint8Array>): AsyncGenerator<StreamEvent, void, undefined> {
   const reader = body.getReader();
   const decoder = new TextDecoder();
   let rest = "";
@@ -63,7 +66,7 @@ export async function* events(
         if (line.startsWith("data:")) data.push(line.slice("data:".length).replace(/^ /, ""));
         if (line.startsWith("event:")) event = line.slice("event:".length).trim();
         if (line !== "") continue;
-        if (data.length > 0 && event === name) yield data.join("\n");
+        if (data.length > 0) yield { name: event, data: data.join("\n") };
         data = [];
         event = "";
       }

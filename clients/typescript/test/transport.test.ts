@@ -160,11 +160,27 @@ for (const [name, end] of [["LF", "\n"], ["CR LF", "\r\n"], ["CR", "\r"]] as con
 }
 
 test("an event of another name is no job", async () => {
-  const other = `event: problem\ndata: {"status": 401}\n\n`;
+  const other = `event: note\ndata: {"status": 401}\n\n`;
   await against([stream(event("queued", "\n"), other), stream(event("done", "\n"))], async (baseUrl) => {
     const states = [];
     for await (const job of new RecoquestClient({ baseUrl }).watchJob(1)) states.push(job.state);
     assert.deepEqual(states, ["queued", "done"]);
+  });
+});
+
+test("a problem in the events of a job is thrown as itself, and the stream is not opened again", async () => {
+  const document = { type: "urn:recoquest:key-ended", title: "Ended", status: 401, detail: "It is revoked.", errors: [] };
+  const told = `event: problem\ndata: ${JSON.stringify(document)}\n\n`;
+  await against([stream(event("queued", "\n"), told)], async (baseUrl, seen) => {
+    const states: string[] = [];
+    const error = await refused(
+      (async () => {
+        for await (const job of new RecoquestClient({ baseUrl }).watchJob(1)) states.push(job.state);
+      })(),
+    );
+    assert.deepEqual(states, ["queued"]);
+    assert.deepEqual([error.type, error.status, error.detail], [document.type, 401, document.detail]);
+    assert.equal(seen.length, 1);
   });
 });
 

@@ -47,6 +47,7 @@ class AsyncJobs(AsyncConnection):
         Raises:
             TimeoutError: It has not ended within so many seconds.
             UnreachableError: The stream broke too often without news.
+            ProblemError: The service ends the stream, as the key was revoked; the job goes on.
         """
         call = operations.stream_job_events(job)
         following = Following(call, self._retry, timeout)

@@ -92,7 +92,7 @@ class Searches(Connection):
         """Embed up to 64 texts and image files, the texts first; `like=[{"vector": ...}]` takes a vector.
 
         Args:
-            model: Name of a collection, whose encoder is meant; or digest or name of a model.
+            model: Name or alias of a collection, whose encoder is meant; or digest or name of a model.
             texts: Texts.
             images: Image files: paths or bytes.
         """
