@@ -71,12 +71,16 @@ async def answer_embeddings(
         RecoquestError: The collection cannot be searched yet, or an input cannot be encoded.
     """
     query = sent.query
-    active = await services.threads.read(find_space, services.engine, query.model, principal)
+    # An alias is never the name of a collection, but may be that of a model.
+    collection = await request.app.state.collection_behind(query.model) or query.model
+    active = await services.threads.read(find_space, services.engine, query.model, collection, principal)
     if query.dimensions not in (None, active.dim):
         raise invalid(
             "dimensions", f"The vectors have {active.dim} numbers and cannot be shortened: leave it out."
         )
     made = await unless_disconnected(request, _made(services, active, sent.sources))
+    if collection != query.model:
+        request.state.alias = query.model
     note(request, _noted(active, query))
     return Embeddings.of(
         query,
@@ -87,21 +91,22 @@ async def answer_embeddings(
     )
 
 
-def find_space(engine: SearchEngine, model: str, principal: Principal) -> ActiveGeneration:
+def find_space(engine: SearchEngine, model: str, collection: str, principal: Principal) -> ActiveGeneration:
     """Return the active generation whose encoder a name means, among the collections of a reader.
 
     Args:
         engine: The engine.
-        model: Name of a collection, digest of a model, or name of a model; the first that fits.
+        model: Digest of a model, or name of a model, where there is no such collection.
+        collection: Name of a collection.
         principal: The caller.
 
     Raises:
         RequestError: The caller may use nothing of this name (404), or several models have it (422).
         NoActiveGenerationError: The collection has no active generation yet.
     """
-    if principal.may("reader", model):
+    if principal.may("reader", collection):
         with suppress(UnknownCollectionError):
-            return engine.active(model)
+            return engine.active(collection)
     usable = [
         (info, names)
         for info in engine.models()

@@ -50,8 +50,8 @@ class EmbeddingsQuery(Request):
     """Texts and images to embed."""
 
     model: Annotated[str, Field(min_length=1, max_length=_MAX_NAME_LENGTH)] = Field(
-        description="Name of a collection, whose encoder is meant as it is now; or digest or name of a model "
-        "that a collection is searched with.",
+        description="Name or alias of a collection, whose encoder is meant as it is now; or digest or name "
+        "of a model that a collection is searched with.",
         examples=["scenes"],
     )
     input: Annotated[

@@ -91,6 +91,33 @@ def test_a_model_is_meant_by_its_collection_digest_or_name(client: TestClient) -
     assert model["name"] in answer.json()["detail"]
 
 
+def test_an_alias_means_the_encoder_of_its_collection_with_the_rights_there(own: Indexed) -> None:
+    settings = own.settings.model_copy(update={"open_reading": False, "open_feedback": False})
+    own.index("other", make_bundle(own.settings.home.parent / "second", seed=7))
+    with closing(open_engine(settings)) as engine, engine.home.catalogue.write() as session:
+        made = create_key(session, "reader", {COLLECTION: frozenset({"reader"})}, days=1)
+    with TestClient(create_app(settings), "http://localhost", headers=AS_ADMIN) as service:
+        wanted = {name: embed(service, model=name, input=TEXT).json() for name in (COLLECTION, "other")}
+        for collection in (COLLECTION, "other"):
+            service.put("/v1/aliases/current", json={"collection": collection})
+            found = embed(service, model="current", input=TEXT).json()
+            assert found["model"] == "current"
+            assert (found["digest"], found["data"]) == (
+                wanted[collection]["digest"], wanted[collection]["data"],
+            )  # fmt: skip
+        event = audited(service, action="search")[-1]
+        assert (event["collection"], event["details"]["alias"]) == ("other", "current")
+        service.headers["Authorization"] = f"Bearer {made.text}"
+        refused = embed(service, model="current", input=TEXT)
+        # The same as for a name that is nowhere.
+        assert refused.status_code == 404
+        assert "other" not in refused.text
+        nowhere = embed(service, model="nowhere", input=TEXT)
+        assert refused.json()["detail"].replace("current", "nowhere") == nowhere.json()["detail"]
+        service.put("/v1/aliases/current", json={"collection": COLLECTION}, headers=AS_ADMIN)
+        assert embed(service, model="current", input=TEXT).status_code == 200
+
+
 def test_texts_that_are_cut_are_told_with_the_tokens_that_count(client: TestClient) -> None:
     found = embed(client, input=["a boat", "a boat at sea " * 20]).json()
     (cut,) = found["truncations"]
