@@ -2,7 +2,7 @@
 
 import filecmp
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from training.data.decoding.formats import is_readable_suffix
@@ -20,6 +20,16 @@ def walk_files(folder: Path) -> Iterator[str]:
 def is_image(path: str) -> bool:
     """Whether the ending of a path is that of an image."""
     return is_readable_suffix(os.path.splitext(path)[1].lower())  # noqa: PTH122
+
+
+def image_paths(folder: Path, places: Iterable[str] = ("",)) -> dict[str, str]:
+    """All images below some places in a folder, as a `Listing` counts those that no line names."""
+    return {
+        f"{place}/{path}" if place else path: ""
+        for place in sorted(set(places))
+        for path in walk_files(folder / place)
+        if is_image(path)
+    }
 
 
 class ImageFiles:

@@ -9,6 +9,7 @@ from training.data.readers.common.examples import shortened
 from training.data.readers.common.roles import LAST_TEXTS, NAMES, Role, normal_name
 from training.data.readers.folder.paths import is_like_image
 from training.data.readers.tables import Table
+from training.data.readers.tables.table import is_unnamed
 from training.errors import DataError
 
 _ROLES: Final[dict[str, Role]] = {
@@ -17,8 +18,6 @@ _ROLES: Final[dict[str, Role]] = {
 _CALLED: Final[dict[Role, str]] = {"order": "the order of texts"}
 _SAYING: Final[frozenset[Role]] = frozenset({"text", "report", "findings", "impression"})
 _SHOWN: Final = 12
-# pandas calls a column without a name so, when it reads a table that it wrote with its index.
-_UNNAMED: Final = re.compile(r"(?:Unnamed: [0-9]+)?")
 # An image with several texts may have them beside one another: caption1, caption_2.
 _NUMBERED: Final = re.compile(r"(.*?[^\d_])_?(\d{1,2})")
 
@@ -75,7 +74,7 @@ def read_columns(table: Table, column_of_images: Callable[[], int | None] = lamb
     if "image" not in places:
         raise DataError(_without_images(table))
     used = {*places.values(), *texts}
-    unnamed = tuple(place for place, name in enumerate(table.columns) if _UNNAMED.fullmatch(name))
+    unnamed = tuple(place for place, name in enumerate(table.columns) if is_unnamed(name))
     used.update(unnamed)
     metadata = {place: name for place, name in enumerate(table.columns) if place not in used}
     return Columns(places, texts, metadata, unnamed, tuple(_notes(table, places, texts, metadata)))

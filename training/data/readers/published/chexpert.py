@@ -1,16 +1,20 @@
 """CheXpert: train.csv and valid.csv with fourteen labels an image, without texts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from training.data.readers.common.ages import age_in_years
+from training.data.readers.common.image_files import image_paths
 from training.data.readers.listing import Listing
 from training.data.readers.tables import count_rows, find_table, need_table, read_rows, read_table
 from training.data.record import MetadataValue, Record, Split
 from training.data.rejections import LeftOut, Rejection
 
 _ABOUT: Final = ("Path", "Sex", "Age", "Frontal/Lateral", "AP/PA")
+# Patient, study and file.
+_BELOW_PATIENTS: Final = 3
 _SEXES: Final = {"Male": "M", "Female": "F"}
 _POSITIVE: Final = frozenset({"1", "1.0"})
 
@@ -33,7 +37,17 @@ def list_chexpert(source: Path, images: Path | None = None, leave_out: Path | No
         tables["val"] = valid
     root = images or source
     items = (item for split, table in tables.items() for item in read_chexpert(table, split, root, leave_out))
-    return Listing(source, root, sum(map(count_rows, tables.values())), items)
+    total = sum(count_rows(table, _ABOUT) for table in tables.values())
+    files = image_paths(root, [place for table in tables.values() for place in _places(table, root)])
+    return Listing(source, root, total, items, files=files)
+
+
+def _places(table: Path, images: Path) -> Iterator[str]:
+    """The folder of the patients of a table, as the first path of it says."""
+    for item in read_rows(table, _ABOUT):
+        if isinstance(item, tuple) and _is_patients(path := _path_of(item[1], images)):
+            yield "/".join(path.parts[:-_BELOW_PATIENTS])
+            return
 
 
 def read_chexpert(
@@ -46,21 +60,30 @@ def read_chexpert(
             yield item
             continue
         line, row = item
-        path = PurePosixPath(row["Path"])
-        if len(path.parts) < 4 or not path.parts[-3].startswith("patient"):
+        path = _path_of(row, images)
+        if not _is_patients(path):
             reason = f"the path {row['Path']!r} is not .../patientN/studyN/file"
             yield Rejection(line, reason, table.name)
         elif path.parts[-3] in held_out:
             yield LeftOut(f"images of patients that {leave_out} names")
         else:
-            record = _to_record(row, path, split, images)
+            record = _to_record(row, path, split)
             yield replace(record, line=line, table=table.name)
 
 
-def _to_record(row: dict[str, str], path: PurePosixPath, split: Split, images: Path) -> Record:
+def _path_of(row: Mapping[str, str], images: Path) -> PurePosixPath:
+    path = PurePosixPath(row["Path"].strip().replace("\\", "/"))
     # The tables' paths begin with the name of the data set's folder, which may be `images` itself.
-    if not (images / path.parts[0]).is_dir():
-        path = path.relative_to(path.parts[0])
+    if len(path.parts) > _BELOW_PATIENTS and not (images / path.parts[0]).is_dir():
+        return path.relative_to(path.parts[0])
+    return path
+
+
+def _is_patients(path: PurePosixPath) -> bool:
+    return len(path.parts) >= _BELOW_PATIENTS and path.parts[-3].startswith("patient")
+
+
+def _to_record(row: dict[str, str], path: PurePosixPath, split: Split) -> Record:
     return Record(
         id="-".join((*path.parts[-3:-1], path.stem)),
         image=path.as_posix(),
@@ -78,8 +101,8 @@ def _metadata(row: dict[str, str]) -> dict[str, MetadataValue]:
         known["view"] = view
     if row["Sex"] in _SEXES:
         known["sex"] = _SEXES[row["Sex"]]
-    if row["Age"].isdigit():
-        known["age"] = int(row["Age"])
+    if (age := age_in_years(row["Age"])) is not None:
+        known["age"] = age
     return known
 
 

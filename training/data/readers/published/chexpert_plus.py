@@ -6,13 +6,12 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from training.data.readers.common.ages import age_in_years
+from training.data.readers.common.image_files import image_paths
 from training.data.readers.common.reports import make_report
-from training.data.readers.common.row_count import count_rows_read
 from training.data.readers.common.splits import SPLITS
 from training.data.readers.listing import Listing
 from training.data.readers.published.chexpert import patients_of
-from training.data.readers.tables import read_rows
-from training.data.readers.values import is_not_known
+from training.data.readers.tables import count_rows, read_rows
 from training.data.record import MetadataValue, Record
 from training.data.rejections import LeftOut, Rejection
 from training.errors import DataError
@@ -20,6 +19,7 @@ from training.errors import DataError
 _COLUMNS: Final = ("path_to_image", "section_findings", "section_impression", "split")
 # Folders of unpacked archives of images; the table names .jpg files, the archives also have .png.
 _PLACES: Final = ("", "PNG", "PNG/PNG", "images")
+_FOLDERS: Final = ("train", "valid", "test")
 _SUFFIXES: Final = (".jpg", ".png")
 _LABELS: Final = ("chexbert_labels/report_fixed.json", "report_fixed.json")
 _PATIENT: Final = ("race", "ethnicity", "interpreter_needed", "insurance_type", "deceased")
@@ -45,7 +45,8 @@ def list_chexpert_plus(source: Path, images: Path | None = None, leave_out: Path
         raise DataError(f"There is no df_chexpert_plus_240401.csv in {source}.")
     table, root = tables[-1], images or source
     items = _read(table, root, _labels(source), leave_out)
-    return Listing(table, root, count_rows_read(table, _COLUMNS), items)
+    files = image_paths(root, [f"{place}/{split}".strip("/") for place in _PLACES for split in _FOLDERS])
+    return Listing(table, root, count_rows(table, _COLUMNS), items, files=files)
 
 
 def _read(
@@ -61,7 +62,7 @@ def _read(
             yield item
             continue
         line, row = item
-        path = PurePosixPath(row["path_to_image"].strip())
+        path = PurePosixPath(row["path_to_image"].strip().replace("\\", "/"))
         split = SPLITS.get(row["split"].strip().lower())
         if len(path.parts) < 4 or not path.parts[-3].startswith("patient"):
             yield Rejection(line, f"the path {row['path_to_image']!r} is not .../patientN/studyN/file")
@@ -134,8 +135,7 @@ def _metadata(row: Mapping[str, str], path: PurePosixPath) -> dict[str, Metadata
     if (age := age_in_years(row.get("age", ""))) is not None:
         known["age"] = age
     for name in _PATIENT:
-        value = row.get(name, "").strip()
-        if not is_not_known(value) and value != "Unknown":
+        if value := row.get(name, "").strip():
             known[name] = value
     if (order := row.get("patient_report_date_order", "").strip()).isdigit():
         known["report_order"] = int(order)

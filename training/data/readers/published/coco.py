@@ -1,12 +1,11 @@
 """MS-COCO as published: annotations/captions_train2017.json and its like, and a folder of images for each."""
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from training.data.readers.common.image_files import is_image, walk_files
+from training.data.readers.common.image_files import image_paths
 from training.data.readers.common.json_lists import iterate_list, read_text
 from training.data.readers.common.splits import SPLITS
 from training.data.readers.listing import Listing
@@ -76,19 +75,15 @@ def list_coco(source: Path, images: Path | None = None) -> Listing:
             reason = f"images that {part.file.name} does not list, with captions"
             beside.append(LeftOut(reason, len(captions)))
     return Listing(
-        source, root, len(items), iter(items), "image", beside, notes=notes, files=_files(root, chosen)
+        source,
+        root,
+        len(items),
+        iter(items),
+        "image",
+        beside,
+        notes=notes,
+        files=image_paths(root, [part.folder for part in chosen]),
     )
-
-
-def _files(root: Path, parts: Iterable[_Part]) -> dict[str, str]:
-    """All images in the folders of the parts, which the report counts."""
-    folders = {part.folder for part in parts}
-    return {
-        f"{folder}/{path}" if folder else path: ""
-        for folder in sorted(folders)
-        for path in walk_files(root / folder)
-        if is_image(path)
-    }
 
 
 def _folder(root: Path, name: str) -> str | None:

@@ -52,7 +52,7 @@ def list_iu_xray(source: Path, images: Path | None = None) -> Listing:
     return Listing(
         table,
         root,
-        count_rows(table),
+        count_rows(table, _COLUMNS),
         _read(table, studies, files),
         left_out=[LeftOut(f"reports of {reports.name} without an image", alone)] if alone else [],
         files=files.paths(),

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from training.data.readers.common.image_files import image_paths
 from training.data.readers.common.json_lists import iterate_list, read_text
 from training.data.readers.listing import Listing
 from training.data.record import Record, Split
@@ -32,7 +33,9 @@ def list_karpathy(source: Path, images: Path | None = None) -> Listing:
     if images is None:
         images = next((p for n in _FOLDERS if (p := file.parent / n).is_dir()), file.parent)
     text = read_text(file)
-    return Listing(file, images, text.count('"filename"'), read_karpathy(text, str(file)), unit="image")
+    total = sum(1 for _ in read_karpathy(text, str(file)))
+    items = read_karpathy(text, str(file))
+    return Listing(file, images, total, items, unit="image", files=image_paths(images))
 
 
 def read_karpathy(text: str, name: str = "the file") -> Iterator[Record | Rejection]:

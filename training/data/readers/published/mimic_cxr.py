@@ -7,6 +7,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Final
 
+from training.data.readers.common.image_files import image_paths
 from training.data.readers.common.reports import Report, make_report
 from training.data.readers.listing import Listing
 from training.data.readers.published.mimic_reports import ReportFiles, find_reports, list_mimic_reports
@@ -16,11 +17,13 @@ from training.data.rejections import LeftOut, Rejection
 from training.errors import DataError
 
 _SPLIT: Final = "mimic-cxr-2.0.0-split"
+_IMAGES: Final = "files"
 _SECTIONS: Final = "mimic_cxr_sectioned"
 # Downloads lie in folders such as physionet.org/files/mimic-cxr-jpg/2.0.0.
 _DEEPEST: Final = 5
 _MOST_FOLDERS: Final = 20
 _SPLITS: Final[dict[str, Split]] = {"train": "train", "validate": "val", "test": "test"}
+_COLUMNS: Final = ("dicom_id", "study_id", "subject_id", "split")
 _KEYS: Final = frozenset({"subject_id", "study_id"})
 _POSITIVE: Final = frozenset({"1", "1.0"})
 
@@ -64,7 +67,8 @@ def list_mimic_cxr(source: Path, images: Path | None = None, encoding: str | Non
             "create_section_files.py of the MIMIC-CXR code repository."
         )
     items = _read(split, metadata, labels, partial(_report_source, sections, reports, encoding))
-    return Listing(split, images or source, count_rows(split), items)
+    root = images or source
+    return Listing(split, root, count_rows(split, _COLUMNS), items, files=image_paths(root, [_IMAGES]))
 
 
 def _way_out(source: Path) -> str:
@@ -118,7 +122,7 @@ def _read(
     views = _views(metadata)
     reports = report_source()
     findings = _labels(labels) if labels else {}
-    for item in read_rows(split, ("dicom_id", "study_id", "subject_id", "split")):
+    for item in read_rows(split, _COLUMNS):
         if not isinstance(item, tuple):
             yield item
             continue
@@ -137,7 +141,7 @@ def _read(
             known["view"] = views[dicom]
         yield Record(
             id=dicom,
-            image=f"files/p{subject[:2]}/p{subject}/s{study}/{dicom}.jpg",
+            image=f"{_IMAGES}/p{subject[:2]}/p{subject}/s{study}/{dicom}.jpg",
             split=_SPLITS[row["split"]],
             texts=report.sentences,
             group=f"p{subject}",

@@ -33,7 +33,7 @@ def list_nih_cxr14(source: Path, images: Path | None = None) -> Listing:
     root = images or source
     files = ImageFiles(root)
     items = _read(table, files, published)
-    return Listing(table, root, count_rows(table), items, files=files.paths())
+    return Listing(table, root, count_rows(table, _COLUMNS), items, files=files.paths())
 
 
 def _published(source: Path) -> dict[str, str] | None:

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Final
 
 from training.data.readers.common.image_files import ImageFiles
-from training.data.readers.common.row_count import count_rows_read
 from training.data.readers.common.splits import draw_split
 from training.data.readers.listing import Listing
 from training.data.readers.sentences import report_sentences
-from training.data.readers.tables import read_rows
+from training.data.readers.tables import count_rows, read_rows
 from training.data.readers.values import is_not_known
 from training.data.record import MetadataValue, Record
 from training.data.rejections import LeftOut, Rejection
@@ -35,7 +34,7 @@ def list_padchest(source: Path, images: Path | None = None) -> Listing:
     root = images or source
     files = ImageFiles(root)
     items = _read(table, files)
-    return Listing(table, root, count_rows_read(table, _COLUMNS), items, files=files.paths())
+    return Listing(table, root, count_rows(table, _COLUMNS), items, files=files.paths())
 
 
 def _read(table: Path, files: ImageFiles) -> Iterator[Record | Rejection | LeftOut]:

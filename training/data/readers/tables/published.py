@@ -1,13 +1,12 @@
 """Reads the tables of published data sets: named columns, compressed or not."""
 
-import zlib
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from training.data.readers.tables.encodings import open_binary
-from training.data.readers.tables.table import Row, open_table
+from training.data.readers.tables.table import Row, Table, is_unnamed, open_table
+from training.data.readers.values import is_not_known
 from training.data.rejections import LeftOut, Rejection
 from training.errors import DataError
 
@@ -48,6 +47,8 @@ def read_rows(
 ) -> Iterator[tuple[int, dict[str, str]] | Rejection | LeftOut]:
     """Rows of a table by the names of its columns, with the line on which each begins; broken rows by theirs.
 
+    Names are compared without case. Values that stand for "not known", such as "nan", are "".
+
     Args:
         path: The table.
         columns: Names that it must have.
@@ -55,17 +56,26 @@ def read_rows(
     Raises:
         DataError: The table cannot be read, or has no column of one of these names.
     """
-    table = open_table(path, frozenset(columns).__contains__, offered=False)
-    missing = [name for name in columns if name not in table.columns]
-    if missing:
-        raise DataError(f"{path} has no column {missing[0]!r}; is it the right file?")
+    table, names = _open(path, columns)
     for row in table.rows():
         if isinstance(row, Row):
-            yield row.line, dict(zip(table.columns, row.values, strict=True))
+            values = (value if not is_not_known(value) else "" for value in row.values)
+            yield row.line, {name: value for name, value in zip(names, values, strict=True) if name}
         elif isinstance(row, Rejection):
             yield Rejection(row.line, row.reason, path.name)
         else:
             yield row
+
+
+def _open(path: Path, columns: Sequence[str]) -> tuple[Table, list[str]]:
+    """Open a table; the names of its columns are as asked for, and "" for one without a name."""
+    asked = {name.casefold(): name for name in columns}
+    table = open_table(path, lambda name: name.casefold() in asked, offered=False)
+    names = [asked.get(name.casefold(), name) for name in table.columns]
+    missing = [name for name in columns if name not in names]
+    if missing:
+        raise DataError(f"{path} has no column {missing[0]!r}; is it the right file?")
+    return table, ["" if is_unnamed(name) else name for name in names]
 
 
 def read_table(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
@@ -81,14 +91,11 @@ def read_table(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[s
             yield row
 
 
-def count_rows(path: Path) -> int:
-    """Number of lines below the header of a table whose values have no line breaks.
+def count_rows(path: Path, columns: Sequence[str]) -> int:
+    """Count what `read_rows` gives, by reading the whole table: values may have line breaks.
 
     Raises:
-        DataError: The table cannot be read.
+        DataError: The table cannot be read, or has no column of one of these names.
     """
-    try:
-        with open_binary(path) as file:
-            return max(0, sum(1 for line in file if line.strip()) - 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read: {error}.") from error
+    table, _ = _open(path, columns)
+    return sum(row.count if isinstance(row, LeftOut) else 1 for row in table.rows())

@@ -23,6 +23,8 @@ _HEAD_LINES: Final = 50
 _EMPTY_ROW: Final = "rows without any value"
 _HEADER_AGAIN: Final = "rows that repeat the header"
 _ODD_QUOTES: Final = ("\u201c", "\u201e", "\u201d", "''", "'")
+# pandas calls a column without a name so, when it reads a table that it wrote with its index.
+_UNNAMED: Final = re.compile(r"(?:Unnamed: [0-9]+)?")
 # A title ahead of the header is passed over for a line with so many known columns.
 _HEADER_LIKE: Final = 2
 
@@ -167,6 +169,11 @@ def open_table(
     return Table(path, columns, delimiter, skipped + titles + 1, encoding, offered, titles)
 
 
+def is_unnamed(column: str) -> bool:
+    """Whether a column of a table has no name."""
+    return _UNNAMED.fullmatch(column) is not None
+
+
 def _caption(number: int, line: str) -> Row | Rejection | LeftOut:
     if line.isspace():
         return LeftOut(_EMPTY_ROW)
@@ -198,7 +205,7 @@ def _header(head: Sequence[str], delimiter: str, skipped: int) -> tuple[str, ...
         record = reader.next()
     except QuoteError:
         return None
-    return None if record is None else tuple(name.strip() for name in record[1])
+    return None if record is None else tuple(name.strip(_MARKS_AND_SPACES) for name in record[1])
 
 
 def _check_names(path: Path, columns: Sequence[str]) -> None:

@@ -64,9 +64,10 @@ def test_patients_of_the_candidates_are_left_out_of_train(source: Path, tmp_path
     )
     report = import_data_set("chexpert", source, leave_out=candidates)
     assert (report.records, len(report.rejections)) == (2, 0)
-    (tally,) = report.tallies
-    assert (tally.found, tally.taken, tally.unaccounted) == (4, 2, 0)
-    assert tally.left_out == {f"images of patients that {candidates} names": 2}
+    rows, files = report.tallies
+    assert (rows.found, rows.taken, rows.unaccounted) == (4, 2, 0)
+    assert rows.left_out == {f"images of patients that {candidates} names": 2}
+    assert (files.found, files.taken, files.left_out) == (4, 2, {"images without a row that can be used": 2})
     assert [record.group for record in read_manifest(source).records] == ["patient00002", "patient64541"]
 
 
@@ -96,3 +97,29 @@ def test_the_folder_of_the_tables_is_named_where_the_one_above_is_given(source: 
         rf"folder {source}\.",
     ):
         import_data_set("chexpert", source.parent)
+
+
+def test_a_table_that_pandas_has_saved_again(source: Path) -> None:
+    (source / "train.csv").write_text(
+        ",path,sex,age,frontal/lateral,ap/pa,No Finding,Edema,Unnamed: 7\n"
+        "0,CheXpert-v1.0-small\\train\\patient00001\\study1\\view1_frontal.jpg,Female,68.0,Frontal,nan,nan,1.0,1\n"
+        "1,CheXpert-v1.0-small/train/patient00001/study2/view2_lateral.jpg,nan,nan,Lateral,nan,nan,0.0,1\n"
+    )
+    import_data_set("chexpert", source)
+    first, second, *_ = read_manifest(source).records
+    assert (dict(first.metadata), first.labels) == ({"sex": "F", "age": 68}, ("Edema",))
+    assert (dict(second.metadata), second.labels) == ({"view": "LATERAL"}, ())
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_rows_and_images_are_all_accounted_for(source: Path, encoding: str, end: str) -> None:
+    image = source / "train/patient00003/study1/view1_frontal.jpg"
+    image.parent.mkdir(parents=True)
+    image.write_bytes(JPEG_START)
+    broken = f'{TRAIN}"x/patient1/study1\nview.jpg",Male,1,Frontal,AP,,,\n\n,,,,,,,\n"x'
+    (source / "train.csv").write_bytes(broken.replace("\n", end).encode(encoding))
+    report = import_data_set("chexpert", source, max_rejected=0.5)
+    rows, files = report.tallies
+    assert (rows.found, rows.taken, rows.refused, rows.unaccounted) == (7, 4, 2, 0)
+    assert (files.found, files.taken, files.unaccounted) == (5, 4, 0)

@@ -96,7 +96,10 @@ def test_patients_are_kept_out_of_train(source: Path, tmp_path: Path) -> None:
     )
     report = imported("chexpert-plus", source, leave_out=tmp_path / "candidates.csv")
     assert report.records == 1
-    assert left_out(report) == {f"images of patients that {tmp_path / 'candidates.csv'} names": 2}
+    assert left_out(report) == {
+        f"images of patients that {tmp_path / 'candidates.csv'} names": 2,
+        "images without a row that can be used": 2,
+    }
 
 
 def test_what_cannot_be_used_is_named(source: Path) -> None:
@@ -111,3 +114,12 @@ def test_what_cannot_be_used_is_named(source: Path) -> None:
     (source / "df_chexpert_plus_240401.csv").unlink()
     with pytest.raises(DataError, match=r"There is no df_chexpert_plus_240401\.csv"):
         imported("chexpert-plus", source)
+
+
+def test_sections_that_are_not_known_are_no_texts(source: Path) -> None:
+    path = f"train/{VIEWS[0]}.jpg"
+    make(source, [row(path, section_findings="nan", section_impression="NaN", race="nan", ap_pa="nan")])
+    imported("chexpert-plus", source)
+    (record,) = records_of(source).values()
+    assert (record.texts, record.report) == ((), None)
+    assert record.metadata.keys().isdisjoint(("race", "view"))

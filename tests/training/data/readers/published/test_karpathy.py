@@ -83,7 +83,7 @@ def test_broken_entries_are_named_by_number(tmp_path: Path) -> None:
         (8, f"there is no image '8.jpg' in {tmp_path / 'images'}"),
     ]
     (tmp_path / "manifest.jsonl").unlink()
-    with pytest.raises(DataError, match=r"7 of 7 images, .*\nImage 2: the split 'dev'"):
+    with pytest.raises(DataError, match=r"7 of 8 images, .*\nImage 2: the split 'dev'"):
         import_data_set("karpathy", tmp_path, max_rejected=0.3)
     assert not (tmp_path / "manifest.jsonl").exists()
 

@@ -78,8 +78,21 @@ def test_columns_of_published_tables(tmp_path: Path) -> None:
         (2, {"a": "1", "b": "2"}),
         Rejection(3, "it has 1 field where the header has 2", "t.csv"),
     ]
-    assert count_rows(path) == 2
+    assert count_rows(path, ("b",)) == 2
     with pytest.raises(DataError, match="no column 'c'; is it the right file"):
         list(read_rows(path, ("c",)))
     with pytest.raises(DataError, match=r"t\.csv cannot be used: line 3: it has 1 field"):
         list(read_table(path, ("a",)))
+
+
+def test_published_tables_that_a_program_has_saved_again(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(
+        '\ufeff ;STUDY ;Unnamed: 2;x\r\n0;"s1\n2";7;NaN\r\n1;nan;;n/a\r\n;;;\r\n'.encode("utf-16")
+    )
+    assert list(read_rows(path, ("study", "x"))) == [
+        (2, {"study": "s1\n2", "x": ""}),
+        (4, {"study": "", "x": ""}),
+        LeftOut("rows without any value"),
+    ]
+    assert count_rows(path, ("study", "x")) == 3
