@@ -39,8 +39,8 @@ def create(
     home: Home = None,
 ) -> None:
     """Make a key and print it; it is shown this once."""
-    from index.catalogue.collections import require_collection
-    from index.errors import UnknownCollectionError
+    from index.catalogue.collections import check_name
+    from index.errors import CollectionNameError
     from index.keys.api_keys import create_key
 
     roles = frozenset(_role(each) for each in role)
@@ -50,12 +50,15 @@ def create(
             param_hint="--collection",
         )
     grants = dict.fromkeys(collection or [EVERY_COLLECTION], roles)
+    named = [each for each in grants if each != EVERY_COLLECTION]
+    for each in named:
+        try:
+            check_name(each)
+        except CollectionNameError as error:
+            raise typer.BadParameter(str(error), param_hint="--collection") from None
     with _opened(home) as catalogue, catalogue.write() as session:
-        for each in collection or []:
-            try:
-                require_collection(session, each)
-            except UnknownCollectionError as error:
-                typer.echo(f"{error} The key holds there once it is made.", err=True)
+        for each in named:
+            _warn(session, each)
         made = create_key(session, name, grants, days=days)
         _record(home, catalogue, session, "create", "keys create", made.key)
     _print(made)
@@ -104,6 +107,26 @@ def revoke(
         found = revoke_key(session, key)
         _record(home, catalogue, session, "delete", "keys revoke", found)
     typer.echo(f"The key {found.id} of {found.name!r} is revoked.")
+
+
+def _warn(session: "Session", name: str) -> None:
+    """Say that roles in a name hold nowhere now."""
+    from index.catalogue.collections import require_collection
+    from index.errors import UnknownCollectionError
+    from index.generations.names import find_alias
+
+    alias = find_alias(session, name)
+    if alias is not None:
+        typer.echo(
+            f"{name!r} is an alias of {alias.collection!r}, and roles hold by a collection's own name: the "
+            f"key gives no right in it. Make one with --collection {alias.collection}.",
+            err=True,
+        )
+        return
+    try:
+        require_collection(session, name)
+    except UnknownCollectionError as error:
+        typer.echo(f"{error} The key holds there once it is made.", err=True)
 
 
 def _record(

@@ -12,6 +12,7 @@ from app.cli.main import build
 from app.cli.operate.serve import OpenNetworkError, refuse_open_network
 from app.settings import Settings
 from index.errors import KeyNameError
+from tests.app.conftest import COLLECTION, Indexed
 
 
 def _keys(home: Path, *arguments: str) -> Result:
@@ -49,6 +50,26 @@ def test_an_auditor_of_one_collection_is_refused(tmp_path: Path) -> None:
     assert refused.exit_code == 2
     assert "audit trail" in refused.output
     assert _keys(tmp_path, "create", "a", "--role", "auditor").exit_code == 0
+
+
+def test_a_name_that_no_collection_can_have_is_refused(tmp_path: Path) -> None:
+    for name in ("no such", "~1", "", "a/b", "x" * 101):
+        refused = _keys(tmp_path, "create", "a", "--role", "reader", "--collection", name)
+        assert refused.exit_code == 2
+        assert "cannot name a collection" in " ".join(refused.output.replace("│", " ").split())
+    assert json.loads(_keys(tmp_path, "list", "--json").stdout) == []
+    assert _keys(tmp_path, "create", "a", "--role", "reader", "--collection", "*").stderr.count("\n") == 1
+
+
+def test_a_key_for_an_alias_is_made_with_a_warning(own: Indexed) -> None:
+    home = own.settings.home
+    CliRunner().invoke(build(), ["aliases", "set", "current", COLLECTION, "--home", str(home)])
+    made = _keys(home, "create", "a", "--role", "reader", "--collection", "current")
+    assert made.exit_code == 0
+    assert f"'current' is an alias of {COLLECTION!r}" in made.stderr
+    assert f"--collection {COLLECTION}" in made.stderr
+    quiet = _keys(home, "create", "b", "--role", "reader", "--collection", COLLECTION)
+    assert "collection" not in quiet.stderr
 
 
 def test_an_unknown_role_is_refused(tmp_path: Path) -> None:
