@@ -121,6 +121,17 @@ def test_the_model_of_a_job_is_registered_embedded_activated_and_taken_back(
     assert engine.active(COLLECTION).digest == digest
     other = local.post(f"/v1/models/{base}/rollback", json={"collection": COLLECTION})
     assert "is searched with 'further'" in problem(other, 409, "model-not-searched")["detail"]
+    nowhere = local.post(f"/v1/models/{digest}/rollback", json={"collection": "nowhere"})
+    problem(nowhere, 404, "unknown-collection")
+    wrong = local.post(f"/v1/models/{digest}/rollback", json={})
+    assert wrong.status_code == 422
+    unknown = local.post(f"/v1/models/{digest}/rollback", json={}, headers={"Authorization": "Bearer x"})
+    assert unknown.status_code == 401
+    for refused in (other, nowhere, wrong, unknown):
+        assert re.fullmatch("@[0-9]+", refused.headers["Deprecation"])
+        assert refused.headers["Link"] == '</docs#/models/roll_back_model>; rel="deprecation"'
+    current = local.post("/v1/collections/nowhere/rollback")
+    assert (current.status_code, "Deprecation" in current.headers) == (404, False)
     back = local.post(f"/v1/models/{digest}/rollback", json={"collection": COLLECTION})
     assert (back.status_code, back.json()["digest"]) == (200, base)
     assert back.headers["Link"] == f'</v1/collections/{COLLECTION}/rollback>; rel="successor-version"'
