@@ -18,6 +18,8 @@ JobState = Literal["queued", "running", "done", "failed", "cancelled"]
 JOB_STATES: Final[tuple[JobState, ...]] = ("queued", "running", "done", "failed", "cancelled")
 # A job that loses worker after worker may be what ends them.
 _MAX_LAPSES: Final = 5
+# Rows that are held in memory while many are changed.
+_AT_ONCE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,15 +198,19 @@ def rename_in_jobs(session: Session, old: str, new: str) -> None:
     Raises:
         CollectionInUseError: A job that names it waits or runs.
     """
-    for row in session.execute(select(JobRow).order_by(JobRow.id)).scalars():
-        # Elsewhere it may be the value of an option.
-        if row.arguments[:1] != [old]:
-            continue
-        if row.state in ("queued", "running"):
-            raise CollectionInUseError(
-                f"Job {row.id} of {old!r} is {row.state}: wait for its end, or cancel it, then rename."
-            )
-        row.arguments = [new, *row.arguments[1:]]
+    # Elsewhere it may be the value of an option.
+    query = select(JobRow.id, JobRow.state, JobRow.arguments).where(JobRow.arguments[0].as_string() == old)
+    last = 0
+    while rows := session.execute(query.where(JobRow.id > last).order_by(JobRow.id).limit(_AT_ONCE)).all():
+        for row in rows:
+            if row.state in ("queued", "running"):
+                raise CollectionInUseError(
+                    f"Job {row.id} of {old!r} is {row.state}: wait for its end, or cancel it, then rename."
+                )
+        session.execute(
+            update(JobRow), [{"id": row.id, "arguments": [new, *row.arguments[1:]]} for row in rows]
+        )
+        last = rows[-1].id
 
 
 def _held_by(worker: str) -> tuple[Any, ...]:

@@ -1,10 +1,11 @@
 """Jobs in the catalogue: their states, and who may change them."""
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
-from index.catalogue import Catalogue
+from index.catalogue import Catalogue, jobs
 from index.catalogue.jobs import (
     Job,
     add_job,
@@ -18,9 +19,10 @@ from index.catalogue.jobs import (
     list_jobs,
     next_job,
     release_job,
+    rename_in_jobs,
 )
 from index.engine import SearchEngine
-from index.errors import JobStateError, UnknownJobError
+from index.errors import CollectionInUseError, JobStateError, UnknownJobError
 
 
 @pytest.fixture
@@ -199,3 +201,42 @@ def test_the_latest_job_that_made_a_bundle_is_found(catalogue: Catalogue) -> Non
     with catalogue.read() as session:
         found = [job_that_made(session, bundle) for bundle in ("a", "b", "c")]
     assert [job and job.id for job in found] == [made[2], made[1], None]
+
+
+def test_a_rename_goes_through_the_jobs_of_the_collection_page_by_page(
+    catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "_AT_ONCE", 3)
+    given = [["old", "--a", str(number)] for number in range(7)]
+    given += [["other", "--data", "old"], ["old-2"], [], ["new"]]
+    with catalogue.write() as session:
+        numbers = [add_job(session, "index", arguments).id for arguments in given]
+        for number in numbers:
+            cancel_job(session, number)
+    held: list[int] = []
+    with catalogue.write() as session, monkeypatch.context() as patched:
+        execute = session.execute
+
+        def counted(*arguments: Any, **options: Any) -> Any:
+            held.append(len(session.identity_map))
+            return execute(*arguments, **options)
+
+        patched.setattr(session, "execute", counted)
+        rename_in_jobs(session, "old", "new")
+    # Three pages with their writes, and one that is empty; no row is kept as an object.
+    assert (len(held), max(held)) == (7, 0)
+    with catalogue.read() as session:
+        found = {job.id: job.arguments for job in list_jobs(session)}
+    renamed = [["new", *arguments[1:]] if arguments[:1] == ["old"] else arguments for arguments in given]
+    assert [found[number] for number in numbers] == renamed
+
+
+def test_no_job_is_renamed_where_one_waits(catalogue: Catalogue) -> None:
+    with catalogue.write() as session:
+        ended = add_job(session, "index", ["old"]).id
+        cancel_job(session, ended)
+        add_job(session, "index", ["old"])
+    with pytest.raises(CollectionInUseError, match="is queued"), catalogue.write() as session:
+        rename_in_jobs(session, "old", "new")
+    with catalogue.read() as session:
+        assert get_job(session, ended).arguments == ["old"]
