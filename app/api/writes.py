@@ -256,7 +256,7 @@ async def delete_matching_images(
         services, collection, wanted, actor_of(request), request.state.request_id
     )
     note(request, noted)
-    if answer.remaining and not wanted.dry_run:
+    if (answer.remaining or answer.problem) and not wanted.dry_run:
         response.status_code = HTTPStatus.MULTI_STATUS
     return answer
 

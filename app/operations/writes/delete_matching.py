@@ -183,7 +183,10 @@ async def delete_by_filter(
         problem = await _delete_batches(services, deletion)
     remaining = matched - deletion.deleted
     if problem is None and deletion.deleted:
-        remaining = await services.threads.read(deletion.remaining)
+        try:
+            remaining = await services.threads.read(deletion.remaining)
+        except RecoquestError as error:
+            problem = _refusal("What passes the filter now cannot be counted", error)
     answer = DeletedImages(
         collection=collection,
         dry_run=wanted.dry_run,
@@ -207,17 +210,18 @@ async def _delete_batches(services: Services, deletion: Deletion) -> Refusal | N
         except RecoquestError as error:
             if not deletion.deleted:
                 raise
-            _log.warning("a deletion stopped in its middle", error=type(error).__name__)
-            kind = kind_of(error)
-            return Refusal(
-                type=type_of(kind),
-                title=kind.title,
-                status=kind.status,
-                detail=f"The deletion stopped in its middle: {kind.detail or error}",
-            )
+            return _refusal("The deletion stopped in its middle", error)
         done += len(keys)
         await asyncio.sleep(PAUSE_SECONDS)
     return None
+
+
+def _refusal(what: str, error: RecoquestError) -> Refusal:
+    """Describe an error after the first batch, which must not hide that images are gone."""
+    _log.warning("a deletion is not whole", error=type(error).__name__)
+    kind = kind_of(error)
+    detail = f"{what}: {kind.detail or error}"
+    return Refusal(type=type_of(kind), title=kind.title, status=kind.status, detail=detail)
 
 
 def _noted(deletion: Deletion, *, dry_run: bool) -> Noted:

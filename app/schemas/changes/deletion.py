@@ -33,5 +33,6 @@ class DeletedImages(Answer):
     remaining: int = Field(description="Images that pass the filter now; send it again to delete these.")
     ids: list[str] = Field(description="Ids of the first ten images that matched.")
     problem: Refusal | None = Field(
-        default=None, description="What stopped the deletion in its middle; null where nothing did."
+        default=None,
+        description="What stopped the deletion, or the count of what remains; null: nothing did.",
     )

@@ -20,7 +20,7 @@ from app.operations.writes.delete_matching import Deletion
 from index.audit.event import Actor
 from index.audit.listing import Selection, all_events
 from index.audit.verify import verify_trail
-from index.errors import DiskFullError
+from index.errors import CatalogueTimeoutError, DiskFullError, UnknownCollectionError
 from index.writes import deletion as batches
 from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed
@@ -159,6 +159,28 @@ def test_a_failure_in_the_middle_is_told_with_the_number_that_is_gone(
     assert found["problem"]["type"] == "urn:recoquest:disk-full"
     # With nothing gone, it is an error like any other.
     assert ask(service, name, filter=EVEN).status_code == 507
+
+
+def test_a_count_that_fails_hides_nothing_that_is_gone(
+    service: TestClient, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(_: Deletion) -> int:
+        raise CatalogueTimeoutError
+
+    def gone(_: Deletion) -> int:
+        raise UnknownCollectionError(name, ["secret"])
+
+    for failing, slug, status in ((busy, "catalogue-timeout", 504), (gone, "unknown-collection", 404)):
+        monkeypatch.setattr(Deletion, "remaining", failing)
+        condition = {"field": "id", "eq": "image-1" if failing is busy else "image-2"}
+        answer = ask(service, name, filter=condition)
+        assert answer.status_code == 207, answer.text
+        found = answer.json()
+        assert (found["matched"], found["deleted"], found["remaining"]) == (1, 1, 0)
+        assert (found["problem"]["type"], found["problem"]["status"]) == (f"urn:recoquest:{slug}", status)
+        assert found["problem"]["detail"].startswith("What passes the filter now cannot be counted: ")
+        assert "secret" not in answer.text
+    assert count(service, name) == 22
 
 
 def test_events_name_the_filter_and_each_image(
