@@ -92,6 +92,10 @@ async def change_one(
 
     async def once() -> tuple[ActiveGeneration, Changed, int]:
         active = await services.threads.read(services.engine.active, collection)
+        known = await services.threads.read(known_now, services.engine.home, active, [image_id])
+        if image_id in known:
+            # The transaction looks again; nothing is embedded for a change that would be refused.
+            condition.check(image_id, known[image_id].revision)
         loaded = await services.encoders.of(active)
         embedded = await _embed_texts(services, loaded, changes.texts or [])
 

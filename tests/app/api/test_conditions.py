@@ -10,6 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 from httpx2 import Response
 
+from app.operations.writes import write_images
 from tests.app.api.test_writes import IMAGES, picture, put, serve
 from tests.app.conftest import Indexed
 
@@ -97,6 +98,34 @@ def test_an_image_is_put_in_only_if_it_is_new_or_only_if_it_is_there(local: Test
     refused(put_if({"If-None-Match": new.headers["ETag"]}), new.headers["ETag"])
     assert put_if({"If-Match": new.headers["ETag"]}).json()["status"] == "unchanged"
     assert put_if({"If-None-Match": '"other"'}).json()["status"] == "unchanged"
+
+
+def test_a_condition_comes_after_the_form_of_a_request_and_before_its_work(local: TestClient) -> None:
+    path, stale = f"{IMAGES}/image-8", {"If-Match": '"stale"'}
+    now = etag_now(local, "image-8")
+    picture_of_none = {"image": ("x.png", b"no picture", "image/png")}
+    refused(local.put(path, files=picture_of_none, data={"record": "{}"}, headers=stale), now)
+    for answer in (
+        local.patch(path, json={"labels": 1}, headers=stale),
+        local.patch(path, json={"metadata": {"a": "nan"}}, headers=stale),
+        local.put(path, files=picture_of_none, data={"record": "["}, headers=stale),
+    ):
+        assert answer.status_code == 422, answer.text
+    missing = {
+        "PATCH": local.patch(f"{IMAGES}/nobody", json={"labels": []}, headers=stale),
+        "DELETE": local.delete(f"{IMAGES}/nobody", headers=stale),
+    }
+    assert {method: answer.status_code for method, answer in missing.items()} == {"PATCH": 404, "DELETE": 404}
+
+
+def test_a_refused_change_embeds_nothing(local: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def embed(*_: Any) -> None:
+        raise AssertionError("embedded")
+
+    monkeypatch.setattr(write_images, "_embed_texts", embed)
+    changes = {"texts": ["a text that nobody has embedded"]}
+    answer = local.patch(f"{IMAGES}/image-9", json=changes, headers={"If-Match": '"stale"'})
+    refused(answer, etag_now(local, "image-9"))
 
 
 def test_who_removes_what_is_gone_is_told_so(local: TestClient) -> None:
