@@ -160,6 +160,10 @@ class AliasTakenError(CollectionExistsError):
         )
 
 
+class NoErasureError(RecoquestError):
+    """No erasure was stopped that could go on."""
+
+
 class UnknownAliasError(RecoquestError):
     """No collection has an alias of this name."""
 

@@ -12,7 +12,7 @@ from app.audit.noted import Noted, actor_of, note
 from app.http.disconnect import unless_disconnected
 from app.http.problems import problem_responses
 from app.operations.services import InjectedServices, Services
-from app.operations.writes.collection_names import refuse_alias
+from app.operations.writes.collection_names import refuse_alias, remove
 from app.operations.writes.conditions import write_condition
 from app.operations.writes.delete_matching import delete_by_filter
 from app.operations.writes.erase import erase
@@ -37,7 +37,6 @@ from app.schemas.collections import CollectionSummary, collection_from
 from index.audit.event import Detail
 from index.errors import UnknownImageError
 from index.generations import new_collections
-from index.generations.remove_collection import remove_collection
 from index.search.results import CollectionInfo
 from index.writes.live import Condition, remove_image
 
@@ -106,7 +105,7 @@ async def create_collection(
 )
 async def delete_collection(collection: str, services: InjectedServices) -> Removed:
     """Remove a collection with its images, their files, and every generation."""
-    await services.threads.write(remove_collection, services.engine, collection)
+    await services.threads.write(remove, services.settings, services.engine, collection)
     return Removed(collection=collection)
 
 

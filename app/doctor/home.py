@@ -3,7 +3,6 @@
 import os
 import shutil
 from pathlib import Path
-from shlex import quote
 from typing import Final
 
 from app.doctor.finding import Finding
@@ -39,8 +38,8 @@ def examine_home(settings: Settings) -> Finding:
         return Finding(
             "home",
             "doubtful",
-            f"{home} can be written, but an erasure in {erasure.collection!r} is under way or was stopped: "
-            f"`recoquest erase {erasure.collection} {quote(erasure.ids[0])}` goes on with it.",
+            f"{home} can be written, but an erasure in {erasure.collection!r} is under way or was stopped "
+            f"(images: {len(erasure.ids):,}): `recoquest erase {erasure.collection}` goes on with it.",
         )
     if letters := count_dead_letters(home):
         return Finding(

@@ -21,6 +21,11 @@ def remove_collection(engine: SearchEngine, collection: str) -> None:
     """
     with engine.home.catalogue.write() as session:
         hide_collection(session, collection)
+    collect_removed(engine)
+
+
+def collect_removed(engine: SearchEngine) -> None:
+    """Free what this process and the home hold of collections that are hidden; what fails is done later."""
     try:
         engine.forget_removed()
         collect_garbage(engine.home)

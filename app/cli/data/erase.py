@@ -9,7 +9,9 @@ from app.cli.options import Home, indexed
 
 def erase(
     collection: Annotated[str, typer.Argument(help="Name of the collection.")],
-    ids: Annotated[list[str], typer.Argument(help="Ids of the images.")],
+    ids: Annotated[
+        list[str] | None, typer.Argument(help="Ids of the images; none: go on with what was stopped.")
+    ] = None,
     home: Home = None,
 ) -> None:
     """Take images out of catalogue, files, snapshots, jobs and feedback; name backups that hold them."""
@@ -20,9 +22,11 @@ def erase(
 
     settings = load_settings(home=home)
     with indexed(settings) as engine:
-        found = erase_all(settings, engine.home, collection, ids, command_actor(), operation="erase")
+        found = erase_all(settings, engine.home, collection, ids or [], command_actor(), operation="erase")
     erased, jobs = found.erased, found.jobs
-    for image in ids:
+    if not ids:
+        typer.echo(f"{collection}: what was stopped is done; images erased: {len(found.ids):,}.")
+    for image in ids or []:
         said = "is erased" if image in found.ids else "was not in the collection"
         typer.echo(f"{collection}: {image} {said}.")
     if erased.judgements:
@@ -41,5 +45,5 @@ def erase(
         typer.echo(f"Still in the backup {place} of {backup.created[:19].replace('T', ' ')} UTC.")
     if not found.log_is_empty:
         typer.echo("The database's log keeps them until its readers end: run the command again after that.")
-    if not found.ids and not erased.backups and set(found.unknown) == set(ids):
+    if ids and not found.ids and not erased.backups and set(found.unknown) == set(ids):
         raise UnknownImageError(collection, ids[0])

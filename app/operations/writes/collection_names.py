@@ -11,9 +11,12 @@ from app.http.problem_kinds import Kind
 from app.http.problems import RequestError
 from app.settings import Settings
 from index.audit.event import Actor, Detail, Event
+from index.catalogue.collections import hide_collection
+from index.engine import SearchEngine
 from index.erasure.pending import keep_others_away, pending_erasures
 from index.errors import CollectionInUseError, listed
 from index.generations.names import rename_collection
+from index.generations.remove_collection import collect_removed
 from index.home import Home
 
 _GROUPS: Final = Kind("groups-of-name", "Groups have roles in this name", HTTPStatus.CONFLICT, field="name")
@@ -33,6 +36,34 @@ async def refuse_alias(request: Request) -> None:
             _ALIAS,
             f"{alias!r} is an alias of {name!r}, and nothing was changed: name the collection itself, or "
             "change the alias at /v1/aliases.",
+        )
+
+
+def remove(settings: Settings, engine: SearchEngine, collection: str) -> None:
+    """Remove a collection with all that belongs to it.
+
+    Args:
+        settings: Settings of this process.
+        engine: The engine.
+        collection: Name of the collection.
+
+    Raises:
+        CollectionInUseError: Images of it were not erased whole, or images are being erased; nothing is
+            removed.
+        RecoquestError: It cannot be removed; nothing is.
+    """
+    # Else the note of an erasure would be left, and go on in another collection of this name.
+    with keep_others_away(settings.home), engine.home.catalogue.write() as session:
+        _refuse_unfinished(settings, collection, "remove")
+        hide_collection(session, collection)
+    collect_removed(engine)
+
+
+def _refuse_unfinished(settings: Settings, collection: str, then: str) -> None:
+    if any(one.collection == collection for one in pending_erasures(settings.home)):
+        raise CollectionInUseError(
+            f"Images of {collection!r} were not erased whole: erase them again, or run `recoquest erase "
+            f"{collection}`, then {then} it."
         )
 
 
@@ -74,10 +105,7 @@ def rename(
     trail = open_trail(settings, home.catalogue) if settings.audit else None
     # The note of an erasure that was stopped has the name of its collection.
     with keep_others_away(settings.home), home.catalogue.write() as session:
-        if any(one.collection == old for one in pending_erasures(settings.home)):
-            raise CollectionInUseError(
-                f"Images of {old!r} were not erased whole: erase them again, then rename it."
-            )
+        _refuse_unfinished(settings, old, "rename")
         rename_collection(session, old, new)
         if trail is not None:
             events = [event(old, {"renamed_to": new}), event(new, {"renamed_from": old})]

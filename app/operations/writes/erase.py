@@ -17,7 +17,7 @@ from index.catalogue.collections import names_of
 from index.catalogue.storable import storable_text
 from index.erasure.erase import Erased, erase_images
 from index.erasure.pending import PendingErasure, keep_others_away, pending_erasures
-from index.errors import CollectionInUseError
+from index.errors import CollectionInUseError, NoErasureError, shortened
 from index.files.stale import UNTOUCHED_SECONDS, remove_stale, unfinished
 from index.home import Home
 
@@ -60,19 +60,20 @@ def erase(
 ) -> Erasure:
     """Erase images of a collection, so that no byte of them is left in the files of the home.
 
-    After a stop the same call goes on, and so does every erasure in the collection.
+    After a stop the same call goes on, and so does every erasure in the collection, as one without ids does.
 
     Args:
         settings: Settings of this process.
         home: Home of the collection.
         collection: Name of the collection.
-        ids: Ids of the images.
+        ids: Ids of the images; none: those of the erasures in the collection that were stopped.
         actor: Whoever erases them, for the audit trail.
         operation: Name of the command or route.
         request: Id of the request.
 
     Raises:
         UnknownCollectionError: No collection has this name.
+        NoErasureError: There are no ids, and no erasure was stopped.
         CollectionInUseError: A job is at work on the collection, another erasure is under way, or a backup
             is being written.
         DiskFullError: The disk has no room to rewrite the database.
@@ -85,6 +86,13 @@ def erase(
             refuse_running(session, collection)
             notes = pending_erasures(settings.home)
             unfinished_before = [one for one in notes if one.collection == collection]
+            asked = ids
+            # A stop may have come before any of their rows was removed.
+            ids = list(dict.fromkeys((*ids, *(name for one in unfinished_before for name in one.ids))))
+            if not ids:
+                raise NoErasureError(
+                    f"No erasure in {shortened(collection)!r} was stopped: name the images to be erased."
+                )
             begun = {name for one in unfinished_before for name in one.erased_ids(session)}
             traced = _traced(session, collection, ids)
             fresh = [name for name in ids if name not in begun]
@@ -127,7 +135,7 @@ def erase(
             jobs,
             log_is_empty,
             tuple(name for name in ids if name in begun),
-            tuple(name for name in dict.fromkeys(ids) if name not in known),
+            tuple(name for name in dict.fromkeys(asked) if name not in known),
         )
 
 

@@ -19,6 +19,7 @@ from app.engine import open_engine
 from app.jobs import erasure as jobs_erasure
 from app.jobs.erasure import without
 from app.jobs.folder import JobFolder
+from app.operations.writes import erase as erasures
 from app.operations.writes.collection_names import rename
 from app.operations.writes.erase import Erasure, erase
 from index.audit.event import Actor
@@ -30,7 +31,7 @@ from index.catalogue.connections import Patience
 from index.catalogue.jobs import add_job
 from index.catalogue.tables import JobRow
 from index.erasure.pending import keep_others_away
-from index.errors import CollectionInUseError, JobStateError
+from index.errors import CollectionInUseError, JobStateError, NoErasureError
 from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed
 from training.data.manifest import read_manifest, write_manifest
@@ -198,7 +199,9 @@ def test_an_erasure_that_was_stopped_goes_on(marked: Indexed, monkeypatch: pytes
     assert len(list((home / "erasures").iterdir())) == 1
     told = examine_home(marked.settings)
     assert told.state == "doubtful"
-    assert f"`recoquest erase {COLLECTION} image-5` goes on with it" in told.found
+    assert f"`recoquest erase {COLLECTION}` goes on with it" in told.found
+    # People send what the doctor prints to others.
+    assert "image-5" not in told.found
     # The catalogue does not know any more which file the image had.
     found = _erase(marked)
     assert found.ids == ("image-5",)
@@ -206,6 +209,59 @@ def test_an_erasure_that_was_stopped_goes_on(marked: Indexed, monkeypatch: pytes
     for content in (sha256.encode(), WORD):
         assert _holding(home, content) == []
     assert list((home / "erasures").iterdir()) == []
+
+
+@pytest.mark.parametrize("stage", ["erase_images", "erase_from_jobs"])
+def test_an_erasure_that_was_stopped_anywhere_goes_on_without_the_ids(
+    marked: Indexed, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    _old_jobs(marked, _sha256(marked))
+    (marked.settings.home / "jobs" / "1" / "retraining" / "weights.bin").unlink()
+
+    def failing(*_: Any, **__: Any) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="Input/output"):
+        patched.setattr(erasures, stage, failing)
+        _erase(marked)
+    run = CliRunner().invoke(build(), ["erase", COLLECTION, "--home", str(marked.settings.home)])
+    assert run.exit_code == 0, run.output
+    assert f"{COLLECTION}: what was stopped is done; images erased: 1." in run.output
+    assert _holding(marked.settings.home, WORD) == []
+    assert list((marked.settings.home / "erasures").iterdir()) == []
+    nothing = CliRunner().invoke(build(), ["erase", COLLECTION, "--home", str(marked.settings.home)])
+    assert isinstance(nothing.exception, NoErasureError)
+    assert "name the images" in str(nothing.exception)
+
+
+def test_an_erasure_that_was_stopped_goes_on_with_that_of_another_image(
+    marked: Indexed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: Any, **__: Any) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="Input/output"):
+        patched.setattr(erasures, "erase_images", failing)
+        _erase(marked)
+    assert set(_erase(marked, "image-6").ids) == {"image-5", "image-6"}
+    assert _holding(marked.settings.home, WORD) == []
+
+
+def test_a_collection_stays_until_its_erasure_is_whole(service: TestClient, marked: Indexed) -> None:
+    _old_jobs(marked, _sha256(marked))
+    lock = JobFolder.of(marked.settings, 1).lock()
+    assert lock is not None
+    assert service.post(f"{HERE}/erase", json={"ids": ["image-5"]}).status_code == 409
+    refused = service.delete(HERE)
+    assert (refused.status_code, refused.json()["type"]) == (409, "urn:recoquest:collection-in-use")
+    assert "then remove it" in refused.json()["detail"]
+    assert "image-5" not in refused.text
+    os.close(lock)
+    with keep_others_away(marked.settings.home):
+        assert service.delete(HERE).status_code == 409
+    assert service.post(f"{HERE}/erase", json={"ids": ["image-5"]}).status_code == 200
+    assert service.delete(HERE).status_code == 200
+    assert list((marked.settings.home / "erasures").iterdir()) == []
 
 
 def test_a_folder_that_is_at_work_is_waited_for(marked: Indexed) -> None:
