@@ -13,8 +13,8 @@ from PIL import Image
 Pixels = NDArray[Any]
 Order = Literal["<", ">"]
 
-# Signature of a JPEG file: an import looks no further.
-JPEG_START: Final = b"\xff\xd8\xff\xe0"
+# Signature of a JPEG file, a scan and the end: an import looks no further.
+JPEG_START: Final = b"\xff\xd8\xff\xda\xff\xd9"
 
 # First column and row, and their steps, of the seven passes of an interlaced PNG.
 _ADAM7: Final = (

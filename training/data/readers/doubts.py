@@ -32,9 +32,9 @@ _LARGE_BOX: Final = 1
 def find_doubt(file: BinaryIO, format_name: str) -> Doubt:
     """Return why the picture in an open file may not be what its owner expects; "" without a doubt.
 
-    A JPEG file is cut if its first scan begins and no end of an image follows; a PNG file without its last
-    chunk; WebP, AVIF and HEIC files if a part has more bytes than the file has left. A TIFF file may begin
-    with a page that is smaller than another one and is not marked as a preview.
+    A JPEG file is cut if it ends within its header, or no end of an image follows its first scan; a PNG file
+    without its last chunk; WebP, AVIF and HEIC files if a part has more bytes than the file has left. A TIFF
+    file may begin with a page that is smaller than another one and is not marked as a preview.
     """
     looked = _DOUBTS.get(format_name)
     try:
@@ -63,7 +63,8 @@ def _doubt_of_jpeg(file: BinaryIO, size: int) -> Doubt:
             # Exif data ahead may hold a whole thumbnail.
             return "" if content.find(b"\xff\xd9", place) >= 0 else "cut"
         place += 1 if marker == 0xFF else 2 + int.from_bytes(content[place + 2 : place + 4])
-    return ""
+    # A header that is damaged is named when it is decoded.
+    return "cut" if place + 4 > len(content) else ""
 
 
 def _doubt_of_png(file: BinaryIO, size: int) -> Doubt:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from training.data.readers.folder import WITHOUT_TEXT_FILES, list_folder
+from training.data.readers.folder.files import refuse_file
 from training.data.readers.layouts import Layout
 from training.data.readers.listing import Listing, write_listing
 from training.data.readers.published.chexpert import list_chexpert
@@ -79,6 +80,8 @@ def import_data_set(
         raise DataError(WITHOUT_TEXT_FILES)
     if not source.exists():
         raise DataError(f"There is no {source}.")
+    if layout not in _INSIDE and layout != "karpathy":
+        refuse_file(source)
     folder = out or (source if source.is_dir() else source.parent)
     if layout == "folder":
         listing = list_folder(

@@ -48,6 +48,13 @@ def test_cut_files_are_named(tmp_path: Path, ending: str, share: float) -> None:
     ]
 
 
+@pytest.mark.parametrize("size", [3, 21, 60, 300, 620])
+def test_a_jpeg_cut_within_its_header_is_named(tmp_path: Path, size: int) -> None:
+    (tmp_path / "a.jpg").write_bytes(saved("JPEG"))
+    (tmp_path / "b.jpg").write_bytes(saved("JPEG")[:size])
+    assert doubts(tmp_path)[0].endswith(": 'b.jpg'.")
+
+
 def test_a_cut_heic_is_named(tmp_path: Path) -> None:
     needed_module("pi_heif", "pip install -c constraints.txt '.[heic]'")
     whole = saved("AVIF").replace(b"ftypavif", b"ftypheic").replace(b"avif", b"heic")

@@ -70,7 +70,7 @@ class Beginnings:
     def _match(self, path: str) -> tuple[str, str] | None:
         """Split a path and that of the only file with the longest end in common where they differ."""
         parts = path.split("/")
-        ends = {file: _common_end(parts, file.split("/")) for file in self._by_name.get(parts[-1], ())}
+        ends = {file: common_end(parts, file.split("/")) for file in self._by_name.get(parts[-1], ())}
         longest = max(ends.values(), default=0)
         alike = [file for file, length in ends.items() if length == longest]
         if len(alike) != 1 or longest == len(parts):
@@ -79,7 +79,8 @@ class Beginnings:
         return path[:-end], alike[0][:-end]
 
 
-def _common_end(one: list[str], other: list[str]) -> int:
+def common_end(one: list[str], other: list[str]) -> int:
+    """Number of parts at the end of two paths that are the same."""
     length = 0
     for mine, theirs in zip(reversed(one), reversed(other), strict=False):
         if mine != theirs:

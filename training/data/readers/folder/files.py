@@ -21,6 +21,8 @@ _SYSTEM_FOLDERS: Final = frozenset(
 )
 _SYSTEM_FILES: Final = frozenset({"thumbs.db", "ehthumbs.db", "desktop.ini"})
 _PHOTOGRAPHS: Final = frozenset({".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf"})
+# They may hold images.
+_ARCHIVES: Final = frozenset({".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"})
 _OTHER_IMAGES: Final = frozenset(
     {".dcm", ".dicom", ".jp2", ".j2k", ".jxl", ".jxr", ".psd", ".svg", ".ico", ".pcx", ".tga", ".eps"}
 )
@@ -60,6 +62,7 @@ def find_files(folder: Path, own: Collection[Path] = ()) -> FoundFiles:
     Raises:
         DataError: There is no such folder.
     """
+    refuse_file(folder)
     if not folder.is_dir():
         raise DataError(f"There is no folder {folder}.")
     found = FoundFiles()
@@ -80,6 +83,19 @@ def find_files(folder: Path, own: Collection[Path] = ()) -> FoundFiles:
             found.reasons.pop(path.relative_to(folder.resolve()).as_posix(), None)
     found.folders.sort()
     return found
+
+
+def refuse_file(path: Path) -> None:
+    """Refuse a file, such as an archive, in place of a folder.
+
+    Raises:
+        DataError: It is a file.
+    """
+    if path.is_file():
+        way_out = "unpack it, and give the folder that it makes"
+        if path.suffix.lower() not in _ARCHIVES:
+            way_out = "give the folder that has the images; a table of them belongs to --table"
+        raise DataError(f"{path} is a file, not a folder: {way_out}.")
 
 
 def _place(
@@ -140,6 +156,8 @@ def unreadable(suffix: str) -> str:
         )
     if suffix in _PHOTOGRAPHS or suffix in _OTHER_IMAGES:
         return f"{suffix} files, which cannot be read (convert them to JPEG or PNG)"
+    if suffix in _ARCHIVES:
+        return f"{suffix} files, which are not opened (unpack those that hold images)"
     return f"{suffix} files, which are no images that can be read"
 
 

@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from training.data.decoding.formats import HEIC_SUFFIXES, READABLE_SUFFIXES
-from training.data.readers.folder.beginnings import Beginnings, as_path
+from training.data.readers.folder.beginnings import Beginnings, as_path, common_end
 
 _LONGEST_ID: Final = 255
 _DIGITS: Final = 6
@@ -39,7 +39,7 @@ class PathFinder:
         self._composed = {unicodedata.normalize("NFC", path): path for path in files}
         self._known: dict[str, str | None] = {}
         self._inner = ""
-        self._alike: dict[str, str] | None = None
+        self._alike: dict[str, list[str]] | None = None
         self._beginnings = Beginnings(path for path, reason in files.items() if not reason)
         self.moved: Mapping[str, str] = {}
 
@@ -99,11 +99,16 @@ class PathFinder:
         return self._is_image(values[column]) or (like_image and like_row)
 
     def like(self, name: str) -> str | None:
-        """A file whose name differs by case, ending or folder alone; None if there is none."""
+        """The image whose name differs by case, ending or folder alone, in the likest folder, or None."""
         if self._alike is None:
-            self._alike = {_stem(path): path for path, reason in self._files.items() if not reason}
+            self._alike = {}
+            for path, reason in sorted(self._files.items()):
+                if not reason:
+                    self._alike.setdefault(_stem(path), []).append(path)
         plain = name.replace("\\", "/").strip(_AROUND)
-        return self._alike.get(_stem(plain)) or self._alike.get(_stem(unquote(plain)))
+        alike = self._alike.get(_stem(plain)) or self._alike.get(_stem(unquote(plain)), [])
+        folders = _folders(plain)
+        return max(alike, key=lambda path: common_end(folders, _folders(path)), default=None)
 
     def _is_image(self, name: str) -> bool:
         return bool(name) and any(
@@ -149,6 +154,10 @@ def _has_stray_quote(value: str) -> bool:
 
 def _stem(path: str) -> str:
     return unicodedata.normalize("NFC", PurePosixPath(path).stem).casefold()
+
+
+def _folders(path: str) -> list[str]:
+    return unicodedata.normalize("NFC", path).casefold().split("/")[:-1]
 
 
 def make_ids(images: Sequence[str], given: Sequence[str | None]) -> tuple[list[str], list[str]]:

@@ -264,12 +264,12 @@ class TableReader:
         for path, line in self._foreign:
             examples.add(path, line)
         shared = commonprefix([path for path, _ in self._foreign]).rpartition("/")
-        begin = (
-            f"begin with {shared[0] + shared[1]!r}, which is" if shared[0] else "begin with folders that are"
+        begin = f"with {shared[0] + shared[1]!r}, which is" if shared[0] else "with folders that are"
+        rows = examples.times(
+            "row names its image by a path that begins", "rows name their images by paths that begin"
         )
-        rows = examples.times("row names its image by a path", "rows name their images by paths")
         return (
-            f"{rows} that {begin} not in {self.folder} ({examples.lines()}): "
+            f"{rows} {begin} not in {self.folder} ({examples.lines()}): "
             "give the folder that has the images with --images."
         )
 

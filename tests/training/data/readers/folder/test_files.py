@@ -11,6 +11,8 @@ import pytest
 from tests.needed import needed_module
 from training.data.decoding.formats import READABLE_SUFFIXES
 from training.data.readers.folder.files import find_files
+from training.data.readers.importing import import_data_set
+from training.data.readers.layouts import Layout
 from training.errors import DataError
 
 HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic"
@@ -167,6 +169,21 @@ def test_the_import_itself_is_not_found(tmp_path: Path) -> None:
 def test_no_folder(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="There is no folder"):
         find_files(tmp_path / "photos")
+
+
+def test_archives_are_to_be_unpacked(tmp_path: Path) -> None:
+    archive = folder_of(tmp_path, "a.jpg", "photos.zip", "b.tar.gz") / "photos.zip"
+    assert by_reason(find_files(tmp_path).reasons) == {
+        "": ["a.jpg"],
+        ".gz files, which are not opened (unpack those that hold images)": ["b.tar.gz"],
+        ".zip files, which are not opened (unpack those that hold images)": ["photos.zip"],
+    }
+    layouts: tuple[Layout, ...] = ("folder", "chexpert", "coco")
+    for layout in layouts:
+        with pytest.raises(DataError, match=r"photos\.zip is a file, not a folder: unpack it, and give"):
+            import_data_set(layout, archive)
+    with pytest.raises(DataError, match=r"a\.jpg is a file, not a folder: give the folder that has"):
+        find_files(tmp_path / "a.jpg")
 
 
 @pytest.mark.parametrize("name", ["a.heic", "a.avif"])

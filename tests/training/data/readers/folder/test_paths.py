@@ -68,6 +68,17 @@ def test_files_that_look_alike(tmp_path: Path) -> None:
     assert finder.like("notes.txt") is None
 
 
+def test_the_likest_folder_decides_among_files_that_look_alike(tmp_path: Path) -> None:
+    finder = finder_of(tmp_path, "a/x/1.jpg", "b/x/1.jpg", "b/y/1.JPG", "1.png")
+    for name, alike in (
+        ("b/x/1", "b/x/1.jpg"),
+        ("y\\1.jpg", "b/y/1.JPG"),
+        ("B/X/1.JPG", "b/x/1.jpg"),
+        ("1", "1.png"),
+    ):
+        assert finder.like(name) == alike
+
+
 def test_lines_that_are_rows(tmp_path: Path) -> None:
     finder = finder_of(tmp_path, "2.jpg", "sub/1.jpg")
 
