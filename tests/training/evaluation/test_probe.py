@@ -30,7 +30,8 @@ def test_what_is_in_the_vectors_is_read(classes: int) -> None:
     assert accuracy(vectors, codes, classes) > 0.95
 
 
-@pytest.mark.parametrize("classes", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("classes", [2, 4])
 def test_what_is_not_there_is_read_at_chance(classes: int) -> None:
     found = [
         accuracy(*separable(240, classes, strength=0.0, seed=seed), classes=classes) for seed in range(8)

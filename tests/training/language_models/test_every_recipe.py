@@ -57,9 +57,11 @@ def test_model_is_built_on_no_device(name: str) -> None:
     assert sum(parameter.numel() for parameter in vae.parameters()) > 5e5
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in OF_TABLES else name for name in RECIPES]
+)
 def test_recipe_trains(name: str, tmp_path: Path) -> None:
-    """Two steps at small scale end in figures."""
+    """Two steps at small scale end in figures; those of tables differ from the others in numbers."""
     recipe = shrunk(RECIPES[name])
     data = write_sentences(tmp_path / "data", train=16, valid=8, test=8)
     result = train_language_model(

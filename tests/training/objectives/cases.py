@@ -1,6 +1,6 @@
 """Every objective that a recipe can name, and batches that have all that any of them needs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields, replace
 from functools import cache
 from typing import Any
@@ -82,13 +82,14 @@ def cases_of_processes() -> dict[str, ObjectiveConfig]:
     return cases() | {"reclaim-random": parse_objective(random)}
 
 
-def slow_but_first(names: Iterable[str]) -> list[object]:
-    """Cases for parametrize: of each objective the first, and its other forms marked slow."""
+def slow_but_first(names: Iterable[str], *, longer: Collection[str] = ()) -> list[object]:
+    """Cases for parametrize: of each objective the first, and its other forms and longer ones marked slow."""
     seen: set[type[ObjectiveConfig]] = set()
     marked: list[object] = []
     for name in names:
         kind = type(cases()[name])
-        marked.append(pytest.param(name, marks=pytest.mark.slow) if kind in seen else name)
+        slow = kind in seen or name in longer
+        marked.append(pytest.param(name, marks=pytest.mark.slow) if slow else name)
         seen.add(kind)
     return marked
 

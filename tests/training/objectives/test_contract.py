@@ -25,6 +25,10 @@ from tests.training.objectives.cases import (
 from training.models.features import Features
 
 NAMES = sorted(cases())
+# Their steps take longest.
+_LONGER = frozenset(
+    {"caption_lstm", "caption_transformer", "lovt", "ltd-constrained", "reclaim", "scan-regions", "sco"}
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -92,7 +96,7 @@ def test_two_processes_have_the_loss_and_gradient_of_one(
             _assert_equal(part["buffers"][key], buffer)
 
 
-@pytest.mark.parametrize("name", slow_but_first(NAMES))
+@pytest.mark.parametrize("name", slow_but_first(NAMES, longer=_LONGER))
 def test_toy_problem_is_fitted(name: str) -> None:
     torch.manual_seed(1)
     batch = random_batch(masked=False, blades=blades_of(name))

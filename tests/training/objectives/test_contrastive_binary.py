@@ -137,6 +137,7 @@ def test_terms_are_the_losses_of_real_pairs_and_of_fakes() -> None:
     )
 
 
+@pytest.mark.slow
 def test_encoders_learn_to_be_told_apart() -> None:
     """Free embeddings whose real pairs a classifier comes to know."""
     torch.manual_seed(0)

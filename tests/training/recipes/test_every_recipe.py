@@ -31,10 +31,23 @@ def one_of_each(kinds: Mapping[str, set[str]]) -> list[str]:
     return chosen
 
 
+def objective_and_towers(recipe: Recipe) -> set[str]:
+    """The kind of objective, and the architectures of the towers."""
+    towers = (recipe.model.image, recipe.model.text, recipe.model.audio)
+    return {type(recipe.objective).__name__, *(tower.architecture for tower in towers if tower is not None)}
+
+
 RUNS = [name for file in shipped().files for name in file.recipes]
 MODELS = one_of_each({name: {repr(shipped().tree(name)["model"])} for name in RUNS})
 KINDS = one_of_each({name: kinds(recipe) for name, recipe in RECIPES.items()})
 REST = [name for name in RUNS if name not in KINDS]
+# Of each objective and architecture, first the recipes that are meant to be small.
+OBJECTIVES = one_of_each(
+    {
+        name: objective_and_towers(RECIPES[name])
+        for name in sorted(KINDS, key=lambda name: "-small" not in name)
+    }
+)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -54,7 +67,10 @@ def test_model_is_built_on_no_device(name: str) -> None:
     assert sum(parameter.numel() for parameter in model.parameters()) > 1e6 or name.startswith("demo")
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(
+    "name",
+    [name if name in OBJECTIVES else pytest.param(name, marks=pytest.mark.slow) for name in KINDS],
+)
 def test_recipe_trains(name: str, items: Path, sentence_encoder: Path, tmp_path: Path) -> None:
     check_trains(name, items, sentence_encoder, tmp_path)
 

@@ -56,7 +56,10 @@ def options(out: Path) -> RunOptions:
     return RunOptions(out, device="cpu", show_progress=False)
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in ("images", "texts") else pytest.mark.slow) for name in RUNS],
+)
 def test_it_leaves_no_trace(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[int] = []
 

@@ -57,6 +57,7 @@ def test_writing_trains_the_head_that_is_searched_by(scenes: Path, tmp_path: Pat
     assert {name for name in first if "image_head" in name} <= moved
 
 
+@pytest.mark.slow
 def test_texts_are_learned(scenes: Path, tmp_path: Path) -> None:
     """The four colours are in the images; after some epochs most words of the train split are known."""
     run(writing_recipe(epochs=25, select_by="loss"), scenes, tmp_path / "out")

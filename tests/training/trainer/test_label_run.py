@@ -30,6 +30,7 @@ def label_recipe(**train: object) -> Recipe:
     return parse_recipe(tree, "A recipe of labels")
 
 
+@pytest.mark.slow
 def test_labels_are_learned_and_images_of_one_are_found(tmp_path: Path) -> None:
     """Four colours: an untrained encoder ranks at random, one in four."""
     scenes = write_scenes(tmp_path / "scenes", train=24, val=24)

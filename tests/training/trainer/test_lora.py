@@ -32,7 +32,11 @@ def run(recipe: Recipe, data: Path, out: Path, *, resume: bool = False) -> Train
     return train(recipe, data, out, resume=resume, device="cpu", show_progress=False)
 
 
-@pytest.fixture(scope="module", params=[folders.clip, folders.siglip_2], ids=["clip", "siglip"])
+@pytest.fixture(
+    scope="module",
+    params=[folders.clip, pytest.param(folders.siglip_2, marks=pytest.mark.slow)],
+    ids=["clip", "siglip"],
+)
 def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A published encoder with a class token and heads, and one without."""
     folder = tmp_path_factory.mktemp("published")

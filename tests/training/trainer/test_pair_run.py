@@ -59,6 +59,7 @@ def test_recall_is_that_of_the_pairs(trained: Path, scenes: Path) -> None:
     assert report.labels.text_to_image is None
 
 
+@pytest.mark.slow
 def test_pairs_of_a_known_colour_are_found(scenes: Path, tmp_path: Path) -> None:
     """Validation ranks by pairs: after some epochs the texts of a colour are found far above chance."""
     result = run(pair_recipe(epochs=30), scenes, tmp_path / "out")

@@ -62,8 +62,17 @@ def straight(scenes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.parametrize("step", [1, 2, BATCHES_PER_EPOCH, 4])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+_FAST = ((signal.SIGTERM, 1), (signal.SIGINT, BATCHES_PER_EPOCH))
+
+
+@pytest.mark.parametrize(
+    ("number", "step"),
+    [
+        pytest.param(number, step, marks=() if (number, step) in _FAST else pytest.mark.slow)
+        for number in (signal.SIGTERM, signal.SIGINT)
+        for step in (1, 2, BATCHES_PER_EPOCH, 4)
+    ],
+)
 def test_resumed_run_is_bit_equal(
     scenes: Path, straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, number: int
 ) -> None:

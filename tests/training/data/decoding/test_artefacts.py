@@ -27,14 +27,21 @@ def assert_alike(film: Marked, most: int) -> None:
     assert np.abs(before - after).max() <= most
 
 
+_BRIGHT: list[tuple[str, str, float, float]] = [
+    *product(SMOOTH, ["text"], [0.008, 0.018], [1, 2.5, 4]),
+    *product(SMOOTH, ["block"], [0.0008, 0.01, 0.065], [0, 2.5]),
+    *product(SMOOTH, ["wedge"], [0.02, 0.065], [0, 2.5]),
+    *product(SMOOTH, ["cells"], [0.0005, 0.01, 0.02], [0]),
+    *product(["limb", "negative limb"], ["text", "block", "wedge"], [0.01], [0, 2.5]),
+]
+
+
 @pytest.mark.parametrize(
     ("tissue", "shape", "share", "blur"),
+    # Every fifth is of each tissue, shape, share and blur.
     [
-        *product(SMOOTH, ["text"], [0.008, 0.018], [1, 2.5, 4]),
-        *product(SMOOTH, ["block"], [0.0008, 0.01, 0.065], [0, 2.5]),
-        *product(SMOOTH, ["wedge"], [0.02, 0.065], [0, 2.5]),
-        *product(SMOOTH, ["cells"], [0.0005, 0.01, 0.02], [0]),
-        *product(["limb", "negative limb"], ["text", "block", "wedge"], [0.01], [0, 2.5]),
+        pytest.param(*case, marks=() if place % 5 == 0 else pytest.mark.slow)
+        for place, case in enumerate(_BRIGHT)
     ],
 )
 def test_bright_artefacts_take_no_grey_levels(tissue: str, shape: str, share: float, blur: float) -> None:
@@ -61,7 +68,7 @@ def test_bright_and_dark_cells_together() -> None:
 
 @pytest.mark.parametrize("blur", [0, 1])
 @pytest.mark.parametrize("share", [0.008, 0.018])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))])
 def test_a_marker_little_brighter_than_the_film(seed: int, share: float, blur: float) -> None:
     plain = draw_tissue("wide", seed)
     assert plain.max() < 60_000
@@ -71,7 +78,7 @@ def test_a_marker_little_brighter_than_the_film(seed: int, share: float, blur: f
     assert_alike(film, 26 if on_bright_tissue else 10)
 
 
-@pytest.mark.parametrize("tissue", ["faint", "12 bits", "chest"])
+@pytest.mark.parametrize("tissue", ["faint", "12 bits", pytest.param("chest", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("sides", ["l", "tb", "tbl", "tblr"])
 @pytest.mark.parametrize(("value", "blur"), [(0, 0), (0, 3), (LARGEST, 0), (LARGEST, 3)])
 def test_borders_take_no_grey_levels(tissue: str, sides: str, value: int, blur: float) -> None:

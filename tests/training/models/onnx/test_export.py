@@ -55,6 +55,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }
 
 
+_FAST = ("resnet and small_transformer", "attention pooling", "both branches", "heads with batch norm")
+
+
 def saved(folder: Path, *, size: int = SIZE, **settings: Any) -> Encoder:
     """A bundle with the graphs of its towers."""
     model = tiny_model(tiny_config(**settings)).eval()
@@ -85,7 +88,13 @@ def own(folder: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(folder, tmp_path / "bundle"))
 
 
-@pytest.mark.parametrize("settings", CONFIGS.values(), ids=list(CONFIGS))
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param(settings, id=name, marks=() if name in _FAST else pytest.mark.slow)
+        for name, settings in CONFIGS.items()
+    ],
+)
 def test_vectors_of_every_tower_are_those_of_pytorch(tmp_path: Path, settings: dict[str, Any]) -> None:
     encoder = saved(tmp_path / "bundle", **settings)
     graphs = loaded(tmp_path / "bundle")

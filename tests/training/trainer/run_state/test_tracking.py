@@ -88,6 +88,7 @@ def wandb_records(file: Path) -> Iterator[Any]:
             parts = b""
 
 
+@pytest.mark.slow
 def test_wandb_follows_a_run_that_is_stopped_and_resumed(scenes: Path, tmp_path: Path, wandb: Any) -> None:
     out = tmp_path / "red-squares"
     stopped_and_resumed(scenes, out, TrackerName.WANDB)
