@@ -79,6 +79,7 @@ def _swap_under_load(
     return load
 
 
+@pytest.mark.slow
 def test_swaps_under_load_fail_no_request_and_mix_no_answer(
     work: Work, engine: SearchEngine, encoders: list[Encoder]
 ) -> None:

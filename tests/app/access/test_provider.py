@@ -186,7 +186,7 @@ def _answering(status: int, body: bytes, **headers: str) -> Iterator[str]:
             """Leave the tests' output alone."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
 

@@ -333,7 +333,7 @@ with engine.home.catalogue.write() as session:
 """
 
 
-@pytest.mark.parametrize("committed", [False, True])
+@pytest.mark.parametrize("committed", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_killed_rename_is_whole_or_was_none(own: Indexed, committed: bool) -> None:
     reader = key(own, "photos reader", "reader", COLLECTION).split("_")[1]
     wait = "print('batch', flush=True); sys.stdin.readline()"

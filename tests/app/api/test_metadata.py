@@ -10,6 +10,7 @@ from tests.index.files.metadata.files import FILES, SECRET, jpeg, png
 from training.data.decoding.images import decode_image
 
 
+@pytest.mark.slow
 def test_nothing_that_was_uploaded_hands_out_its_metadata(own: Indexed) -> None:
     before = files_of(own)
     with serve(own) as client:

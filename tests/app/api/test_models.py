@@ -160,7 +160,9 @@ def test_an_old_generation_that_cannot_be_dropped_is_no_error_of_the_answer(
     assert len(asked) == 1
 
 
-@pytest.mark.parametrize("then", ["before it is loaded", "while services load it"])
+@pytest.mark.parametrize(
+    "then", [pytest.param("before it is loaded", marks=pytest.mark.slow), "while services load it"]
+)
 def test_a_generation_that_is_dropped_meanwhile_is_unknown(
     home: Indexed,
     local: TestClient,

@@ -268,6 +268,7 @@ async def test_a_batch_that_is_refused_is_written_later(tmp_path: Path) -> None:
     catalogue.close()
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_a_batch_search_names_every_hit_in_transactions_of_bounded_size(tmp_path: Path) -> None:
     catalogue = open_catalogue(f"sqlite:///{tmp_path / 'c.db'}")

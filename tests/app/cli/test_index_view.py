@@ -1,6 +1,7 @@
 """`recoquest index --view` and `--explain`, as a user types them."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,13 +10,19 @@ from tests.e2e.work import Work
 from tests.index.samples import CpuAsGpu, make_bundle, make_manifest, make_records
 
 
+@pytest.fixture(scope="module")
+def indexed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an indexed collection, to be copied."""
+    folder = tmp_path_factory.mktemp("indexed")
+    make_bundle(folder / "tiny")
+    make_manifest(folder / "data", make_records(15))
+    Work(folder).run("index", "c", "--bundle", "tiny", "--data", "data")
+    return folder
+
+
 @pytest.fixture
-def work(tmp_path: Path) -> Work:
-    make_bundle(tmp_path / "tiny")
-    make_manifest(tmp_path / "data", make_records(15))
-    work = Work(tmp_path)
-    work.run("index", "c", "--bundle", "tiny", "--data", "data")
-    return work
+def work(indexed: Path, tmp_path: Path) -> Work:
+    return Work(Path(shutil.copytree(indexed, tmp_path / "work")))
 
 
 def test_a_view_is_chosen_and_explained(work: Work) -> None:

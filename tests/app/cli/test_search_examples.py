@@ -75,6 +75,7 @@ def _without_graphs(indexed: Indexed) -> None:
         shutil.rmtree(folder / FOLDER)
 
 
+@pytest.mark.slow
 def test_a_search_by_torch_neither_imports_nor_loads_the_encoder_of_images(own: Indexed) -> None:
     _without_graphs(own)
     script = (

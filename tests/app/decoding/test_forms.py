@@ -31,7 +31,11 @@ from training.models.config import ImagePreprocessingConfig
 from training.models.encoder import load_encoder
 from training.models.inputs.images import to_pixels
 
-NUMBERED = [pytest.param(number, form, id=form.name) for number, form in enumerate(IMAGE_FORMS)]
+# Every form is decoded by quick tests of `training`: here all ways of some.
+NUMBERED = [
+    pytest.param(number, form, id=form.name, marks=() if number % 4 == 0 else pytest.mark.slow)
+    for number, form in enumerate(IMAGE_FORMS)
+]
 ALIKE = 0.9999
 
 

@@ -155,6 +155,7 @@ def test_a_stream_of_a_job_ends_with_the_service(own: Indexed) -> None:
     assert seconds < _PROMISED_S
 
 
+@pytest.mark.slow
 def test_stalled_uploads_silent_connections_and_stuck_threads_delay_no_end(own: Indexed) -> None:
     with running(own) as service, ExitStack() as opened:
         for _ in range(5):
@@ -173,12 +174,13 @@ def test_stalled_uploads_silent_connections_and_stuck_threads_delay_no_end(own: 
     assert seconds < _PROMISED_S + 5
 
 
+@pytest.mark.slow
 def test_a_search_that_is_stuck_in_a_thread_is_told_of_its_deadline(own: Indexed) -> None:
     with running(own, deadline_s=1.0) as service, service.post(b'{"text": "x", "limit": 77}') as search:
         assert search.recv(4096).startswith(b"HTTP/1.1 504 ")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_an_idle_service_ends_at_once(own: Indexed, number: signal.Signals) -> None:
     with running(own) as service:
         started = time.monotonic()

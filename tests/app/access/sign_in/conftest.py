@@ -82,7 +82,7 @@ def _serving(site: Site) -> Iterator[None]:
             """Leave the tests' output alone."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         site.address = f"http://127.0.0.1:{server.server_port}"
         site.discovery = {
             "issuer": site.address,

@@ -1,5 +1,6 @@
 """`recoquest reindex`, `generations`, `activate` and `rollback`, as a user types them."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,16 +9,22 @@ from tests.e2e.work import Work
 from tests.index.samples import make_bundle, make_manifest, make_records
 
 
-@pytest.fixture
-def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Work:
+@pytest.fixture(scope="module")
+def indexed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an indexed collection and another bundle, to be copied."""
+    folder = tmp_path_factory.mktemp("indexed")
     for seed, name in enumerate(("first", "second")):
-        make_bundle(tmp_path / name, seed=seed, name=name)
-    make_manifest(tmp_path / "data", make_records(20)[:15])
+        make_bundle(folder / name, seed=seed, name=name)
+    make_manifest(folder / "data", make_records(20)[:15])
+    Work(folder).run("index", "c", "--bundle", "first", "--data", "data")
+    return folder
+
+
+@pytest.fixture
+def work(indexed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Work:
     # No service runs that would have to load anything.
     monkeypatch.setenv("RECOQUEST_REFRESH_S", "0.01")
-    work = Work(tmp_path)
-    work.run("index", "c", "--bundle", "first", "--data", "data")
-    return work
+    return Work(Path(shutil.copytree(indexed, tmp_path / "work")))
 
 
 def test_a_model_is_changed_and_taken_back(work: Work) -> None:
@@ -41,6 +48,7 @@ def test_a_model_is_changed_and_taken_back(work: Work) -> None:
     assert "retired" not in work.run("generations", "c").stdout
 
 
+@pytest.mark.slow
 def test_indexing_with_another_bundle_changes_the_model_and_drops_those_before_the_last(
     work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
