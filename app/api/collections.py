@@ -18,7 +18,7 @@ from app.schemas.changes.names import Alias, Aliases, AliasTarget, NewName, Remo
 from app.schemas.collections import (
     CollectionOverview,
     Collections,
-    CollectionSummary,
+    RenamedCollection,
     collection_from,
     overview_from,
 )
@@ -76,15 +76,16 @@ async def get_collection(collection: str, services: InjectedServices) -> Collect
 )
 async def rename_collection(
     collection: str, wanted: NewName, request: Request, services: InjectedServices
-) -> CollectionSummary:
-    """Give a collection another name, in one step; the roles of API keys in it follow.
+) -> RenamedCollection:
+    """Give a collection another name, in one step; the roles of API keys in it follow, settings do not.
 
     It is refused with 409 while a job of it waits or runs, and where keys or groups have roles in the new
     name already.
     The old name is free then: make it an alias for clients that still use it.
     """
+    still: list[str] = []
     if wanted.name != collection:
-        await services.threads.write(
+        still = await services.threads.write(
             partial(
                 rename,
                 services.settings,
@@ -97,7 +98,8 @@ async def rename_collection(
             )
         )
         note(request, Noted(recorded=True))
-    return collection_from(await services.threads.read(services.engine.collection, wanted.name))
+    info = await services.threads.read(services.engine.collection, wanted.name)
+    return RenamedCollection(**dict(collection_from(info)), settings=still)
 
 
 @router.get(

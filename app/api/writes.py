@@ -12,7 +12,7 @@ from app.audit.noted import Noted, actor_of, note
 from app.http.disconnect import unless_disconnected
 from app.http.problems import problem_responses
 from app.operations.services import InjectedServices, Services
-from app.operations.writes.collection_names import refuse_alias, remove
+from app.operations.writes.collection_names import refuse_alias, refuse_gained_roles, remove
 from app.operations.writes.conditions import write_condition
 from app.operations.writes.delete_matching import delete_by_filter
 from app.operations.writes.erase import erase
@@ -322,6 +322,8 @@ async def erase_images(
 
 
 def _begin(services: Services, new: NewCollection) -> CollectionInfo:
+    with services.engine.home.catalogue.read() as session:
+        refuse_gained_roles(services.settings, session, new.name)
     new_collections.create_collection(
         services.engine.home, new.name, model=new.model, same_as=new.same_model_as
     )

@@ -10,6 +10,7 @@ from sqlalchemy import select, text
 from app.doctor.finding import Finding
 from app.doctor.home import file_in_the_way
 from app.doctor.jobs import examine_jobs, examine_retraining
+from app.doctor.names import examine_roles, renamed
 from app.doctor.versions import judge_postgresql
 from app.encoding.passes import warm_up
 from app.engine import bind_home, open_unbound
@@ -49,7 +50,10 @@ def examine_indexed(settings: Settings) -> Iterator[Finding]:
         yield from _identity(engine.home, settings)
         yield examine_jobs(engine.home.catalogue)
         names = engine.names()
-        yield examine_retraining(settings, names)
+        with engine.home.catalogue.read() as session:
+            yield from examine_roles(settings, session, names)
+            before = renamed(settings, session)
+        yield examine_retraining(settings, names, before)
         for name in names:
             yield _collection(engine, name)
         yield _images(engine.home)

@@ -1,7 +1,8 @@
 """The examination of jobs: how many wait, and whether workers work and retrain as told."""
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from app.doctor.finding import Finding
@@ -40,22 +41,26 @@ def examine_jobs(catalogue: Catalogue, watch_s: float = _WATCH_SECONDS) -> Findi
     )
 
 
-def examine_retraining(settings: Settings, collections: Collection[str]) -> Finding:
+def examine_retraining(
+    settings: Settings, collections: Collection[str], renamed: Mapping[str, str] = MappingProxyType({})
+) -> Finding:
     """Look whether workers can retrain by themselves what they are told to.
 
     Args:
         settings: Say what, and when.
         collections: The names of all that there are.
+        renamed: Present names of collections by those that they had before.
     """
     subject, named = "retraining", settings.retrain
     timed = settings.retrain_at is not None or settings.retrain_feedback is not None
     unknown = [name for name in named if name not in collections]
     if unknown:
         known = ", ".join(sorted(collections)) or "none"
+        shown = [f"{name} (called {renamed[name]} now)" if name in renamed else name for name in unknown]
         return Finding(
             subject,
             "doubtful",
-            f"RECOQUEST_RETRAIN names {', '.join(unknown)}, which is no collection and never retrained: "
+            f"RECOQUEST_RETRAIN names {', '.join(shown)}, which is no collection and never retrained: "
             f"those here are {known}.",
         )
     if named and not timed:

@@ -51,6 +51,15 @@ class CollectionSummary(Answer):
     fields: list[FilterField]
 
 
+class RenamedCollection(CollectionSummary):
+    """A collection under its new name."""
+
+    settings: list[str] = Field(
+        description="Settings of the service that still have the old name: change them, and start it anew.",
+        examples=[["RECOQUEST_OIDC_ROLES"]],
+    )
+
+
 class FacetValue(Answer):
     """A value of a field."""
 

@@ -140,6 +140,16 @@ def names_of(session: Session, collection: str) -> list[str]:
     return [collection, *session.execute(query.order_by(FormerNameRow.name)).scalars()]
 
 
+def called_now(session: Session, former: str) -> str | None:
+    """Return the present name of a collection that had this name before; None: none had, or is there."""
+    query = (
+        select(CollectionRow.name)
+        .join(FormerNameRow, FormerNameRow.collection_id == CollectionRow.id)
+        .where(FormerNameRow.name == former, CollectionRow.name != former, NOT_DELETED)
+    )
+    return session.execute(query.order_by(CollectionRow.id.desc()).limit(1)).scalar()
+
+
 def hide_collection(session: Session, name: str) -> None:
     """Take a collection out of sight: its name is free, and whoever still writes to it is refused.
 

@@ -78,6 +78,7 @@ def _embed(
     from app.engine import open_engine
     from app.lifecycle.build_generation import finish_swap
     from app.lifecycle.bulk_encoder import load_bulk_encoder
+    from app.operations.writes.collection_names import refuse_gained_roles
     from app.settings import load_settings
     from index.ingest import ingest_manifest
     from training.data.decoding.images import ImageLimits
@@ -87,6 +88,8 @@ def _embed(
     settings = load_settings(home=home, device=device)
     engine = open_engine(settings)
     try:
+        with engine.home.catalogue.read() as session:
+            refuse_gained_roles(settings, session, collection)
         started = monotonic()
         encoder = load_bulk_encoder(engine.home, bundle, settings.device)
         seconds = monotonic() - started

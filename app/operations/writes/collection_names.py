@@ -3,7 +3,10 @@
 from http import HTTPStatus
 from typing import Final
 
+import structlog
 from fastapi import Request
+from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from app.audit.trail import open_trail
 from app.http.field_errors import FieldError
@@ -11,7 +14,8 @@ from app.http.problem_kinds import Kind
 from app.http.problems import RequestError
 from app.settings import Settings
 from index.audit.event import Actor, Detail, Event
-from index.catalogue.collections import hide_collection
+from index.catalogue.collections import called_now, hide_collection
+from index.catalogue.tables import CollectionRow
 from index.engine import SearchEngine
 from index.erasure.pending import keep_others_away, pending_erasures
 from index.errors import CollectionInUseError, listed
@@ -21,6 +25,9 @@ from index.home import Home
 
 _GROUPS: Final = Kind("groups-of-name", "Groups have roles in this name", HTTPStatus.CONFLICT, field="name")
 _ALIAS: Final = Kind("alias-named", "The address names an alias", HTTPStatus.CONFLICT)
+
+
+_log = structlog.stdlib.get_logger(__name__)
 
 
 async def refuse_alias(request: Request) -> None:
@@ -59,6 +66,45 @@ def remove(settings: Settings, engine: SearchEngine, collection: str) -> None:
     collect_removed(engine)
 
 
+def settings_with(settings: Settings, name: str) -> list[str]:
+    """Return the variables of the settings that name a collection so."""
+    named = {
+        "RECOQUEST_OIDC_ROLES": bool(_groups_of(settings, name)),
+        "RECOQUEST_RETRAIN": name in settings.retrain,
+    }
+    return [variable for variable, has_it in named.items() if has_it]
+
+
+def refuse_gained_roles(settings: Settings, session: Session, name: str) -> None:
+    """Refuse a new collection of a name in which groups have the roles that were meant for a renamed one.
+
+    Args:
+        settings: Settings of this process.
+        session: Session of the catalogue.
+        name: Name of a collection that is to be made, unless it is there.
+
+    Raises:
+        RequestError: Groups would gain roles in it.
+    """
+    groups = _groups_of(settings, name)
+    if not groups:
+        return
+    now = called_now(session, name)
+    exists = select(CollectionRow.id).where(CollectionRow.name == name)
+    if now is None or session.execute(exists).first() is not None:
+        return
+    message = (
+        f"The collection that was called {name!r} is called {now!r} now, and RECOQUEST_OIDC_ROLES still "
+        f"gives groups roles in {name!r}, which they would gain in a new collection: {listed(groups)}. "
+        "Change the setting, or choose another name."
+    )
+    raise RequestError(_GROUPS, message, errors=[FieldError(field="name", message=message)])
+
+
+def _groups_of(settings: Settings, name: str) -> list[str]:
+    return sorted(group for group, grants in settings.oidc_roles.items() if name in grants)
+
+
 def _refuse_unfinished(settings: Settings, collection: str, then: str) -> None:
     if any(one.collection == collection for one in pending_erasures(settings.home)):
         raise CollectionInUseError(
@@ -69,8 +115,10 @@ def _refuse_unfinished(settings: Settings, collection: str, then: str) -> None:
 
 def rename(
     settings: Settings, home: Home, old: str, new: str, actor: Actor, *, operation: str, request: str | None
-) -> None:
+) -> list[str]:
     """Rename a collection, and write an event under either name, in one transaction.
+
+    Returns the variables of the settings that still have its old name, which the log tells, too.
 
     Args:
         settings: Settings of this process.
@@ -95,7 +143,7 @@ def rename(
             details={"operation": operation, **details},
         )
 
-    gaining = sorted(group for group, grants in settings.oidc_roles.items() if new in grants)
+    gaining = _groups_of(settings, new)
     if gaining:
         message = (
             f"Groups have roles in {new!r} by RECOQUEST_OIDC_ROLES, which they would gain in the renamed "
@@ -110,3 +158,9 @@ def rename(
         if trail is not None:
             events = [event(old, {"renamed_to": new}), event(new, {"renamed_from": old})]
             trail.append_in(session, events)
+    still = settings_with(settings, old)
+    if still:
+        _log.warning(
+            "settings name a collection as it was called before", settings=still, before=old, now=new
+        )
+    return still

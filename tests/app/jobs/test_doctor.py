@@ -45,6 +45,12 @@ def test_retraining_that_never_happens_is_told_of(
     assert (found.state, said in found.found) == (state, True)
 
 
+def test_a_retraining_of_a_renamed_collection_is_told_with_its_new_name(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path, retrain=("old",), retrain_at="0 3 * * 0")
+    found = examine_retraining(settings, ["new"], {"old": "new"})
+    assert (found.state, "old (called new now)" in found.found) == ("doubtful", True)
+
+
 @pytest.mark.slow
 def test_a_worker_that_takes_a_job_is_seen(jobs: Jobs) -> None:
     number = jobs.give("tidy")
