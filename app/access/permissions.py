@@ -35,11 +35,13 @@ class Permission:
         role: Role that is needed.
         somewhere: Whether the role in any collection is enough, because the answer is limited to those.
         everywhere: Whether the role in all collections is needed, also where the path has one.
+        of_job: Whether the role in the collection is enough that the job of the path activates.
     """
 
     role: Role
     somewhere: bool = False
     everywhere: bool = False
+    of_job: bool = False
 
     async def __call__(
         self, request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)]
@@ -62,6 +64,8 @@ class Permission:
         # A caller who has the role nowhere is refused without a look at the catalogue.
         if asked is not None and principal.may_somewhere(self.role):
             collection = await _behind_alias(request, asked)
+        if self.of_job and principal.may_somewhere(self.role):
+            collection = await _collection_of_job(request)
         anywhere = self.somewhere and principal.may_somewhere(self.role)
         if not anywhere and not principal.may(self.role, None if self.everywhere else collection):
             raise self._refusal(principal, None if self.everywhere else asked)
@@ -76,8 +80,9 @@ class Permission:
             principal, _ = await authenticator.recognize(request)
         except RequestError as error:
             return error if error.kind.status == HTTPStatus.UNAUTHORIZED else None
-        collection = request.path_params.get(_COLLECTION)
-        return None if principal.may(self.role, collection) else self._refusal(principal, collection)
+        asked = request.path_params.get(_COLLECTION)
+        collection = await _collection_of_job(request) if self.of_job else asked
+        return None if principal.may(self.role, collection) else self._refusal(principal, asked)
 
     def _refusal(self, principal: Principal, collection: str | None) -> RequestError:
         """The same for a collection that exists and one that does not."""
@@ -115,15 +120,22 @@ async def _behind_alias(request: Request, asked: str) -> str:
     return behind
 
 
-def may(role: Role, *, somewhere: bool = False, everywhere: bool = False) -> Any:
+async def _collection_of_job(request: Request) -> str | None:
+    """The collection that the job of the path activates a generation of; None where it is another job."""
+    found: str | None = await request.app.state.collection_of_job(request.path_params["job"])
+    return found
+
+
+def may(role: Role, *, somewhere: bool = False, everywhere: bool = False, of_job: bool = False) -> Any:
     """The dependency of a route that needs a role, which the OpenAPI description names.
 
     Args:
         role: Role in the collection of the path; in all collections where the path has none.
         somewhere: Whether the role in any collection is enough, because the answer is limited to those.
         everywhere: Whether the role in all collections is needed, also where the path has one.
+        of_job: Whether the role in the collection is enough that the job of the path activates.
     """
-    return Security(Permission(role, somewhere, everywhere), scopes=[role])
+    return Security(Permission(role, somewhere, everywhere, of_job), scopes=[role])
 
 
 class GuardedRoute(APIRoute):

@@ -1,4 +1,4 @@
-"""Jobs: given, seen and cancelled over HTTP. They name folders of the server, so all is for its operator."""
+"""Jobs: given, seen and cancelled over HTTP. They name folders of the server, so most is for its operator."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -26,7 +26,7 @@ from index.errors import CatalogueError, CursorError
 from index.generations.activation import generation_of
 from index.generations.models import require_model
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"], dependencies=[may("admin")], route_class=IdempotentRoute)
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=IdempotentRoute)
 
 _LOOK_SECONDS = 0.5
 # Keys, tokens and sessions may end while a stream goes on.
@@ -43,6 +43,7 @@ _Limit = Annotated[int, Query(ge=1, le=1000, description="Number of jobs on a pa
 # Of numbers that a database can look for.
 _MAX_CURSOR = 18
 _Found = TypeVar("_Found")
+_OF_JOB = may("admin", of_job=True)
 
 
 async def known_job(job: _Number, services: InjectedServices) -> Job:
@@ -57,7 +58,7 @@ async def known_job(job: _Number, services: InjectedServices) -> Job:
     responses=_PROBLEMS
     | problem_responses(HTTPStatus.CONFLICT)
     | {202: {"headers": {"Location": {"description": "The job.", "schema": {"type": "string"}}}}},
-    dependencies=[Depends(idempotency_key)],
+    dependencies=[may("admin"), Depends(idempotency_key)],
 )
 async def create_job(
     new: NewJob, request: Request, services: InjectedServices, response: Response
@@ -76,7 +77,12 @@ async def create_job(
     return JobEntry.of(job)
 
 
-@router.get("", summary="All jobs", responses=problem_responses(*_COMMON, HTTPStatus.UNPROCESSABLE_ENTITY))
+@router.get(
+    "",
+    summary="All jobs",
+    responses=problem_responses(*_COMMON, HTTPStatus.UNPROCESSABLE_ENTITY),
+    dependencies=[may("admin")],
+)
 async def list_jobs(
     services: InjectedServices,
     state: Annotated[JobState | None, Query(description="Only those in this state.")] = None,
@@ -102,9 +108,9 @@ async def list_jobs(
     )
 
 
-@router.get("/{job}", summary="One job", responses=_PROBLEMS)
+@router.get("/{job}", summary="One job", responses=_PROBLEMS, dependencies=[_OF_JOB])
 async def get_job(job: Annotated[Job, Depends(known_job)]) -> JobEntry:
-    """A job with its state."""
+    """A job with its state; one that activates a generation is seen by administrators of its collection."""
     return JobEntry.of(job)
 
 
@@ -113,7 +119,7 @@ async def get_job(job: Annotated[Job, Depends(known_job)]) -> JobEntry:
     summary="Cancel a job",
     status_code=HTTPStatus.ACCEPTED,
     responses=_PROBLEMS | problem_responses(HTTPStatus.CONFLICT),
-    dependencies=[Depends(idempotency_key)],
+    dependencies=[_OF_JOB, Depends(idempotency_key)],
 )
 async def cancel_job(job: _Number, services: InjectedServices) -> JobEntry:
     """End a job before its time; its worker may need some seconds to stop it. What it has written stays."""
@@ -130,6 +136,7 @@ async def cancel_job(job: _Number, services: InjectedServices) -> JobEntry:
     summary="A job as it goes on",
     response_class=EventSourceResponse,
     responses=_PROBLEMS,
+    dependencies=[_OF_JOB],
 )
 async def stream_job_events(
     job: Annotated[Job, Depends(known_job)], request: Request, services: InjectedServices
@@ -139,7 +146,7 @@ async def stream_job_events(
     A service that stops ends the stream. So does the end of the caller's key, token or session, within ten
     seconds; the last event is called `problem` then, and says why.
     """
-    entry, permission, checked = JobEntry.of(job), Permission("admin"), monotonic()
+    entry, permission, checked = JobEntry.of(job), Permission("admin", of_job=True), monotonic()
     yield ServerSentEvent(event="job", data=entry)
     while not job.has_ended:
         with suppress(TimeoutError):

@@ -15,6 +15,7 @@ def give_job(
     arguments: list[str],
     *,
     folder: str | None = None,
+    check: Callable[[Session], None] = lambda _: None,
     also: Callable[[Session, Job], None] | None = None,
 ) -> Job:
     """Queue a job.
@@ -24,12 +25,14 @@ def give_job(
         kind: One of `app.jobs.kinds.KINDS`.
         arguments: Arguments of the command.
         folder: Base of relative paths among them.
+        check: Raises an error where the job is not to be given now.
         also: Done in the transaction that queues the job.
 
     Raises:
         JobExistsError: Another job retrains the same collection.
     """
     with catalogue.write() as session:
+        check(session)
         if kind == retrainings.KIND:
             retrainings.refuse_second(session, arguments)
         job = add_job(session, kind, arguments, folder=folder)

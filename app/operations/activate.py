@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 from sqlalchemy.orm import Session
 
 from app.audit.noted import Noted, note
+from app.jobs.activations import KIND, activation_arguments, refuse_second
 from app.operations.services import Services
 from app.operations.writes.queue_job import location_of, queue_job
 from app.schemas import generations as described
@@ -95,6 +96,7 @@ async def queue_swap(request: Request, services: Services, find: FindGeneration)
     Raises:
         UnknownCollectionError: There is no such collection.
         UnknownGenerationError: There is no such generation.
+        JobExistsError: Another job embeds the collection already.
     """
 
     def look() -> Generation:
@@ -103,8 +105,9 @@ async def queue_swap(request: Request, services: Services, find: FindGeneration)
 
     generation = await services.threads.read(look)
     collection = generation.collection
-    arguments = [collection, "--generation", str(generation.id), "--activate"]
-    job = await queue_job(request, services, "reindex", arguments)
+    arguments = activation_arguments(collection, generation.id)
+    only = partial(refuse_second, collection=collection)
+    job = await queue_job(request, services, KIND, arguments, check=only)
     # The command's own event tells of the activation.
     note(
         request,

@@ -1,5 +1,6 @@
 """Requests that are answered 202 with a job: it is queued with its answer, or neither."""
 
+from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
 
@@ -13,7 +14,14 @@ from app.schemas.jobs import JobEntry
 from index.catalogue.jobs import Job
 
 
-async def queue_job(request: Request, services: Services, kind: str, arguments: list[str]) -> Job:
+async def queue_job(
+    request: Request,
+    services: Services,
+    kind: str,
+    arguments: list[str],
+    *,
+    check: Callable[[Session], None] = lambda _: None,
+) -> Job:
     """Queue a job; the answer to a request with a key is kept in the same transaction.
 
     Args:
@@ -21,6 +29,7 @@ async def queue_job(request: Request, services: Services, kind: str, arguments: 
         services: Services of the running application.
         kind: One of `app.jobs.kinds.KINDS`.
         arguments: Arguments of the command.
+        check: Raises an error where the job is not to be given now.
 
     Raises:
         JobExistsError: Another job retrains the same collection.
@@ -28,7 +37,8 @@ async def queue_job(request: Request, services: Services, kind: str, arguments: 
     attempt = attempt_of(request)
     # A service that is killed now has queued the job with its answer, or neither.
     also = None if attempt is None else partial(_keep_answer, attempt)
-    return await services.threads.write(give_job, services.engine.home.catalogue, kind, arguments, also=also)
+    give = partial(give_job, services.engine.home.catalogue, kind, arguments, check=check, also=also)
+    return await services.threads.write(give)
 
 
 def location_of(job: Job) -> str:

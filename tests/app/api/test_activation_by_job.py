@@ -1,6 +1,7 @@
 """Activation and rollback that a job does: answered at once, done by a worker's command."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -10,9 +11,10 @@ from typer.testing import CliRunner
 from app.cli.main import build
 from app.engine import open_engine
 from index.audit.listing import Selection, all_events
-from index.catalogue.jobs import list_jobs
+from index.catalogue.jobs import add_job, claim_job, end_job, list_jobs
 from index.engine import SearchEngine
 from index.generations.reindex import generation_for
+from index.keys.api_keys import create_key
 from tests.app.api.test_writes import problem, serve
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
 from training.models.encoder import load_encoder
@@ -47,6 +49,9 @@ def work(own: Indexed, job: dict[str, Any]) -> None:
     command = [job["kind"], *job["arguments"], "--home", str(own.settings.home), "--device", "cpu"]
     result = CliRunner().invoke(build(), command, env=environment)
     assert result.exit_code == 0, result.output
+    with closing(open_engine(own.settings)) as engine, engine.home.catalogue.write() as session:
+        assert claim_job(session, job["id"], "w") is not None
+        end_job(session, job["id"], "w", "done")
 
 
 def test_a_job_activates_what_is_far_from_complete_and_another_takes_it_back(
@@ -95,3 +100,57 @@ def test_what_is_not_there_queues_nothing(local: TestClient, engine: SearchEngin
     problem(local.post(f"{HERE}/rollback", headers=LATER), 404, "unknown-generation")
     with engine.home.catalogue.read() as session:
         assert list_jobs(session) == []
+
+
+def _admin_of(own: Indexed, collection: str) -> dict[str, str]:
+    with closing(open_engine(own.settings)) as engine, engine.home.catalogue.write() as session:
+        made = create_key(session, collection, {collection: frozenset({"admin"})}, days=1)
+    return {"Authorization": f"Bearer {made.text}"}
+
+
+def test_an_administrator_of_the_collection_alone_sees_the_job_and_begins_one_at_a_time(
+    own: Indexed, local: TestClient, engine: SearchEngine, other: int
+) -> None:
+    of_photos, of_others = _admin_of(own, COLLECTION), _admin_of(own, "others")
+    activation = f"{HERE}/generations/{other}/activate"
+    given = local.post(activation, headers={**LATER, **of_photos})
+    assert given.status_code == 202, given.text
+    place = given.headers["Location"]
+    assert local.get(place, headers=of_photos).json()["state"] == "queued"
+    assert local.get(place, headers=of_others).status_code == 403
+    for _ in range(3):
+        second = local.post(activation, headers={**LATER, **of_photos})
+        problem(second, 409, "job-exists")
+        assert f"job {given.json()['id']} already, which is queued" in second.json()["detail"]
+    with engine.home.catalogue.read() as session:
+        assert len(list_jobs(session)) == 1
+    assert local.post(f"{place}/cancel", headers=of_others).status_code == 403
+    assert local.post(f"{place}/cancel", headers=of_photos).status_code == 202
+    events = local.get(f"{place}/events", headers=of_photos)
+    assert (events.status_code, events.text.count("event: job"), "cancelled" in events.text) == (200, 1, True)
+    assert local.get(f"{place}/events", headers=of_others).status_code == 403
+    assert local.post(activation, headers={**LATER, **of_photos}).status_code == 202
+
+
+def test_other_jobs_of_the_collection_are_for_the_operator(
+    own: Indexed, local: TestClient, engine: SearchEngine
+) -> None:
+    of_photos = _admin_of(own, COLLECTION)
+    activation = [COLLECTION, "--generation", "1", "--activate"]
+    others = [
+        ("index", [COLLECTION, "--data", "/srv/films"], None),
+        ("reindex", [COLLECTION, "--bundle", "/srv/bundle", "--activate"], None),
+        ("reindex", activation, "/srv"),
+        ("reindex", [*activation, "--home"], None),
+        ("retrain", activation, None),
+        ("reindex", ["--generation", "1", "--activate", COLLECTION], None),
+        ("tidy", [], None),
+    ]
+    with engine.home.catalogue.write() as session:
+        numbers = [add_job(session, kind, arguments, folder=folder).id for kind, arguments, folder in others]
+    for number in (*numbers, 999, "x", "9" * 30, "\u0661"):
+        for method, path in (("GET", ""), ("GET", "/events"), ("POST", "/cancel")):
+            refused = local.request(method, f"/v1/jobs/{number}{path}", headers=of_photos)
+            assert refused.status_code == 403, (number, path)
+            assert "in all collections" in refused.json()["detail"]
+    assert local.get("/v1/jobs", headers=of_photos).status_code == 403
