@@ -15,7 +15,7 @@ import structlog
 from starlette.requests import Request
 
 from app.access.key_guesses import BruteForceLimiter, Refusal, clients_of
-from app.access.links import LinkSigner, ended_link, link_of
+from app.access.links import LinkSigner, ended_link, link_of, wrong_link
 from app.access.principal import EVERY_COLLECTION, NOBODY, Grants, Principal, Role
 from app.access.provider import Provider
 from app.access.sessions import COOKIE, Session, SessionSigner
@@ -26,6 +26,7 @@ from app.http.problem_kinds import Kind
 from app.http.problems import RequestError
 from app.settings import Settings
 from index.catalogue import Catalogue
+from index.generations.names import find_collection
 from index.keys.api_keys import ApiKey, find_key, note_use, split_key, today
 from training.errors import RecoquestError
 
@@ -82,6 +83,8 @@ class Authenticator:
         self._admin = None if settings.admin_key is None else _digest(settings.admin_key.get_secret_value())
         self._guesses = BruteForceLimiter(count)
         self._keys = _Keys(catalogue, threads)
+        self._catalogue = catalogue
+        self._threads = threads
         provider = None if settings.oidc_issuer is None else Provider(settings.oidc_issuer)
         self._tokens = None if provider is None else TokenVerifier.of(settings, provider)
         self.code_flow = None if provider is None else CodeFlow.of(settings, provider)
@@ -171,14 +174,23 @@ class Authenticator:
         principal = None if session is None else await self._resume(session)
         return (NOBODY, None) if principal is None else (principal, session)
 
-    async def _linked(self, sealed: str, address: str, collection: str) -> Principal:
+    async def _linked(self, sealed: str, address_of: Callable[[int], str], named: str) -> Principal:
         """The caller of a link: its maker, with the right to see this picture and no other."""
-        maker = self.links.open(sealed, address)
+        found = await self._threads.read(self._collection_named, named)
+        if found is None:
+            # As of one that was changed: nobody learns which collections there are.
+            raise wrong_link()
+        key, collection = found
+        maker = self.links.open(sealed, address_of(key))
         principal = await self._resume(maker)
         if principal is None or not self._opened(principal).may("reader", collection):
             raise ended_link()
         reader: Grants = {collection: frozenset[Role]({"reader"})}
         return Principal("link", maker.id, maker.name, reader, expires=maker.expires)
+
+    def _collection_named(self, name: str) -> tuple[int, str] | None:
+        with self._catalogue.read() as session:
+            return find_collection(session, name)
 
     async def _begun(self, principal: Principal) -> Session:
         """A session of a key or a token that was checked."""

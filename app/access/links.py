@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
+from functools import partial
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import parse_qsl, urlencode
@@ -91,18 +92,24 @@ def _purpose(address: str) -> str:
 
 
 def linked_address(
-    collection: str, image_id: str, picture: str, parameters: Iterable[tuple[str, str]]
+    collection_id: int, image_id: str, picture: str, parameters: Iterable[tuple[str, str]]
 ) -> str:
-    """Return what a link signs: method, path without a proxy's prefix, and all other parameters."""
-    return f"GET {image_path(collection, image_id)}/{picture}?{urlencode(sorted(parameters))}"
+    """Return what a link signs: method, path without a proxy's prefix, and all other parameters.
+
+    The key of the collection stands in place of its name, which another collection may get.
+    """
+    return f"GET {image_path(str(collection_id), image_id)}/{picture}?{urlencode(sorted(parameters))}"
 
 
-def link_of(request: HTTPConnection) -> tuple[str, str] | None:
-    """Return the link that a request for a picture brings, and the address that it is to open."""
+def link_of(request: HTTPConnection) -> tuple[str, Callable[[int], str]] | None:
+    """Return the link that a request for a picture brings, and the address that it is to open.
+
+    The address is a function of the key of the collection that the path names.
+    """
     picture = _PICTURES.get(getattr(request.scope.get("endpoint"), "__name__", ""))
     if picture is None:
         return None
-    collection, image = request.path_params["collection"], request.path_params["image_id"]
+    image = request.path_params["image_id"]
     # As they were sent, so that none comes twice unseen.
     query = parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
     links = [value for name, value in query if name == PARAMETER]
@@ -110,7 +117,7 @@ def link_of(request: HTTPConnection) -> tuple[str, str] | None:
         return None
     others = [(name, value) for name, value in query if name != PARAMETER]
     # Several are none that was signed.
-    return ",".join(links), linked_address(collection, image, picture, others)
+    return ",".join(links), partial(linked_address, image_id=image, picture=picture, parameters=others)
 
 
 def keep_as_long(response: Response, principal: Principal, clock: Callable[[], float] = time.time) -> None:

@@ -10,8 +10,15 @@ from sqlalchemy.orm import Session
 
 from index.catalogue import Catalogue, ReadThroughCache
 from index.catalogue.audit_tables import FormerNameRow
-from index.catalogue.collections import check_name, lock_collection, lock_names, require_collection
+from index.catalogue.collections import (
+    NOT_DELETED,
+    check_name,
+    lock_collection,
+    lock_names,
+    require_collection,
+)
 from index.catalogue.jobs import rename_in_jobs
+from index.catalogue.storable import storable_text
 from index.catalogue.tables import AliasRow, CollectionRow
 from index.errors import (
     AliasLimitError,
@@ -67,6 +74,18 @@ def list_aliases(session: Session) -> list[Alias]:
 def find_alias(session: Session, name: str) -> Alias | None:
     """Return an alias; None where there is none."""
     return next((alias for alias in list_aliases(session) if alias.name == name), None)
+
+
+def find_collection(session: Session, name: str) -> tuple[int, str] | None:
+    """Return the key and the own name of a collection by its name or an alias; None where there is none."""
+    if not storable_text(name):
+        return None
+    columns = select(CollectionRow.id, CollectionRow.name).where(NOT_DELETED)
+    named = session.execute(columns.where(CollectionRow.name == name)).first()
+    if named is None:
+        of_alias = columns.join(AliasRow, AliasRow.collection_id == CollectionRow.id)
+        named = session.execute(of_alias.where(AliasRow.name == name)).first()
+    return None if named is None else (named.id, named.name)
 
 
 def put_alias(

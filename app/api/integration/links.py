@@ -12,9 +12,10 @@ from app.access.permissions import GuardedRoute, may
 from app.audit.noted import Noted, note
 from app.http.problems import problem_responses
 from app.operations.renditions import parse_window
-from app.operations.services import InjectedServices
+from app.operations.services import InjectedServices, Services
 from app.schemas.integration.links import LinkedRendition, LinkWanted, PictureLink
 from app.schemas.search.page import image_path
+from index.catalogue.collections import require_collection
 
 router = APIRouter(
     prefix="/v1/collections/{collection}/images/{image_id}",
@@ -44,15 +45,19 @@ async def link_image(
     authenticator = request.app.state.authenticator
     assert isinstance(authenticator, Authenticator)
     maker = await authenticator.maker_of(request, collection, wanted.expires_in)
-    sealed = authenticator.links.seal(
-        maker, linked_address(collection, image_id, picture, parameters.items())
-    )
+    key = await services.threads.read(_key_of, services, collection)
+    sealed = authenticator.links.seal(maker, linked_address(key, image_id, picture, parameters.items()))
     expires = datetime.fromtimestamp(maker.expires, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     note(request, Noted(details={"picture": picture, "expires": expires, **parameters}))
     path = image_path(collection, image_id, prefix=request.scope.get("root_path", ""))
     return PictureLink(
         url=f"{path}/{picture}?{urlencode({**parameters, PARAMETER: sealed})}", expires=expires
     )
+
+
+def _key_of(services: Services, collection: str) -> int:
+    with services.engine.home.catalogue.read() as session:
+        return require_collection(session, collection).id
 
 
 def _picture(wanted: LinkWanted) -> tuple[str, dict[str, str]]:

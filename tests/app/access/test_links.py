@@ -22,7 +22,7 @@ from app.http.problems import RequestError
 from app.settings import Settings
 from index.catalogue.tables import ApiKeyRow
 from index.keys.api_keys import create_key, revoke_key
-from tests.access import AS_ADMIN
+from tests.access import ADMIN_KEY, AS_ADMIN
 from tests.app.audit.test_what_is_named import _events as audited
 from tests.app.conftest import COLLECTION, Indexed
 from tests.oidc import AUDIENCE, OidcProvider
@@ -143,6 +143,31 @@ def test_a_link_ends_with_the_right_of_its_maker(service: Service, how: str) -> 
     refused(service.client.get(url), "link-ended")
 
 
+def test_a_link_shows_no_picture_of_another_collection_that_gets_the_name(
+    service: Service, own: Indexed
+) -> None:
+    by_key = service.url(service.key(), rendition="thumbnail")
+    by_admin = service.url(ADMIN_KEY, rendition="thumbnail")
+    picture = service.client.get(by_key).content
+    moved = service.client.patch(f"/v1/collections/{COLLECTION}", json={"name": "moved"}, headers=AS_ADMIN)
+    assert moved.status_code == 200, moved.text
+    for url in (by_key, by_admin):
+        refused(service.client.get(url), "wrong-link")
+    # The same ids, so that the path of the link is that of a picture again.
+    own.index(COLLECTION, own.bundle)
+    for url in (by_key, by_admin):
+        refused(service.client.get(url), "wrong-link")
+    for url in (by_key, by_admin):
+        assert service.client.get(url.replace(f"/{COLLECTION}/", "/moved/")).content == picture
+    assert service.client.delete(f"/v1/collections/{COLLECTION}", headers=AS_ADMIN).status_code == 200
+    for url in (by_key, by_admin):
+        refused(service.client.get(url), "wrong-link")
+    alias = service.client.put(f"/v1/aliases/{COLLECTION}", json={"collection": "moved"}, headers=AS_ADMIN)
+    assert alias.status_code == 201
+    for url in (by_key, by_admin):
+        assert service.client.get(url).content == picture
+
+
 def test_a_link_of_a_token_or_a_session_shows_its_collection(service: Service, oidc: OidcProvider) -> None:
     token = oidc.token("readers")
     assert service.client.get(service.url(token, rendition="thumbnail")).status_code == 200
@@ -199,7 +224,7 @@ def test_pages_of_other_sites_show_a_link_and_nothing_by_a_cookie(service: Servi
 
 
 def test_a_link_holds_until_its_end_and_no_second_longer() -> None:
-    sessions, address = SessionSigner(b"s" * 32, lambda: NOW), linked_address("a b", "x/y", "content", [])
+    sessions, address = SessionSigner(b"s" * 32, lambda: NOW), linked_address(1, "x/y", "content", [])
     maker = sessions.begin(Principal("key", "k", "n", {}), b"digest")
     assert maker.expires == NOW + LIFETIME_S
     sealed = LinkSigner(sessions).seal(maker, address)
@@ -217,10 +242,10 @@ def test_a_link_holds_until_its_end_and_no_second_longer() -> None:
 
 def test_no_two_addresses_are_signed_alike() -> None:
     signed = {
-        linked_address("a", "b", "content", []),
-        linked_address("a", "b/content", "content", []),
-        linked_address("a/images/b", "c", "content", []),
-        linked_address("a", "b", "content", [("c", "d&e=f")]),
-        linked_address("a", "b", "content", [("c", "d"), ("e", "f")]),
+        linked_address(1, "b", "content", []),
+        linked_address(1, "b/content", "content", []),
+        linked_address(11, "b", "content", []),
+        linked_address(1, "b", "content", [("c", "d&e=f")]),
+        linked_address(1, "b", "content", [("c", "d"), ("e", "f")]),
     }
     assert len(signed) == 5
