@@ -46,6 +46,8 @@ from tests.image_quadrants import (
     typed_tiff,
     with_hole,
     with_opacity,
+    with_two_more,
+    without_data,
     ycck_jpeg,
 )
 
@@ -247,6 +249,14 @@ def _tiffs() -> list[ImageForm]:
         row("grey alpha 16 without a meaning", lambda: tiff(with_opacity(deep(), 65535))),
         row("rgb 8", lambda: tiff(levels(COLOURS)), COLOURS),
         row("rgb 8 in planes", lambda: tiff(levels(COLOURS), planar=True), COLOURS),
+        row("rgb 8 and two more channels", lambda: tiff(with_two_more(levels(COLOURS))), COLOURS),
+        row(
+            "rgb 8 and two more channels in planes",
+            lambda: tiff(with_two_more(levels(COLOURS)), planar=True),
+            COLOURS,
+        ),
+        row("grey f4 without data in parts", lambda: tiff(without_data("f4", -3.4e38))),
+        row("grey i4 without data in parts", lambda: tiff(without_data("i4", -(2**31)))),
         row("rgb 4", lambda: tiff(levels(COLOURS, 15), 4), COLOURS),
         row("rgb 16", lambda: tiff(sixteen()), COLOURS),
         row("rgb 16 big-endian", lambda: tiff(sixteen(), order=">"), COLOURS),
@@ -279,6 +289,8 @@ def _tiffs() -> list[ImageForm]:
         ),
         row("palette 4", lambda: palette_tiff(4), COLOURS),
         row("palette 8", lambda: palette_tiff(8), COLOURS),
+        row("palette 4 of 8-bit colours", lambda: palette_tiff(4, 1), COLOURS),
+        row("palette 8 of 8-bit colours", lambda: palette_tiff(8, 1), COLOURS),
         row("profile", lambda: tiff(levels(COLOURS), tags={34675: swapped_profile()}), SWAPPED),
         row("profile 16", lambda: tiff(sixteen(), tags={34675: swapped_profile()}), SWAPPED),
         row("pages from blank", lambda: animated("TIFF"), COLOURS),

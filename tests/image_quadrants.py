@@ -65,6 +65,18 @@ def with_opacity(samples: NDArray[Any], opaque: float) -> NDArray[Any]:
     return np.concatenate((samples, np.full_like(samples[..., :1], opaque)), axis=-1)
 
 
+def with_two_more(samples: NDArray[Any]) -> NDArray[Any]:
+    """Return samples with two channels that are no colours."""
+    return np.concatenate((samples, samples[..., :1], samples[..., :1] // 2), axis=-1)
+
+
+def without_data(kind: str, value: float) -> NDArray[Any]:
+    """Return the grey picture with a value that stands for no data in its first rows."""
+    samples = grey(1.0 if kind[0] == "f" else 4095, kind)
+    samples[:2] = value
+    return samples
+
+
 def rgb(quadrants: Quadrants = COLOURS) -> Image.Image:
     """Return the picture as Pillow holds it."""
     return Image.fromarray(levels(quadrants))
@@ -189,14 +201,14 @@ def typed_tiff(kind: str, smallest: float, largest: float) -> bytes:
     return tiff(grey(largest, kind, smallest=smallest))
 
 
-def palette_tiff(bits: int) -> bytes:
-    """Return a TIFF with a palette of 16-bit colours."""
+def palette_tiff(bits: int, step: int = 257) -> bytes:
+    """Return a TIFF with a palette of 16-bit colours, multiples of a step."""
     places, palette = indexed(bits, COLOURS)
     colours = np.zeros((1 << bits, 3), np.uint16)
-    colours[:4] = np.frombuffer(palette, np.uint8).reshape(4, 3) * np.uint16(257)
+    colours[:4] = np.frombuffer(palette, np.uint8).reshape(4, 3) * np.uint16(step)
     image = Image.fromarray(places[..., 0], "P")
     image.putpalette(list(palette))
-    if bits == 8:
+    if bits == 8 and step != 1:
         return encoded(image, "TIFF")
     table = struct.pack(f"<{3 << bits}H", *colours.T.ravel().tolist())
     return _with_shorts(tiff(places, bits, photometric=3, tags={320: table}), 320)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from training.data.decoding.artefacts import find_picture
-from training.data.decoding.window import Window, find_range, has_few_values
+from training.data.decoding.window import Window, find_range, has_few_values, seen_with_data
 
 Samples = NDArray[np.generic]
 
@@ -168,6 +168,7 @@ def _opacity(image: DeepImage, samples: Samples) -> NDArray[np.uint8] | None:
 
 def _find_levels(image: DeepImage) -> Levels:
     pixels, seen, step = _sample(image)
+    seen = seen_with_data(pixels, seen)
     values = pixels[seen]
     smallest, largest = (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
     if step:

@@ -12,7 +12,7 @@ from PIL.ImageFile import ImageFile as OpenedImage
 from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
 from training.data.decoding.codecs.frames import count_gif_frames, count_tiff_pages
-from training.data.decoding.codecs.jpeg import END_OF_IMAGE, with_end
+from training.data.decoding.codecs.jpeg import ended, with_end
 from training.data.decoding.codecs.png import clean_png, read_deep_png
 from training.data.decoding.codecs.tiff import (
     HEIGHT,
@@ -37,7 +37,7 @@ from training.data.record import BLANK_FIELD, PICTURE_FIELDS, PREVIEW_FIELD, TRU
 from training.errors import ImageError, ImageTooLargeError
 
 # To be raised when decoding gives other pixels of the same file: what was made of them is made anew.
-PIXELS_VERSION: Final = 4
+PIXELS_VERSION: Final = 5
 
 _START_OF_SCAN: Final = b"\xff\xda"
 _ON_ITS_SIDE: Final = range(5, 9)
@@ -277,7 +277,7 @@ def _decode(
             if truncated and not limits.accept_truncated:
                 raise ImageError("The JPEG image is damaged: image file is truncated, its end is missing.")
             # libjpeg fills what is missing before a marker of the end.
-            loaded = _load_mended(mended or file.content + END_OF_IMAGE, header, min_side)
+            loaded = _load_mended(mended or ended(file.content), header, min_side)
         image, levels, deep = loaded.image, None, isinstance(loaded.image, DeepImage)
         if isinstance(image, DeepImage):
             image, levels = to_eight_bits(image, window)
@@ -351,7 +351,7 @@ def _load_page(file: _File, page: int, limits: ImageLimits) -> _Loaded:
     deep = read_deep_tiff(file.content, tags, limits.max_pixels)
     if deep is not None:
         return _Loaded(deep, number(tags, ORIENTATION, 1), profile)
-    image = open_page(file.content, page)
+    image = open_page(file.content, page, tags)
     image.load()
     # Pillow has turned it.
     return _Loaded(grey_image(image) if image.mode in DEEP_MODES else image, 1, profile)

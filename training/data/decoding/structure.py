@@ -32,6 +32,9 @@ _MOST_TIFF_PAGES: Final = 16
 _RLE_PIXELS_A_BYTE: Final = 128
 
 _START_OF_SCAN: Final = 0xDA
+_FRAMES: Final = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
+_JPEG_BITS: Final = 8
+_UNREAD: Final = {0xF7: "JPEG-LS"}
 # RST0 to RST7, SOI and EOI; JPG, DAC and JPG0 to JPG13 have a length that Pillow does not read.
 _WITHOUT_LENGTH: Final = frozenset({0xC8, 0xCC, *range(0xD0, 0xDA), *range(0xF0, 0xFE)})
 _RLE_COMPRESSIONS: Final = frozenset({1, 2})
@@ -48,6 +51,7 @@ def check_structure(content: bytes, format_name: str) -> None:
 
     Raises:
         ImageTooLargeError: It has more parts than the limit, or describes more pixels than its bytes can.
+        ImageError: It is a JPEG of another depth or coding than can be read.
     """
     # AVIF and HEIC have none: libavif and libheif bound the boxes that they keep, and
     # `formats.stated_sizes` those it walks over.
@@ -74,6 +78,13 @@ def _check_jpeg(content: bytes) -> None:
             padding += 1
             place = start + 2 - marker % 2
             continue
+        if marker in _UNREAD:
+            raise ImageError(f"The JPEG image is {_UNREAD[marker]}, which cannot be read; save it as PNG.")
+        bits = content[start + 4 : start + 5]
+        if marker in _FRAMES and bits and bits[0] != _JPEG_BITS:
+            raise ImageError(
+                f"The JPEG image has {bits[0]} bits a sample, which cannot be read; save it as PNG."
+            )
         segments += 1
         exif += marker == 0xE1 and content.startswith(b"Exif\0\0", start + 4)
         if segments > _MOST_JPEG_SEGMENTS or exif > _MOST_EXIF_SEGMENTS:

@@ -10,6 +10,10 @@ from numpy.typing import NDArray
 _SHARES: Final = (0.005, 0.995)
 # Label masks and drawings: percentiles would merge their values.
 _FEW_VALUES: Final = 64
+_SHORT_BYTES: Final = 2
+_GREY_LEVELS: Final = 256
+# A value without data, and two others that are to be told apart.
+_ENDS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,28 @@ def find_range(sample: NDArray[np.generic]) -> tuple[float, float]:
         return low, high
     first, last = np.quantile(sample.astype(np.float64), _SHARES, method="inverted_cdf")
     return (float(first), float(last)) if first < last else (low, high)
+
+
+def seen_with_data(pixels: NDArray[np.generic], seen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Leave out pixels of a value that stands for no data, such as -9999 or the largest negative float.
+
+    Beside it, all others would share one grey level. Only samples of more than 16 bits have such values.
+
+    Args:
+        pixels: Samples (H, W, C).
+        seen: Pixels that count (H, W).
+    """
+    if pixels.dtype.itemsize <= _SHORT_BYTES and pixels.dtype.kind != "f":
+        return seen
+    for sign in (1, -1):
+        values = np.unique(pixels[seen])[::sign].astype(np.float64)
+        levels = _GREY_LEVELS if len(values) > _FEW_VALUES else _GREY_LEVELS**2
+        if len(values) > _ENDS:
+            # Halves, as the largest floats have no differences.
+            away, range_ = abs(values[1] / 2 - values[0] / 2), abs(values[-1] / 2 - values[1] / 2)
+            if away / levels > range_:
+                seen = seen & (pixels != values[0]).all(axis=-1)
+    return seen
 
 
 def has_few_values(sample: NDArray[np.generic]) -> bool:

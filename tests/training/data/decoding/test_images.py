@@ -27,6 +27,8 @@ FORMATS = {
     "TIFF": "image/tiff",
 }
 
+GREY_PIXELS = np.zeros((4, 4, 1), np.uint8)
+
 
 def picture(width: int = 40, height: int = 30) -> Image.Image:
     y, x = np.mgrid[0:height, 0:width]
@@ -204,6 +206,20 @@ def test_tiff_tiles_larger_than_the_limit_are_refused() -> None:
         (b"RIFF\0\0\0\0WEBP", "The header of the WebP image is damaged: its first chunk gives no size."),
         (png_of_size(0, 5), "The header of the PNG image is damaged: it gives no size."),
         (webp_of_size(5, 5), "The header of the WebP image is damaged: "),
+        (
+            b"\xff\xd8\xff\xc1\0\x0b\x0c\0\x05\0\x05\1\1\x11\0\xff\xd9",
+            "The JPEG image has 12 bits a sample, which",
+        ),
+        (
+            b"\xff\xd8\xff\xf7\0\x0b\x08\0\x05\0\x05\1\1\x11\0\xff\xd9",
+            "The JPEG image is JPEG-LS, which cannot",
+        ),
+        (tiff(GREY_PIXELS, tags={259: 34_712}), "The TIFF image has the compression JPEG 2000, which cannot"),
+        (tiff(GREY_PIXELS, tags={259: 50_013}), "The TIFF image has the compression number 50013, which"),
+        (
+            tiff(GREY_PIXELS, photometric=4),
+            "The TIFF image has pixels of 8 bits of the photometric interpretation 4",
+        ),
         (encoded(picture(400, 400), "JPEG")[:2000], "The JPEG image is damaged: image file is truncated"),
         (encoded(picture(400, 400), "BMP")[:2000], "The BMP image is damaged: image file is truncated"),
     ],

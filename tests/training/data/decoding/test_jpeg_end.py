@@ -113,3 +113,14 @@ def test_what_is_cut_behind_the_picture_costs_nothing() -> None:
     for behind in (note, note[:3], bytes(20), b"\xff"):
         assert with_end(content[:-2] + behind) is not None
         assert decode_whole(content[:-2] + behind).pixels.tobytes() == decode_whole(content).pixels.tobytes()
+
+
+@pytest.mark.parametrize("options", [{}, {"restart_marker_rows": 1}])
+def test_a_progressive_file_is_read_as_far_as_it_goes_wherever_it_is_cut(options: dict[str, Any]) -> None:
+    # Of an even picture, most bytes belong to the headers of scans.
+    content = encoded(
+        _noise(2, 2).resize((96, 64), Image.Resampling.NEAREST), "JPEG", progressive=True, **options
+    )
+    first = _scan_ends(content)[0]
+    for end in range(first, len(content) - 2):
+        assert decode_whole(content[:end], ImageLimits(accept_truncated=True)).truncated

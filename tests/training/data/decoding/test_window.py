@@ -13,7 +13,7 @@ from tests.films import SIDE, Film, drawn_film, film
 from tests.image_files import png, tiff
 from tests.image_quadrants import with_opacity
 from training.data.decoding.images import decode_image
-from training.data.decoding.window import Window, find_range
+from training.data.decoding.window import Window, find_range, seen_with_data
 
 
 def grain(shape: tuple[int, int], centre: float, deviation: float) -> Film:
@@ -256,3 +256,22 @@ def test_floats_of_any_size_have_a_range(values: list[float]) -> None:
 def test_windows_of_no_width_are_refused(centre: float, width: float) -> None:
     with pytest.raises(ValueError, match="positive finite width"):
         Window(centre, width)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [("f4", -9999), ("f8", -1.7e308), ("f4", 3.4e38), ("i4", -(2**31))]
+)
+@pytest.mark.parametrize("rows", [1, 90])
+def test_a_value_for_no_data_takes_no_grey_levels(kind: str, value: float, rows: int) -> None:
+    plain = (film() / (100 if kind[0] == "f" else 1)).astype(kind)
+    missing = plain.copy()
+    missing[:rows] = value
+    expected, shown = (np.asarray(decode_image(tiff(image[..., None])), int) for image in (plain, missing))
+    assert np.abs(expected - shown)[rows:].max() <= 12
+    assert set(shown[:rows].ravel()) == {255 if value > 0 else 0}
+
+
+@pytest.mark.parametrize("values", [(0, 1, 255), (0, 1, 60_000), (-1, 0, 1), (5, 5, 5), (0, 0, 1e30)])
+def test_labels_are_no_values_for_no_data(values: tuple[float, float, float]) -> None:
+    sample = np.resize(np.array(values), (6, 7, 1))
+    assert seen_with_data(sample, np.ones((6, 7), bool)).all()

@@ -132,6 +132,18 @@ def with_end(content: bytes) -> bytes | None:
     return scans + END_OF_IMAGE if len(pictures) == 1 else None
 
 
+def ended(content: bytes) -> bytes:
+    """Return a file that was cut with the marker of its end behind its last whole segment."""
+    end = 2
+    try:
+        for segment in segments(content, ImageError):
+            end = segment.end
+    except ImageError:
+        # What cannot be walked over is left to the decoder.
+        end = len(content)
+    return content[:end].removesuffix(b"\xff") + END_OF_IMAGE
+
+
 def _digest(content: bytes) -> bytes:
     """Return a digest of the picture before its colours are rounded to RGB."""
     image = JpegImageFile(io.BytesIO(content))

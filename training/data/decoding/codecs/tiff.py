@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
-from PIL.TiffImagePlugin import ImageFileDirectory_v2, TiffImageFile
+from PIL import Image, ImagePalette
+from PIL.TiffImagePlugin import COMPRESSION_INFO, ImageFileDirectory_v2, TiffImageFile
 
 from training.data.decoding.depth import DeepImage, Samples, band_rows
 from training.data.decoding.structure import megapixels
@@ -27,7 +27,7 @@ WIDTH, HEIGHT, ORIENTATION, PROFILE = 256, 257, 274, 34_675
 _TILE_WIDTH, _TILE_HEIGHT = 322, 323
 _BITS, _COMPRESSION, _PHOTOMETRIC, _FILL_ORDER, _SAMPLES = 258, 259, 262, 266, 277
 _STRIP_OFFSETS, _ROWS_PER_STRIP, _STRIP_BYTES, _PLANAR = 273, 278, 279, 284
-_PREDICTOR, _TILE_OFFSETS, _TILE_BYTES = 317, 324, 325
+_PREDICTOR, _COLOUR_MAP, _TILE_OFFSETS, _TILE_BYTES = 317, 320, 324, 325
 _EXTRA_SAMPLES, _SAMPLE_FORMAT, _SMALLEST, _LARGEST = 338, 339, 340, 341
 
 _COLOURS: Final = {0: 1, 1: 1, 2: 3, 5: 4}
@@ -37,11 +37,19 @@ _MOST_THUMBNAILS: Final = 16
 _INKS: Final = 4
 # None, LZW, Deflate (two numbers), PackBits, LZMA, Zstandard.
 _COMPRESSIONS: Final = frozenset({1, 5, 8, 32_946, 32_773, 34_925, 50_000})
+# Of those that libtiff does not decode as Pillow brings it.
+_NAMES: Final = {
+    **dict.fromkeys((33_003, 33_004, 33_005, 34_712), "JPEG 2000"),
+    **{34_887: "LERC", 34_892: "JPEG", 34_933: "PNG", 34_934: "JPEG XR", 50_001: "WebP"},
+    **dict.fromkeys((50_002, 52_546), "JPEG XL"),
+}
 _KINDS: Final = {1: "u", 2: "i", 3: "f", 4: "u"}
 _DEPTHS: Final = {"u": {*range(1, 17), 32, 64}, "i": {8, 16, 32, 64}, "f": {16, 32, 64}}
 _LONG: Final = 4
 _DIFFERENCES, _FLOAT_DIFFERENCES = 2, 3
 _PREMULTIPLIED, _OPACITY = 1, 2
+# Pillow's words.
+_UNKNOWN_LAYOUT: Final = "unknown pixel mode"
 _MOST_SAMPLES: Final = 8
 # RGB with opacity, as floats.
 _MOST_BYTES_A_PIXEL: Final = 16
@@ -134,11 +142,17 @@ def first_page(content: bytes, pages: int) -> int:
     return 0
 
 
-def open_page(content: bytes, page: int) -> TiffImageFile:
+def open_page(content: bytes, page: int, tags: ImageFileDirectory_v2) -> TiffImageFile:
     """Open a page that Pillow reads.
 
+    Args:
+        content: The file.
+        page: Number of the page from 0.
+        tags: Of the page.
+
     Raises:
-        ImageError: It is one of a big-endian BigTIFF, whose directory Pillow does not find.
+        ImageError: It is one of a big-endian BigTIFF, whose directory Pillow does not find, or of a
+            compression or a layout that nobody reads.
         Exception: As Pillow raises it for damaged files.
     """
     if _is_big_endian_big(content):
@@ -146,9 +160,33 @@ def open_page(content: bytes, page: int) -> TiffImageFile:
             "The TIFF image is a big-endian BigTIFF in colours or a compression that cannot be read; "
             "save it as a TIFF or a PNG."
         )
-    image = TiffImageFile(io.BytesIO(content))
-    image.seek(page)
+    compression = number(tags, _COMPRESSION, 1)
+    if compression in _NAMES or compression not in COMPRESSION_INFO:
+        name = _NAMES.get(compression, f"number {compression}")
+        raise ImageError(
+            f"The TIFF image has the compression {name}, which cannot be read; save it with LZW or Deflate."
+        )
+    try:
+        image = TiffImageFile(io.BytesIO(content))
+        image.seek(page)
+    except SyntaxError as error:
+        if _UNKNOWN_LAYOUT not in str(error):
+            raise
+        bits = " + ".join(map(str, _listed(tags, _BITS, 1)))
+        raise ImageError(
+            f"The TIFF image has pixels of {bits} bits of the photometric interpretation "
+            f"{number(tags, _PHOTOMETRIC, 0)}, which cannot be read; save it in grey or RGB of 8 or 16 bits."
+        ) from error
+    colours = _listed(tags, _COLOUR_MAP, 0)
+    if image.mode == "P" and max(colours) < 256:
+        # Some programs write colours of 8 bits where 16 belong, as libtiff also takes them.
+        image.palette = ImagePalette.raw("RGB;L", bytes(colours))
     return image
+
+
+def _listed(tags: ImageFileDirectory_v2, tag: int, otherwise: int) -> tuple[int, ...]:
+    values = tags.get(tag, otherwise)
+    return values if isinstance(values, tuple) else (values,)
 
 
 def number(tags: ImageFileDirectory_v2, tag: int, otherwise: int) -> int:
@@ -260,14 +298,14 @@ def _is_big_endian_big(content: bytes) -> bool:
 
 def _same(tags: ImageFileDirectory_v2, tag: int) -> int:
     """Return a tag that is the same for all samples; 0 where it is not."""
-    values = tags.get(tag, (1,))
-    values = values if isinstance(values, tuple) else (values,)
+    values = _listed(tags, tag, 1)
     return int(values[0]) if values and len(set(values)) == 1 else 0
 
 
 def _is_known(photometric: int, count: int, bits: int, kind: str) -> bool:
     """Whether Pillow reads all bits of such samples."""
-    if kind != "u" or bits > 8:
+    # Of several channels beside the colours it reads none in planes, and few of them elsewhere.
+    if kind != "u" or bits > 8 or count > _COLOURS[photometric] + 1:
         return False
     return (bits == 8 and (count == 1 or photometric > 1)) or (count == 1 and bits in (1, 2, 4))
 
@@ -277,8 +315,7 @@ def _largest(kind: str, bits: int) -> float:
 
 
 def _extra(tags: ImageFileDirectory_v2) -> int:
-    values = tags.get(_EXTRA_SAMPLES, ())
-    values = values if isinstance(values, tuple) else (values,)
+    values = _listed(tags, _EXTRA_SAMPLES, 0)
     return int(values[0]) if values else 0
 
 
