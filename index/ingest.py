@@ -48,6 +48,7 @@ class IngestReport:
         refused_lines: Lines among them that cannot be used.
         absent: Ids of the images that were in the collection before and are on no line of the manifest.
         pruned: Number of these that were removed.
+        outdated: Ids of the images whose line or file cannot be used now; they stay as they were.
         truncated: Different texts embedded by this run that are longer than the encoder reads.
         took_over: The generation that took the place of another one; None where none did.
     """
@@ -61,6 +62,7 @@ class IngestReport:
     refused_lines: int
     absent: tuple[str, ...]
     pruned: int
+    outdated: tuple[str, ...]
     truncated: int
     took_over: Generation | None
 
@@ -222,6 +224,7 @@ class _Run:
         self._manifest = manifest
         self._record = record
         self._counts: Counter[Outcome] = Counter()
+        self._outdated: set[str] = set()
 
     def stored_batches(self, batch_size: int, decoders: int) -> Iterator[list[tuple[_Item, _Outcome]]]:
         """Read, decode and store the images of the manifest ahead; yield them in batches to be written."""
@@ -233,6 +236,8 @@ class _Run:
         for (record, _), outcome in batch:
             if isinstance(outcome, ImageError):
                 self.rejections.add(record.line, f"{record.image}: {outcome}")
+                if record.id in self._intake.known:
+                    self._outdated.add(record.id)
         checked = [outcome for _, outcome in batch if isinstance(outcome, CheckedImage)]
         prepared = [item.prepared for item in checked if item.prepared is not None]
         if prepared:
@@ -257,6 +262,9 @@ class _Run:
             refused_lines=len(self._manifest.rejections),
             absent=absent,
             pruned=pruned,
+            outdated=tuple(
+                sorted(self._outdated | (self._manifest.lines.unusable & self._intake.known.keys()))
+            ),
             truncated=self._embedder.truncated,
             took_over=took_over,
         )

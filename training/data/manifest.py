@@ -35,11 +35,13 @@ class ManifestLines:
     Attributes:
         count: Number of lines that are not empty.
         ids: Ids that they give, also those of lines that cannot be used.
+        unusable: Ids that only lines which cannot be used give.
         unnamed: Number of lines without an id that can be read.
     """
 
     count: int = 0
     ids: frozenset[str] = frozenset()
+    unusable: frozenset[str] = frozenset()
     unnamed: int = 0
 
 
@@ -106,10 +108,10 @@ def read_manifest(folder: Path, *, max_rejected: float = 0.01) -> Manifest:
             unusable.append(_id_of(line))
         else:
             records.append(record)
-    ids = frozenset((*(record.id for record in records), *filter(None, unusable)))
-    return Manifest(
-        folder, tuple(records), rejections, ManifestLines(len(lines), ids, unnamed=unusable.count(None))
-    )
+    usable = frozenset(record.id for record in records)
+    others = frozenset(filter(None, unusable)) - usable
+    counted = ManifestLines(len(lines), usable | others, others, unusable.count(None))
+    return Manifest(folder, tuple(records), rejections, counted)
 
 
 def write_manifest(folder: Path, records: Iterable[Record], *, rejections: Rejections | None = None) -> int:

@@ -141,6 +141,11 @@ def _say(collection: str, report: "IngestReport") -> None:
         f"{report.updated:,} updated, {report.unchanged:,} unchanged) + {lines + images:,} refused "
         f"(lines: {lines:,}, images: {images:,}) + {report.left_out:,} left out (other splits)."
     )
+    if report.outdated:
+        typer.echo(
+            f"Refused, and in the collection as they were before: {len(report.outdated):,} "
+            f"({_some(report.outdated)})."
+        )
     if report.truncated:
         typer.echo(f"Texts longer than the encoder reads, found by their beginning: {report.truncated:,}.")
     if report.pruned:

@@ -12,6 +12,7 @@ from index.ingest import IngestReport, ingest_manifest
 from index.writes import live
 from tests.index.samples import make_bundle, make_manifest, make_records
 from training.data.manifest import Manifest, read_manifest
+from training.data.rejections import Rejections
 from training.errors import DataError
 from training.models.encoder import Encoder, load_encoder
 
@@ -85,6 +86,7 @@ def test_images_of_other_splits_and_unusable_lines_stay(
     report = _ingest(engine, encoder, read, prune=True)
     assert (report.absent, report.pruned) == (("image-006",), 1)
     assert (report.found, report.refused_lines) == (19, 2)
+    assert report.outdated == ("image-004", "image-005")
     assert report.found == report.taken + report.refused_lines + len(report.rejections) + report.left_out
     assert engine.collection("c").count == 19
 
@@ -129,3 +131,14 @@ def test_texts_that_the_encoder_cuts_are_counted(
     # The same text of three images is one text.
     assert _ingest(engine, encoder, make_manifest(manifest.folder, records)).truncated == 4
     assert _ingest(engine, encoder, manifest).truncated == 0
+
+
+def test_images_that_cannot_be_used_any_more_are_named(
+    engine: SearchEngine, encoder: Encoder, manifest: Manifest
+) -> None:
+    assert _ingest(engine, encoder, manifest).outdated == ()
+    before = engine.image("c", "image-007").sha256
+    (manifest.folder / manifest.records[7].image).write_bytes(b"no image")
+    report = _ingest(engine, encoder, replace(manifest, rejections=Rejections(20, 0.1)))
+    assert report.outdated == ("image-007",)
+    assert engine.image("c", "image-007").sha256 == before
