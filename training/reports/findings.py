@@ -11,17 +11,29 @@ from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
 from training.reports.cues import (
+    BOTH_SIDES,
     HEADING,
     LIMITED,
     LISTED,
     NEW_STATEMENT,
+    PLURAL,
+    STAYS,
     UNSTATED_HEADING,
     VERB,
     Cue,
-    Effect,
     find_cues,
 )
-from training.reports.vocabulary import borderline_forms, forms, has_forms, normal_forms, other_forms
+from training.reports.effects import Effect
+from training.reports.language import is_read
+from training.reports.vocabulary import (
+    DEVICE,
+    borderline_forms,
+    compounds,
+    forms,
+    has_forms,
+    normal_forms,
+    other_forms,
+)
 
 State = Literal["present", "uncertain", "absent"]
 # Of several mentions of a finding in an image or a text, the first of these that one has counts.
@@ -29,13 +41,15 @@ STATES: Final[tuple[State, ...]] = ("present", "uncertain", "absent")
 
 # A period of "1.5", "vs." or "V.a." ends nothing; one before a capital does without a blank.
 _SENTENCE_END: Final = re.compile(
-    r"(?<!\b[Vv][Ss])(?<!\b[VZ])(?<!\b[VZ]\.[aAnN])(?<!\b[VZ]\.\s[aAnN])[.!](?=\s|$|[A-Z])|"
+    r"(?<!\b[Vv][Ss])(?<!\b[VZ])(?<!\b[VZ][an])(?<!\b[VZ]\.[aAnN])(?<!\b[VZ]\.\s[aAnN])[.!](?=\s|$|[A-Z])|"
     r"\?(?=\s*$)|\?(?=\s+[A-Z])|\n\s*\n|\n(?=\s*(?:[-*•]|\d+[.)]|[A-Z][A-Z /]+:))"
+    rf"|\n(?={HEADING.pattern})"
 )
 # Limit of a text, as of its words in the full-text index, and of a sentence: work grows with its square.
 MAX_CHARACTERS: Final = 200_000
 _MAX_SENTENCE: Final = 1000
 _MASK: Final = "\ufffc"
+_BARE: Final = re.compile(rf"\s*{_MASK}+")
 # Sentences whose findings are kept: reports repeat each other, and the texts of an image its report.
 _CACHE: Final = 1 << 14
 
@@ -72,7 +86,7 @@ def find_findings(text: str) -> tuple[Finding, ...]:
     with more than `MAX_CHARACTERS`, its beginning is read.
     """
     text = text[:MAX_CHARACTERS]
-    if not has_forms(text):
+    if not (has_forms(text) and is_read(text)):
         return ()
     found: list[Finding] = []
     stated = True
@@ -129,6 +143,7 @@ def _mentions(sentence: str) -> list[_Mention]:
         for name, pattern in patterns
         for match in pattern.finditer(sentence)
     ]
+    found += [_Mention(name, None, start, end) for name, start, end in compounds(sentence)]
     if not found:
         return []
     found += [_Mention("", None, *match.span()) for match in other_forms().finditer(sentence)]
@@ -161,7 +176,7 @@ def _states(sentence: str, mentions: Sequence[_Mention]) -> Iterator[Finding]:
     for mention, own in zip(mentions, effects, strict=True):
         if "absent" in own and LIMITED.search(masked, 0, mention.start):
             own.add("uncertain")
-        if "unstated" not in own:
+        if "unstated" not in own and not ("past" in own and mention.name != DEVICE):
             yield Finding(mention.name, mention.state or _state(own), mention.start, mention.end)
 
 
@@ -182,12 +197,12 @@ def _behind(
             end = other.start
             break
     first = min((mention.start for mention in mentions if mention.start >= cue.end), default=end)
-    new = NEW_STATEMENT.search(masked, first, end)
+    new = _new_statement(masked, first, end, sentence)
     # "Possible edema and small effusion" leaves both uncertain.
-    if new is not None and (cue.effect == "absent" or masked[new.start(new.lastgroup or 0)] == ","):
-        end = new.start(new.lastgroup or 0)
+    if new is not None and (cue.effect == "absent" or masked[new] == ","):
+        end = new
     if (
-        cue.effect == "unstated"
+        cue.effect in ("unstated", "past")
         and (comma := masked.find(",", cue.end, end)) >= 0
         and not _is_history(masked, cue)
     ):
@@ -198,6 +213,36 @@ def _behind(
                 # A clause of its own, such as "the heart is enlarged".
                 return
             yield at
+
+
+def _new_statement(masked: str, first: int, end: int, sentence: str) -> int | None:
+    """Return where a new statement begins between a first finding and an end, or None."""
+    found = NEW_STATEMENT.search(masked, first, end)
+    if found is None:
+        return None
+    place = found.start(found.lastgroup or 0)
+    if found.lastgroup == "side" and _ends_list(masked, first, place, end, sentence):
+        return None
+    return place
+
+
+def _ends_list(masked: str, first: int, comma: int, end: int, sentence: str) -> bool:
+    """Tell whether a phrase with a side behind a comma is the last of a list, whose side is that of all.
+
+    "No effusion, infiltrate, pneumothorax on the left" is a list of bare findings. Of two, the second is
+    one of its own, but on both sides and with the number of the first: "no infiltrate, effusion bilaterally".
+    """
+    last = _BARE.match(masked, comma + 1, end)
+    if last is None or STAYS.search(masked, last.end(), end):
+        return False
+    if "," in masked[first:comma]:
+        return True
+    head = _BARE.match(masked, first, comma)
+    return (
+        head is not None
+        and BOTH_SIDES.search(masked, last.end(), end) is not None
+        and (PLURAL.search(sentence, *head.span()) is None) == (PLURAL.search(sentence, *last.span()) is None)
+    )
 
 
 def _is_history(masked: str, cue: Cue) -> bool:

@@ -5,7 +5,7 @@ hyphens. docs/findings.md lists the names.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Final
 
@@ -15,6 +15,7 @@ _IS_HOW: Final = (
     r"(?:(?:is|are|was|appears?|remains?|seems|to be|[a-z]+ly|again|now|overall|at|in|size|contour|"
     r"for technique) ){0,8}"
 )
+_HERZ: Final = r"herz(?:gr(?:ö|oe)(?:ß|ss)e|schatten|silhouette)?"
 _CARDIOMEDIASTINUM: Final = (
     r"(?:(?:cardiomediastinal|cardio mediastinal|mediastinal) (?:silhouette|contours?)|"
     r"mediastinum)"
@@ -33,6 +34,9 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
     "aspiration": (r"aspiration",),
     "atelectasis": (
         r"(?:dys|a)telektasen?",
+        r"(?:dys|a)telektatisch(?:e[rsnm]?)?",
+        r"(?:minder|fehl)belüftung(?:en)?",
+        r"belüftungsstörung(?:en)?",
         r"atelecta(?:sis|ses|tic)",
         r"(?:lobar|lung|lobe|segmental|basilar) collapse",
         r"collapse of (?:the )?(?:(?:left|right|upper|lower|middle) ){0,3}(?:lungs?|lobes?)",
@@ -44,8 +48,10 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
     "COPD": (r"COPD", r"(?:chronic )?obstructive (?:pulmonary|lung|airways?) disease"),
     "calcification": (r"verkalkung(?:en)?", r"calcifications?", r"calcified", r"calcific"),
     "cardiomegaly": (
-        r"(?:kardiomegalie|herzvergr(?:ö|oe)(?:ß|ss)erung|"
-        r"herz (?:ist )?(?:(?!nicht )\w+ )?vergr(?:ö|oe)(?:ß|ss)ert)",
+        r"(?:kardiomegalie|(?:links|rechts)?herz(?:vergr(?:ö|oe)(?:ß|ss)erung|verbreiterung)|"
+        rf"{_HERZ} (?:ist )?(?:(?!nicht |grenz)[\w\-]+ ){{0,2}}(?:vergr(?:ö|oe)(?:ß|ss)ert|verbreitert|"
+        rf"zu gro(?:ß|ss)))",
+        r"(?:vergr(?:ö|oe)(?:ß|ss)erte[rsnm]?|verbreiterte[rsnm]?) (?:herz(?:schatten|silhouette)?|herzens)",
         r"cardiomegaly",
         r"(?:cardiac|heart) enlargement",
         r"enlargement of (?:the )?(?:heart|cardiac silhouette)",
@@ -53,7 +59,13 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         rf"{_SIZE_OF_HEART} {_IS_HOW}{_LARGE}",
     ),
     "cavitation": (r"cavitations?", r"cavitary", r"cavitating"),
-    "consolidation": (r"konsolidierung(?:en)?", r"consolidations?", r"consolidative", r"consolidated"),
+    "consolidation": (
+        r"konsolidierung(?:en)?",
+        r"konsolidation(?:en)?",
+        r"consolidations?",
+        r"consolidative",
+        r"consolidated",
+    ),
     "degenerative change": (
         r"degenerative(?: \w+)? (?:changes?|disease|spurring)",
         r"osteophytes?",
@@ -64,19 +76,22 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
     "enlarged cardiomediastinum": (
         r"enlarged cardiomediastinum",
         r"mediastinal (?:widening|enlargement)",
+        r"mediastinalverbreiterung",
+        r"(?:mediastinum|mediastinalschatten) (?:ist )?(?:(?!nicht )\w+ )?verbreitert",
+        r"verbreiterte[sn]? mediastinum",
         r"(?:widening|enlargement) of (?:the )?mediastinum",
         r"(?:widened|enlarged) (?:\w+ )?(?:mediastinum|(?:cardio ?)?mediastinal (?:silhouette|contours?))",
         rf"{_CARDIOMEDIASTINUM} {_IS_HOW}{_LARGE}",
     ),
     "fibrosis": (r"(?:lungen)?fibrose", r"fibrosis", r"fibrotic"),
-    "fracture": (r"(?:rippen)?fraktur(?:en)?", r"fractures?", r"fractured"),
+    "fracture": (r"fraktur(?:en)?", r"fractures?", r"fractured"),
     "granuloma": (r"granulomas?", r"granulomata", r"granulomatous"),
     "hernia": (r"(?:hiatus)?hernien?", r"hernias?", r"herniation"),
     "hyperinflation": (r"hyper ?(?:inflat|expan|lucen)(?:ed|sion|ion|ded|t)",),
     "kyphosis": (r"kyphosis", r"kyphotic"),
     "lesion": (r"lesions?",),
     "lung opacity": (
-        r"(?:infiltrate?s?|infiltraten|verschattung(?:en)?)",
+        r"(?:infiltrate?s?|infiltraten|infiltration(?:en)?|verschattung(?:en)?)",
         r"opacit(?:y|ies)",
         r"opacifications?",
         r"opacified",
@@ -85,21 +100,30 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         rf"{_SIDED} densit(?:y|ies)",
         rf"{_SIDED} markings",
     ),
-    "lymphadenopathy": (r"(?:lymph)?adenopathy", r"enlarged lymph nodes?"),
-    "mass": (r"raumforderung(?:en)?", r"mass(?:es)?", r"tumou?rs?", r"neoplasms?"),
-    "nodule": (r"(?:rundherde?s?|rundherden)", r"nodules?", r"nodularity"),
+    "lymphadenopathy": (
+        r"(?:lymph)?adenopath(?:y|ies)",
+        r"lymph(?:o|knoten)?adenopathien?",
+        r"lymphknotenvergrö(?:ß|ss)erung(?:en)?",
+        r"vergrö(?:ß|ss)erte[rsn]? lymphknoten",
+        r"enlarged lymph nodes?",
+    ),
+    "mass": (r"raumforderung(?:en)?", r"tumoren", r"mass(?:es)?", r"tumou?rs?", r"neoplasms?"),
+    "nodule": (r"(?:rundherde?s?|rundherden|rundschatten)", r"nodules?", r"nodularity"),
     "osteopenia": (r"osteopen(?:ia|ic)", r"osteoporo(?:sis|tic)", r"demineralis?z?ation"),
     "pericardial effusion": (
-        r"perikarderg(?:uss|uß|usses|üsse|uesse)",
+        r"(?:peri[ck]ard|herzbeutel)erg(?:uss|uß|usses|üssen?|uessen?)",
+        r"peri[ck]ard(?=- (?:und|oder|bzw\.?) pleuraerg)",
         r"pericardial (?:effusions?|fluid)",
         r"pericardial(?= (?:or|and) pleural effusions?)",
     ),
     "pleural effusion": (
-        r"(?:pleura|randwinkel)?erg(?:uss|uß|usses|üssen?|uessen?)",
+        r"erg(?:uss|uß|usses|üssen?|uessen?)",
+        r"pleura(?=- (?:und|oder|bzw\.?) (?:peri[ck]ard|herzbeutel)erg)",
+        r"(?:sero|hämato|hydro|chylo)thorax",
         r"(?:pleural )?effusions?",
         r"pleural fluid",
         r"(?:hydro|haemo|hemo)thora(?:x|ces)",
-        r"hydropneumothora(?:x|ces)",
+        r"(?:hydro|sero|hämato|haemo|hemo|pyo)pneumothora(?:x|ces)",
         r"pleural(?= (?:or|and) pericardial effusions?)",
     ),
     "pleural thickening": (
@@ -108,20 +132,30 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"thickening of (?:the )?pleura",
     ),
     "pneumomediastinum": (r"pneumomediastinum",),
-    "pneumonia": (r"(?:broncho)?pneumonien?", r"(?:broncho)?pneumonias?", r"pneumonic"),
+    "pneumonia": (r"pneumonien?", r"pneumonisch(?:e[rsnm]?)?", r"(?:broncho)?pneumonias?", r"pneumonic"),
     "pneumoperitoneum": (
         r"pneumoperitoneum",
         r"free (?:(?:intra ?peritoneal|intra ?abdominal|sub ?diaphragmatic) )?(?:air|gas)",
     ),
-    "pneumothorax": (r"(?:hydro)?pneumothora(?:x|ces)", r"pneumothoraxes", r"pleural (?:air|gas)"),
+    "pneumothorax": (
+        r"pneumothora(?:x|ces|xe)",
+        r"(?:rest|spitzen|spannungs?|mantel)?pneu",
+        r"pneumothoraxes",
+        r"pleural (?:air|gas)",
+    ),
     "pulmonary edema": (
         r"(?:lungen)?(?:ö|oe)dem(?:s|e|en)?",
+        r"lungenstauungsödem",
         r"(?:(?:pulmonary|interstitial|alveolar|lung) ){0,3}o?edemas?",
         r"o?edematous",
     ),
     "scarring": (r"scar(?:ring|s)?",),
     "scoliosis": (r"skoliose", r"(?:dextro|levo|kypho)?scolio(?:sis|tic)", r"(?:dextro|levo)curvature"),
-    "subcutaneous emphysema": (r"(?:subcutaneous|soft tissue|chest wall) (?:emphysema|air|gas)",),
+    "subcutaneous emphysema": (
+        r"(?:subcutaneous|soft tissue|chest wall) (?:emphysema|air|gas)",
+        r"(?:haut|weichteil)emphysems?",
+        r"subkutane[sn]? emphysem",
+    ),
     "support device": (
         r"(?:endotracheal|tracheostomy|ET|NG|OG|(?:oro|naso)gastric|enteric|feeding|chest|thoracostomy|"
         r"pleural|gastrostomy|dobb?hoff) (?:tubes?|drains?)",
@@ -141,10 +175,17 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"(?:support|monitoring|implanted) (?:devices?|apparatus|hardware)",
         r"(?:pulse |cardiac |nerve )?(?:generators?|stimulators?)",
         r"stents?",
+        r"(?:herz)?schrittmacher(?:s|aggregat|sonden?|elektroden?|kabel|systems?|implantation|anlage|"
+        r"implantat)?",
+        r"(?:ZVK|zentraler venenkatheter|katheters?)(?:- ?(?:anlage|implantation))?",
+        r"port- ?(?:anlage|systems?|implantation)",
+        r"(?:tubus|trachealkanüle|magensonden?|ernährungssonden?|(?:thorax|pleura|bülau)-?drainagen?)",
+        r"cerclagen?",
     ),
     "tuberculosis": (r"tubercul(?:osis|ous)",),
     "vascular congestion": (
-        r"(?:lungen|lungenvenöse )?(?:stauung|stauungszeichen)",
+        r"(?:lungen(?:venen|gefäß)?|pulmonal|lungenvenöse |pulmonalvenöse |pulmonale )?(?:stauung|"
+        r"stauungszeichen)",
         r"(?:(?:pulmonary|central) )?(?:vascular|venous) (?:congestion|engorgement)",
         r"cephali[sz]ation",
     ),
@@ -158,19 +199,28 @@ _NORMAL_FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"normal (?:heart|cardiac) (?:size|silhouette|contours?)",
         rf"{_SIZE_OF_HEART} (?:is|was)n['’]t (?:\w+ )?{_LARGE}",
         r"normal(?: sized)? heart",
-        r"herz (?:ist )?(?:nicht (?:\w+ )?vergr(?:ö|oe)(?:ß|ss)ert|normal gro(?:ß|ss))",
-        r"normal gro(?:ß|ss)es herz",
+        rf"{_HERZ} (?:ist )?(?:nicht (?:\w+ ){{0,2}}(?:vergr(?:ö|oe)(?:ß|ss)ert|verbreitert)|"
+        rf"norm(?:al ?)?gro(?:ß|ss)|"
+        r"normal|normal ?weit|schlank|im normbereich|(?:\w+ )?in der norm|regelrecht|unauffällig|"
+        r"nicht zu gro(?:ß|ss))",
+        r"(?:normal ?|norm)gro(?:ß|ss)e[rsnm]? herz(?:schatten|silhouette)?",
     ),
     "enlarged cardiomediastinum": (
         rf"{_BOTH} {_IS_HOW}{_NORMAL}",
         rf"{_CARDIOMEDIASTINUM} {_IS_HOW}{_NORMAL}",
         r"normal (?:cardio ?)?mediastinal (?:silhouette|contours?)",
+        r"(?:mediastinum|mediastinalschatten) (?:ist )?(?:mittelständig(?:,|"
+        r" und) )?(?:nicht (?:\w+ )?verbreitert|schlank|"
+        r"normal ?(?:weit|breit)?|regelrecht|unauffällig)",
     ),
 }
 _BORDERLINE_FORMS: Final[dict[str, tuple[str, ...]]] = {
     "cardiomegaly": (
         rf"{_SIZE_OF_HEART} {_IS_HOW}{_BORDERLINE}",
         r"borderline (?:heart|cardiac) (?:size|enlargement)",
+        rf"{_HERZ} (?:ist )?(?:grenzwertig|grenzgradig)(?: (?:gro(?:ß|ss)|vergr(?:ö|oe)(?:ß|ss)ert|"
+        rf"verbreitert))?",
+        rf"grenzwertige {_HERZ}",
     ),
 }
 
@@ -182,6 +232,33 @@ _OTHER_FORMS: Final = (
     r"(?:joint|knee) effusions?",
 )
 
+# Last parts of compounds, most of them German: "Winkelerguss", "Spannungspneumothorax".
+_LAST_PARTS: Final[dict[str, str]] = {
+    "atelectasis": r"(?:dys|a)telektasen?",
+    "calcification": r"verkalkung(?:en)?",
+    "consolidation": r"konsolidierung(?:en)?",
+    "fracture": r"fraktur(?:en)?",
+    "lung opacity": r"infiltrat(?:e[sn]?|s|ion|ionen)?|verschattung(?:en)?",
+    "mass": r"tumor(?:s|en)?",
+    "nodule": r"rund(?:herde?s?|herden|schatten)",
+    "pleural effusion": r"erg(?:uss|uß|usses|üssen?|uessen?)",
+    "pneumonia": r"pneumonien?",
+    "pneumothorax": r"pneumothora(?:x|ces|xe)",
+    "support device": r"schrittmacher(?:s|aggregat|sonden?)?|katheters?|tubus|cerclagen?",
+}
+# Compounds of other places, such as "Gelenkerguss".
+_OTHER_COMPOUND: Final = re.compile(
+    r"(?:peri[ck]ard|herzbeutel|gelenk|knie|hüft|schulter|pauken|trommel|blut|samen)\w*erg", re.IGNORECASE
+)
+_MAX_FIRST_PARTS: Final = 60
+# Without one of these a text has no such compound.
+_PARTS: Final = (
+    "telektase verkalkung konsolidierung fraktur infiltrat verschattung tumor rundherd rundschatten "
+    "erguss erguß "
+    "ergüss erguess pneumonie pneumothora schrittmacher katheter tubus cerclage"
+)
+# What procedures leave behind: "status post pacemaker placement".
+DEVICE: Final = "support device"
 FINDINGS: Final[tuple[str, ...]] = tuple(sorted(_FORMS, key=str.lower))
 
 
@@ -205,7 +282,30 @@ def _any_form() -> re.Pattern[str]:
 
 def has_forms(text: str) -> bool:
     """Tell whether a text has any form of the vocabulary: most captions of photographs have none."""
-    return _any_form().search(text.lower()) is not None
+    lowered = text.lower()
+    return _any_form().search(lowered) is not None or any(compounds(lowered))
+
+
+@cache
+def _compound_pattern() -> tuple[re.Pattern[str], tuple[str, ...], tuple[str, ...]]:
+    every = "|".join(f"({last})" for last in _LAST_PARTS.values())
+    pattern = re.compile(rf"(?<=[^\W\d_][^\W\d_])(?:{every})(?!\w)", re.IGNORECASE)
+    return pattern, tuple(_LAST_PARTS), tuple(_PARTS.split())
+
+
+def compounds(text: str) -> Iterator[tuple[str, int, int]]:
+    """Give the name of the finding that a compound ends in, and where the compound begins and ends."""
+    pattern, names, parts = _compound_pattern()
+    lowered = text.lower()
+    if not any(part in lowered for part in parts):
+        return
+    for found in pattern.finditer(text):
+        start = found.start()
+        least = max(0, start - _MAX_FIRST_PARTS)
+        while start > least and text[start - 1].isalpha():
+            start -= 1
+        if not _OTHER_COMPOUND.match(text, start):
+            yield names[(found.lastindex or 1) - 1], start, found.end()
 
 
 @cache
@@ -238,4 +338,5 @@ def finding_called(text: str) -> str | None:
     for name in FINDINGS:
         if name.lower() == plain.lower():
             return name
-    return next((name for name, pattern in forms() if pattern.fullmatch(plain)), None)
+    whole = (name for name, start, end in compounds(plain) if (start, end) == (0, len(plain)))
+    return next((name for name, pattern in forms() if pattern.fullmatch(plain)), next(whole, None))

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from app.observability.console import console
 from training.errors import DataError
-from training.reports import FINDINGS, Finding, find_findings
+from training.reports import FINDINGS, Finding, find_findings, is_read
 
 
 def findings(
@@ -34,6 +34,8 @@ def findings(
             {"finding": name, "state": state, "start": start, "end": end} for name, state, start, end in found
         ]
         typer.echo(json.dumps(rows, ensure_ascii=False))
+    elif not is_read(text):
+        typer.echo("The text seems to be neither English nor German: its findings are not read.")
     elif not found:
         typer.echo("No finding of the vocabulary is stated; `recoquest findings` lists it.")
     else:

@@ -9,6 +9,10 @@ from typing import Final
 # rows again in turns.
 _MODULES: Final = (
     ("training", "reports/vocabulary.py"),
+    ("training", "reports/language.py"),
+    ("training", "reports/effects.py"),
+    ("training", "reports/english.py"),
+    ("training", "reports/german.py"),
     ("training", "reports/cues.py"),
     ("training", "reports/findings.py"),
     ("training", "data/readers/scripts.py"),

@@ -44,6 +44,11 @@ def test_a_text_that_states_nothing_says_so() -> None:
     assert json.loads(_run("Two dogs.", "--json").stdout) == []
 
 
+def test_a_text_in_another_language_is_said_to_be_one() -> None:
+    assert "neither English nor German" in _run("Sin pneumothorax ni derrame.").stdout
+    assert json.loads(_run("Sin pneumothorax ni derrame.", "--json").stdout) == []
+
+
 @pytest.mark.parametrize(
     ("content", "options", "message"),
     [

@@ -1,0 +1,157 @@
+"""Cues of German reports; the module `cues` says how they are written."""
+
+from typing import Final
+
+from training.reports.effects import CueTable
+
+_ENDING: Final = r"(?:e[rsnm]?)?"
+_NO: Final = r"(?:kein(?:e[rsnm]?)?|ohne|nicht)"
+_BE: Final = r"(?:ist|sind|war|waren|bleibt|bleiben|erscheint|erscheinen|wirkt|wirken)"
+_SEEN: Final = (
+    r"(?:nachweisbar|nachgewiesen|nachzuweisen|nachweisen|abgrenzbar|abzugrenzen|abgegrenzt|abgrenzen|"
+    r"erkennbar|"
+    r"erkennen|sichtbar|ersichtlich|vorhanden|darstellbar|dargestellt|darstellen|zu sehen|gesehen|sieht man|"
+    r"sehen wir|gefunden|feststellbar|festzustellen|vorliegend)"
+)
+_SURE: Final = (
+    r"(?:sicher|eindeutig|zweifelsfrei|definitiv|zuverlässig|verlässlich|gut|ausreichend|hinreichend)"
+)
+_CHANGED: Final = (
+    r"(?:(?:befund|größen|groessen|grössen)?(?:änderung|veränderung|zunahme|abnahme|progredienz|progress|"
+    r"regredienz|"
+    r"wachstum|dynamik|befundwandel|besserung|verschlechterung|rückgang|rückbildung)|"
+    r"(?:größen)?progredient|zugenommen|"
+    r"abgenommen|rückläufig|regredient|zurückgebildet|verändert|geändert|größer|grösser|groesser|"
+    r"gewachsen|entfernt)"
+)
+_GONE: Final = (
+    r"(?:rückläufig|zurückgebildet|resorbiert|aufgelöst|regredient|verschwunden|aufgehoben|ausgeheilt|"
+    r"entfernt|"
+    r"abgeklungen|evakuiert|entfaltet)"
+)
+_WHOLE: Final = rf"(?:vollständig|komplett|vollkommen|gänzlich|restlos|völlig){_ENDING}"
+_AT_END: Final = r"(?= ?(?:[.,;:)?]|$|(?:und|aber|jedoch|bei|im|am|links|rechts|beidseits|ist|sind)\b))"
+
+GERMAN: Final[CueTable] = (
+    (
+        "none",
+        "behind",
+        (
+            rf"(?:nahezu|fast|beinahe|nicht|weitgehend|größtenteils|teilweise|annähernd|noch nicht) "
+            rf"(?:{_WHOLE} )?{_GONE}{_ENDING}",
+            rf"{_NO} (?:\w+ )?{_CHANGED}(?: (?:de[rs]|von|einer|eines))?",
+            r"nicht nur",
+            r"(?:vereinbar|passend|kompatibel|im sinne|entsprechend)(?: (?:mit|zu|einer|eines|von))?",
+        ),
+    ),
+    (
+        "absent",
+        "behind",
+        (
+            r"kein(?:e[rsnm]?)? (?:\w+ )?(?:verdacht auf|hinweis(?:e|en)?(?: auf| für)?|"
+            r"anhalt(?:spunkte?)?(?: für)?|"
+            r"zeichen|korrelat für)",
+        ),
+    ),
+    (
+        "uncertain",
+        "before",
+        (
+            r"nicht (?:\w+ ){0,2}(?:auszuschlie(?:ß|ss)en|ausgeschlossen|ausschlie(?:ß|ss)bar|"
+            r"ausschlie(?:ß|ss)en)",
+            rf"nicht (?:mit sicherheit|{_SURE}) (?:zu )?(?:{_SEEN}|beurteilbar|beurteilen|zu beurteilen)",
+            r"nicht (?:\w+ )?(?:beurteilbar|zu beurteilen|einsehbar|beurteilt werden)",
+            rf"(?:{_BE} )?(?:\w+ )?(?:fraglich|möglich|denkbar|wahrscheinlich|unwahrscheinlich|"
+            rf"zweifelhaft|vermutet|"
+            rf"zu vermuten|anzunehmen|zu diskutieren|unklar|unsicher){_AT_END}",
+            r"(?:kommt|kommen|käme|kämen) (?:\w+ ){0,2}(?:in betracht|in frage|infrage)",
+            r"(?:könnte|könnten|kann|dürfte) (?:\w+ ){0,2}(?:vorliegen|entsprechen)",
+        ),
+    ),
+    ("uncertain", "both", (r"dd:?(?=\s)", r"differen[tz]ialdiagnostisch", r"(?:versus|bzw\.? eher)")),
+    (
+        "unstated",
+        "behind",
+        (
+            r"(?:falls|sofern|wenn|sollte|sollten|zum ausschlu(?:ß|ss)|ausschlu(?:ß|ss)diagnostik|"
+            r"frage nach|fragestellung|zur frage)",
+            r"bei (?:\w+ )?(?:klinische[mnr]?|anhaltende[mnr]?|weitere[mnr]?|bestehende[mnr]?) "
+            r"(?:v\. ?a\.|verdacht(?: auf)?)",
+            r"(?:anamnestisch|anamnese|vorgeschichte)(?: (?:mit|einer|eines|von))?",
+        ),
+    ),
+    (
+        "past",
+        "behind",
+        (
+            r"(?:z\. ?n\.?|zn|zustand nach|st\. ?n\.|status nach)(?!\w)",
+            r"nach (?:(?:abgelaufener|stattgehabter|alter|früherer|durchgemachter) )?(?=\ufffc)",
+        ),
+    ),
+    (
+        "uncertain",
+        "behind",
+        (
+            rf"kein(?:e[rsnm]?)? (?:\w+ )?(?:sicher|eindeutig|zweifelsfrei|neu|neu aufgetreten|grö(?:ß|"
+            rf"ss)er|groesser|"
+            rf"gro(?:ß|ss)|progredient|zunehmend|größenprogredient|weiter|zusätzlich){_ENDING}"
+            r"(?: (?:nachweis|hinweise?|anhalt)(?: (?:auf|für|von|eine[sr]))?)?",
+            r"(?:v\. ?a\.?|va\.|vd\. ?(?:auf|a\.)|verdacht auf|suspekt(?:e[rsnm]?)? (?:auf|für)|"
+            r"hinweise? auf|"
+            r"hinweisend auf|verdächtig(?:e[rsnm]?)?(?: (?:auf|für))?)",
+            rf"(?:möglich|fraglich|(?:un)?wahrscheinlich|vermutlich|mutma(?:ß|ss)lich|denkbar|"
+            rf"zweifelhaft){_ENDING}",
+            r"(?:möglicherweise|eventuell|evtl\.|ggf\.|gegebenenfalls|(?:am )?ehesten|eher|vielleicht|"
+            r"womöglich|"
+            r"a\. ?e\.|könnte|könnten|dürfte)",
+        ),
+    ),
+    (
+        "absent",
+        "before",
+        (
+            rf"nicht (?:mehr )?(?:\w+ ){{0,2}}{_SEEN}",
+            rf"{_SEEN} (?:\w+ )?nicht",
+            rf"(?:{_BE} )?ausgeschlossen",
+            rf"(?:{_BE} )?(?:\w+ )?{_WHOLE} {_GONE}",
+            rf"(?:{_BE} )?(?:\w+ )?(?:verschwunden|aufgelöst|resorbiert|entfernt|abgeklungen|"
+            rf"ausgeheilt){_AT_END}",
+            rf"(?:fehlt|fehlen|fehlend|negativ){_AT_END}",
+            r"liegt(?: \w+)? nicht vor",
+            r"(?:hat|haben) sich (?:(?!nicht|teil|nahe|fast|weit)\w+ )?(?:zurückgebildet|aufgelöst|"
+            r"resorbiert)",
+            r"(?:liegt|liegen) (?:nicht|keine?r?s?) (?:\w+ )?vor",
+            r": ?(?:nein|negativ|keine?[rs]?|nicht vorhanden|ø)(?= ?(?:[.,;)\n]|$))",
+            r"(?<=\ufffc)[- ]?(?:entfernung|explantation|rückzug)",
+        ),
+    ),
+    (
+        "absent",
+        "behind",
+        (
+            rf"{_WHOLE} (?:{_GONE})e[rsnm]?",
+            r"(?:kein(?:e[rsnm]?)?|ohne|weder|nie|niemals|fehlend(?:e[rsnm]?)?|fehlen (?:von|eine[rs]))",
+            r"frei von",
+            r"(?<!zum\x20)ausschlu(?:ß|ss)(?: (?:von|eine[rs]))?",
+            r"(?:entfernung|explantation|rückbildung|auflösung) (?:de[rs]|von|eine[rs])",
+        ),
+    ),
+    (
+        "end",
+        "behind",
+        (
+            r"(?:aber|jedoch|allerdings|dagegen|hingegen|sondern|au(?:ß|ss)er|obwohl|während|doch|bei|mit|"
+            r"nach|dafür|"
+            r"stattdessen|ansonsten|sonst)",
+            r"(?:bis auf|abgesehen von|mit ausnahme|daneben|zusätzlich|im übrigen)",
+            r"(?:es )?zeig(?:t|en) sich",
+        ),
+    ),
+)
+# Headings of what is not stated of the image, without the colon.
+GERMAN_UNSTATED: Final = (
+    r"(?:klinische? (?:angaben?|fragestellung|frage|daten|information(?:en)?)|klinik|fragestellung|frage|"
+    r"anamnese|"
+    r"(?:rechtfertigende )?indikation|vorgeschichte|voraufnahmen?|voruntersuchung(?:en)?|vorbefunde?|"
+    r"vergleich(?:saufnahmen?)?|technik|methodik|untersuchung(?:stechnik)?|diagnosen?|überweisungsdiagnose)"
+)
