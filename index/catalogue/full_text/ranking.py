@@ -22,7 +22,9 @@ _FREQUENCY_WEIGHT: Final = 0.25
 # A limit that no number of images reaches.
 _ALL: Final = 2**62
 # Compounds of a word that are looked up, those of the most images.
-_MAX_COMPOUNDS: Final = 256
+_MAX_COMPOUNDS: Final = 2048
+# Of these PostgreSQL counts how often an image has them: its rank compares every image with every word.
+_MAX_RANKED: Final = 64
 # Pairs of a run that PostgreSQL looks up; the run is then looked for in the image's runs.
 _MAX_PAIRS: Final = 32
 
@@ -185,7 +187,7 @@ def _ranked(lookup: _Lookup) -> str:
     """Return what an image's rank is computed by: one pair of a run, as their distances say nothing."""
     if lookup.unspaced and len(lookup.terms[0]) > 1:
         return f"'{lookup.terms[0][:2]}'"
-    return _tsquery(lookup._replace(others=()))
+    return _tsquery(lookup._replace(terms=lookup.terms[:_MAX_RANKED], others=()))
 
 
 class _Statements(NamedTuple):
