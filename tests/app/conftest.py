@@ -4,9 +4,11 @@ import io
 import logging
 import shutil
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -47,7 +49,30 @@ _TEXTS = ("a red square on a table", "two dogs in the snow", "a boat at sea", "t
 
 
 def make_bundle(folder: Path, *, seed: int, scaled_decoding: bool = False, graphs: bool = True) -> Path:
-    """Save a random dual encoder of a few thousand weights, with the ONNX graphs that `index` adds."""
+    """Write a random dual encoder of a few thousand weights, with the ONNX graphs that `index` adds."""
+    if folder.exists():
+        shutil.rmtree(folder)
+    for name, content in _files_of_bundle(seed, scaled_decoding, graphs).items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return folder
+
+
+@cache
+def _files_of_bundle(seed: int, scaled_decoding: bool, graphs: bool) -> Mapping[str, bytes]:
+    """Files of a bundle by name, which are made once for all tests of a process."""
+    with TemporaryDirectory() as name:
+        folder = Path(name) / "bundle"
+        _save_bundle(folder, seed, scaled_decoding)
+        if graphs:
+            export_towers(load_encoder(folder, "cpu"), folder)
+        return {
+            str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+        }
+
+
+def _save_bundle(folder: Path, seed: int, scaled_decoding: bool) -> None:
     torch.manual_seed(seed)
     text = TextTowerConfig(
         architecture="small_transformer",
@@ -75,9 +100,6 @@ def make_bundle(folder: Path, *, seed: int, scaled_decoding: bool = False, graph
         metrics={"rsum": 1.5},
         recipe_yaml="",
     )
-    if graphs:
-        export_towers(load_encoder(folder, "cpu"), folder)
-    return folder
 
 
 def make_manifest(folder: Path, *, images: int) -> Manifest:

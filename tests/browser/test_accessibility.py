@@ -54,7 +54,8 @@ def test_nothing_serious_from_the_landing_to_an_open_image(
     assert serious(search) == []
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_serious_in_the_window_of_a_film(
     open_search: OpenSearch, films: str, watch: Watch, scheme: str
 ) -> None:

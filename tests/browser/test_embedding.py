@@ -101,6 +101,7 @@ def test_a_link_of_another_site_leads_to_the_page(foreign: "Page", sites: Sites)
     expect(foreign.get_by_role("button", name="Search", exact=True)).to_be_visible()
 
 
+@pytest.mark.slow
 def test_tells_its_host_which_image_was_opened(embedded: SearchPage) -> None:
     first = embedded.ids()[0]
     embedded.tiles.first.locator(".hit-open").click()

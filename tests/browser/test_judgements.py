@@ -130,6 +130,7 @@ def test_an_open_image_and_its_tile_show_the_same(open_search: OpenSearch) -> No
     assert pressed(tile) == [WRONG]
 
 
+@pytest.mark.slow
 def test_what_is_refused_is_said_and_not_shown_as_kept(open_search: OpenSearch, watch: Watch) -> None:
     watch.allow("status of 409")
     search = open_search("#q=circle")

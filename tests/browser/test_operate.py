@@ -191,6 +191,7 @@ def test_what_is_refused_is_told_where_it_was_asked_for(open_operated: OpenOpera
     expect(shown.generation(SHAPES, 3)).to_contain_text("incomplete")
 
 
+@pytest.mark.slow
 def test_without_a_session_a_key_is_asked_for_and_the_session_stays(
     open_operated: OpenOperated, watch: Watch
 ) -> None:

@@ -53,6 +53,7 @@ def test_answer_line_names_model_generation_and_time(open_search: OpenSearch) ->
     expect(search.answer).to_contain_text(re.compile(r"\d ms"))
 
 
+@pytest.mark.slow
 def test_a_pause_in_typing_searches_without_enter(open_search: OpenSearch) -> None:
     search = open_search()
     search.field.press_sequentially("green triangle", delay=5)

@@ -121,6 +121,7 @@ def test_an_image_in_the_field_has_no_words(open_search: OpenSearch) -> None:
     expect(search.words).to_be_checked()
 
 
+@pytest.mark.slow
 def test_without_likeness_only_images_with_the_words_are_shown(open_search: OpenSearch) -> None:
     search = open_search("#q=purple+triangle")
     search.settle()

@@ -287,6 +287,7 @@ async def test_a_batch_search_names_every_hit_in_transactions_of_bounded_size(tm
     catalogue.close()
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_a_queue_with_many_ids_makes_requests_wait(tmp_path: Path) -> None:
     catalogue = open_catalogue(f"sqlite:///{tmp_path / 'c.db'}")

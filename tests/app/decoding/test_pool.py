@@ -159,6 +159,7 @@ def test_a_file_that_takes_too_long_costs_its_own_task(make_pool: MakePool, told
     assert (told.outcomes, told.restarts) == (["cpu", *["done"] * 4], ["cpu"])
 
 
+@pytest.mark.slow
 def test_the_time_of_each_task_is_its_own(make_pool: MakePool, told: Told) -> None:
     pool = make_pool(cpu_s=1)
     content = deep_png(5_000, 2_000)

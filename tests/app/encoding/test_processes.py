@@ -31,16 +31,14 @@ from training.models.onnx.files import FOLDER, MANIFEST_FILE
 
 PATIENCE = 60.0
 # How a process starts and ends does not hang on what computes in it, and the import of torch takes seconds.
-SELDOM_BY_TORCH = pytest.mark.parametrize(
-    "bundle",
-    [pytest.param(True, id="onnx"), pytest.param(False, id="torch", marks=pytest.mark.slow)],
-    indirect=True,
-    scope="module",
-)
+BY_ONNX_AND_SELDOM_BY_TORCH = [
+    pytest.param(True, id="onnx"),
+    pytest.param(False, id="torch", marks=pytest.mark.slow),
+]
 TEXTS = ["a red square", "", "two blue circles above a green triangle " * 30]
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["onnx", "torch"])
+@pytest.fixture(scope="module", params=BY_ONNX_AND_SELDOM_BY_TORCH)
 def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle that is computed by ONNX Runtime, or by PyTorch."""
     return make_bundle(tmp_path_factory.mktemp("encoder") / "bundle", seed=0, graphs=request.param)
@@ -80,6 +78,9 @@ def is_there(pid: int) -> bool:
         return False
 
 
+@pytest.mark.parametrize(
+    "bundle", [pytest.param(True, id="onnx"), pytest.param(False, id="torch")], indirect=True, scope="module"
+)
 def test_vectors_are_those_of_the_encoder(
     make_processes: Callable[..., EncoderProcesses], bundle: Path
 ) -> None:
@@ -194,7 +195,6 @@ def test_closing_ends_the_processes_and_tells_who_waits(
     assert not any(is_there(pid) for pid in pids)
 
 
-@SELDOM_BY_TORCH
 def test_a_fork_server_that_was_killed_is_started_again(
     make_processes: Callable[..., EncoderProcesses], server: ForkServer
 ) -> None:
@@ -217,7 +217,6 @@ def test_a_bundle_whose_weights_are_gone_is_told_as_such(server: ForkServer, tmp
         process.end()
 
 
-@SELDOM_BY_TORCH
 def test_a_fork_server_that_is_closed_starts_nothing(bundle: Path) -> None:
     server = ForkServer()
     processes = EncoderProcesses(server, bundle, 1, PATIENCE)
@@ -237,7 +236,6 @@ def test_a_damaged_bundle_is_told_and_leaves_no_process(server: ForkServer, tmp_
         EncoderProcesses(server, broken, 2, PATIENCE)
 
 
-@SELDOM_BY_TORCH
 @pytest.mark.parametrize("stopped", [False, True])
 def test_processes_end_with_the_one_that_has_started_them(bundle: Path, stopped: bool) -> None:
     script = (

@@ -26,7 +26,7 @@ def gradients(module: nn.Module) -> dict[str, Tensor]:
     return {name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None}
 
 
-@pytest.mark.parametrize("frozen", [0, 2, "all"])
+@pytest.mark.parametrize("frozen", [0, pytest.param(2, marks=pytest.mark.slow), "all"])
 @pytest.mark.parametrize("architecture", CONV_NETS)
 def test_images_in_slices_equal_the_whole(
     architecture: ImageArchitecture, frozen: int | str, whole: pytest.MonkeyPatch

@@ -96,7 +96,13 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=() if case in ("infonce", "sums", "reclaim", "ltd") else pytest.mark.slow)
+        for case in CASES
+    ],
+)
 def test_chunks_give_the_gradient_of_the_whole_batch(case: str) -> None:
     settings, model_settings = CASES[case]
     model = encoder(**model_settings)

@@ -147,8 +147,8 @@ def test_features_of_other_weights_are_others() -> None:
     "changes",
     [
         {"augmentation": 0.5},
-        {"pooling": "attention"},
-        {"epochs": None, "steps": 2},
+        pytest.param({"pooling": "attention"}, marks=pytest.mark.slow),
+        pytest.param({"epochs": None, "steps": 2}, marks=pytest.mark.slow),
     ],
 )
 def test_a_tower_that_gives_other_features_in_every_step_is_not_cached(
