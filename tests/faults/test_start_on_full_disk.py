@@ -83,6 +83,7 @@ def test_a_catalogue_that_has_no_space_to_be_read_says_so(disk: Path, home: Inde
     open_engine(home.settings).close()
 
 
+@pytest.mark.slow
 def test_the_doctor_advises_space(disk: Path, home: Indexed) -> None:
     fill(disk)
     finding = examine_home(home.settings)

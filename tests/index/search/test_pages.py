@@ -92,7 +92,11 @@ def shown_while_changed(
 
 @pytest.mark.parametrize(
     "values",
-    [*ORDERS, *(pytest.param(values, marks=pytest.mark.slow) for values in IN_PAIRS)],
+    [
+        # One alone, and all together.
+        pytest.param(values, marks=() if "diversity" in values and values in ORDERS else pytest.mark.slow)
+        for values in (*ORDERS, *IN_PAIRS)
+    ],
     ids=lambda values: "+".join(values),
 )
 def test_no_hit_comes_twice_and_none_is_passed_over(

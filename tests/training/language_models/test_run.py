@@ -24,7 +24,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "refined": {"refinement": {"steps": 2}},
     "implicit": {"posterior": "implicit"},
 }
-_EACH_KIND = [pytest.param(kind, marks=pytest.mark.slow) if kind == "refined" else kind for kind in KINDS]
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +45,9 @@ def straight(sentences: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.parametrize("kind", _EACH_KIND)
+@pytest.mark.parametrize(
+    "kind", [kind if kind == "implicit" else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
+)
 def test_learns_the_grammar(sentences: Path, tmp_path: Path, kind: str) -> None:
     result = run(tiny_recipe(epochs=12, **KINDS[kind]), sentences, tmp_path / "out")
     # Of 13 words and ends alike it would be 13; a code that says nothing leaves it at 1.9 or more.
@@ -57,7 +58,9 @@ def test_learns_the_grammar(sentences: Path, tmp_path: Path, kind: str) -> None:
     )
 
 
-@pytest.mark.parametrize("kind", _EACH_KIND)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind == "refined" else kind for kind in KINDS]
+)
 def test_stopped_and_resumed_it_is_bit_equal(
     sentences: Path, straight: Path, tmp_path: Path, kind: str
 ) -> None:

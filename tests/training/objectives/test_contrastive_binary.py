@@ -89,6 +89,7 @@ def test_training_draws_one_fake_for_each_image() -> None:
         assert float(objective(batch).total.detach()) == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_mean_over_many_draws_is_the_loss_of_evaluation() -> None:
     image, text = random_embeddings(5)
     objective, batch = build(dim=5), features(image, text, mask_of(5, (0, 2)))

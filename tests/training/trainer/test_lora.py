@@ -78,7 +78,7 @@ def test_updates_begin_at_zero_are_all_that_is_learned_of_towers_and_are_added_e
     assert not [name for name in model.state_dict() if "lora" in name or "base_layer" in name]
 
 
-@pytest.mark.parametrize("ema_decay", [None, 0.3])
+@pytest.mark.parametrize("ema_decay", [pytest.param(None, marks=pytest.mark.slow), 0.3])
 def test_the_bundle_has_the_updates_in_its_weights(
     bundle: Path, scenes: Path, tmp_path: Path, ema_decay: float | None
 ) -> None:

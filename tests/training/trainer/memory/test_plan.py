@@ -96,7 +96,7 @@ def test_a_run_goes_on_as_it_began_however_much_is_free_then(
         run(recipe(chunk_size=None), scenes, tmp_path / "out", resume=True)
 
 
-@pytest.mark.parametrize("chunk_size", [None, 12])
+@pytest.mark.parametrize("chunk_size", [None, pytest.param(12, marks=pytest.mark.slow)])
 def test_a_number_of_the_recipe_stays_and_is_doubted(
     scenes: Path, tmp_path: Path, scarce: int, caplog: pytest.LogCaptureFixture, chunk_size: int | None
 ) -> None:

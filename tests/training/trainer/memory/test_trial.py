@@ -62,7 +62,12 @@ def step_peak(loss: BatchLoss, items: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("image", "text"), [("resnet", "small_transformer"), ("vit", "gru"), ("mobilenet_v2", "bert")]
+    ("image", "text"),
+    [
+        ("resnet", "small_transformer"),
+        pytest.param("vit", "gru", marks=pytest.mark.slow),
+        ("mobilenet_v2", "bert"),
+    ],
 )
 def test_few_items_tell_what_a_step_of_many_takes(image: ImageArchitecture, text: TextArchitecture) -> None:
     loss = loss_of(image, text)
