@@ -16,7 +16,7 @@ from app.operations.writes.collection_names import refuse_alias, refuse_gained_r
 from app.operations.writes.conditions import write_condition
 from app.operations.writes.delete_matching import delete_by_filter
 from app.operations.writes.erase import erase
-from app.operations.writes.idempotency import IdempotentRoute, idempotency_key
+from app.operations.writes.idempotency import IdempotentRoute, idempotency_key, ids_left_out
 from app.operations.writes.read_uploads import SentImage, read_upload, read_uploads
 from app.operations.writes.write_images import WrittenImages, change_one, write_one, write_sent
 from app.schemas.changes.deletion import DeletedImages, ImagesToDelete
@@ -275,7 +275,7 @@ def _note(request: Request, written: WrittenImages) -> None:
     "/{collection}/erase",
     summary="Erase images",
     responses=problem_responses(*_PROBLEMS),
-    dependencies=[may("admin"), Depends(idempotency_key)],
+    dependencies=[may("admin"), Depends(idempotency_key), Depends(ids_left_out)],
 )
 async def erase_images(
     collection: str, wanted: ImagesToErase, request: Request, services: InjectedServices

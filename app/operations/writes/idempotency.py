@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import json
 import re
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -39,6 +40,8 @@ MAX_KEY: Final = 255
 _KEY: Final = re.compile(rf"[\x21-\x7e]{{1,{MAX_KEY}}}")
 _KEPT_HEADERS: Final = ("content-type", "location", "etag", "link", "deprecation")
 _FIRST_ERROR: Final = 400
+# Of answers that are kept without ids.
+_ID_FIELDS: Final = ("erased", "unknown")
 # Bytes that are hashed and searched for boundaries at once; longer bodies are left to a thread.
 _WINDOW: Final = 1 << 16
 
@@ -60,18 +63,24 @@ async def idempotency_key(
     """Declare the header; `IdempotentRoute` heeds it."""
 
 
+async def ids_left_out() -> None:
+    """Declare that answers are kept without the ids of images; `IdempotentRoute` heeds it."""
+
+
 class IdempotentRoute(GuardedRoute):
     """A guarded route whose operations that depend on `idempotency_key` are done once for each key."""
 
     def answering(self, handle: Handler) -> Handler:
         """Return the handler of the operation, which looks for a kept answer first."""
-        if all(dependency.call is not idempotency_key for dependency in self.dependant.dependencies):
+        declared = {dependency.call for dependency in self.dependant.dependencies}
+        if idempotency_key not in declared:
             return handle
+        leaves_out = ids_left_out in declared
 
         async def once(request: Request) -> Response:
             if HEADER not in request.headers:
                 return await handle(request)
-            return await _answer_once(request, handle)
+            return await _answer_once(request, handle, leaves_out=leaves_out)
 
         return once
 
@@ -94,7 +103,7 @@ def attempt_of(request: Request) -> Attempt | None:
     return attempt if isinstance(attempt, Attempt) else None
 
 
-async def _answer_once(request: Request, handle: Handler) -> Response:
+async def _answer_once(request: Request, handle: Handler, *, leaves_out: bool) -> Response:
     key = _checked_key(request.headers.getlist(HEADER))
     services = await get_services(request)
     body = await request.body()
@@ -106,7 +115,8 @@ async def _answer_once(request: Request, handle: Handler) -> Response:
     kept = await _write(services, begin_request, attempt)
     if kept is not None:
         note(request, Noted(details={"replayed": True}))
-        return Response(kept.body, kept.status, {**kept.headers, REPLAYED: "true"})
+        content = _with_ids(kept.body, body) if leaves_out else kept.body
+        return Response(content, kept.status, {**kept.headers, REPLAYED: "true"})
     request.scope.setdefault("state", {})["attempt"] = attempt
     # The work goes on when the caller has gone, as the answer will be asked for again.
     inner = Request(request.scope, _whole(body))
@@ -121,11 +131,27 @@ async def _answer_once(request: Request, handle: Handler) -> Response:
         return response
     headers = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
     try:
-        answer = KeptAnswer(response.status_code, headers, bytes(response.body))
+        content = bytes(response.body)
+        content = _without_ids(content, body) if leaves_out else content
+        answer = KeptAnswer(response.status_code, headers, content)
         await _write(services, keep_answer, attempt, answer)
     except RecoquestError as error:
         _log.warning("an answer is not kept for its idempotency key", error=type(error).__name__)
     return response
+
+
+def _without_ids(answer: bytes, request: bytes) -> bytes:
+    """Return an answer with the places of ids in the request instead of the ids; others are left out."""
+    found, places = json.loads(answer), {name: place for place, name in enumerate(json.loads(request)["ids"])}
+    kept = {field: [places[name] for name in found[field] if name in places] for field in _ID_FIELDS}
+    return json.dumps({**found, **kept}).encode()
+
+
+def _with_ids(kept: bytes, request: bytes) -> bytes:
+    """Return an answer as `_without_ids` was given it; the request is the same."""
+    found, ids = json.loads(kept), json.loads(request)["ids"]
+    restored = {field: [ids[place] for place in found[field]] for field in _ID_FIELDS}
+    return json.dumps({**found, **restored}).encode()
 
 
 async def _release(services: Services, attempt: Attempt) -> None:

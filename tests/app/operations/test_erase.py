@@ -173,6 +173,26 @@ def test_others_write_while_the_files_of_jobs_are_gone_through(
     assert len(written) >= 3
 
 
+def test_the_answer_that_is_kept_for_a_key_has_no_id(service: TestClient, marked: Indexed) -> None:
+    sent: dict[str, Any] = {
+        "json": {"ids": ["image-5", "no-such-film", "image-6"]},
+        "headers": {"Idempotency-Key": "once"},
+    }
+    first = service.post(f"{HERE}/erase", **sent)
+    assert first.status_code == 200, first.text
+    assert (first.json()["erased"], first.json()["unknown"]) == (["image-5", "image-6"], ["no-such-film"])
+    catalogue = sqlite3.connect(marked.settings.home / "catalogue.sqlite3")
+    ((body,),) = catalogue.execute("SELECT body FROM idempotency_keys").fetchall()
+    catalogue.close()
+    for name in (b"image-5", b"image-6", b"no-such-film"):
+        assert name not in bytes(body)
+    again = service.post(f"{HERE}/erase", **sent)
+    assert again.headers["Idempotency-Replayed"] == "true"
+    assert (again.status_code, again.json()) == (200, first.json())
+    other = {**sent, "json": {"ids": ["image-6", "no-such-film", "image-5"]}}
+    assert service.post(f"{HERE}/erase", **other).status_code == 422
+
+
 def test_an_erasure_that_was_stopped_goes_on(marked: Indexed, monkeypatch: pytest.MonkeyPatch) -> None:
     home, sha256 = marked.settings.home, _sha256(marked)
     _old_jobs(marked, sha256)
