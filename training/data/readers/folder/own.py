@@ -151,7 +151,7 @@ def _list_table(
 ) -> Listing:
     table = open_table(path, is_known_column, encoding)
     finder = PathFinder(images, files.reasons, path)
-    if finder.find(table.columns[0]) is not None:
+    if is_like_image(table.columns[0]) and finder.find(table.columns[0]) is not None:
         raise DataError(
             f"{path} begins with the image {table.columns[0]!r}; put a line with the names of the columns "
             "ahead, such as image,text."

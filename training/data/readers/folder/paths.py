@@ -40,6 +40,7 @@ class PathFinder:
         self._known: dict[str, str | None] = {}
         self._inner = ""
         self._alike: dict[str, list[str]] | None = None
+        self._bare: dict[str, list[str]] | None = None
         self._beginnings = Beginnings(path for path, reason in files.items() if not reason)
         self.moved: Mapping[str, str] = {}
 
@@ -47,10 +48,12 @@ class PathFinder:
         """Path inside of the folder of the file with this name; None if there is none.
 
         Looked up are the name as it is written, then with composed and decomposed characters, then all of
-        these with slashes for backslashes, and without the folder's own path or name ahead.
+        these with slashes for backslashes, and without the folder's own path or name ahead; last the only
+        image that has the name without its ending.
         """
         if name not in self._known:
-            self._known[name] = next(filter(None, map(self._look_up, self._spellings(name))), None)
+            found = next(filter(None, map(self._look_up, self._spellings(name))), None)
+            self._known[name] = found or self._add_ending(name)
         return self._known[name]
 
     def look_in_folder_of(self, name: str) -> str | None:
@@ -134,6 +137,18 @@ class PathFinder:
             for beginning, folder in self.moved.items():
                 if composed.startswith(beginning):
                     yield folder + composed[len(beginning) :]
+
+    def _add_ending(self, name: str) -> str | None:
+        if is_like_image(name):
+            return None
+        if self._bare is None:
+            self._bare = {}
+            for composed, path in self._composed.items():
+                if not self._files[path]:
+                    self._bare.setdefault(composed.rpartition(".")[0], []).append(path)
+        spelled = (unicodedata.normalize("NFC", path) for path in self._spellings(name))
+        found = next((self._bare[path] for path in spelled if path in self._bare), [])
+        return found[0] if len(found) == 1 else None
 
     def _look_up(self, path: str) -> str | None:
         if path in self._files:

@@ -19,7 +19,7 @@ from training.data.readers.folder.beginnings import as_path
 from training.data.readers.folder.columns import Columns
 from training.data.readers.folder.files import unreadable
 from training.data.readers.folder.metadata import Values
-from training.data.readers.folder.paths import PathFinder
+from training.data.readers.folder.paths import PathFinder, is_like_image
 from training.data.readers.tables import Row, Table
 from training.data.readers.values import is_not_known, is_without_words
 from training.data.record import Split
@@ -107,6 +107,7 @@ class TableReader:
     _wordless: Examples = field(default_factory=Examples)
     _repeated: Examples = field(default_factory=Examples)
     _twice: Examples = field(default_factory=Examples)
+    _bare: Examples = field(default_factory=Examples)
 
     def read(self) -> None:
         """Read the table.
@@ -164,6 +165,8 @@ class TableReader:
         if known is None:
             known = self.images[path] = ImageRows(row.line)
         self._add(row, known, one_each)
+        if not is_like_image(name) and is_like_image(path):
+            self._bare.add_words(lambda: f"{name.strip()!r} for {path!r} on line {row.line}", row.line)
         return None
 
     def _find(self, name: str) -> str | None:
@@ -281,6 +284,9 @@ class TableReader:
         for beginning, folder in self.finder.moved.items():
             where = f"{self.folder / folder}" if folder else f"{self.folder}"
             yield f"Looked for images whose paths begin with {beginning!r} in {where}, by the rest of them."
+        if self._bare.count:
+            rows = self._bare.times("row names its image", "rows name their images")
+            yield f"{rows} without the ending: {self._bare}."
         if self._foreign:
             yield self._note_on_foreign()
         for value, examples in self._unknown_texts.items():

@@ -61,6 +61,18 @@ def test_what_is_no_file_is_not_found(tmp_path: Path, name: str) -> None:
     assert finder_of(tmp_path, "2.jpg", "sub/1.jpg").find(name) is None
 
 
+def test_the_only_image_of_a_name_without_its_ending(tmp_path: Path) -> None:
+    finder = finder_of(
+        tmp_path / "photos", "1.jpg", "sub/ISIC_2.JPG", "a.b.png", "3.jpg", "3.png", "4.txt", DECOMPOSED
+    )
+    for name, path in (
+        *(("1", "1.jpg"), ("sub\\ISIC_2", "sub/ISIC_2.JPG"), ("photos/1", "1.jpg"), ("a.b", "a.b.png")),
+        *(("3", None), ("4", None), ("1.png", None), ("ISIC_2", None), ("", None), ("a", None)),
+        (COMPOSED.removesuffix(".jpg"), DECOMPOSED),
+    ):
+        assert finder.find(name) == path
+
+
 def test_files_that_look_alike(tmp_path: Path) -> None:
     finder = finder_of(tmp_path, "sub/Photo.JPG", "notes.txt")
     assert finder.like("photo.jpg") == "sub/Photo.JPG"

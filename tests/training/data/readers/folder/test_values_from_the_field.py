@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.image_files import JPEG_START
 from tests.training.data.readers.folder.tables import import_table, texts_of
 from training.errors import DataError
 
@@ -45,6 +46,18 @@ def test_not_known_in_the_words_of_people(folder: Path) -> None:
         "labels: 3 values stand for 'not known', not stored: "
         "'k. A.' on line 2, 'keine Angabe' on line 4, 'inconnu' on line 5.",
         "alter: 2 values stand for 'not known', not stored: '?' on line 3, 'unbekannt' on line 4.",
+    ]
+
+
+def test_images_named_without_their_ending(folder: Path) -> None:
+    # As in tables of Kaggle, under a name that says nothing; a file has the name of a column.
+    (folder / "image_id.jpg").write_bytes(JPEG_START)
+    report, records = import_table(folder, "image_id,caption\n1,a dog\n6,a cat\n7,a cow\n")
+    assert texts_of(records) == {"1.jpg": ("a dog",), "6.jpg": ("a cat",)}
+    assert [item.line for item in report.rejections.items] == [4]
+    assert report.notes == [
+        "Took columns 'caption' for text and 'image_id' for image.",
+        "2 rows name their images without the ending: '1' for '1.jpg' on line 2, '6' for '6.jpg' on line 3.",
     ]
 
 
