@@ -24,9 +24,10 @@ class Columns:
 
     Attributes:
         images: Columns of images, single ones or lists.
-        fields: Columns of texts, numbers and lists of these.
+        fields: Columns of texts, numbers, lists of these, and dates.
         unread: All others, such as objects and sounds.
         classes: Names of the classes that a column has as numbers.
+        dates: Those of them with days or times.
         inside: For a column of objects with a text of their own, such as MS-COCO's sentences, the name of it.
     """
 
@@ -34,6 +35,7 @@ class Columns:
     fields: tuple[str, ...]
     unread: tuple[str, ...]
     classes: Mapping[str, tuple[str, ...]]
+    dates: tuple[str, ...]
     inside: Mapping[str, str]
 
 
@@ -50,7 +52,7 @@ class ArrowTable:
         self.columns = _columns(schema)
 
     def read(self) -> Iterator[dict[str, Any]]:
-        """Give the rows in order, with the names of classes for their numbers.
+        """Give the rows in order, with the names of classes for their numbers, and dates as in ISO 8601.
 
         Raises:
             DataError: The file is damaged.
@@ -58,7 +60,10 @@ class ArrowTable:
         wanted = [*self.columns.images, *self.columns.fields]
         for batch in self._batches(wanted):
             for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
-                for row in batch.select(wanted).slice(start, _ROWS_AT_ONCE).to_pylist():
+                part = batch.select(wanted).slice(start, _ROWS_AT_ONCE)
+                for name in self.columns.dates:
+                    part = part.set_column(wanted.index(name), name, part.column(name).cast("string"))
+                for row in part.to_pylist():
                     for name, classes in self.columns.classes.items():
                         row[name] = _named(row[name], classes)
                     for name, key in self.columns.inside.items():
@@ -115,7 +120,7 @@ def _reader(source: Any) -> Any:
 
 def _columns(schema: "pa.Schema") -> Columns:
     features = _features(schema)
-    images, fields, unread = [], [], []
+    images, fields, dates, unread = [], [], [], []
     inside: dict[str, str] = {}
     for column in schema:
         feature = features.get(column.name, {})
@@ -123,13 +128,16 @@ def _columns(schema: "pa.Schema") -> Columns:
             images.append(column.name)
         elif _is_plain(column.type):
             fields.append(column.name)
+        elif _is_date(column.type):
+            fields.append(column.name)
+            dates.append(column.name)
         elif (key := _text_inside(column.type)) is not None:
             fields.append(column.name)
             inside[column.name] = key
         else:
             unread.append(column.name)
     classes = {name: names for name in fields if (names := _classes(features.get(name, {})))}
-    return Columns(tuple(images), tuple(fields), tuple(unread), classes, inside)
+    return Columns(tuple(images), tuple(fields), tuple(unread), classes, tuple(dates), inside)
 
 
 def _features(schema: "pa.Schema") -> Mapping[str, Any]:
@@ -165,6 +173,12 @@ def _is_plain(kind: "pa.DataType") -> bool:
         *(types.is_floating, types.is_boolean),
     )
     return any(bool(check(inner)) for check in checks)
+
+
+def _is_date(kind: "pa.DataType") -> bool:
+    from pyarrow import types
+
+    return bool(types.is_date(kind) or types.is_timestamp(kind))
 
 
 def _text_inside(kind: "pa.DataType") -> str | None:

@@ -1,11 +1,13 @@
 """Data sets of the Hugging Face hub, as Parquet files and as folders of `save_to_disk`."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from index.filters.dates import parse_date
 from tests.needed import needed_module
 from tests.training.data.readers.trees import image_bytes, imported, records_of, write
 from training.errors import DataError
@@ -171,3 +173,22 @@ def test_what_is_wrong_is_told(hub: Path, tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-50])
     with pytest.raises(DataError, match=r"cannot be read: .* Is its download whole"):
         imported("huggingface", hub, tmp_path / "out")
+
+
+def test_dates_are_texts_that_filters_find(tmp_path: Path) -> None:
+    day = datetime(2024, 2, 1, 10, 30)
+    made = pa.table({
+        "image": [{"bytes": image_bytes(1), "path": None}],
+        "taken": pa.array([day], pa.timestamp("ns")),
+        "zoned": pa.array([day.replace(tzinfo=UTC)], pa.timestamp("us", "UTC")),
+        "born": pa.array([day.date()], pa.date32()),
+        "died": pa.array([None], pa.date32()),
+    })  # fmt: skip
+    parquet.write_table(made, tmp_path / "train.parquet")
+    report = imported("huggingface", tmp_path, tmp_path / "out")
+    (record,) = records_of(tmp_path / "out").values()
+    assert set(record.metadata) == {"taken", "zoned", "born"}
+    assert not report.notes
+    taken, zoned, born = (parse_date(str(record.metadata[name])) for name in ("taken", "zoned", "born"))
+    assert taken == zoned == parse_date("2024-02-01T10:30Z")
+    assert born == parse_date("2024-02-01")
