@@ -12,8 +12,6 @@ _SHARES: Final = (0.005, 0.995)
 _FEW_VALUES: Final = 64
 _SHORT_BYTES: Final = 2
 _GREY_LEVELS: Final = 256
-# A value without data, and two others that are to be told apart.
-_ENDS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +73,15 @@ def seen_with_data(pixels: NDArray[np.generic], seen: NDArray[np.bool_]) -> NDAr
     if pixels.dtype.itemsize <= _SHORT_BYTES and pixels.dtype.kind != "f":
         return seen
     for sign in (1, -1):
-        values = np.unique(pixels[seen])[::sign].astype(np.float64)
-        levels = _GREY_LEVELS if len(values) > _FEW_VALUES else _GREY_LEVELS**2
-        if len(values) > _ENDS:
+        values = pixels[seen].astype(np.float64) * sign
+        others = values[values > values.min()] if values.size else values
+        if others.size:
             # Halves, as the largest floats have no differences.
-            away, range_ = abs(values[1] / 2 - values[0] / 2), abs(values[-1] / 2 - values[1] / 2)
-            if away / levels > range_:
-                seen = seen & (pixels != values[0]).all(axis=-1)
+            away, range_ = others.min() / 2 - values.min() / 2, others.max() / 2 - others.min() / 2
+            if 0 < range_ < away / _GREY_LEVELS and (
+                range_ < away / _GREY_LEVELS**2 or not has_few_values(values)
+            ):
+                seen = seen & (pixels != sign * values.min()).all(axis=-1)
     return seen
 
 
