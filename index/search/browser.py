@@ -8,7 +8,6 @@ page, as orders with likeness are.
 
 import math
 import time
-from collections.abc import Sequence
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
@@ -25,10 +24,10 @@ from index.filters.passing_keys import PassingKeys
 from index.search.cursors import MAX_RANKED, Binding, PageEnd, PagePosition, decode_cursor
 from index.search.grouping import GroupColumns, Groups, check_group_field
 from index.search.hit_reader import FoundImages
-from index.search.matches import matched_texts
+from index.search.matches import WordMatches, match_words
 from index.search.orders import NOTHING
 from index.search.request import SearchRequest
-from index.search.results import FoundBy, FoundImage, Hit, MatchedText, SearchPage
+from index.search.results import FoundBy, FoundImage, Hit, SearchPage
 from index.vectors.protocol import After, Keys, Vectors
 
 _NO_QUERY: Final[Vectors] = np.empty(0, dtype=np.float32)
@@ -135,13 +134,17 @@ class Browser:
             keys, images, is_last = self._shown(found.order, k, place, request.target)
             others = found.others(keys)
         found_by: tuple[FoundBy, ...] = ()
-        matched: Sequence[MatchedText | None] = [None] * len(images)
+        matches = WordMatches([None] * len(images), ())
         if request.words is not None:
             found_by = ("keywords",)
-            matched = matched_texts(self._catalogue, request.words, keys.tolist(), images, request.target)
+            matches = match_words(
+                self._catalogue, row.id, request.words, keys.tolist(), images, request.target
+            )
         hits = tuple(
             Hit(image, before + place, math.nan, math.nan, found_by, others.get(key), match)
-            for place, (image, key, match) in enumerate(zip(images, keys.tolist(), matched, strict=True), 1)
+            for place, (image, key, match) in enumerate(
+                zip(images, keys.tolist(), matches.texts, strict=True), 1
+            )
         )
         end = None
         if not is_last and len(keys):
@@ -151,7 +154,8 @@ class Browser:
                 seen = np.append(seen, keys)
             end = partial(_end, PageEnd(binding, _NO_QUERY, PagePosition(after, began, None, seen)))
         took_ms = (time.perf_counter() - started) * 1000
-        return SearchPage(hits, place, end, None, True, took_ms, False, found.order.total)
+        total = found.order.total
+        return SearchPage(hits, place, end, None, True, took_ms, False, total, matches.unknown)
 
     def count(self, collection: str, request: SearchRequest) -> int:
         """Count the images, texts or groups that pass the filter and have the words.

@@ -1,13 +1,13 @@
 """The sentences of hits that have the words of a query, and the places of these."""
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from sqlalchemy import select
 
 from index.catalogue import Catalogue
 from index.catalogue.collections import Target
-from index.catalogue.full_text import MAX_CHARACTERS, matched_spans
+from index.catalogue.full_text import MAX_CHARACTERS, matched_spans, unknown_words
 from index.catalogue.tables import ImageRow
 from index.search.results import FoundImage, MatchedText
 from training.data.readers.sentences import split_sentences
@@ -16,6 +16,35 @@ from training.data.readers.sentences import split_sentences
 _MAX_LENGTH: Final = 400
 _BEFORE: Final = 120
 _CUT: Final = "\u2026"
+
+
+class WordMatches(NamedTuple):
+    """Words of a query in a page of hits.
+
+    Attributes:
+        texts: The text of each hit that has most of the words; None where it has none.
+        unknown: The words, as typed, that no text of the collection has.
+    """
+
+    texts: Sequence[MatchedText | None]
+    unknown: tuple[str, ...]
+
+
+NO_WORDS: Final = WordMatches((), ())
+
+
+def match_words(
+    catalogue: Catalogue,
+    collection_id: int,
+    words: str,
+    keys: Sequence[int],
+    images: Sequence[FoundImage],
+    target: Target,
+) -> WordMatches:
+    """Find words in the texts of hits, and those that the collection lacks; see `matched_texts`."""
+    with catalogue.read() as session:
+        unknown = unknown_words(session, collection_id, words)
+    return WordMatches(matched_texts(catalogue, words, keys, images, target), unknown)
 
 
 def matched_texts(

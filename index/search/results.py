@@ -150,6 +150,7 @@ class SearchPage:
         search_ms: Time from the query vector to the hits.
         fused: Whether scores are sums of a fused ranking.
         count: Number of hits on all pages; None with a query, and of more than are ranked by words.
+        unknown_words: Words of the request, as typed, that no text of the collection has.
     """
 
     hits: tuple[Hit, ...]
@@ -160,6 +161,7 @@ class SearchPage:
     search_ms: float
     fused: bool
     count: int | None = None
+    unknown_words: tuple[str, ...] = ()
 
     @cached_property
     def scale(self) -> ScoreScale | None:

@@ -24,7 +24,7 @@ from index.search.browser import Browser
 from index.search.cursors import MAX_RANKED, PageEnd, PagePosition, decode_cursor
 from index.search.grouping import GroupColumn, GroupColumns, Groups
 from index.search.hit_reader import FoundImages
-from index.search.matches import matched_texts
+from index.search.matches import NO_WORDS, match_words
 from index.search.orders import (
     BY_FINDINGS,
     BY_VECTOR,
@@ -217,14 +217,15 @@ class Searcher:
         if search.remade:
             k = max(1, min(k, MAX_RANKED - before))
         found, images = self._found(search, k, request.target, first)
-        matched: Sequence[MatchedText | None] | None = None
+        matches = NO_WORDS
         if request.words is not None:
             keys = found.keys[: len(images[:k])].tolist()
-            matched = matched_texts(self._catalogue, request.words, keys, images[:k], request.target)
-        hits = _hits(search, found, images[:k], before, matched)
+            of = search.resolved.generation.collection_id
+            matches = match_words(self._catalogue, of, request.words, keys, images[:k], request.target)
+        hits = _hits(search, found, images[:k], before, matches.texts)
         end = None if len(images) <= k else partial(_end, search, found, k)
-        took_ms = (time.perf_counter() - started) * 1000
-        return SearchPage(hits, search.place, end, search.measure, found.exact, took_ms, search.fused)
+        told = search.measure, found.exact, (time.perf_counter() - started) * 1000, search.fused
+        return SearchPage(hits, search.place, end, *told, unknown_words=matches.unknown)
 
     def _begin(
         self, resolved: ResolvedRequest, query: Vectors, request: SearchRequest, text: str | None
@@ -349,7 +350,7 @@ def _hits(
     found: Ranked,
     images: list[FoundImage],
     before: int,
-    matched: Sequence[MatchedText | None] | None,
+    matched: Sequence[MatchedText | None],
 ) -> tuple[Hit, ...]:
     """Return the hit of each image; `before` hits of earlier pages rank above them."""
     shown = len(images)

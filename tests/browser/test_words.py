@@ -54,6 +54,12 @@ def test_words_that_no_image_has_are_told(open_search: OpenSearch) -> None:
     expect(strip).to_contain_text("No image found has any of these words in its texts or report.")
     assert search.ids() == search.found_by_text("giraffe")
     search.search("giraffe circle")
+    expect(strip).to_have_text(re.compile("^No text here has the word \u201cgiraffe\u201d.$"))
+    search.search("giraffe circle elk")
+    expect(strip).to_have_text(
+        re.compile("^No text here has the words \u201cgiraffe\u201d and \u201celk\u201d.$")
+    )
+    search.search("circle")
     expect(strip).to_have_count(0)
 
 

@@ -7,6 +7,8 @@ import typer
 from app.observability.console import console
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from app.schemas.search.page import SearchResponse
     from app.schemas.search.query import SearchQuery
 
@@ -18,6 +20,8 @@ def print_table(page: "SearchResponse", query: "SearchQuery") -> None:
     screen = console()
     for cut in page.query.truncations:
         typer.echo(f"The text was cut to {cut.kept} of {cut.tokens} tokens: {cut.searched_text!r}", err=True)
+    if page.unknown_keywords:
+        typer.echo(f"No text has {_listed(page.unknown_keywords)}.", err=True)
     if not page.hits:
         screen.print(_why_nothing(query, page))
         return
@@ -43,6 +47,12 @@ def print_table(page: "SearchResponse", query: "SearchQuery") -> None:
     if page.count is not None:
         last = page.hits[-1]["rank"]
         typer.echo(f"{first['rank']:,} to {last:,} of {page.count:,}", err=True)
+
+
+def _listed(words: "Sequence[str]") -> str:
+    """Return "the word 'a'", or "the words 'a', 'b' and 'c'"."""
+    *others, last = map(repr, words)
+    return f"the words {', '.join(others)} and {last}" if others else f"the word {last}"
 
 
 def _z_score(deviations: float | None) -> str:

@@ -18,7 +18,7 @@ import { Session } from '../shared/session.js';
  *   texts: string[], labels: string[], findings?: Record<import('./query/filter.js').State, string[]>, metadata: Record<string, unknown>, links: HitLinks}} Hit
  * @typedef {{field: string, tokens: number, kept: number, searched_text: string}} Truncation
  * @typedef {{hits: Hit[], confident: boolean | null, count: number | null, next_cursor: string | null,
- *   query: {limit: number, filter: object | null, truncations: Truncation[]},
+ *   query: {limit: number, filter: object | null, truncations: Truncation[]}, unknown_keywords?: string[],
  *   served_by: {collection: string, generation: number, model: string, digest: string, exact: boolean} | null,
  *   took_ms: {encode: number, search: number, total: number}}} HitPage
  * @typedef {{text?: string, like?: Array<{id: string}>, unlike?: Array<{id: string}>, keywords?: string, group_by?: string, limit: number,

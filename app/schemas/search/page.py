@@ -87,6 +87,11 @@ class SearchResponse(Answer):
         description="Without a query, the number of hits on all pages; null with one, and where over 10,000 "
         "images have the words.",
     )
+    unknown_keywords: list[str] = Field(
+        default_factory=list,
+        description="Words of `keywords`, as typed, that no text or report of the collection has, in "
+        "any form: they find nothing.",
+    )
     next_cursor: str | None = Field(default=None, description="Asks for the next page; null on the last.")
     query: QueryEcho
     served_by: ServedBy | None = Field(
@@ -209,6 +214,7 @@ def page_from(
         ],
         confident=page.confident,
         count=page.count,
+        unknown_keywords=list(page.unknown_words),
         next_cursor=page.next_cursor,
         query=QueryEcho(
             limit=limit, filter=dict(filter) if filter is not None else None, truncations=list(truncations)

@@ -2,7 +2,7 @@
 
 from index.catalogue.full_text.fusion import fuse
 from index.catalogue.full_text.query import MAX_WORDS, matched_spans, parse_words, tokens
-from index.catalogue.full_text.ranking import matching, texts_with
+from index.catalogue.full_text.ranking import matching, texts_with, unknown_words
 from index.catalogue.full_text.storage import (
     IndexedWords,
     add_stored_words,
@@ -29,4 +29,5 @@ __all__ = [
     "replace_words",
     "texts_with",
     "tokens",
+    "unknown_words",
 ]

@@ -38,6 +38,7 @@ class QueryWord:
 
     Attributes:
         text: The word or the run, folded.
+        typed: The same as it was typed.
         unspaced: Whether it is a run of a script without spaces, which matches inside any other run.
         inflections: Its singular and plural, and these with umlauts written in another way.
         stems: Parts of compounds that it matches.
@@ -45,6 +46,7 @@ class QueryWord:
     """
 
     text: str
+    typed: str
     unspaced: bool
     inflections: tuple[str, ...] = ()
     stems: tuple[str, ...] = ()
@@ -118,17 +120,19 @@ class WordQuery:
 @lru_cache(maxsize=64)
 def parse_words(words: str) -> WordQuery:
     """Read what a person typed; nothing of it is syntax."""
-    typed: dict[str, tuple[bool, str]] = {}
+    typed: dict[str, tuple[str, bool, str]] = {}
+    folded = fold_aligned(words)
     # Both have as many words: letters alone take the place of letters.
     written = split_words(fold(write_digraphs(words)))
-    for word, other in zip(split_words(fold(words)), written, strict=True):
+    for word, other in zip(split_words(folded.text), written, strict=True):
         text = word.text if word.unspaced else word.text[:MAX_WORD_LENGTH]
-        typed.setdefault(text, (word.unspaced, other.text[:MAX_WORD_LENGTH]))
+        spelt = words[folded.starts[word.start] : folded.ends[word.end - 1]]
+        typed.setdefault(text, (spelt, word.unspaced, other.text[:MAX_WORD_LENGTH]))
     found: list[QueryWord] = []
     parts = 0
-    for text, (is_run, digraphs) in typed.items():
+    for text, (spelt, is_run, digraphs) in typed.items():
         if is_run:
-            found.append(QueryWord(text, unspaced=True))
+            found.append(QueryWord(text, spelt, unspaced=True))
             continue
         spelled = spellings(text, digraphs)
         own = list(stems(text))
@@ -139,7 +143,7 @@ def parse_words(words: str) -> WordQuery:
         # Of many spellings few are words: these are looked up as they are.
         spelled += inflections(spelled[0]) if len(spelled) == 1 else []
         forms = tuple(form for form in dict.fromkeys([*inflections(text), *spelled]) if form != text)
-        found.append(QueryWord(text, False, forms, tuple(own), tuple(beginnings(text))))
+        found.append(QueryWord(text, spelt, False, forms, tuple(own), tuple(beginnings(text))))
     return WordQuery(
         tuple(found),
         tuple(word.text for word in found if word.unspaced),

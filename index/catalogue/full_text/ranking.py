@@ -101,6 +101,26 @@ def texts_with(session: Session, images: Keys, words: str) -> Keys:
     return np.array([key for image in images.tolist() for key in found.get(image, [])], dtype=np.int64)
 
 
+def unknown_words(session: Session, collection_id: int, words: str) -> tuple[str, ...]:
+    """Return the words, as typed and in order, that no text or report of a collection has in any form."""
+    query = parse_words(words)
+    if not query.words:
+        return ()
+    statements = _SQLITE if session.get_bind().dialect.name == "sqlite" else _POSTGRESQL
+    lookups = statements.lookups(
+        [
+            _Lookup(place, _EXACT_WEIGHT, (word.text, *word.inflections), (), word.unspaced)
+            for place, word in enumerate(query.words)
+        ]
+    )
+    known = set(
+        session.execute(statements.known, {"collection": collection_id, "lookups": lookups}).scalars()
+    )
+    missing = [word for place, word in enumerate(query.words) if place not in known]
+    compounds = _compounds(session, collection_id, missing)
+    return tuple(word.typed for word in missing if not compounds.get(word.text))
+
+
 def _lookups(session: Session, collection_id: int, query: WordQuery) -> Iterator[_Lookup]:
     """Give the look-ups of each word, none of which finds an image that another one of the word finds."""
     compounds = _compounds(session, collection_id, query.words)
@@ -196,11 +216,13 @@ class _Statements(NamedTuple):
     Attributes:
         rank: The keys of found images, best first.
         counts: Of each place, how many images are found.
+        known: The places of which an image is found.
         lookups: Writes look-ups as their parameter.
     """
 
     rank: TextClause
     counts: TextClause
+    known: TextClause
     lookups: Callable[[Iterable[_Lookup]], str]
 
 
@@ -224,33 +246,45 @@ _ASKED_SQLITE: Final = """WITH asked AS MATERIALIZED (
     FROM json_each(:lookups)
 )"""
 # In SQLite's own order of the join, every image would be compared with every look-up.
-_JOINED_SQLITE: Final = """asked CROSS JOIN image_words ON image_words MATCH query
-    CROSS JOIN images ON images.id = image_words.rowid AND images.collection_id = :collection"""
+_MATCHED_SQLITE: Final = "image_words MATCH query"
+_HELD_SQLITE: Final = (
+    "CROSS JOIN images ON images.id = image_words.rowid AND images.collection_id = :collection"
+)
 _ASKED_POSTGRESQL: Final = """WITH asked AS MATERIALIZED (
     SELECT place, weight, CAST(query AS tsquery) AS query, CAST(ranked AS tsquery) AS ranked, run
     FROM jsonb_to_recordset(CAST(:lookups AS jsonb))
     AS list (place int, weight float8, query text, ranked text, run text)
 )"""
-_JOINED_POSTGRESQL: Final = """asked
-    JOIN image_words ON image_words.words @@ query AND (run = '' OR strpos(image_words.runs, run) > 0)
-    JOIN images ON images.id = image_words.image_id AND images.collection_id = :collection"""
+_MATCHED_POSTGRESQL: Final = "image_words.words @@ query AND (run = '' OR strpos(image_words.runs, run) > 0)"
+_HELD_POSTGRESQL: Final = (
+    "JOIN images ON images.id = image_words.image_id AND images.collection_id = :collection"
+)
 
 
 def _statements(
-    asked: str, joined: str, key: str, rank: str, lookups: Callable[[Iterable[_Lookup]], str]
+    asked: str, matched: str, held: str, key: str, rank: str, lookups: Callable[[Iterable[_Lookup]], str]
 ) -> _Statements:
+    joined = f"asked CROSS JOIN image_words {held} WHERE {matched}"
+    known = f"SELECT place FROM asked WHERE EXISTS (SELECT 1 FROM image_words {held} WHERE {matched})"
     ranked = _RANK.format(joined=joined, key=key, rank=rank, share=_FREQUENCY_WEIGHT)
-    return _Statements(text(asked + ranked), text(f"{asked} {_COUNTS.format(joined=joined)}"), lookups)
+    counts = _COUNTS.format(joined=joined)
+    return _Statements(text(asked + ranked), text(f"{asked} {counts}"), text(f"{asked} {known}"), lookups)
 
 
 _SQLITE: Final = _statements(
-    _ASKED_SQLITE, _JOINED_SQLITE, "image_words.rowid", "-bm25(image_words)", _lookups_of_sqlite
+    _ASKED_SQLITE,
+    _MATCHED_SQLITE,
+    _HELD_SQLITE,
+    "image_words.rowid",
+    "-bm25(image_words)",
+    _lookups_of_sqlite,
 )
 # The 1 in ts_rank divides by 1 + log(length), so that long reports do not come first for their length. The 10
 # brings it to the range of BM25.
 _POSTGRESQL: Final = _statements(
     _ASKED_POSTGRESQL,
-    _JOINED_POSTGRESQL,
+    _MATCHED_POSTGRESQL,
+    _HELD_POSTGRESQL,
     "image_words.image_id",
     "10 * ts_rank(image_words.words, ranked, 1)",
     _lookups_of_postgresql,

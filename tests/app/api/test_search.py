@@ -61,8 +61,11 @@ def problem_of(answer: Any) -> tuple[int, str]:
 
 def test_the_page_of_hits_is_what_the_interface_promises(client: TestClient) -> None:
     page = search(client, limit=3, filter={"field": "view", "eq": "PA"})
-    assert set(page) == {"hits", "confident", "count", "next_cursor", "query", "served_by", "took_ms"}
+    told = {"hits", "confident", "count", "next_cursor", "query", "served_by", "took_ms", "unknown_keywords"}
+    assert set(page) == told
     assert page["count"] is None
+    assert page["unknown_keywords"] == []
+    assert search(client, keywords="pneumothorax Zebra")["unknown_keywords"] == ["Zebra"]
     assert page["query"] == {"limit": 3, "filter": {"field": "view", "eq": "PA"}, "truncations": []}
     assert set(page["served_by"]) == {"collection", "generation", "model", "digest", "exact"}
     assert (page["served_by"]["collection"], page["served_by"]["model"]) == (COLLECTION, "tiny-0")

@@ -40,6 +40,11 @@ def test_words_are_shown_in_the_sentence_that_has_them(indexed: Indexed) -> None
     listed = _search(indexed, "--keywords", "pneumothorax")
     assert listed.exit_code == 0, listed.output
     assert REPORT in " ".join(listed.stdout.split())
+    assert "No text has" not in listed.stderr
+    partly = _search(indexed, "--keywords", "pneumothorax Zebra")
+    assert "No text has the word 'Zebra'." in partly.stderr
+    none = _search(indexed, "--keywords", "Zebra Élan gnu")
+    assert "No text has the words 'Zebra', 'Élan' and 'gnu'." in none.stderr
 
 
 def test_texts_and_vectors_find_what_they_find_over_http(indexed: Indexed, tmp_path: Path) -> None:

@@ -65,6 +65,14 @@ export function noWordsNotice() {
     h('span', {}, 'No image found has any of these words in its texts or report. The order is by likeness alone.'));
 }
 
+/** @param {string[]} words of the query that no text of the collection has @returns {HTMLElement} */
+export function unknownWordsNotice(words) {
+  const quoted = words.map((word) => `\u201c${word}\u201d`);
+  const last = quoted.pop();
+  return h('p', { class: 'strip' }, icon('warning'),
+    h('span', {}, quoted.length === 0 ? `No text here has the word ${last}.` : `No text here has the words ${quoted.join(', ')} and ${last}.`));
+}
+
 /** @param {ProblemError} problem @returns {HTMLElement} said above hits when what the reader said of one was refused */
 export function notKeptNotice(problem) {
   return h('p', { class: 'strip', role: 'alert' }, icon('warning'), h('span', {}, `Your judgement was not kept. ${problem.detail}`));

@@ -6,7 +6,7 @@ import { isList, showAnswer, spokenAnswer } from './answer-line.js';
 import { HitGrid } from './hit-grid.js';
 import { hasWords } from './hit.js';
 import { landing } from './landing.js';
-import { doubtNotice, noneHasWords, notKeptNotice, noWordsNotice, nothingFound, truncationNotice } from './notices.js';
+import { doubtNotice, noneHasWords, notKeptNotice, noWordsNotice, nothingFound, truncationNotice, unknownWordsNotice } from './notices.js';
 
 const SKELETON_TILES = 12;
 
@@ -84,8 +84,9 @@ export class ResultsView {
     this.#settle();
     this.#isList = isList(page);
     fill(this.notice, page.hits.length === 0 && this.#nothing(page.query.filter !== null, words));
+    const unknown = page.unknown_keywords ?? [];
     const wordless = words?.likeness && page.hits[0]?.score_kind === 'fused' && !page.hits.some(hasWords);
-    fill(this.above, page.confident === false && page.hits.length > 0 && doubtNotice(), wordless && noWordsNotice(), ...page.query.truncations.map(truncationNotice));
+    fill(this.above, page.confident === false && page.hits.length > 0 && doubtNotice(), unknown.length > 0 && !wordless && unknownWordsNotice(unknown), wordless && noWordsNotice(), ...page.query.truncations.map(truncationNotice));
     const focused = this.grid.hasFocus() || this.#hadFocus;
     this.#hadFocus = false;
     this.grid.show(page.hits);

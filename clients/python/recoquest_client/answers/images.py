@@ -118,7 +118,10 @@ class GenerationRef:
 
 @dataclass(frozen=True)
 class SearchPage:
-    """A page of hits; `confident` says whether the collection has what was asked for, None: unknown."""
+    """A page of hits; `confident` says whether the collection has what was asked for, None: unknown.
+
+    `unknown_keywords` are words of `keywords` that no text of the collection has.
+    """
 
     hits: tuple[Hit, ...]
     query: QueryEcho
@@ -126,6 +129,7 @@ class SearchPage:
     count: int | None = None
     next_cursor: str | None = None
     served_by: GenerationRef | None = None
+    unknown_keywords: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ def engine(
 
 def _found(engine: SearchEngine, generation: Generation, words: str, limit: int) -> list[int]:
     with engine.home.catalogue.read() as session:
-        return matching(session, generation.collection_id, words, limit).tolist()
+        return list(matching(session, generation.collection_id, words, limit).tolist())
 
 
 @pytest.mark.parametrize("count", [7, 50, 500, 950])
