@@ -30,15 +30,14 @@ from training.models.onnx.encoder import OnnxEncoder
 from training.models.onnx.files import FOLDER, MANIFEST_FILE
 
 PATIENCE = 60.0
-# How a process starts and ends does not hang on what computes in it, and the import of torch takes seconds.
-BY_ONNX_AND_SELDOM_BY_TORCH = [
-    pytest.param(True, id="onnx"),
-    pytest.param(False, id="torch", marks=pytest.mark.slow),
-]
 TEXTS = ["a red square", "", "two blue circles above a green triangle " * 30]
 
 
-@pytest.fixture(scope="module", params=BY_ONNX_AND_SELDOM_BY_TORCH)
+# The import of torch takes seconds, and a test below has it compute where graphs are wrong.
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(True, id="onnx"), pytest.param(False, id="torch", marks=pytest.mark.slow)],
+)
 def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle that is computed by ONNX Runtime, or by PyTorch."""
     return make_bundle(tmp_path_factory.mktemp("encoder") / "bundle", seed=0, graphs=request.param)
@@ -78,9 +77,6 @@ def is_there(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize(
-    "bundle", [pytest.param(True, id="onnx"), pytest.param(False, id="torch")], indirect=True, scope="module"
-)
 def test_vectors_are_those_of_the_encoder(
     make_processes: Callable[..., EncoderProcesses], bundle: Path
 ) -> None:
