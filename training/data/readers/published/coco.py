@@ -107,15 +107,22 @@ def _captions(part: _Part) -> tuple[dict[int, list[str]], int]:
 
 
 def _records(part: _Part, captions: dict[int, list[str]]) -> list[Record | Rejection]:
-    """The images of a file; each takes its captions out of the mapping."""
-    entries = iterate_list(read_text(part.file), "images", str(part.file), _HINT)
-    return [_to_record(entry, number, part, captions) for number, entry in entries]
+    """The images of a file, whose captions are taken out of the mapping."""
+    items, listed = [], set[int]()
+    for number, entry in iterate_list(read_text(part.file), "images", str(part.file), _HINT):
+        items.append(_to_record(entry, number, part, captions))
+        if isinstance(entry, dict) and isinstance(entry.get("id"), int):
+            listed.add(entry["id"])
+    # At the end: an image that comes twice has captions each time.
+    for key in listed:
+        captions.pop(key, None)
+    return items
 
 
 def _to_record(entry: Any, number: int, part: _Part, captions: dict[int, list[str]]) -> Record | Rejection:
     match entry:
         case {"file_name": str(file), "id": int(key)} if file:
-            found = captions.pop(key, [])
+            found = captions.get(key, [])
         case _:
             return Rejection(number, "it lacks or garbles file_name or id", part.file.name)
     if not found:

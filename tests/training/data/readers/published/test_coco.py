@@ -66,7 +66,7 @@ def test_what_cannot_be_used_is_named(source: Path) -> None:
     make(
         source,
         "train2017",
-        [image(1), image(2), {"id": 5}, image(7), "text"],
+        [image(1), image(2), {"id": 5}, image(7), "text", image(1)],
         [
             caption(1, "A cat."),
             caption(7, "Gone."),
@@ -81,12 +81,13 @@ def test_what_cannot_be_used_is_named(source: Path) -> None:
         (3, "it lacks or garbles file_name or id"),
         (4, "there is no image 'train2017/000000000007.jpg'"),
         (5, "it lacks or garbles file_name or id"),
+        (6, "the id '000000000001' is on line 1 already"),
     ]
     assert report.records == 2
     assert report.tallies[0].left_out == {
         "images that captions_train2017.json does not list, with captions": 1
     }
-    assert (report.tallies[0].found, report.tallies[0].unaccounted) == (7, 0)
+    assert (report.tallies[0].found, report.tallies[0].unaccounted) == (8, 0)
 
 
 def test_another_folder_is_told(source: Path, tmp_path: Path) -> None:
