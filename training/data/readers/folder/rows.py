@@ -198,7 +198,8 @@ class TableReader:
         if "split" in one_each and one_each["split"] not in _SPLITS:
             self._splits.setdefault(one_each["split"], Examples()).add(one_each["split"], row.line)
         for place in self.columns.texts:
-            self._add_text(row, known, " ".join(row.values[place].split()))
+            for text in row.texts.get(place, (row.values[place],)):
+                self._add_text(row, known, " ".join(text.split()))
         if "labels" in self.columns.places:
             self._add_labels(row, known, self.columns.places["labels"])
         for place in self.columns.metadata:

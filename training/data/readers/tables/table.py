@@ -1,8 +1,8 @@
 """A table of text: its header, its dialect, and its rows with their lines."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from pathlib import Path
 from typing import Final
@@ -31,10 +31,14 @@ _HEADER_LIKE: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of a table: the line on which it begins, and a value for each column."""
+    """One row of a table: the line on which it begins, and a value for each column.
+
+    `texts` has the columns, by their places, that hold several texts.
+    """
 
     line: int
     values: list[str]
+    texts: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,8 @@ class Table:
                     if isinstance(values, JsonLineError):
                         yield Rejection(line, str(values))
                     else:
-                        yield self._checked(line, values)
+                        checked = self._checked(line, values.values)
+                        yield replace(checked, texts=values.texts) if isinstance(checked, Row) else checked
                 return
             reader = RecordReader(text, self.delimiter, begins_row)
             for _ in range(self.header_records):

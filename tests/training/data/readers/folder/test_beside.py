@@ -216,10 +216,34 @@ def test_lines_of_json_are_a_table_and_the_command_that_takes_them_is_named(tmp_
     assert f"--table {table}` takes what it says" in notes
     report = imported("folder", tmp_path, table=table, max_rejected=1.0)
     found = records_of(tmp_path)
-    assert [record.texts for record in found.values()] == [("A dog, that runs.",), ('A "cat".',)]
-    assert [record.labels for record in found.values()] == [(), ("cat", "indoors")]
+    texts = [("A dog, that runs.",), ('A "cat".',), ("One.", "Two.")]
+    assert [record.texts for record in found.values()] == texts
+    assert [record.labels for record in found.values()] == [(), ("cat", "indoors"), ()]
     assert dict(found["2.png"].metadata) == {"age": 3, "box": "[1, 2]"}
     assert [(item.line, item.reason) for item in report.rejections.items] == [
-        (4, "'text' is a list or an object; give each text a line of its own"),
         (5, "it is not one JSON object, as other lines are"),
     ]
+
+
+def test_a_list_of_texts_in_a_line_of_json_is_the_texts_of_its_image(tmp_path: Path) -> None:
+    touch(tmp_path, "1.png", "2.png", "3.png", "4.png", "5.png")
+    lines = (
+        '{"image": "1.png", "texts": ["A dog, that runs.", "Ein  Hund;\\nläuft"], "title": ["a", "b"]}',
+        '{"image": "2.png", "texts": []}',
+        '{"image": "3.png", "texts": ["", "nan", "Last."]}',
+        '{"image": "4.png", "texts": [{"raw": "x"}]}',
+        '{"image": "5.png", "texts": ["x", null]}',
+    )
+    write(tmp_path, "metadata.jsonl", "\n".join(lines))
+    report = imported("folder", tmp_path, table=tmp_path / "metadata.jsonl", max_rejected=1.0)
+    found = records_of(tmp_path)
+    assert {name: record.texts for name, record in found.items()} == {
+        "1.png": ("A dog, that runs.", "Ein Hund; läuft"),
+        "2.png": (),
+        "3.png": ("Last.",),
+    }
+    assert dict(found["1.png"].metadata) == {"title": '["a", "b"]'}
+    reason = "'texts' is a list or an object; give a text, a list of texts, or each text a line of its own"
+    assert [(item.line, item.reason) for item in report.rejections.items] == [(4, reason), (5, reason)]
+    (tally, _) = report.tallies
+    assert (tally.found, tally.taken, tally.refused) == (5, 3, 2)
