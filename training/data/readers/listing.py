@@ -32,7 +32,8 @@ class Listing:
         source: The file that lists them.
         images: The folder that the records' paths start from.
         total: Number of rows or files to come, those of items that are left out among them.
-        items: Records, what cannot be used, and what is left out on purpose.
+        items: Records, what cannot be used, what is left out on purpose, and counts of other things, such as
+            the reports of images.
         unit: What `source` lists, for messages.
         left_out: What is left out beside the items, and is not in `total`.
         notes: Sentences on how the source was read, such as a column taken for another.
@@ -43,7 +44,7 @@ class Listing:
     source: Path
     images: Path
     total: int
-    items: Iterator[Record | Rejection | LeftOut]
+    items: Iterator[Record | Rejection | LeftOut | Tally]
     unit: str = "line"
     left_out: Sequence[LeftOut] = ()
     notes: Sequence[str] = ()
@@ -58,6 +59,7 @@ class _Taken:
     images: set[str] = field(default_factory=set)
     contents: Contents = field(default_factory=Contents)
     left_out: Counter[str] = field(default_factory=Counter)
+    beside: list[Tally] = field(default_factory=list)
 
     def take(self, record: Record, doubt: Doubt) -> None:
         if doubt:
@@ -125,6 +127,9 @@ def _usable(
     listing: Listing, prefix: str, rejections: Rejections, taken: _Taken, progress: ProgressBar
 ) -> Iterator[Record]:
     for item in listing.items:
+        if isinstance(item, Tally):
+            taken.beside.append(item)
+            continue
         progress.advance(_rows(item))
         if isinstance(item, LeftOut):
             taken.left_out[item.reason] += item.count
@@ -177,3 +182,4 @@ def _tallies(listing: Listing, rejections: Rejections, taken: _Taken) -> Iterato
         reasons = Counter(reason or _UNNAMED for reason in without.values())
         found = len(without) + len(taken.images)
         yield Tally(str(listing.images), "file", found, len(taken.images), 0, reasons)
+    yield from taken.beside

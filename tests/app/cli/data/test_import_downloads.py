@@ -134,8 +134,9 @@ def test_a_tree_like_mimic(command: Command, tmp_path: Path) -> None:
         "'files/p10/p10000001/s50000001.txt' is a file of the layout mimic-cxr: "
         "`recoquest import mimic-cxr m` reads it."
     )
-    assert command("mimic-cxr", "m")[-3:] == [
+    assert command("mimic-cxr", "m")[-4:] == [
         "Found 2 images in m: 2 taken, 0 refused, 0 left out.",
+        "Found 2 reports in m/files: 2 taken, 0 refused, 0 left out.",
         "2 texts, for 2 of 2 images.",
         "Wrote 2 records to m/manifest.jsonl.",
     ]

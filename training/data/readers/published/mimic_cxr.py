@@ -10,7 +10,15 @@ from typing import Final
 from training.data.readers.common.image_files import image_paths
 from training.data.readers.common.reports import Report, make_report
 from training.data.readers.listing import Listing
-from training.data.readers.published.mimic_reports import ReportFiles, find_reports, list_mimic_reports
+from training.data.readers.published.mimic_reports import (
+    TAKEN,
+    WITHOUT_TEXT,
+    ReportFiles,
+    find_reports,
+    list_mimic_reports,
+    tally_reports,
+)
+from training.data.readers.report import Tally
 from training.data.readers.tables import count_rows, find_table, need_table, read_rows, read_table
 from training.data.record import MetadataValue, Record, Split
 from training.data.rejections import LeftOut, Rejection
@@ -90,16 +98,19 @@ class _Sections:
     """Reports in the table of sections, as `ReportFiles` has those in files."""
 
     def __init__(self, table: Path) -> None:
+        self._table = table
         self._known = _reports(table)
+        self._asked: dict[str, str] = {}
 
     def read(self, _patient: str, study: str) -> Report:
-        return self._known.get(study, Report())
+        report = self._known.get(study, Report())
+        if study in self._known:
+            self._asked[study] = WITHOUT_TEXT if report.text is None else TAKEN
+        return report
 
-    def without_text(self) -> Iterator[LeftOut]:
-        """How many rows have no text, with the first of them."""
-        empty = [study for study, report in self._known.items() if report.text is None]
-        if empty:
-            yield LeftOut(f"reports without a part that describes the image, {empty[0]} first", len(empty))
+    def tally(self) -> Tally:
+        """Count the rows, and what became of them."""
+        return tally_reports(str(self._table), len(self._known), self._asked)
 
 
 def _report_source(
@@ -117,7 +128,7 @@ def _read(
     metadata: Path,
     labels: Path | None,
     report_source: Callable[[], ReportFiles | _Sections],
-) -> Iterator[Record | Rejection | LeftOut]:
+) -> Iterator[Record | Rejection | LeftOut | Tally]:
     """Give one record for each line of the split table, with the texts and labels of its study."""
     views = _views(metadata)
     reports = report_source()
@@ -150,7 +161,7 @@ def _read(
             metadata=known,
             line=line,
         )
-    yield from reports.without_text()
+    yield reports.tally()
 
 
 def _views(path: Path) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -12,6 +12,7 @@ from training.data.readers.common.report_sections import read_report
 from training.data.readers.common.reports import Report
 from training.data.readers.common.splits import draw_split
 from training.data.readers.listing import Listing
+from training.data.readers.report import Tally
 from training.data.readers.tables.encodings import decode_text
 from training.data.record import Record
 from training.data.rejections import LeftOut, Rejection
@@ -23,6 +24,9 @@ _STUDY: Final = re.compile(r"s(\d+)|(\d{8})", re.IGNORECASE)
 _NAMED: Final = re.compile(r"(s\d+)(?:[_. -].*)?|(\d{8})", re.IGNORECASE)
 _PLACES: Final = ("files", "mimic-cxr-reports/files", "mimic-cxr-reports", "")
 _LARGEST: Final = 1 << 20
+TAKEN: Final = "taken"
+WITHOUT_TEXT: Final = "reports without a part that describes the image"
+_UNREADABLE: Final = "reports that cannot be read or are several of a study"
 
 
 def find_study(path: str) -> tuple[str, str] | None:
@@ -57,7 +61,8 @@ class ReportFiles:
         self.folder = folder
         self._encoding = encoding
         self._last: tuple[tuple[str, str], Report] = (("", ""), Report())
-        self._without_text: dict[str, None] = {}
+        # Reports that were asked for: whether each could be read, and gave a text.
+        self._asked: dict[str, str] = {}
 
     @cached_property
     def paths(self) -> dict[str, dict[str, list[str]]]:
@@ -83,13 +88,10 @@ class ReportFiles:
             self._last = ((patient, study), self._read(patient, study))
         return self._last[1]
 
-    def without_text(self) -> Iterator[LeftOut]:
-        """How many of the reports read so far gave no text, with the first of them."""
-        if self._without_text:
-            first = next(iter(self._without_text))
-            yield LeftOut(
-                f"reports without a part that describes the image, {first} first", len(self._without_text)
-            )
+    def tally(self) -> Tally:
+        """Count the reports found, and what became of them."""
+        found = sum(map(len, self.paths.values()))
+        return tally_reports(str(self.folder), found, self._asked)
 
     def has(self, patient: str, study: str) -> bool:
         """Whether a study has a report."""
@@ -108,8 +110,10 @@ class ReportFiles:
         if not names:
             return Report()
         if len(names) > 1:
+            self._asked[names[0]] = _UNREADABLE
             raise DataError(f"the study {study} has several reports: {names[0]} and {names[1]}")
         name = names[0]
+        self._asked[name] = _UNREADABLE
         path = self.folder / name
         try:
             if path.stat().st_size > _LARGEST:
@@ -117,9 +121,25 @@ class ReportFiles:
             report = read_report(decode_text(path.read_bytes(), f"the report {name}", self._encoding))
         except OSError as error:
             raise DataError(f"the report {name} cannot be read: {error.strerror or error}") from error
-        if report.text is None:
-            self._without_text[name] = None
+        self._asked[name] = TAKEN if report.text is not None else WITHOUT_TEXT
         return report
+
+
+def tally_reports(source: str, found: int, asked: Mapping[str, str]) -> Tally:
+    """Count the reports of a source.
+
+    Args:
+        source: What holds them, for messages.
+        found: Number of reports.
+        asked: What became of those of images, by their names.
+    """
+    counts = Counter(asked.values())
+    reasons = {"reports without an image": found - len(asked), _UNREADABLE: counts[_UNREADABLE]}
+    if counts[WITHOUT_TEXT]:
+        first = next(name for name, became in asked.items() if became == WITHOUT_TEXT)
+        reasons[f"{WITHOUT_TEXT}, {first} first"] = counts[WITHOUT_TEXT]
+    left_out = {reason: count for reason, count in reasons.items() if count}
+    return Tally(source, "report", found, counts[TAKEN], 0, left_out)
 
 
 def find_reports(source: Path) -> Path | None:
@@ -164,7 +184,6 @@ def list_mimic_reports(reports: Path, images: Path, encoding: str | None = None)
         )
     # A study's images, one after the other, wherever they lie: its report is read once.
     found.sort(key=lambda item: (item[1], item[2], item[0]))
-    left_out["reports without an image"] += _without_image(files, found)
     beside = [LeftOut(reason, count) for reason, count in left_out.items() if count]
     return Listing(images, images, len(found), _read(found, files), "image", beside)
 
@@ -174,18 +193,7 @@ def _is_named_in_full(path: str, place: tuple[str, str]) -> bool:
     return any(f"/{place[1]}{end}" in f"/{path.lower()}" for end in "/._- ")
 
 
-def _without_image(files: ReportFiles, found: Iterable[tuple[str, str, str]]) -> int:
-    studies = {(patient, study) for _, patient, study in found}
-    with_any = {study for _, study in studies}
-    alone = {study for patient, study in studies if not patient}
-    return sum(
-        (patient, study) not in studies and study not in (alone if patient else with_any)
-        for study, by_patient in files.paths.items()
-        for patient in by_patient
-    )
-
-
-def _read(found: list[tuple[str, str, str]], reports: ReportFiles) -> Iterator[Record | Rejection | LeftOut]:
+def _read(found: list[tuple[str, str, str]], reports: ReportFiles) -> Iterator[Record | Rejection | Tally]:
     counts = Counter((patient, study, Path(path).stem) for path, patient, study in found)
     for number, (path, patient, study) in enumerate(found, 1):
         name = Path(path).stem
@@ -207,4 +215,4 @@ def _read(found: list[tuple[str, str, str]], reports: ReportFiles) -> Iterator[R
             metadata={"study": study},
             line=number,
         )
-    yield from reports.without_text()
+    yield reports.tally()

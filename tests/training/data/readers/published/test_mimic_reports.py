@@ -57,14 +57,37 @@ def test_reports_that_give_nothing_are_said(reports: Path) -> None:
     write(reports, "mimic-cxr-2.0.0-metadata.csv", "dicom_id,ViewPosition\na,PA\n")
     # The image b.
     beside = {"images without a row that can be used": 1}
-    assert left_out(imported("mimic-cxr", reports)) == told | beside
+    assert left_out(imported("mimic-cxr", reports)) == {"reports without an image": 2, **told, **beside}
     write(
         reports,
         "mimic_cxr_sectioned.csv",
         "study,impression,findings,last_paragraph\ns53189527,,,\ns1,Clear lungs.,,\n",
     )
     said = left_out(imported("mimic-cxr", reports))
-    assert said == {"reports without a part that describes the image, s53189527 first": 1} | beside
+    assert said == {
+        "reports without a part that describes the image, s53189527 first": 1,
+        "reports without an image": 1,
+        **beside,
+    }
+
+
+def test_images_and_reports_are_counted_apart(reports: Path) -> None:
+    files = reports / "files"
+    touch(files, "p10/p10000032/s50414267/a.jpg", "p10/p10000032/s50414267/b.png", "p10/p10000032/s1/c.jpg")
+    touch(files, "p10/p10000032/s53189527/d.jpg", "logo.png")
+    write(files, "p10/p10000032/s53189527.txt", "FINAL REPORT\n INDICATION: Cough.\n")
+    write(files, "p10/p10000032/s1.txt", "x" * ((1 << 20) + 1))
+    report = imported("mimic-cxr", reports, max_rejected=1.0)
+    images, texts = report.tallies
+    assert (images.unit, images.found, images.taken, images.refused) == ("image", 5, 3, 1)
+    assert images.left_out == {"images outside of the folder of a study": 1}
+    assert (texts.unit, texts.found, texts.taken, texts.refused) == ("report", 4, 1, 0)
+    assert texts.left_out == {
+        "reports without an image": 1,
+        "reports without a part that describes the image, p10/p10000032/s53189527.txt first": 1,
+        "reports that cannot be read or are several of a study": 1,
+    }
+    assert texts.sentences()[0] == (f"Found 4 reports in {files}: 1 taken, 0 refused, 3 left out.")
 
 
 def test_images_in_another_folder(reports: Path, tmp_path: Path) -> None:
