@@ -82,7 +82,7 @@ ENGLISH: Final[CueTable] = (
             # Behind a finding: "effusion, if any", not "small, if any, effusion".
             r"[, ](?<=\ufffc[, ]) ?if (?:any|present)\b",
             r"(?:is )?(?:less likely|unlikely)(?! (?:to|that)\b)",
-            r"(?:must|should|needs? to) be (?:excluded|ruled out)",
+            r"(?:must|should|needs? to) be (?:excluded|ruled out|considered)",
             r"\? ?$",
         ),
     ),
@@ -90,7 +90,7 @@ ENGLISH: Final[CueTable] = (
         "uncertain",
         "both",
         (
-            r"(?:difficult|hard|impossible) to (?:\w+ )?(?:exclude|rule out)",
+            r"(?:difficult|hard|impossible|unable) to (?:\w+ )?(?:exclude|rule out)",
             r"(?:versus|vs\.?)",
             r"if any",
             r"favou?red (?:over|rather than)",

@@ -24,7 +24,7 @@ from training.reports.cues import (
     find_cues,
 )
 from training.reports.effects import Effect
-from training.reports.language import is_read
+from training.reports.language import has_other_words, is_read
 from training.reports.vocabulary import (
     DEVICE,
     borderline_forms,
@@ -49,7 +49,10 @@ _SENTENCE_END: Final = re.compile(
 MAX_CHARACTERS: Final = 200_000
 _MAX_SENTENCE: Final = 1000
 _MASK: Final = "\ufffc"
-_BARE: Final = re.compile(rf"\s*{_MASK}+")
+_BARE: Final = re.compile(
+    rf"\s*(?:(?:focal|acute|overt|frank|displaced|significant|fokale?[rsn]?|akute?[rsn]?)\s+)?{_MASK}+",
+    re.IGNORECASE,
+)
 # Sentences whose findings are kept: reports repeat each other, and the texts of an image its report.
 _CACHE: Final = 1 << 14
 
@@ -86,7 +89,7 @@ def find_findings(text: str) -> tuple[Finding, ...]:
     with more than `MAX_CHARACTERS`, its beginning is read.
     """
     text = text[:MAX_CHARACTERS]
-    if not (has_forms(text) and is_read(text)):
+    if not has_forms(text) or has_other_words(text):
         return ()
     found: list[Finding] = []
     stated = True
@@ -95,7 +98,7 @@ def find_findings(text: str) -> tuple[Finding, ...]:
         place = text.index(sentence, start)
         if HEADING.match(sentence):
             stated = UNSTATED_HEADING.match(sentence) is None
-        if stated:
+        if stated and is_read(sentence):
             found += [
                 one._replace(start=place + one.start, end=place + one.end) for one in _in_sentence(sentence)
             ]
@@ -193,7 +196,8 @@ def _behind(
     cue, end = cues[place], len(masked)
     for other in cues[place + 1 :]:
         between = any(cue.end <= mention.start < other.start for mention in mentions)
-        if other.effect == "end" or (other.side != "before" and other.effect != "none" and between):
+        ends = between or cue.effect == "past"
+        if other.effect == "end" or (other.side != "before" and other.effect != "none" and ends):
             end = other.start
             break
     first = min((mention.start for mention in mentions if mention.start >= cue.end), default=end)

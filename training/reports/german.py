@@ -48,7 +48,7 @@ GERMAN: Final[CueTable] = (
         "absent",
         "behind",
         (
-            r"kein(?:e[rsnm]?)? (?:\w+ )?(?:verdacht auf|hinweis(?:e|en)?(?: auf| für)?|"
+            r"(?:kein(?:e[rsnm]?)?|ohne) (?:\w+ )?(?:verdacht auf|hinweis(?:e|en)?(?: auf| für)?|"
             r"anhalt(?:spunkte?)?(?: für)?|"
             r"zeichen|korrelat für)",
         ),

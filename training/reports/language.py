@@ -44,16 +44,27 @@ _SCRIPT: Final = r"[^\W\d_a-zà-öø-ÿāăąćčďđęěğıłńňőřśşšť�
 
 
 @cache
-def _words() -> tuple[re.Pattern[str], re.Pattern[str]]:
+def _words() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
     others, own = ("|".join(word.replace("_", r"\s+") for word in words.split()) for words in (_OTHERS, _OWN))
     # "Sin." is Latin, and "l'" and "d'" belong to the word behind them.
     other = rf"(?<!\w)(?:{others}|sin(?=\s+\w)|[dl]['’](?=\w{{3}}))(?!\.\w)"
-    return re.compile(rf"{other}(?:(?<=['’])|(?!\w))|{_SCRIPT}"), re.compile(rf"(?<!\w)(?:{own})(?!\w)")
+    return (
+        re.compile(rf"{other}(?:(?<=['’])|(?!\w))"),
+        re.compile(rf"(?<!\w)(?:{own})(?!\w)"),
+        re.compile(_SCRIPT),
+    )
+
+
+def has_other_words(text: str) -> bool:
+    """Tell whether a text has words of other languages, and as many as of English and German."""
+    others, own, _ = _words()
+    plain = text.lower()
+    return 0 < len(others.findall(plain)) >= len(own.findall(plain))
 
 
 def is_read(text: str) -> bool:
-    """Tell whether a text may be English or German: it has no words of others, or fewer than of these."""
-    others, own = _words()
+    """Tell whether a text may be English or German, by its words and its letters."""
+    others, own, script = _words()
     plain = text.lower()
-    found = len(others.findall(plain))
+    found = len(others.findall(plain)) + len(script.findall(plain))
     return found == 0 or found < len(own.findall(plain))

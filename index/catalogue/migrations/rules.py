@@ -10,7 +10,6 @@ from typing import Final
 _MODULES: Final = (
     ("training", "reports/vocabulary.py"),
     ("training", "reports/language.py"),
-    ("training", "reports/effects.py"),
     ("training", "reports/english.py"),
     ("training", "reports/german.py"),
     ("training", "reports/cues.py"),

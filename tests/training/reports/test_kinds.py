@@ -93,3 +93,8 @@ def test_a_month_is_no_doubt() -> None:
     assert predicted("Since 3 May the effusion has increased.") == golden("+pleural effusion")
     assert predicted("In May 2024 an effusion was drained; no effusion.") >= golden("-pleural effusion")
     assert predicted("Opacity may be pneumonia.") == golden("+lung opacity, ?pneumonia")
+
+
+def test_a_sentence_in_another_script_leaves_the_others_as_they_are() -> None:
+    assert predicted("No pleural effusion. Lungenaufnahme, 右肺3番") == golden("-pleural effusion")
+    assert predicted("Mass. 両側に pneumothorax なし。") == golden("+mass")
