@@ -19,12 +19,12 @@ def _around(base: Vectors, count: int, seed: int) -> Vectors:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stored", [0, 1000])
-def test_queries_far_from_all_vectors_find_theirs_with_and_without_stored_queries(stored: int) -> None:
+@pytest.mark.parametrize("given", [0, 1000])
+def test_queries_far_from_all_vectors_find_theirs_with_and_without_stored_queries(given: int) -> None:
     view, vectors = CosineView(DIM), _around(BASE, COUNT, seed=1)
     view.add(np.arange(COUNT), vectors)
     queries = _around(-BASE, 1300, seed=2)
-    assert view.build("ivf", stored_queries=queries[:stored] if stored else None)
+    assert view.build("ivf", stored_queries=queries[:given] if given else None)
     stored = view.vectors(np.arange(COUNT))
     found = 0
     for query in queries[1000:]:
