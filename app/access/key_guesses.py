@@ -14,7 +14,7 @@ from starlette.requests import HTTPConnection
 # Slips that cost nothing: of one client, and of all clients of one proxy.
 _FREE: Final = 5
 _FREE_OF_A_PROXY: Final = 50
-# The wait doubles with each further wrong key, up to this, which the holder of the right one has to wait too.
+# The wait doubles with each further wrong key, up to this.
 _MAX_WAIT_S: Final = 30.0
 _DOUBLINGS: Final = 5
 _FORGOTTEN_AFTER_S: Final = 600.0
@@ -64,7 +64,7 @@ class BruteForceLimiter:
         self._logged = 0
 
     def wait_s(self, clients: Sequence[str]) -> int:
-        """Return after how many seconds a key of these clients is looked at; 0: now."""
+        """Return after how many seconds another guess of these clients is looked at; 0: now."""
         now = self._clock()
         known = [self._guessers[client] for client in clients if client in self._guessers]
         wait = math.ceil(max((guesser.wait(now) for guesser in known), default=0.0))

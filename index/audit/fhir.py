@@ -88,7 +88,11 @@ def _agents(record: dict[str, Any], observer: str) -> list[dict[str, Any]]:
             "type": {"coding": [_coding(_DICOM, *client)]},
             "who": {"display": address},
             "requestor": False,
-            "network": {"address": address, "type": "2" if record["address"] else "1"},
+            # Behind a proxy, an address is "PROXY for CLIENT".
+            "network": {
+                "address": address.rpartition(" for ")[2],
+                "type": "2" if record["address"] else "1",
+            },
         },
         {
             "type": {"coding": [_coding(_DICOM, *server)]},

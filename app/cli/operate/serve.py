@@ -79,6 +79,8 @@ def serve_on(taken: socket.socket, settings: "Settings") -> None:
         log_config=None,
         access_log=False,
         server_header=False,
+        # The address of a connection stays its own: `clients_of` adds the one that a proxy names.
+        proxy_headers=False,
     )
     _spare_what_lasts()
     GracefulServer(config, application.state.stopping).run(sockets=[taken])

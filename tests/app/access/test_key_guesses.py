@@ -10,6 +10,8 @@ from starlette.requests import Request
 
 from app.access.key_guesses import BruteForceLimiter, Refusal, clients_of
 from app.application import create_app
+from app.engine import open_engine
+from index.keys.api_keys import create_key
 from tests.app.api.test_search import problem
 from tests.app.conftest import COLLECTION, Indexed
 
@@ -139,6 +141,18 @@ def test_a_guesser_gets_429_and_nobody_else_does(keyed: TestClient) -> None:
     figures = holder.get("/metrics").text
     assert 'recoquest_key_refusals_total{reason="wrong"} 5.0' in figures
     assert 'recoquest_key_refusals_total{reason="too-early"} 2.0' in figures
+
+
+def test_the_holder_of_a_drawn_key_never_waits_for_those_who_guess_beside_him(
+    keyed: TestClient, indexed: Indexed
+) -> None:
+    with open_engine(indexed.settings).home.catalogue.write() as session:
+        made = create_key(session, "viewer", {"*": frozenset({"admin"})}, days=1)
+    for number in range(5):
+        problem(keyed.get(_PATH, headers=_bearer(f"guess {number}")), 401, "wrong-key")
+    forged = made.text[:-1] + ("a" if made.text[-1] != "a" else "b")
+    problem(keyed.get(_PATH, headers=_bearer(forged)), 429, "too-many-wrong-keys")
+    assert keyed.get(_PATH, headers=_bearer(made.text)).status_code == 200
 
 
 def test_a_few_slips_or_no_key_cost_the_holder_nothing(keyed: TestClient) -> None:

@@ -10,7 +10,10 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from sqlalchemy import select
 
+from app.engine import open_engine
+from index.catalogue.audit_tables import AuditEventRow
 from tests.access import ADMIN_KEY, AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed
 
@@ -40,6 +43,24 @@ def process(indexed: Indexed) -> Iterator[subprocess.Popen[str]]:
     finally:
         started.kill()
         started.communicate()
+
+
+def test_addresses_that_a_caller_invents_stand_beside_its_own(
+    process: subprocess.Popen[str], indexed: Indexed
+) -> None:
+    assert process.stdout is not None
+    with httpx.Client(base_url=process.stdout.readline().strip(), timeout=10) as client:
+        _wait_until_ready(client)
+        for number in range(56):
+            said = {"Authorization": "Bearer wrong", "X-Forwarded-For": f"10.7.{number}.1"}
+            status = client.get("/v1/jobs", headers=said).status_code
+    assert status == 429
+    process.send_signal(signal.SIGTERM)
+    process.wait(30)
+    with open_engine(indexed.settings).home.catalogue.read() as session:
+        events = [json.loads(event) for event in session.scalars(select(AuditEventRow.event))]
+    first, *_ = (event["address"] for event in events if event["action"] == "sign-in")
+    assert first == "127.0.0.1 for 10.7.0.1"
 
 
 def test_a_process_serves_and_stops_cleanly(process: subprocess.Popen[str]) -> None:

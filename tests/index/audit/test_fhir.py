@@ -8,11 +8,13 @@ from typing import Any, get_args
 import pytest
 
 from index.audit.chain import Trail
-from index.audit.event import Action, Event
+from index.audit.event import Action, Actor, Event
 from index.audit.fhir import audit_event
 from index.audit.listing import Selection, all_events
 from index.catalogue import open_catalogue
-from tests.index.audit.trails import KEY, READER
+from tests.index.audit.trails import KEY
+
+_READER = Actor("key", "7f", "Jo Doe", "10.0.0.1 for 192.0.2.7")
 
 # Profile, interaction, action, and the codes of client and server (BALP 1.1.3).
 _PATTERNS = {
@@ -33,7 +35,7 @@ def resources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, A
         [
             Event(
                 action=action,
-                actor=READER,
+                actor=_READER,
                 outcome="failure" if action == "sign-in" else "success",
                 collection="ward",
                 objects=["image-1", "image-2"] if action != "sign-in" else [],
@@ -86,6 +88,7 @@ def test_events_follow_the_patterns(resources: dict[str, dict[str, Any]], action
     assert (resource["action"], resource["outcome"]) == (code, "0")
     codes = [agent["type"]["coding"][0]["code"] for agent in resource["agent"]]
     assert codes[:2] == [client, server]
+    assert resource["agent"][0]["who"] == {"display": "10.0.0.1 for 192.0.2.7"}
     assert resource["agent"][0]["network"] == {"address": "192.0.2.7", "type": "2"}
     assert resource["agent"][2]["who"] == {"display": "Jo Doe", "identifier": {"value": "7f"}}
     assert resource["entity"][-1]["what"]["identifier"]["value"] == "r1"
