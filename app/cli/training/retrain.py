@@ -116,7 +116,10 @@ def _recipe(
     kept = _kept_recipe(out)
     if kept.is_file():
         # Earlier releases kept images on the disk.
-        return without_copies(load_recipe(str(kept)), overrides)
+        begun = without_copies(load_recipe(str(kept)), overrides)
+        if recipe is not None or overrides:
+            _refuse_another(out, begun, recipe, overrides)
+        return begun
     # A copy: the collection may come to be searched with others, and drop this one, before the training ends.
     copies = out.absolute() / "base"
     _, base = searched_with(engine.home, collection)
@@ -124,6 +127,28 @@ def _recipe(
     install_bundle(base, copies)
     write_kept(kept, dump_recipe(resolved))
     return resolved
+
+
+def _refuse_another(out: Path, begun: "Recipe", recipe: str | None, overrides: list[str]) -> None:
+    """Make sure that a retraining goes on with the recipe and the settings that it began with.
+
+    Raises:
+        TrainingError: It began with others.
+    """
+    from app.lifecycle.judge import continued_recipe, with_filled_batches
+    from training.data.manifest import read_manifest
+    from training.models.bundle import read_bundle
+    from training.recipes.load import first_difference
+    from training.trainer.run_state.errors import TrainingError
+
+    asked = continued_recipe(read_bundle(Path(begun.train.start_from or "")), recipe, overrides)
+    if (out / "data").exists():
+        asked = with_filled_batches(asked, read_manifest(out / "data"))
+    if key := first_difference(asked, begun):
+        raise TrainingError(
+            f"The retraining in {out} was begun with another {key}: leave --recipe and --set out to go "
+            "on with it, or name another folder by --out."
+        )
 
 
 def _unlearned(judged: "UsableFeedback", *, learned: bool) -> str:

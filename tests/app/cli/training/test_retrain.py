@@ -98,6 +98,17 @@ def test_one_that_an_earlier_release_began_leaves_no_copies_of_images(
     assert load_recipe(str(work.folder / "begun/run/recipe.yaml")).data.cache_images == "memory"
 
 
+def test_one_that_has_begun_takes_no_other_settings(work: Work) -> None:
+    arguments = ("retrain", "scenes", "--out", "settled", "--gain", 1000)
+    work.run(*arguments, *FURTHER)
+    said = work.run(*arguments, *FURTHER, "--set", "optimizer.weight_decay=0.5", code=1).stderr
+    assert "settled was begun with another optimizer.weight_decay" in said
+    assert "name another folder by --out" in said
+    assert "another " in work.run(*arguments, "--recipe", "infonce-flickr-small", code=1).stderr
+    for same in (FURTHER, ()):
+        assert "the new model does not pass" in work.run(*arguments, *same).stdout
+
+
 def test_one_that_passes_waits_for_a_person_and_then_takes_over(
     work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
