@@ -15,10 +15,12 @@ from typer.testing import CliRunner
 
 from app.access.hosts import AllowedHosts, parse_authority
 from app.access.sign_in.code_flow import CALLBACK
+from app.application import create_app
 from app.cli.main import build
 from app.observability.installation import Installation
 from app.observability.metrics import Metrics
 from app.settings import PREFIX, Settings
+from index.catalogue.jobs import JOB_STATES
 from tests.docker.compose import merged_services, read_compose
 from tests.docker.dockerfile import ROOT, Stage, read_stages
 from tests.needed import needed, needed_module
@@ -307,6 +309,29 @@ def test_the_dashboard_shows_figures_that_the_service_gives() -> None:
             named = set(re.findall(r"\b(?:recoquest|process)_\w+", target["expr"]))
             assert named, panel["title"]
             assert named <= given, panel["title"]
+
+
+def test_monitoring_selects_operations_and_states_that_there_are() -> None:
+    described = create_app().openapi()
+    there = {
+        "operation": {
+            operation["operationId"]
+            for methods in described["paths"].values()
+            for name, operation in methods.items()
+            if name in {"get", "post", "put", "patch", "delete"}
+        },
+        "state": set(JOB_STATES),
+    }
+    for path in (
+        "docker/monitoring/alerts.yml",
+        "docker/monitoring/dashboard.json",
+        "tests/docker/alerts.yml",
+    ):
+        text = (ROOT / path).read_text("utf-8").replace('\\"', '"')
+        selected = re.findall(r'\b(operation|state)=~?"([^"]*)"', text)
+        assert any(label == "operation" for label, _ in selected), path
+        for label, values in selected:
+            assert set(values.split("|")) <= there[label], path
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
