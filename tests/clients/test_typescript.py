@@ -72,6 +72,7 @@ def test_it_holds_out_against_servers_that_are_busy_or_broken(compiled: Path) ->
 @pytest.mark.slow
 def test_the_whole_way_against_a_running_service(compiled: Path, tmp_path: Path) -> None:
     settings = index_shapes(tmp_path / "home", tmp_path / "data")
+    pictures = tmp_path / "data" / SHAPES / "images"
     catalogue = open_catalogue(settings.catalogue_url)
     jobs = Jobs(settings, catalogue)
     try:
@@ -82,7 +83,17 @@ def test_the_whole_way_against_a_running_service(compiled: Path, tmp_path: Path)
                 RECOQUEST_URL=address,
                 RECOQUEST_KEY=ADMIN_KEY,
                 RECOQUEST_COLLECTION=SHAPES,
-                RECOQUEST_PICTURES=str(tmp_path / "data" / SHAPES / "images"),
+                RECOQUEST_PICTURES=str(pictures),
             )
+            picture = str(min(pictures.iterdir()))
+            command = ["node", "dist-test/example.js", address, SHAPES, picture]
+            ours = {**os.environ, "RECOQUEST_KEY": ADMIN_KEY}
+            done = subprocess.run(
+                command, cwd=compiled, env=ours, capture_output=True, text=True, timeout=_NODE_S
+            )
+            assert done.returncode == 0, done.stderr
+            printed = re.fullmatch(r"1 (\[.*\]) (\[.*\])\n", done.stdout, re.DOTALL)
+            assert printed is not None, done.stdout
+            assert [hits.count("'") for hits in printed.groups()] == [6, 6]
     finally:
         catalogue.close()

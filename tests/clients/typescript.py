@@ -14,6 +14,7 @@ from typing import Any, Final
 from app.application import create_app
 
 CLIENT: Final = Path(__file__).resolve().parents[2] / "clients" / "typescript"
+INTEGRATION: Final = CLIENT.parents[1] / "docs" / "integration.md"
 SCHEMA: Final = CLIENT / "src" / "schema.ts"
 _PACKAGES: Final = ("package.json", "package-lock.json", ".npmrc")
 _DIGEST: Final = re.compile(r"OpenAPI document: sha256 ([0-9a-f]{64})")
@@ -68,13 +69,17 @@ def installed_packages() -> Path | None:
 
 
 def compile_client(packages: Path, folder: Path) -> Path:
-    """Compile the client and its tests strictly in a folder of their own, and return the folder.
+    """Compile the client, its tests and the docs' example strictly in a folder, and return the folder.
+
+    The compiled example is `dist-test/example.js`.
 
     Raises:
         AssertionError: The compiler found something; it is in the message.
     """
     shutil.copytree(CLIENT, folder, ignore=shutil.ignore_patterns("node_modules", "dist"))
     (folder / "node_modules").symlink_to(packages / "node_modules")
+    (example,) = re.findall(r"```ts\n(.*?)```", INTEGRATION.read_text(encoding="utf-8"), re.DOTALL)
+    (folder / "test" / "example.ts").write_text(example, encoding="utf-8")
     for project in (".", "test"):
         command = [str(packages / "node_modules" / ".bin" / "tsc"), "--project", project]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_COMPILE_S)
