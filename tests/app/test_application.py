@@ -87,6 +87,11 @@ def test_other_origins_are_let_in_only_when_they_are_named(client: TestClient, i
                 "access-control-request-headers": "authorization, content-type, if-match, idempotency-key",
             }
             assert shared.options(SEARCH, headers=headers | sent).status_code == 200
+        asked = "range, if-range, if-modified-since, if-none-match, cache-control, traceparent, tracestate"
+        sent = {"access-control-request-method": "GET", "access-control-request-headers": asked}
+        assert shared.options("/v1/collections", headers=headers | sent).status_code == 200
+        told = shared.get("/v1/collections", headers=headers).headers["access-control-expose-headers"]
+        assert "Content-Range" in told.split(", ")
         # An image element sends no origin; its page's address tells it.
         for page, policy in (
             ("https://viewer.example.org/cases/7", "cross-origin"),
