@@ -1,4 +1,4 @@
-"""Times of the parts of a request: what it waited for, decoded, encoded, searched and read."""
+"""Times of the parts of a request: what it waited for, loaded, decoded, encoded, searched and read."""
 
 import time
 from collections.abc import Iterator
@@ -7,8 +7,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-Part = Literal["queue", "decode", "encode", "search", "catalogue"]
-PARTS: Final[tuple[Part, ...]] = ("queue", "decode", "encode", "search", "catalogue")
+Part = Literal["queue", "load", "decode", "encode", "search", "catalogue"]
+PARTS: Final[tuple[Part, ...]] = ("queue", "load", "decode", "encode", "search", "catalogue")
 # Of a request with thousands of texts; further ones are not told.
 _MOST: Final = 1000
 _NS: Final = 1_000_000_000

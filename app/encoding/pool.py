@@ -10,6 +10,7 @@ from pathlib import Path
 import structlog
 from PIL import Image
 
+from app.concurrency.timings import timed
 from app.encoding import EncodingQueue, QueueLimits, QueueObserver
 from app.encoding.jobs import ServedEncoder
 from app.encoding.passes import passes_of, warm_up
@@ -181,7 +182,8 @@ class Encoders:
         if task.done() and not task.cancelled() and task.exception() is None:
             return task.result()
         try:
-            return await asyncio.wait_for(asyncio.shield(task), self._limits.deadline_s)
+            with timed("load"):
+                return await asyncio.wait_for(asyncio.shield(task), self._limits.deadline_s)
         except TimeoutError:
             raise EncoderLoadingError(
                 "The collection's encoder is still being loaded; try again shortly."

@@ -13,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
+from app.concurrency.timings import Part, collected_timings
 from app.encoding import EncodingQueue, QueueLimits
 from app.encoding.pool import EncoderBrokenError, Encoders
 from index.search.results import ActiveGeneration
@@ -74,6 +75,26 @@ async def until(true: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE):
         while not true():
             await asyncio.sleep(0.005)
+
+
+def test_who_waits_for_an_encoder_is_told_how_long_it_took_to_load() -> None:
+    def load(bundle: Path) -> Encoder:
+        time.sleep(0.2)
+        return cast("Encoder", FakeEncoder())
+
+    async def waits() -> list[dict[Part, float]]:
+        encoders = Encoders(load, QueueLimits(), threads=1)
+        told = []
+        for _ in range(2):
+            with collected_timings() as timings:
+                await encoders.of(active("a"))
+            told.append(timings.milliseconds())
+        await encoders.close()
+        return told
+
+    first, second = asyncio.run(waits())
+    assert first["load"] >= 200
+    assert second == {}
 
 
 def test_an_encoder_that_comes_when_nobody_needs_it_any_more_is_closed(queues: Queues) -> None:
