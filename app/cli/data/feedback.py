@@ -1,7 +1,9 @@
 """`recoquest feedback`: what people say of hits, given, taken back, counted, exported and forgotten."""
 
 import json
+import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -141,7 +143,9 @@ def list_feedback(home: Home = None) -> None:
 @feedback.command()
 def export(
     collection: Collection,
-    file: Annotated[Path, typer.Argument(help="The file to be written, one JSON object a line.")],
+    file: Annotated[
+        Path, typer.Argument(help="The file to be written, one JSON object a line; - for standard output.")
+    ],
     home: Home = None,
 ) -> None:
     """Write the judgements of a collection into a file, the oldest first."""
@@ -154,10 +158,10 @@ def export(
     with (
         indexed(settings) as engine,
         engine.home.catalogue.read() as session,
-        atomic_file(file) as written,
+        nullcontext() if str(file) == "-" else atomic_file(file) as written,
     ):
         for judgement in judgements(session, collection):
-            line = {
+            record = {
                 "query": judgement.query.as_json(),
                 "image": judgement.image,
                 "relevant": judgement.relevant,
@@ -166,7 +170,11 @@ def export(
                 "created": judgement.created,
                 "user": None if judgement.user is None else judgement.user._asdict(),
             }
-            written.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+            line = json.dumps(record, ensure_ascii=False) + "\n"
+            if written is None:
+                sys.stdout.write(line)
+            else:
+                written.write(line.encode())
             count += 1
         record_command(
             settings,
@@ -177,7 +185,7 @@ def export(
             objects=judged_images(session, collection),
             count=count,
         )
-    typer.echo(f"Wrote {count:,} judgements to {file}.")
+    typer.echo(f"Wrote {count:,} judgements to {file}.", err=True)
 
 
 @feedback.command()

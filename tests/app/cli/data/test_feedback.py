@@ -32,6 +32,10 @@ def test_judgements_are_given_counted_exported_and_forgotten(work: Work) -> None
         ({"texts": ["größer"]}, "image-003", False),
     ]
     assert "größer" in (work.folder / "said.jsonl").read_text(encoding="utf-8")
+    printed = work.run("feedback", "export", "c", "-")
+    assert printed.stdout == (work.folder / "said.jsonl").read_text(encoding="utf-8")
+    assert printed.stderr == "Wrote 2 judgements to -.\n"
+    assert not (work.folder / "-").exists()
     taken_back = ("feedback", "remove", "c", "image-004", "--like", "image-001")
     assert work.run("feedback", "remove", "c", "image-004", "--text", "größer").stdout == (
         "c: nothing was said of image-004 for this query.\n"
