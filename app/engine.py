@@ -51,7 +51,8 @@ def open_unbound(
     Raises:
         CatalogueError: The catalogue cannot be used.
     """
-    settings.home.mkdir(parents=True, exist_ok=True)
+    # For its user alone: it holds images and reports.
+    settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     catalogue = open_catalogue(settings.catalogue_url, patience)
     home = Home.at(settings.home, catalogue, ImageStore(settings.home / "images", make))
     return SearchEngine(home, gpu=Gpu(settings.device))

@@ -5,19 +5,24 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 
 @contextmanager
-def atomic_file(path: Path) -> Iterator[BinaryIO]:
+def atomic_file(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
     """Open a file that takes the name `path`, replacing what is there, only when the block ends well.
 
     The bytes are written beside `path`, flushed to the disk and renamed; after an error nothing is left.
+
+    Args:
+        path: Name of the finished file.
+        private: Only its user may read it; otherwise as the umask has it.
     """
     part = _beside(path, "part")
     try:
-        with part.open("xb") as file:
+        with open(part, "xb", opener=partial(os.open, mode=0o600 if private else 0o666)) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

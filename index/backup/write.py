@@ -58,7 +58,7 @@ def write_backup(home: Home, path: Path, *, show_progress: bool = True) -> Summa
         try:
             _copy_catalogue(home.catalogue, catalogue, show_progress)
             with (
-                atomic_file(written) as file,
+                atomic_file(written, private=True) as file,
                 tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar,
             ):
                 summary = _add_files(tar, home, catalogue, show_progress)

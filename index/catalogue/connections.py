@@ -63,7 +63,7 @@ def engine_of(url: str, patience: Patience) -> Engine:
             return _server_engine(parsed, patience)
         if not parsed.database or parsed.database == ":memory:":
             raise CatalogueError("The catalogue needs a file: give sqlite:///FOLDER/catalogue.db.")
-        Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
+        Path(parsed.database).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Readers that wait for a view to be loaded hold their connections; nobody else may wait for those.
         engine = create_engine(
             parsed, connect_args={"timeout": patience.lock_s}, max_overflow=-1, json_deserializer=from_json

@@ -10,7 +10,9 @@ from fastapi.testclient import TestClient
 from app.application import create_app
 from app.cli.main import run
 from app.doctor import examine
+from app.engine import open_engine
 from app.settings import Settings
+from index.catalogue import open_catalogue
 from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed
 
@@ -93,3 +95,12 @@ def test_a_catalogue_whose_home_is_not_mounted_is_not_served(
         assert recoquest(monkeypatch, *command, "--home", str(tmp_path / "unmounted")) == 1
         assert "has images, and no file of them is in" in capsys.readouterr().err
     assert not list((tmp_path / "unmounted").iterdir())
+
+
+def test_a_new_home_is_for_its_user_alone_and_others_stay_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir(mode=0o755)
+    for name, mode in (("new", 0o700), ("shared", (tmp_path / "shared").stat().st_mode & 0o777)):
+        open_engine(Settings(home=tmp_path / name, device="cpu")).close()
+        assert (tmp_path / name).stat().st_mode & 0o777 == mode
+    open_catalogue(f"sqlite:///{tmp_path / 'database' / 'catalogue.sqlite3'}").close()
+    assert (tmp_path / "database").stat().st_mode & 0o777 == 0o700

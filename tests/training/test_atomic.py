@@ -40,6 +40,13 @@ def test_finished_files_are_readable_by_others(tmp_path: Path) -> None:
     assert (tmp_path / "folder").stat().st_mode & 0o444 == 0o444
 
 
+def test_private_files_are_for_their_user_alone(tmp_path: Path) -> None:
+    with atomic_file(tmp_path / "file", private=True) as file:
+        assert [inside.stat().st_mode & 0o777 for inside in tmp_path.iterdir()] == [0o600]
+        file.write(b"x")
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o600
+
+
 def test_the_mask_of_the_process_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two threads that read the mask by setting it may leave it changed for good."""
 

@@ -69,6 +69,7 @@ def test_everything_comes_back_where_nothing_else_is_left(
     Trail(full.home.catalogue, b"k" * 32).append([seen])
     summary = write_backup(full.home, tmp_path / "backup.tar", show_progress=False)
     assert (summary.collections, summary.images, summary.missing) == ({"c": 20, "d": 18}, 20, [])
+    assert (tmp_path / "backup.tar").stat().st_mode & 0o777 == 0o600
     before = rows(full)
     answered = {name: answers(full, name, model) for name, model in (("c", encoder), ("d", other_encoder))}
     for lost in ("home", "data"):
