@@ -18,6 +18,7 @@ from index.catalogue.collections import (
     lock_collection,
     require_collection,
 )
+from index.catalogue.storable import storable_text
 from index.catalogue.tables import CollectionRow, ImageRow
 from index.errors import ConditionError, GenerationError, StaleWriteError, shortened
 from index.files.orphans import collect_orphans, keep_files, mark_orphans
@@ -118,7 +119,7 @@ def known_now(home: Home, active: ActiveGeneration, ids: Collection[str]) -> dic
             generation, _ = get_generation(session, active.generation)
         except GenerationError:
             raise _stale(active) from None
-        return known_images(session, generation, ids)
+        return known_images(session, generation, [image_id for image_id in ids if storable_text(image_id)])
 
 
 def put_images(home: Home, active: ActiveGeneration, uploads: Sequence[Upload]) -> dict[str, Outcome]:
