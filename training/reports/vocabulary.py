@@ -257,7 +257,7 @@ _PARTS: Final = (
     "erguss erguß "
     "ergüss erguess pneumonie pneumothora schrittmacher katheter tubus cerclage"
 )
-# What procedures leave behind: "status post pacemaker placement".
+# Findings that procedures leave behind: "status post pacemaker placement".
 DEVICE: Final = "support device"
 FINDINGS: Final[tuple[str, ...]] = tuple(sorted(_FORMS, key=str.lower))
 

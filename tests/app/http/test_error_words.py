@@ -1,4 +1,4 @@
-"""Whatever a request has wrong is said in words of the service, and never in those of pydantic."""
+"""Every error of a request is told in words of the service, and never in those of pydantic."""
 
 import json
 from collections.abc import Iterator

@@ -139,7 +139,7 @@ def ended(content: bytes) -> bytes:
         for segment in segments(content, ImageError):
             end = segment.end
     except ImageError:
-        # What cannot be walked over is left to the decoder.
+        # Segments that cannot be walked over are left to the decoder.
         end = len(content)
     return content[:end].removesuffix(b"\xff") + END_OF_IMAGE
 
