@@ -28,6 +28,7 @@ from training.recipes.schema import Recipe
 from training.trainer.optimisation.parameter_groups import build_optimizer
 from training.trainer.run import train
 from training.trainer.run_state.devices import build_fabric
+from training.trainer.setup import thaw_random_towers
 from training.trainer.task import TrainingTask
 
 _RECIPES: Final = {"ViT-B/32 CLIP": "fine-tuning", "ResNet-50, ReCo for MIMIC-CXR": "reco-mimic-cxr"}
@@ -67,7 +68,8 @@ def _recipe(name: str, batch: int, steps: int, *, streamed: bool) -> Recipe:
             f"data.cache_images={'false' if streamed else 'true'}",
         ],
     )
-    return parse_recipe(tree, f"Recipe {name}")
+    # The bare step trains as many layers as the run does.
+    return thaw_random_towers(parse_recipe(tree, f"Recipe {name}"))
 
 
 def _run(recipe: Recipe, folder: Path, device: str) -> float:
