@@ -11,6 +11,7 @@ import torch
 from hypothesis import settings
 
 from tests.needed import needed, needed_module
+from tests.orthanc import INSTALL, OrthancPrograms, OrthancServer, find_orthanc, serve_orthanc
 from tests.postgresql import PostgresqlServer, find_binaries, serve_postgresql
 from training.host import keep_order_of_sums
 
@@ -85,3 +86,23 @@ def postgresql_url(postgresql: PostgresqlServer) -> Iterator[str]:
     url = postgresql.new_database()
     yield url
     postgresql.drop(url)
+
+
+@pytest.fixture(scope="session")
+def orthanc_programs() -> OrthancPrograms:
+    """Orthanc and its plugins, for tests that need a server with settings of its own."""
+    return needed(find_orthanc(), "Orthanc", INSTALL)
+
+
+@pytest.fixture(scope="session")
+def orthanc_server(orthanc_programs: OrthancPrograms) -> Iterator[OrthancServer]:
+    """An archive for the tests that need one; it starts with the first of them."""
+    with serve_orthanc(orthanc_programs) as server:
+        yield server
+
+
+@pytest.fixture
+def orthanc(orthanc_server: OrthancServer) -> Iterator[OrthancServer]:
+    """An empty archive."""
+    yield orthanc_server
+    orthanc_server.clear()
