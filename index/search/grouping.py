@@ -35,6 +35,10 @@ from index.vectors.protocol import Keys
 # The group of each of some keys; see `GroupColumn`.
 Numbers = NDArray[np.int64]
 
+# Images with both fields are of studies of patients.
+STUDY: Final = "study"
+PATIENT: Final = "patient"
+
 # Eight columns of a million images.
 _CACHE_BYTES: Final = 256 * 1024 * 1024
 _ROWS_AT_ONCE: Final = 10_000
@@ -208,6 +212,27 @@ def keys_left_out(
         values = {_Value(*value) for _, _, *value in session.execute(examples)}
     # Queries of their own: one with "or" would look at every image.
     queries = [named, *_alike(collection_id, target, field, values)]
+    return np.unique(np.concatenate([read_keys(session, query) for query in queries]))
+
+
+def keys_of_patients(session: Session, collection_id: int, target: Target, images: Collection[str]) -> Keys:
+    """Return the keys of all images, or of their texts, of the patients of some images, rising.
+
+    There are none in a collection without studies or without patients, and none of an image without a patient.
+
+    Args:
+        session: A read of the catalogue.
+        collection_id: Key of the collection.
+        target: Whether keys of images or of texts are returned.
+        images: Ids of images.
+    """
+    if not images or not {STUDY, PATIENT} <= known_fields(session, collection_id).keys():
+        return np.empty(0, dtype=np.int64)
+    named = _values(collection_id, PATIENT, "images").where(ImageRow.external_id.in_(list(images)))
+    patients = {_Value(*value) for _, _, *value in session.execute(named)}
+    queries = list(_alike(collection_id, target, PATIENT, patients))
+    if not queries:
+        return np.empty(0, dtype=np.int64)
     return np.unique(np.concatenate([read_keys(session, query) for query in queries]))
 
 

@@ -25,6 +25,7 @@ class SearchRequest:
         exclude: Images to leave out, by id.
         exclude_groups_of: Images, by id, that are left out with all others of their groups.
         exclude_groups_by: The field that makes these groups.
+        exclude_patients_of: Images, by id, whose patients are left out where images are of studies.
         words: Words whose exact matches are fused with the ranking by vectors.
         words_state: Matches of words only where the texts say this of the findings that the words name.
         stated: What the query's text says of findings if it says that one is absent: images whose texts say
@@ -43,6 +44,7 @@ class SearchRequest:
     exclude: tuple[str, ...] = ()
     exclude_groups_of: tuple[str, ...] = ()
     exclude_groups_by: str = "group"
+    exclude_patients_of: tuple[str, ...] = ()
     words: str | None = None
     words_state: State | None = None
     stated: tuple[HasFinding, ...] = ()
@@ -104,6 +106,9 @@ class SearchRequest:
             "kind": self.kind,
             "parts": self.parts,
         }
+        if self.exclude_patients_of:
+            # Cursors of requests without it stay as they were.
+            values["exclude_patients_of"] = sorted(self.exclude_patients_of)
         return to_json(values).decode()
 
 

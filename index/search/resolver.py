@@ -3,12 +3,14 @@
 from collections.abc import Hashable
 from dataclasses import dataclass
 
+import numpy as np
+
 from index.catalogue import Catalogue, ReadThroughCache
 from index.catalogue.collections import Generation, get_generation, require_collection
 from index.errors import GenerationError
 from index.filters.column_cache import CacheKey
 from index.search.cursors import Binding
-from index.search.grouping import check_group_field, keys_left_out
+from index.search.grouping import check_group_field, keys_left_out, keys_of_patients
 from index.search.orders import NOTHING
 from index.search.request import SearchRequest
 from index.search.results import ActiveGeneration
@@ -90,14 +92,15 @@ class RequestResolver:
 
     def _checked_and_hidden(self, collection_id: int, request: SearchRequest) -> Keys:
         """Return the keys that a request leaves out, once its groups are known to be of fields that exist."""
-        if not (request.exclude or request.exclude_groups_of or request.group_by is not None):
+        excluded = request.exclude or request.exclude_groups_of or request.exclude_patients_of
+        if not excluded and request.group_by is None:
             return NOTHING
         with self._catalogue.read() as session:
             if request.group_by is not None:
                 check_group_field(session, collection_id, request.group_by, of="group_by")
             if request.exclude_groups_of:
                 check_group_field(session, collection_id, request.exclude_groups_by, of="exclude_same_group")
-            return keys_left_out(
+            hidden = keys_left_out(
                 session,
                 collection_id,
                 request.target,
@@ -105,3 +108,7 @@ class RequestResolver:
                 request.exclude_groups_of,
                 request.exclude_groups_by,
             )
+            patients = keys_of_patients(
+                session, collection_id, request.target, request.exclude_patients_of
+            )
+            return np.union1d(hidden, patients)

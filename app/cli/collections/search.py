@@ -116,6 +116,10 @@ def search(
             "--exclude-same-group", help="Leave out the groups of stored examples: `group`, or another field."
         ),
     ] = None,
+    same_patient: Annotated[
+        bool,
+        typer.Option("--same-patient", help="Keep images of the patients of --like, where images have them."),
+    ] = False,
     min_score: Annotated[
         float | None, typer.Option("--min-score", min=-1, max=1, help="Lowest cosine of a hit.")
     ] = None,
@@ -159,7 +163,7 @@ def search(
     if queries is not None:
         wanted = (given, images, like, like_texts, like_vectors)
         unwanted = (unlike, unlike_texts, unlike_vectors, unlike_images)
-        _refuse_other_queries(*wanted, *unwanted, exclude_same_group is not None, cursor)
+        _refuse_other_queries(*wanted, *unwanted, exclude_same_group is not None, same_patient, cursor)
         _search_lines(collection, queries, common, settings)
         return
     liked = [Given("--text", {"text": more}) for more in given[1:]]
@@ -172,7 +176,7 @@ def search(
         text=given[0] if given else None,
         like=[one.example for one in liked],
         unlike=[one.example for one in disliked],
-        exclude_same_group=False if exclude_same_group is None else exclude_same_group,
+        exclude_same_group=False if same_patient and exclude_same_group is None else exclude_same_group,
         cursor=cursor,
     )
     files = _Files(images or [], unlike_images or [])

@@ -170,10 +170,11 @@ class SearchQuery(Request):
         "a list the first value counts.",
         examples=["group"],
     )
-    exclude_same_group: Annotated[bool | FieldName, BeforeValidator(_switch_or_field)] = Field(
-        default=False,
+    exclude_same_group: Annotated[bool | FieldName, BeforeValidator(_switch_or_field)] | None = Field(
+        default=None,
         description="Leave out all images of the groups that the stored examples belong to: true for those "
-        "of the field group, or the name of another field.",
+        "of the field group, or the name of another field. Without it, images of the patients of `like` are "
+        "left out where images have the fields study and patient; false keeps them, such as for priors.",
         examples=[False],
     )
     min_score: Annotated[float, Field(ge=-1, le=1)] | None = Field(
@@ -225,6 +226,14 @@ class SearchQuery(Request):
         """The images of the collection that are examples, by id."""
         return tuple(example.id for example in (*self.like, *self.unlike) if example.id is not None)
 
+    @property
+    def _excludes_groups(self) -> bool:
+        return self.exclude_same_group not in (None, False)
+
+    @property
+    def _liked(self) -> tuple[str, ...]:
+        return tuple(example.id for example in self.like if example.id is not None)
+
     def check(self, *, images: int = 0, unlike_images: int = 0) -> None:
         """Refuse what makes no search, whatever the collection.
 
@@ -238,7 +247,7 @@ class SearchQuery(Request):
         examples = len(self.like) + len(self.unlike) + images + unlike_images
         if examples > MAX_EXAMPLES:
             raise QueryError(f"{examples} examples are too many: send at most {MAX_EXAMPLES}.", field="like")
-        if self.exclude_same_group is not False and not self.stored:
+        if self._excludes_groups and not self.stored:
             raise QueryError(
                 "exclude_same_group goes with an example that the collection holds: give the id of one.",
                 field="exclude_same_group",
@@ -262,10 +271,11 @@ class SearchQuery(Request):
             cursor=self.cursor,
             # An image that is an example is no answer, but its texts may be.
             exclude=self.stored if self.target == "images" else (),
-            exclude_groups_of=() if self.exclude_same_group is False else self.stored,
-            exclude_groups_by="group"
-            if isinstance(self.exclude_same_group, bool)
-            else self.exclude_same_group,
+            exclude_groups_of=self.stored if self._excludes_groups else (),
+            exclude_groups_by=self.exclude_same_group
+            if isinstance(self.exclude_same_group, str)
+            else "group",
+            exclude_patients_of=self._liked if self.exclude_same_group is None else (),
             words=self.keywords,
             words_state=self.keywords_state,
             stated=() if self.text is None else stated_findings(self.text),

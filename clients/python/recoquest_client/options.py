@@ -31,7 +31,7 @@ class SearchOptions(TypedDict, total=False):
     target: Literal["images", "texts"]
     filter: Mapping[str, Any] | None
     group_by: str
-    exclude_same_group: bool | str
+    exclude_same_group: bool | str | None
     min_score: float
     diversity: float
     limit: int
