@@ -26,6 +26,19 @@ _EIGHT_BIT_STEPS: Final = (257, 256)
 
 
 @dataclass(frozen=True, slots=True)
+class Tone:
+    """The grey levels that a file asks for.
+
+    Attributes:
+        levels: From values to levels from 0 to 1; NaN stays.
+        window: The values that become black and white, or nearly so.
+    """
+
+    levels: Callable[[NDArray[np.float64]], NDArray[np.float64]]
+    window: Window
+
+
+@dataclass(frozen=True, slots=True)
 class DeepImage:
     """An image whose samples have other than 8 bits.
 
@@ -41,6 +54,8 @@ class DeepImage:
         clear: Colour of the pixels that are transparent.
         stated: Window that the file states.
         canvas: An image that the result may be written over.
+        tone: Grey levels that the file states, in place of a window: taken unless all values would be alike.
+        padded: Whether NaN is padding, which is black beside a smallest value that is white, too.
     """
 
     width: int
@@ -53,6 +68,8 @@ class DeepImage:
     clear: tuple[int, ...] | None = None
     stated: Window | None = None
     canvas: Image.Image | None = None
+    tone: Tone | None = None
+    padded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +99,7 @@ def to_eight_bits(image: DeepImage, window: Window | None = None) -> tuple[Image
         window: Values to be spread over all grey levels; None: as the file states it, else as `find_range`
             finds it. An image of 16 bits that was made from 8 bits gives those.
     """
-    levels = None
+    levels, tone = None, None
     if window is not None:
         low, high = window.low, window.high
     elif image.full is not None:
@@ -90,12 +107,15 @@ def to_eight_bits(image: DeepImage, window: Window | None = None) -> tuple[Image
     else:
         levels = _find_levels(image)
         low, high = levels.low, levels.high
+        tone = image.tone if levels.stated is not None else None
     mode = _MODES[image.colours, image.opaque is not None or image.clear is not None]
     fits = image.canvas is not None and image.canvas.mode == mode
     result = (
         image.canvas if image.canvas is not None and fits else Image.new(mode, (image.width, image.height))
     )
-    scaled = _scale(low, high, inverted=image.inverted)
+    scaled = _scale(low, high, inverted=image.inverted, padded=image.padded)
+    if tone is not None:
+        scaled = _toned(tone, inverted=image.inverted)
     for top, samples in image.bands():
         colours = scaled(samples[..., : image.colours])
         opacity = _opacity(image, samples)
@@ -124,9 +144,23 @@ def band_rows(width: int, height: int) -> Iterator[tuple[int, int]]:
         yield top, min(top + rows, height)
 
 
-def _scale(low: float, high: float, *, inverted: bool) -> Callable[[Samples], NDArray[np.uint8]]:
+def _toned(tone: Tone, *, inverted: bool) -> Callable[[Samples], NDArray[np.uint8]]:
+    """Return the function from samples to the grey levels that a file states."""
+
+    def scaled(samples: Samples) -> NDArray[np.uint8]:
+        levels = tone.levels(samples.astype(np.float64))
+        return np.rint(np.nan_to_num((1 - levels if inverted else levels) * 255)).astype(np.uint8)
+
+    return scaled
+
+
+def _scale(
+    low: float, high: float, *, inverted: bool, padded: bool
+) -> Callable[[Samples], NDArray[np.uint8]]:
     """Return the function from samples to grey levels: `low` is black, `high` is white."""
     factor = 255.0 / (high - low) if high > low else 0.0
+    # The end of the window that is black.
+    black = high if inverted and padded else low
 
     def scaled(samples: Samples) -> NDArray[np.uint8]:
         flat = samples.reshape(-1)
@@ -136,7 +170,7 @@ def _scale(low: float, high: float, *, inverted: bool) -> Callable[[Samples], ND
             part = slice(start, start + _BAND_PIXELS)
             values = flat[part].astype(np.float64)
             # NaN is black; infinities are the ends of the window.
-            np.nan_to_num(values, copy=False, nan=low, posinf=high, neginf=low)
+            np.nan_to_num(values, copy=False, nan=black, posinf=high, neginf=low)
             np.clip(values, low, high, out=values)
             np.subtract(values, low, out=values)
             np.multiply(values, factor, out=values)
@@ -173,6 +207,11 @@ def _find_levels(image: DeepImage) -> Levels:
     smallest, largest = (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
     if step:
         return Levels(smallest, largest, 0.0, 255.0 * step)
+    tone = image.tone
+    if tone is not None:
+        shows = tone.window.low < largest and smallest < tone.window.high
+        if shows or smallest == largest:
+            return Levels(smallest, largest, tone.window.low, tone.window.high, tone.window)
     stated = image.stated
     # A window as wide as the values is a statistic of the file, and may be that of a marker.
     if stated and smallest < stated.low and stated.high < largest:

@@ -13,6 +13,7 @@ from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
+from training.data.decoding.dicom.file import is_dicom
 from training.errors import ImageError
 
 MEDIA_TYPES: Final = {
@@ -24,6 +25,7 @@ MEDIA_TYPES: Final = {
     "GIF": "image/gif",
     "BMP": "image/bmp",
     "TIFF": "image/tiff",
+    "DICOM": "application/dicom",
 }
 # Endings of files in these formats, in lower case.
 READABLE_SUFFIXES: Final = (
@@ -60,6 +62,9 @@ def sniff_format(content: bytes) -> str:
     Raises:
         ImageError: It is of none that can be read.
     """
+    # Its preamble may be that of a TIFF: names would not be looked for behind it.
+    if is_dicom(content):
+        return "DICOM"
     if content.startswith(b"\xff\xd8\xff"):
         return "JPEG"
     if content.startswith(b"\x89PNG\r\n\x1a\n"):
@@ -83,7 +88,7 @@ def sniff_format(content: bytes) -> str:
             )
         return "HEIC"
     raise ImageError(
-        "The file is not an image that can be read: send JPEG, PNG, WebP, AVIF, GIF, BMP or TIFF."
+        "The file is not an image that can be read: send JPEG, PNG, WebP, AVIF, GIF, BMP, TIFF or DICOM."
     )
 
 

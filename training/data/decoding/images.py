@@ -29,6 +29,7 @@ from training.data.decoding.codecs.tiff import (
 from training.data.decoding.colour import to_srgb
 from training.data.decoding.content import read_content
 from training.data.decoding.depth import DEEP_MODES, DeepImage, Levels, grey_image, to_eight_bits
+from training.data.decoding.dicom.picture import DicomImage, open_dicom
 from training.data.decoding.formats import MEDIA_TYPES, open_image, sniff_format, stated_sizes
 from training.data.decoding.pixels import is_blank, lay_on_ground, spread, turn
 from training.data.decoding.structure import check_size, check_structure, megapixels
@@ -124,9 +125,10 @@ class _File:
         content: The file, a PNG without the chunks that are ignored.
         header: Of the file.
         profile: Profile of a PNG.
-        image: Opened by Pillow; None for a TIFF, whose pages are opened one by one, and once the only frame
-            is decoded, so that its pixels can be freed.
+        image: Opened by Pillow; None for a DICOM file and a TIFF, whose frames are opened one by one, and
+            once the only frame is decoded, so that its pixels can be freed.
         first: The first frame; a TIFF may have thumbnails ahead of it.
+        dicom: The image of a DICOM file.
     """
 
     content: bytes
@@ -134,6 +136,7 @@ class _File:
     profile: bytes | None
     image: OpenedImage | None
     first: int = 0
+    dicom: DicomImage | None = None
 
 
 def read_header(source: bytes | Path, limits: ImageLimits | None = None) -> ImageHeader:
@@ -159,35 +162,43 @@ def decode_whole(
     limits: ImageLimits | None = None,
     min_side: int | None = None,
     window: Window | None = None,
+    frame: int | None = None,
 ) -> DecodedImage:
     """Read the header and decode the first frame that is not blank to 8-bit RGB, upright and in sRGB.
 
     Transparent pixels are laid on white, or on black where all that can be seen is nearly white. Samples of
-    more than 8 bits are spread over the grey levels by `find_range`, all colours alike.
+    more than 8 bits are spread over the grey levels as a DICOM file asks for, else by `find_range`, all
+    colours alike.
 
     Args:
         source: The bytes of a file, or its path.
         limits: What the image may cost.
         min_side: Both sides of the result need no more pixels than this. A larger JPEG is then decoded at
             1/2, 1/4 or 1/8 of its size, which is many times faster; other formats keep their size.
-        window: Stored values that are spread over the grey levels, in place of those that are found.
+        window: Stored values that are spread over the grey levels, in place of those that are found: of a
+            DICOM file, values behind its modality transform, such as Hounsfield units.
+        frame: Number of the frame to be decoded, from 1; None: the first that is not blank.
 
     Raises:
         ImageTooLargeError: The file, its parts, its pixels or its frames are over the limits.
-        ImageError: It is not an image of a format that can be read, or it is damaged.
+        ImageError: It is not an image of a format that can be read, is damaged, or has no such frame.
         MemoryError: The process may not have as much memory as decoding takes.
     """
     limits = limits or ImageLimits()
     file = _open(read_content(source, limits.max_bytes), limits)
+    if frame is not None:
+        if not 1 <= frame <= file.header.frames:
+            raise ImageError(f"There is no frame {frame:,}: the image has {file.header.frames:,}.")
+        return _decode(file, frame - 1, limits, min_side, window)
     first = _decode(file, file.first, limits, min_side, window)
     if not first.blank or file.header.frames == 1:
         return first
     # The opened file is the canvas of all its frames.
     first = replace(first, pixels=first.pixels.copy())
     most = min(file.header.frames, _MOST_FRAMES, _MOST_FRAME_PIXELS // (first.width * first.height))
-    for frame in range(file.first + 1, file.first + most):
+    for place in range(file.first + 1, file.first + most):
         try:
-            decoded = _decode(file, frame, limits, min_side, window)
+            decoded = _decode(file, place, limits, min_side, window)
         except ImageError:
             break
         if not decoded.blank:
@@ -213,6 +224,11 @@ def _open(content: bytes, limits: ImageLimits) -> _File:
     if name == "JPEG" and content.count(_START_OF_SCAN) > limits.max_scans:
         raise ImageTooLargeError(f"The JPEG image has over {limits.max_scans} scans; save it with fewer.")
     with _naming_damage(f"The header of the {name} image is damaged", limits):
+        if name == "DICOM":
+            dicom = open_dicom(content, limits.max_bytes, limits.max_pixels)
+            laid = dicom.attributes
+            header = ImageHeader(name, laid.columns, laid.rows, laid.frames, MEDIA_TYPES[name])
+            return _File(content, header, None, None, dicom=dicom)
         if name == "TIFF":
             frames = count_tiff_pages(content, limits.max_frames)
             _check_frames(frames, limits)
@@ -307,6 +323,8 @@ class _Loaded:
 
 def _load(file: _File, frame: int, min_side: int | None) -> _Loaded | None:
     """Decode a frame; None: the end of a JPEG is missing."""
+    if file.dicom is not None:
+        return _Loaded(file.dicom.decode(frame), 1, None)
     image = file.image
     assert image is not None
     if file.header.frames == 1:

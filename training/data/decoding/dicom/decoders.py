@@ -1,0 +1,86 @@
+"""Decoders of compressed frames whose headers were judged: Pillow, GDCM and OpenJPEG."""
+
+import io
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL.JpegImagePlugin import JpegImageFile
+
+from training.data.decoding.dicom.attributes import PixelAttributes
+from training.data.decoding.dicom.codestreams import Codestream
+from training.data.decoding.structure import check_structure
+from training.errors import ImageError, ImageTooLargeError
+
+Samples = NDArray[Any]
+
+_START_OF_SCAN: Final = b"\xff\xda"
+_MOST_SCANS: Final = 100
+_JPEG_BITS: Final = 8
+
+
+def decode_jpeg(content: bytes, header: Codestream, attributes: PixelAttributes) -> Samples:
+    """Decode a frame of lossy JPEG to grey values or RGB (H, W, C).
+
+    Raises:
+        ImageTooLargeError: It has more parts than any program writes.
+        ImageError: Its samples have more than 8 bits.
+        Exception: As Pillow raises it for damaged frames.
+    """
+    if header.precision != _JPEG_BITS:
+        raise ImageError(
+            f"The DICOM image is coded by lossy JPEG of {header.precision} bits a sample (JPEG Extended), "
+            "which cannot be read; save it uncompressed or in JPEG 2000."
+        )
+    check_structure(content, "JPEG")
+    if content.count(_START_OF_SCAN) > _MOST_SCANS:
+        raise ImageTooLargeError(f"The DICOM image has over {_MOST_SCANS} scans; save it with fewer.")
+    image = JpegImageFile(io.BytesIO(content))
+    as_it_is = header.components > 1 and not header.colours and not attributes.is_ybr
+    if as_it_is:
+        # A stream without a marker is taken for luminance and chrominance; asked for these, it stays itself.
+        image.draft("YCbCr", image.size)
+    image.load()
+    pixels = np.asarray(image)
+    return pixels.reshape(*pixels.shape[:2], -1)
+
+
+def decode_lossless(content: bytes, header: Codestream, transfer_syntax: str) -> Samples:
+    """Decode a frame of lossless JPEG or JPEG-LS to what is stored (H, W, C).
+
+    Raises:
+        Exception: As the decoder raises it for damaged frames.
+    """
+    # These packages take longer to load than most images to decode.
+    from pydicom.encaps import encapsulate
+    from pydicom.pixels.decoders.base import get_decoder
+
+    options: dict[str, Any] = {
+        "rows": header.height,
+        "columns": header.width,
+        "number_of_frames": 1,
+        "samples_per_pixel": header.components,
+        "planar_configuration": 0,
+        "photometric_interpretation": "MONOCHROME2" if header.components == 1 else "RGB",
+        "bits_allocated": 8 if header.precision <= _JPEG_BITS else 16,
+        "bits_stored": header.precision,
+        "pixel_representation": 0,
+        "pixel_keyword": "PixelData",
+    }
+    decoder, fragments = get_decoder(transfer_syntax), encapsulate([content], has_bot=False)
+    pixels, _ = decoder.as_array(fragments, index=0, raw=True, decoding_plugin="gdcm", **options)
+    return pixels.reshape(header.height, header.width, header.components)
+
+
+def decode_j2k(content: bytes) -> Samples:
+    """Decode a frame of JPEG 2000, also of high throughput, to what is stored (H, W, C).
+
+    Raises:
+        Exception: As the decoder raises it for damaged frames.
+    """
+    from openjpeg.utils import decode
+
+    pixels = decode(content)
+    # Two's complement in its cells, whatever the sign.
+    cells = pixels.view(pixels.dtype.str.replace("i", "u"))
+    return cells.reshape(*cells.shape[:2], -1)

@@ -1,0 +1,241 @@
+"""From stored values to grey values and their window (PS3.3, sections C.7.5.1, C.11.1 and C.11.2)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data.decoding.depth import Tone
+from training.data.decoding.dicom.attributes import PixelAttributes
+from training.data.decoding.dicom.elements import Elements
+from training.data.decoding.dicom.tags import Tag
+from training.data.decoding.window import Window
+from training.errors import ImageError
+
+Cells = NDArray[Any]
+Values = NDArray[np.float64]
+
+_LUT_TAGS: Final = frozenset({Tag.LUT_DESCRIPTOR, Tag.LUT_DATA})
+_RESCALE_TAGS: Final = frozenset({Tag.RESCALE_INTERCEPT, Tag.RESCALE_SLOPE})
+_WINDOW_TAGS: Final = frozenset(
+    {Tag.WINDOW_CENTER, Tag.WINDOW_WIDTH, Tag.VOI_LUT_FUNCTION, Tag.VOI_LUT_SEQUENCE}
+)
+_TABLE_BITS: Final = 16
+_MOST_ENTRIES: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class LookupTable:
+    """A lookup table.
+
+    Attributes:
+        first: Value of the first entry; smaller ones have the same.
+        entries: For each value from the first on; larger ones have the last.
+        top: Largest entry that there may be.
+    """
+
+    first: int
+    entries: NDArray[np.unsignedinteger[Any]]
+    top: int
+
+    def __call__(self, values: NDArray[Any]) -> Values:
+        """Look values up; NaN stays."""
+        places = np.nan_to_num(values - self.first).clip(0, len(self.entries) - 1)
+        found: Values = self.entries[np.rint(places).astype(np.int64)].astype(np.float64)
+        found[np.isnan(values)] = np.nan
+        return found
+
+    @property
+    def window(self) -> Window:
+        """The values from the first to the last entry."""
+        width = max(1, len(self.entries) - 1)
+        return Window(self.first + width / 2, width)
+
+
+def read_table(elements: Elements, descriptor: int, data: int, *, signed: bool) -> LookupTable:
+    """Read a lookup table.
+
+    Args:
+        elements: That have it.
+        descriptor: Tag of its number of entries, first value and bits.
+        data: Tag of its entries.
+        signed: Whether the first value may be negative.
+
+    Raises:
+        ImageError: It has no entries, or more than it says.
+    """
+    order = ">" if elements.walk.big else "<"
+    numbers = np.frombuffer(elements.value(descriptor)[:6], f"{order}u2").tolist()
+    content = elements.value(data)
+    if len(numbers) < 3 or not content:
+        raise ImageError("The DICOM image is damaged: its lookup table has no entries.")
+    count, first, bits = numbers
+    count = count or _MOST_ENTRIES
+    if (signed or elements.found[descriptor].representation == b"SS") and first >= 1 << 15:
+        first -= 1 << 16
+    # Entries of 8 bits may stand in words or in bytes, with one that pads them.
+    if len(content) >= 2 * count:
+        entries = np.frombuffer(content[: 2 * count], f"{order}u2")
+    elif bits <= 8 and len(content) >= count:
+        entries = np.frombuffer(content[:count], np.uint8)
+    else:
+        raise ImageError(
+            f"The DICOM image is damaged: a lookup table of {count:,} entries has {len(content):,} bytes."
+        )
+    # Bits are often stated wrongly.
+    return LookupTable(first, entries, max((1 << min(bits, _TABLE_BITS)) - 1, int(entries.max()), 1))
+
+
+@dataclass(frozen=True, slots=True)
+class GreyScale:
+    """How cells of a frame become grey values.
+
+    Attributes:
+        bits: Bits of a cell that belong to the sample.
+        shift: Bits below them.
+        signed: Whether samples are in two's complement.
+        padding: First and last sample that is padding; None: there is none.
+        modality: From samples to grey values; None: they are the same.
+        tone: From grey values to grey levels; None: the image states nothing.
+    """
+
+    bits: int
+    shift: int
+    signed: bool
+    padding: tuple[int, int] | None
+    modality: Callable[[Values], Values] | None
+    tone: Tone | None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether samples are grey values from 0 on, and nothing is said of how they are shown."""
+        return self.modality is None and self.tone is None and not self.signed
+
+    def values(self, cells: Cells) -> Values:
+        """Return grey values; NaN where a cell is padding."""
+        samples = (cells >> self.shift).astype(np.int64) & ((1 << self.bits) - 1)
+        if self.signed:
+            samples -= (samples >> self.bits - 1) << self.bits
+        values = samples.astype(np.float64)
+        if self.modality is not None:
+            values = self.modality(values)
+        if self.padding is not None:
+            low, high = self.padding
+            values[(samples >= low) & (samples <= high)] = np.nan
+        return values
+
+    def function(self) -> Callable[[Cells], Values]:
+        """Return `values` as a table where cells are small."""
+        if self.bits + self.shift > _TABLE_BITS:
+            return self.values
+        table = self.values(np.arange(1 << _TABLE_BITS))
+        return lambda cells: table[cells]
+
+
+def read_grey_scale(
+    elements: Elements, attributes: PixelAttributes, frame: int, bits: int, shift: int
+) -> GreyScale:
+    """Read what the attributes say of grey values.
+
+    Args:
+        elements: Of the data set.
+        attributes: Layout of the samples.
+        frame: Number of the frame from 0: each may have its own.
+        bits: Bits of a cell that belong to the sample.
+        shift: Bits below them.
+
+    Raises:
+        ImageError: A lookup table is damaged.
+    """
+    transformed = _of_frame(elements, frame, Tag.PIXEL_VALUE_TRANSFORMATION_SEQUENCE, _RESCALE_TAGS)
+    modality = _read_modality(transformed or elements, elements, signed=attributes.signed)
+    ends = np.array(attributes.range, np.float64)
+    below_zero = float((ends if modality is None else modality(ends)).min()) < 0
+    shown = _of_frame(elements, frame, Tag.FRAME_VOI_LUT_SEQUENCE, _WINDOW_TAGS)
+    tone = _read_tone(shown or elements, signed=below_zero)
+    return GreyScale(bits, shift, attributes.signed, _padding(elements, attributes), modality, tone)
+
+
+def _of_frame(elements: Elements, frame: int, tag: Tag, wanted: frozenset[Tag]) -> Elements | None:
+    """Return a functional group of a frame, or of all frames; None where there is none."""
+    groups = (
+        (Tag.PER_FRAME_FUNCTIONAL_GROUPS_SEQUENCE, frame),
+        (Tag.SHARED_FUNCTIONAL_GROUPS_SEQUENCE, 0),
+    )
+    for sequence, number in groups:
+        group = elements.item(sequence, {tag}, number)
+        found = None if group is None else group.item(tag, wanted)
+        if found is not None:
+            return found
+    return None
+
+
+def _read_modality(
+    rescale: Elements, elements: Elements, *, signed: bool
+) -> Callable[[Values], Values] | None:
+    item = elements.item(Tag.MODALITY_LUT_SEQUENCE, _LUT_TAGS)
+    if item is not None and Tag.LUT_DATA in item:
+        return read_table(item, Tag.LUT_DESCRIPTOR, Tag.LUT_DATA, signed=signed)
+    slope = (rescale.numbers(Tag.RESCALE_SLOPE) or [1.0])[0] or 1.0
+    intercept = (rescale.numbers(Tag.RESCALE_INTERCEPT) or [0.0])[0]
+    if slope == 1 and intercept == 0:
+        return None
+    return lambda samples: samples * slope + intercept
+
+
+def _read_tone(elements: Elements, *, signed: bool) -> Tone | None:
+    """Read the first table, else the first window."""
+    item = elements.item(Tag.VOI_LUT_SEQUENCE, _LUT_TAGS)
+    if item is not None and Tag.LUT_DATA in item:
+        table = read_table(item, Tag.LUT_DESCRIPTOR, Tag.LUT_DATA, signed=signed)
+        return Tone(lambda values: table(values) / table.top, table.window)
+    centres, widths = elements.numbers(Tag.WINDOW_CENTER), elements.numbers(Tag.WINDOW_WIDTH)
+    if not centres or not widths:
+        return None
+    return window_tone(centres[0], widths[0], elements.text(Tag.VOI_LUT_FUNCTION).upper())
+
+
+def window_tone(centre: float, width: float, function: str = "LINEAR") -> Tone | None:
+    """Return the tone of a window; None for a width that no window has.
+
+    Args:
+        centre: Its centre.
+        width: Its width.
+        function: LINEAR, LINEAR_EXACT or SIGMOID; any other is taken for the first.
+    """
+    if function == "SIGMOID" and width > 0:
+        # Beyond 50 the exponential is 0 or too large for any grey level.
+        return Tone(
+            lambda values: 1 / (1 + np.exp((-4 * (values - centre) / width).clip(-50, 50))),
+            Window(centre, width),
+        )
+    if function == "LINEAR_EXACT" and width > 0:
+        return Tone(lambda values: ((values - centre) / width + 0.5).clip(0, 1), Window(centre, width))
+    if width < 1:
+        return None
+    middle, reach = centre - 0.5, width - 1
+    if reach == 0:
+        return Tone(lambda values: np.where(np.isnan(values), np.nan, values > middle), Window(middle, 1.0))
+    return Tone(lambda values: ((values - middle) / reach + 0.5).clip(0, 1), Window(middle, reach))
+
+
+def _padding(elements: Elements, attributes: PixelAttributes) -> tuple[int, int] | None:
+    """Return the first and the last sample that is padding; None where no sample can be."""
+    form = "h" if attributes.signed else "H"
+    ends = [
+        _as_sample(int(number), attributes)
+        for tag in (Tag.PIXEL_PADDING_VALUE, Tag.PIXEL_PADDING_RANGE_LIMIT)
+        for number in elements.numbers(tag, form)[:1]
+    ]
+    lowest, highest = attributes.range
+    if not ends or not all(lowest <= end <= highest for end in ends):
+        return None
+    return min(ends), max(ends)
+
+
+def _as_sample(number: int, attributes: PixelAttributes) -> int:
+    """Return a value of 16 bits with the sign of samples, whichever the file gives it."""
+    number &= 0xFFFF
+    return number - (1 << 16) if attributes.signed and number >> 15 else number

@@ -1,0 +1,164 @@
+"""Samples of a frame from its native or compressed bytes, by transfer syntax (PS3.5, sections 8 and 10)."""
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from training.data.decoding.dicom.attributes import PixelAttributes
+from training.data.decoding.dicom.codestreams import Codestream, read_codestream
+from training.data.decoding.dicom.decoders import decode_j2k, decode_jpeg, decode_lossless
+from training.data.decoding.dicom.file import BIG_ENDIAN, NATIVE, DicomFile
+from training.data.decoding.dicom.frames import NativeFrame, compressed_frame, native_frame
+from training.data.decoding.dicom.tags import Tag
+from training.errors import ImageError
+
+Samples = NDArray[Any]
+
+_RLE: Final = "1.2.840.10008.1.2.5"
+# Retired processes of JPEG are not used for images that are kept.
+_KINDS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("1.2.840.10008.1.2.4.50", "1.2.840.10008.1.2.4.51"), "JPEG"),
+    **dict.fromkeys(("1.2.840.10008.1.2.4.57", "1.2.840.10008.1.2.4.70"), "JPEG lossless"),
+    **dict.fromkeys(("1.2.840.10008.1.2.4.80", "1.2.840.10008.1.2.4.81"), "JPEG-LS"),
+    **{f"1.2.840.10008.1.2.4.{number}": "JPEG 2000" for number in (90, 91, 201, 202, 203)},
+}
+_RLE_HEADER: Final = struct.Struct("<16I")
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedFrame:
+    """The samples of a frame.
+
+    Attributes:
+        cells: What is stored for each (H, W, C), without a sign.
+        bits: Bits of a cell that belong to the sample.
+        shift: Bits below them.
+        ybr: Whether colours are one of luminance and two of chrominance.
+    """
+
+    cells: Samples
+    bits: int
+    shift: int
+    ybr: bool
+
+
+def check_syntax(transfer_syntax: str) -> None:
+    """Refuse a transfer syntax that nothing here decodes.
+
+    Raises:
+        ImageError: It is one of these; its name is said.
+    """
+    if transfer_syntax not in NATIVE and transfer_syntax != _RLE and transfer_syntax not in _KINDS:
+        raise ImageError(
+            f"The DICOM image has the transfer syntax {uid_name(transfer_syntax)}, which cannot be read; "
+            "save it uncompressed or in JPEG 2000."
+        )
+
+
+def uid_name(uid: str) -> str:
+    """Return the name of a UID of the standard; itself if it has none."""
+    # The package takes longer to load than most images to decode.
+    from pydicom.uid import UID
+
+    return str(UID(uid[:64]).name)
+
+
+def decode_frame(file: DicomFile, attributes: PixelAttributes, frame: int) -> DecodedFrame:
+    """Decode a frame.
+
+    Raises:
+        ImageTooLargeError: It has more parts than any program writes.
+        ImageError: It is damaged, or cannot be decoded.
+        Exception: As the decoders raise it for damaged frames.
+    """
+    shift = attributes.high + 1 - attributes.stored
+    if file.transfer_syntax in NATIVE:
+        native = native_frame(file.elements, attributes, frame)
+        cells = _unpack(native, attributes, file)
+        return DecodedFrame(cells, attributes.stored, shift, attributes.is_ybr)
+    content = compressed_frame(file.elements, attributes, frame)
+    if file.transfer_syntax == _RLE:
+        return DecodedFrame(_unpack_runs(content, attributes), attributes.stored, shift, attributes.is_ybr)
+    header = read_codestream(content)
+    _check_header(header, attributes, _KINDS[file.transfer_syntax])
+    bits = min(attributes.stored, header.precision)
+    shift = max(0, min(header.precision, attributes.high + 1) - attributes.stored)
+    if header.kind == "JPEG":
+        return DecodedFrame(decode_jpeg(content, header, attributes), bits, shift, ybr=False)
+    if header.kind == "JPEG 2000":
+        # Its decoder undoes the transforms of its own.
+        return DecodedFrame(decode_j2k(content), bits, shift, attributes.is_ybr and not header.colours)
+    cells = decode_lossless(content, header, file.transfer_syntax)
+    return DecodedFrame(cells, bits, shift, attributes.is_ybr)
+
+
+def _check_header(header: Codestream, attributes: PixelAttributes, kind: str) -> None:
+    """Compare a codestream with what the attributes say of it."""
+    if header.kind != kind:
+        raise ImageError(f"The DICOM image is damaged: its frame is {header.kind}, where {kind} is stated.")
+    stated = (attributes.columns, attributes.rows, attributes.samples)
+    found = (header.width, header.height, header.components)
+    if found != stated:
+        raise ImageError(
+            "The DICOM image is damaged: its frame has {} x {} pixels of {} samples, where {} x {} of {} are "
+            "stated.".format(*found, *stated)
+        )
+    if not 1 <= header.precision <= attributes.allocated:
+        raise ImageError(
+            f"The DICOM image is damaged: its frame has {header.precision} bits a sample, and "
+            f"{attributes.allocated} are allocated."
+        )
+
+
+def _unpack(native: NativeFrame, attributes: PixelAttributes, file: DicomFile) -> Samples:
+    """Return the cells (H, W, C) of a native frame."""
+    rows, columns, samples = attributes.rows, attributes.columns, attributes.samples
+    if attributes.allocated == 1:
+        bits = np.unpackbits(np.frombuffer(native.content, np.uint8), bitorder="little")
+        cells = bits[native.skipped : native.skipped + rows * columns * samples]
+    else:
+        order = ">" if file.elements.walk.big else "<"
+        cells = np.frombuffer(native.content, f"{order}u{attributes.allocated // 8}")
+        swapped = (
+            file.transfer_syntax == BIG_ENDIAN and file.elements.found[Tag.PIXEL_DATA].representation == b"OW"
+        )
+        if swapped and attributes.allocated == 8 and len(cells) % 2 == 0:
+            # Bytes are parts of words there (PS3.5, section 8.1.1).
+            cells = cells.reshape(-1, 2)[:, ::-1].reshape(-1)
+    if native.halved:
+        if columns % 2:
+            raise ImageError("The DICOM image is damaged: pixels share chrominance in rows of an odd number.")
+        pairs = cells.reshape(-1, 4)
+        shared = np.repeat(pairs[:, 2:], 2, axis=0)
+        return np.concatenate((pairs[:, :2].reshape(-1, 1), shared), axis=1).reshape(rows, columns, 3)
+    if attributes.planar:
+        return cells.reshape(samples, rows, columns).transpose(1, 2, 0)
+    return cells.reshape(rows, columns, samples)
+
+
+def _unpack_runs(content: bytes, attributes: PixelAttributes) -> Samples:
+    """Return the cells (H, W, C) of a frame in run-length encoding (PS3.5, annex G)."""
+    rows, columns, samples = attributes.rows, attributes.columns, attributes.samples
+    size = attributes.allocated // 8
+    if len(content) < _RLE_HEADER.size or not size:
+        raise ImageError("The DICOM image is damaged: its runs have no header.")
+    count, *offsets = _RLE_HEADER.unpack_from(content)
+    offsets = [*offsets[: samples * size], len(content)]
+    if count != samples * size or offsets != sorted(offsets) or offsets[0] < _RLE_HEADER.size:
+        raise ImageError(
+            f"The DICOM image is damaged: it has {count:,} segments of runs, where {samples * size} belong."
+        )
+    planes = []
+    for start, end in pairwise(offsets):
+        # The runs are those of PackBits, and may go on in the next row.
+        line = Image.frombytes("L", (rows * columns, 1), content[start:end], "packbits", "L")
+        planes.append(np.asarray(line).reshape(rows, columns))
+    # The most significant bytes of each sample come first.
+    cells = np.stack(planes, axis=-1).reshape(rows, columns, samples, size)
+    return np.ascontiguousarray(cells).view(f">u{size}")[..., 0]
