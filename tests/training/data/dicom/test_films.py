@@ -1,0 +1,217 @@
+"""Films as they are stored: the same pixels, and nothing that anybody wrote beside them."""
+
+import io
+import struct
+from typing import Final
+
+import numpy as np
+import pytest
+from PIL import Image
+from pydicom import Dataset, dcmread
+from pydicom.encaps import encapsulate, generate_frames
+from pydicom.uid import (
+    UID,
+    ExplicitVRBigEndian,
+    ExplicitVRLittleEndian,
+    JPEG2000Lossless,
+    JPEGBaseline8Bit,
+    JPEGLosslessSV1,
+    JPEGLSLossless,
+)
+
+from tests.dicom_forms import COLOUR_FORMS, GREY_FORMS, ColourForm, GreyForm, file_of
+from training.data.decoding.dicom.picture import open_dicom
+from training.data.decoding.images import decode_whole
+from training.data.dicom.codestreams import strip_comments
+from training.data.dicom.films import write_film
+from training.errors import ImageError
+
+CLASS: Final = "1.2.840.10008.5.1.4.1.1.1"
+MARKER: Final = b"ZZMARKER"
+KEYWORDS: Final = frozenset(
+    {
+        *("SpecificCharacterSet", "SOPClassUID", "SOPInstanceUID", "StudyInstanceUID", "SeriesInstanceUID"),
+        *("PatientName", "PatientID", "PatientBirthDate", "PatientSex", "PatientAge", "StudyDate"),
+        *(
+            "AccessionNumber",
+            "Modality",
+            "Manufacturer",
+            "BodyPartExamined",
+            "ViewPosition",
+            "ImageLaterality",
+        ),
+        *("PatientOrientation", "PatientIdentityRemoved", "DeidentificationMethod", "SamplesPerPixel"),
+        *("PhotometricInterpretation", "Rows", "Columns", "BitsAllocated", "BitsStored", "HighBit"),
+        *("PixelRepresentation", "PixelPaddingValue", "PixelPaddingRangeLimit", "ModalityLUTSequence"),
+        *("VOILUTSequence", "PixelData"),
+    }
+)
+METADATA: Final = {
+    "study": "1.2.1",
+    "series": "1.2.2",
+    "sop": "1.2.3",
+    "patient": "7e4b255c2db22401",
+    "accession": "0123456789abcdef",
+    "modality": "DX",
+    "view": "AP SUPINE PORTABLE",
+    "laterality": "L",
+    "orientation": "L\\F",
+    "age": 65,
+    "sex": "M",
+    "date": "2023-07-13",
+    "body_part": "CHEST",
+    "manufacturer": "Müller",
+}
+
+
+def _written(content: bytes, frames: range = range(1)) -> bytes:
+    return write_film(open_dicom(content, 1 << 30, 1 << 28), frames, METADATA, CLASS)
+
+
+def _same_pixels(content: bytes, written: bytes) -> bool:
+    return np.array_equal(decode_whole(content).pixels, decode_whole(written).pixels)
+
+
+@pytest.mark.parametrize("form", GREY_FORMS, ids=lambda form: form.name)
+def test_grey_films_keep_their_pixels(form: GreyForm) -> None:
+    content = form.make()
+    try:
+        decode_whole(content)
+    except ImageError:
+        pytest.skip("No decoder reads it.")
+    assert _same_pixels(content, _written(content))
+
+
+@pytest.mark.parametrize("form", COLOUR_FORMS, ids=lambda form: form.name)
+def test_colours_keep_their_pixels(form: ColourForm) -> None:
+    content = form.make()
+    try:
+        decode_whole(content)
+    except ImageError:
+        pytest.skip("No decoder reads it.")
+    assert _same_pixels(content, _written(content))
+
+
+def test_a_film_has_its_metadata_and_no_other_attribute() -> None:
+    film = dcmread(io.BytesIO(_written(GreyForm(modality="table", voi="table", padding="range").make())))
+    assert {element.keyword for element in film} == KEYWORDS
+    assert [element.keyword for element in film.VOILUTSequence[0]] == ["LUTDescriptor", "LUTData"]
+    assert (film.PatientID, film.PatientAge, film.StudyDate) == ("7e4b255c2db22401", "065Y", "20230713")
+    assert (film.PatientName, film.PatientBirthDate, film.Manufacturer) == ("", "", "Müller")
+    assert (film.ViewPosition, film.PatientOrientation) == ("AP SUPINE", ["L", "F"])
+    assert film.preamble == bytes(128)
+    assert film.file_meta.ImplementationVersionName == "RECOQUEST"
+    assert film.file_meta.MediaStorageSOPInstanceUID == "1.2.3"
+    assert film.file_meta.FileMetaInformationGroupLength > 0
+
+
+def _marked(form: GreyForm) -> bytes:
+    """A film with a marker in every place for text, and in bits and bytes that no picture has."""
+    film = dcmread(io.BytesIO(form.make()))
+    text = MARKER.decode()
+    film.PatientName = film.StudyDescription = film.ImageComments = film.WindowCenterWidthExplanation = text
+    film.add_new(0x00091001, "LO", text)
+    film.add_new(0x60003000, "OB", MARKER)
+    item = Dataset()
+    item.CodeMeaning = text
+    film.AnatomicRegionSequence = [item]
+    for sequence in ("VOILUTSequence", "ModalityLUTSequence"):
+        for table in film.get(sequence, ()):
+            table.LUTExplanation = text
+    if not film.file_meta.TransferSyntaxUID.is_compressed:
+        film.PixelData = film.PixelData + MARKER
+    film.file_meta.SourceApplicationEntityTitle = text
+    film.file_meta.ImplementationVersionName = text
+    film.preamble = MARKER * 16
+    return file_of(film)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        form
+        for form in GREY_FORMS
+        if form.syntax in (ExplicitVRLittleEndian, ExplicitVRBigEndian, JPEGLSLossless)
+    ],
+    ids=lambda form: form.name,
+)
+def test_no_text_is_left(form: GreyForm) -> None:
+    content = _marked(form)
+    assert MARKER in content
+    written = _written(content)
+    assert MARKER not in written
+    assert _same_pixels(content, written)
+
+
+def test_bits_beside_the_samples_are_cleared() -> None:
+    film = dcmread(io.BytesIO(GreyForm(stored=12).make()))
+    cells = np.frombuffer(film.PixelData, "<u2")
+    film.PixelData = (cells | 0x8000).astype("<u2").tobytes()
+    written = dcmread(io.BytesIO(_written(file_of(film))))
+    assert np.array_equal(np.frombuffer(written.PixelData, "<u2"), cells)
+
+
+def _commented_jpeg(frame: bytes) -> bytes:
+    parts = [frame[:2]]
+    for marker, content in (
+        (0xFE, MARKER),
+        (0xE1, b"Exif\0\0" + MARKER),
+        (0xE0, b"JFXX\0" + MARKER),
+        (0xEE, MARKER),
+        (0xE8, MARKER),
+    ):
+        parts.append(struct.pack(">BBH", 0xFF, marker, len(content) + 2) + content)
+    return b"".join(parts) + frame[2:] + MARKER
+
+
+def _commented_j2k(frame: bytes) -> bytes:
+    comment = struct.pack(">HHH", 0xFF64, len(MARKER) + 4, 1) + MARKER
+    size = 4 + struct.unpack_from(">H", frame, 4)[0]
+    tile = frame.index(b"\xff\x90")
+    length = struct.unpack_from(">I", frame, tile + 6)[0]
+    header = (
+        frame[tile : tile + 6]
+        + struct.pack(">I", length and length + len(comment))
+        + frame[tile + 10 : tile + 12]
+    )
+    return frame[:size] + comment + frame[size:tile] + header + comment + frame[tile + 12 :] + MARKER
+
+
+@pytest.mark.parametrize("syntax", [JPEGBaseline8Bit, JPEGLosslessSV1, JPEGLSLossless, JPEG2000Lossless])
+def test_comments_in_compressed_frames_are_removed(syntax: UID) -> None:
+    depth = 8 if syntax == JPEGBaseline8Bit else 12
+    film = dcmread(
+        io.BytesIO(GreyForm(syntax=syntax, stored=depth, allocated=8 if depth == 8 else 16).make())
+    )
+    clean = file_of(film)
+    (frame,) = generate_frames(film.PixelData, number_of_frames=1)
+    commented = (_commented_j2k if syntax == JPEG2000Lossless else _commented_jpeg)(frame)
+    film.PixelData = encapsulate([commented + bytes(len(commented) % 2)])
+    content = file_of(film)
+    written = _written(content)
+    assert content.count(MARKER) >= 3
+    assert MARKER not in written
+    assert _same_pixels(clean, written)
+
+
+@pytest.mark.parametrize("cut", range(2, 400, 7))
+def test_cut_frames_are_refused_or_passed_on(cut: int) -> None:
+    file = io.BytesIO()
+    Image.fromarray(np.arange(256, dtype=np.uint8).reshape(16, 16)).save(file, "JPEG")
+    try:
+        strip_comments(file.getvalue()[:cut])
+    except ImageError:
+        assert cut < len(file.getvalue())
+
+
+def test_frames_of_several_become_files_of_their_own() -> None:
+    film = dcmread(io.BytesIO(GreyForm().make()))
+    cells = np.frombuffer(film.PixelData, "<u2")
+    film.PixelData = np.stack([cells, cells[::-1]]).tobytes()
+    film.NumberOfFrames = 2
+    content = file_of(film)
+    for frame in range(2):
+        single = _written(content, range(frame, frame + 1))
+        assert np.array_equal(decode_whole(single).pixels, decode_whole(content, frame=frame + 1).pixels)
+    both = _written(content, range(2))
+    assert np.array_equal(decode_whole(both, frame=2).pixels, decode_whole(content, frame=2).pixels)

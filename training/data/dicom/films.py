@@ -1,0 +1,217 @@
+"""A film as it is stored: a DICOM file of one frame, with allow-listed attributes and pixels only."""
+
+import io
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from pydicom import Dataset
+from pydicom.dataset import FileMetaDataset
+from pydicom.encaps import encapsulate
+from pydicom.sequence import Sequence
+from pydicom.uid import UID, ExplicitVRLittleEndian
+from pydicom.valuerep import format_number_as_ds
+
+from training.data.decoding.dicom.attributes import PALETTE, YBR_422, PixelAttributes
+from training.data.decoding.dicom.elements import Elements
+from training.data.decoding.dicom.file import NATIVE
+from training.data.decoding.dicom.frames import compressed_frame
+from training.data.decoding.dicom.picture import DicomImage
+from training.data.decoding.dicom.samples import decode_frame
+from training.data.decoding.dicom.tags import Tag
+from training.data.dicom.codestreams import strip_comments
+from training.data.record import MetadataValue
+
+_RLE: Final = "1.2.840.10008.1.2.5"
+# A number of this program's own, made once.
+_IMPLEMENTATION: Final = "2.25.302486531975421096713882340187765021"
+_NAME: Final = "RECOQUEST"
+# Attributes by the name of the metadata that they take.
+_TEXTS: Final = {
+    "StudyInstanceUID": "study",
+    "SeriesInstanceUID": "series",
+    "SOPInstanceUID": "sop",
+    "PatientID": "patient",
+    "AccessionNumber": "accession",
+    "Modality": "modality",
+    "ImageLaterality": "laterality",
+    "PatientOrientation": "orientation",
+    "PatientSex": "sex",
+    "Manufacturer": "manufacturer",
+}
+_CODES: Final = {"ViewPosition": "view", "BodyPartExamined": "body_part"}
+_LONGEST_CODE: Final = 16
+_FUNCTIONS: Final = ("LINEAR", "LINEAR_EXACT", "SIGMOID")
+_RESCALES: Final = {"RescaleSlope": Tag.RESCALE_SLOPE, "RescaleIntercept": Tag.RESCALE_INTERCEPT}
+_WINDOWS: Final = {"WindowCenter": Tag.WINDOW_CENTER, "WindowWidth": Tag.WINDOW_WIDTH}
+_PADDINGS: Final = {
+    "PixelPaddingValue": Tag.PIXEL_PADDING_VALUE,
+    "PixelPaddingRangeLimit": Tag.PIXEL_PADDING_RANGE_LIMIT,
+}
+_PALETTES: Final = {
+    "Red": (Tag.RED_PALETTE_DESCRIPTOR, Tag.RED_PALETTE_DATA),
+    "Green": (Tag.GREEN_PALETTE_DESCRIPTOR, Tag.GREEN_PALETTE_DATA),
+    "Blue": (Tag.BLUE_PALETTE_DESCRIPTOR, Tag.BLUE_PALETTE_DATA),
+}
+_LUT_TAGS: Final = frozenset({Tag.LUT_DESCRIPTOR, Tag.LUT_DATA})
+
+
+def write_film(
+    image: DicomImage, frames: range, metadata: Mapping[str, MetadataValue], sop_class: str
+) -> bytes:
+    """Return a DICOM file that decodes as frames of an image do, and says nothing but its metadata.
+
+    Args:
+        image: The image as it came.
+        frames: Numbers of the frames, from 0; all get window and tables of the first.
+        metadata: As `read_attributes` returns it.
+        sop_class: UID of the image's SOP class.
+
+    Raises:
+        ImageTooLargeError: A frame has more parts than any program writes.
+        ImageError: One is damaged, or cannot be read.
+    """
+    film = Dataset()
+    film.SOPClassUID = sop_class
+    _write_metadata(film, metadata)
+    elements = image.file.elements
+    laid = image.attributes
+    if laid.photometric == PALETTE:
+        for colour, (descriptor, data) in _PALETTES.items():
+            prefix = f"{colour}PaletteColorLookupTable"
+            _write_table(film, elements, descriptor, data, f"{prefix}Descriptor", f"{prefix}Data")
+    elif laid.is_grey:
+        _write_grey_scale(film, elements, laid, frames[0])
+    syntax = _write_pixels(film, image, frames)
+    film.file_meta = FileMetaDataset()
+    film.file_meta.TransferSyntaxUID = UID(syntax)
+    film.file_meta.ImplementationClassUID = UID(_IMPLEMENTATION)
+    film.file_meta.ImplementationVersionName = _NAME
+    file = io.BytesIO()
+    film.save_as(file, enforce_file_format=True)
+    return file.getvalue()
+
+
+def _write_metadata(film: Dataset, metadata: Mapping[str, MetadataValue]) -> None:
+    film.SpecificCharacterSet = "ISO_IR 192"
+    film.PatientName = film.PatientBirthDate = ""
+    film.PatientIdentityRemoved = "YES"
+    film.DeidentificationMethod = _NAME
+    for keyword, name in _TEXTS.items():
+        if name in metadata:
+            setattr(
+                film, keyword, str(metadata[name]).split("\\") if name == "orientation" else metadata[name]
+            )
+    if len(view := str(metadata.get("view", ""))) > _LONGEST_CODE:
+        film.ViewPosition = view[: view.rindex(" ", 0, _LONGEST_CODE + 1)]
+    if len(part := str(metadata.get("body_part", ""))) <= _LONGEST_CODE:
+        film.BodyPartExamined = part
+    if "age" in metadata:
+        film.PatientAge = f"{metadata['age']:03}Y"
+    if "date" in metadata:
+        film.StudyDate = str(metadata["date"]).replace("-", "")
+
+
+def _shortened(words: str) -> str:
+    """Leave out the last words of a code that is too long."""
+    while len(words) > _LONGEST_CODE:
+        words = words.rpartition(" ")[0]
+    return words
+
+
+def _write_grey_scale(film: Dataset, elements: Elements, laid: PixelAttributes, frame: int) -> None:
+    """Write how the frame's samples become grey levels: the first table or window of several."""
+    rescaled = _of_frame(elements, frame, Tag.PIXEL_VALUE_TRANSFORMATION_SEQUENCE, _RESCALES.values())
+    _write_numbers(film, rescaled or elements, _RESCALES)
+    _write_lut(film, elements, Tag.MODALITY_LUT_SEQUENCE, "ModalityLUTSequence")
+    wanted = (*_WINDOWS.values(), Tag.VOI_LUT_FUNCTION, Tag.VOI_LUT_SEQUENCE)
+    shown = _of_frame(elements, frame, Tag.FRAME_VOI_LUT_SEQUENCE, wanted) or elements
+    _write_numbers(film, shown, _WINDOWS)
+    if (function := shown.text(Tag.VOI_LUT_FUNCTION).upper()) in _FUNCTIONS:
+        film.VOILUTFunction = function
+    _write_lut(film, shown, Tag.VOI_LUT_SEQUENCE, "VOILUTSequence")
+    for keyword, tag in _PADDINGS.items():
+        for number in elements.numbers(tag, "h" if laid.signed else "H")[:1]:
+            value = int(number) & 0xFFFF
+            signed = value - (1 << 16) if laid.signed and value >> 15 else value
+            film.add_new(keyword, "SS" if laid.signed else "US", signed)
+
+
+def _of_frame(elements: Elements, frame: int, tag: Tag, wanted: Any) -> Elements | None:
+    """Return a functional group of a frame, or of all frames; None where there is none."""
+    groups = (
+        (Tag.PER_FRAME_FUNCTIONAL_GROUPS_SEQUENCE, frame),
+        (Tag.SHARED_FUNCTIONAL_GROUPS_SEQUENCE, 0),
+    )
+    for sequence, number in groups:
+        group = elements.item(sequence, {tag}, number)
+        found = None if group is None else group.item(tag, frozenset(wanted))
+        if found is not None:
+            return found
+    return None
+
+
+def _write_numbers(film: Dataset, elements: Elements, tags: Mapping[str, Tag]) -> None:
+    for keyword, tag in tags.items():
+        for number in elements.numbers(tag)[:1]:
+            setattr(film, keyword, format_number_as_ds(number))
+
+
+def _write_lut(film: Dataset, elements: Elements, sequence: Tag, keyword: str) -> None:
+    table = elements.item(sequence, _LUT_TAGS)
+    if table is not None and Tag.LUT_DATA in table:
+        item = Dataset()
+        _write_table(item, table, Tag.LUT_DESCRIPTOR, Tag.LUT_DATA, "LUTDescriptor", "LUTData")
+        setattr(film, keyword, Sequence([item]))
+
+
+def _write_table(
+    film: Dataset, elements: Elements, descriptor: Tag, data: Tag, described: str, keyword: str
+) -> None:
+    """Write a lookup table with its entries alone; one that is damaged is left to the decoder."""
+    order = ">" if elements.walk.big else "<"
+    signed = descriptor in elements and elements.found[descriptor].representation == b"SS"
+    numbers = np.frombuffer(elements.value(descriptor)[:6], f"{order}{'i' if signed else 'u'}2").tolist()
+    if len(numbers) < 3:
+        return
+    content = elements.value(data)
+    count = (numbers[0] & 0xFFFF) or 1 << 16
+    if len(content) >= 2 * count:
+        content = np.frombuffer(content[: 2 * count], f"{order}u2").astype("<u2").tobytes()
+    else:
+        content = content[:count]
+    film.add_new(described, "SS" if signed else "US", numbers)
+    film.add_new(keyword, "OW", content + bytes(len(content) % 2))
+
+
+def _write_pixels(film: Dataset, image: DicomImage, frames: range) -> str:
+    """Write the pixels and how they are laid out; return their transfer syntax."""
+    file, laid = image.file, image.attributes
+    film.SamplesPerPixel, film.PhotometricInterpretation = laid.samples, laid.photometric
+    film.Rows, film.Columns = laid.rows, laid.columns
+    film.BitsAllocated, film.BitsStored, film.HighBit = laid.allocated, laid.stored, laid.high
+    film.PixelRepresentation = int(laid.signed)
+    if laid.samples > 1:
+        film.PlanarConfiguration = 0
+    if len(frames) > 1:
+        film.NumberOfFrames = len(frames)
+    if file.transfer_syntax not in NATIVE and file.transfer_syntax != _RLE:
+        stripped = [strip_comments(compressed_frame(file.elements, laid, frame)) for frame in frames]
+        film.add_new("PixelData", "OB", encapsulate(stripped))
+        film["PixelData"].is_undefined_length = True
+        return file.transfer_syntax
+    content = b"".join(_samples(image, frame) for frame in frames)
+    film.BitsAllocated = max(8, laid.allocated)
+    if laid.photometric == YBR_422:
+        film.PhotometricInterpretation = "YBR_FULL"
+    film.add_new("PixelData", "OW" if laid.allocated > 8 else "OB", content + bytes(len(content) % 2))
+    return str(ExplicitVRLittleEndian)
+
+
+def _samples(image: DicomImage, frame: int) -> bytes:
+    """Return the cells of a frame, without the bits beside its samples: these may hold overlays."""
+    decoded = decode_frame(image.file, image.attributes, frame)
+    used = np.array(((1 << decoded.bits) - 1) << decoded.shift, decoded.cells.dtype)
+    cells: NDArray[Any] = decoded.cells & used
+    return cells.astype(cells.dtype.newbyteorder("<")).tobytes()
