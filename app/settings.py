@@ -168,6 +168,10 @@ class Settings(BaseSettings):
         "False: these are taken out.",
     )
 
+    keep_dates: bool = Field(
+        default=False, description="Whether dates of DICOM studies are kept; False: shifted by patient."
+    )
+
     encode_batch_size: int = Field(default=16, ge=1, description="Most queries in one forward pass.")
     encode_batch_wait_ms: float = Field(
         default=3.0, ge=0, le=1000, description="Milliseconds that a busy encoder waits for a batch to fill."

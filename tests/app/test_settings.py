@@ -48,6 +48,7 @@ OTHERS: Final[dict[str, Any]] = {
     "concurrent_decodes": 5,
     "decode_memory_bytes": 40_000_000,
     "keep_metadata": True,
+    "keep_dates": True,
     "encode_batch_size": 6,
     "encode_batch_wait_ms": 0.25,
     "encode_queue_size": 7,
