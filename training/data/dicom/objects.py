@@ -17,7 +17,9 @@ from training.errors import ImageError
 DIRECTORY: Final = "1.2.840.10008.1.3.10"
 _CLASSES: Final = "1.2.840.10008.5.1.4.1.1."
 # Computed and digital radiography, mammography, intra-oral, angiography and fluoroscopy, enhanced and not.
-_FILMS: Final = frozenset(_CLASSES + number for number in ["1", "1.1", "1.2", "1.3", "12.1", "12.1.1", "12.2", "12.2.1"])
+_FILMS: Final = frozenset(
+    _CLASSES + number for number in ["1", "1.1", "1.2", "1.3", "12.1", "12.1.1", "12.2", "12.2.1"]
+)
 _RAW: Final = frozenset(_CLASSES + number for number in ("1.1.1", "1.2.1", "1.3.1"))
 _SECONDARY: Final = frozenset(_CLASSES + number for number in ("7", "7.1", "7.2", "7.3", "7.4"))
 _FILM_MODALITIES: Final = frozenset({"CR", "DX", "MG", "IO", "PX", "RG", "RF", "XA"})
