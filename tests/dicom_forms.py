@@ -20,12 +20,12 @@ from pydicom.dataelem import DataElement
 from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.encaps import encapsulate
 from pydicom.uid import (
+    JPEG2000,
     UID,
     DeflatedExplicitVRLittleEndian,
     ExplicitVRBigEndian,
     ExplicitVRLittleEndian,
     ImplicitVRLittleEndian,
-    JPEG2000,
     JPEG2000Lossless,
     JPEGBaseline8Bit,
     JPEGExtended12Bit,
@@ -50,7 +50,7 @@ _NATIVE: Final = (
 )
 _LOSSY: Final = (JPEGBaseline8Bit, JPEGExtended12Bit, JPEGLSNearLossless, JPEG2000)
 _SYNTAXES: Final = (*_NATIVE, RLELossless, JPEGLossless, JPEGLosslessSV1, JPEGLSLossless, JPEG2000Lossless)
-_PADDED_ROWS: Final = 8
+PADDED_ROWS: Final = 8
 
 
 def film(seed: int = 1) -> Array:
@@ -254,7 +254,7 @@ class GreyForm:
             first, last = self._padding()
             # Tissue has none of these values.
             values = np.where((values >= first) & (values <= last), last + 1, values)
-            values[:_PADDED_ROWS] = np.resize((first, last), (_PADDED_ROWS, COLUMNS))
+            values[:PADDED_ROWS] = np.resize((first, last), (PADDED_ROWS, COLUMNS))
         return values
 
     def make(self) -> bytes:
@@ -296,7 +296,7 @@ class GreyForm:
 
     def _window(self) -> tuple[float, float]:
         """Centre and width around what most of the film has."""
-        low, high = np.percentile(self._modality(self.samples()[_PADDED_ROWS:]), (5, 95))
+        low, high = np.percentile(self._modality(self.samples()[PADDED_ROWS:]), (5, 95))
         return float(np.rint((low + high) / 2)), float(max(4, np.rint(high - low)))
 
     def _levels(self, values: Array, padding: Array) -> Array:

@@ -20,7 +20,7 @@ from training.errors import ImageError, ImageTooLargeError
 _NOT_ACCEPTABLE: Final = Kind("not-acceptable", "No such format can be made", HTTPStatus.NOT_ACCEPTABLE)
 _MAX_NUMBER_CHARACTERS: Final = 64
 # The formats whose samples may have more than 8 bits.
-_DEEP_MEDIA_TYPES: Final = frozenset({"image/png", "image/tiff"})
+_DEEP_MEDIA_TYPES: Final = frozenset({"image/png", "image/tiff", "application/dicom"})
 
 
 def parse_window(text: str) -> Window | None:

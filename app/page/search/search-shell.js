@@ -32,7 +32,7 @@ export class SearchShell {
     this.filterButton = h('button', { class: 'button', type: 'button', 'aria-label': 'Filters', 'aria-expanded': 'false', 'aria-controls': 'filters', 'aria-keyshortcuts': 'f',
       on: { click: actions.togglePanel } }, icon('filter'), h('span', { class: 'filter-name' }, 'Filters'), this.filterCount);
     this.overlay = h('div', { class: 'drop-over', 'aria-hidden': 'true' }, h('div', { class: 'drop-card' }, icon('image'),
-      h('strong', {}, 'Drop to find images like this one'), h('span', {}, 'JPEG, PNG, WebP, AVIF, GIF, BMP, TIFF, and HEIC where the service reads it')));
+      h('strong', {}, 'Drop to find images like this one'), h('span', {}, 'JPEG, PNG, WebP, AVIF, GIF, BMP, TIFF, DICOM, and HEIC where the service reads it')));
     this.shortcuts = shortcutDialog();
     this.element = h('div', { class: 'shell' },
       h('div', { class: 'bar' }, h('slot', { name: 'brand' }), parts.field, h('div', { class: 'bar-end' }, this.pickerPlace, this.filterButton,

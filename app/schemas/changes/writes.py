@@ -198,7 +198,7 @@ def _form(**properties: dict[str, Any]) -> dict[str, Any]:
 _FILE = {
     "type": "string",
     "format": "binary",
-    "description": "A JPEG, PNG, WebP, AVIF, GIF, BMP or TIFF file.",
+    "description": "A JPEG, PNG, WebP, AVIF, GIF, BMP, TIFF or DICOM file.",
 }
 UPLOADS_BODY = _form(
     image={"type": "array", "items": _FILE, "maxItems": MAX_UPLOADS},

@@ -374,7 +374,8 @@ SEARCH_BODY: dict[str, Any] = {
                         "query": _QUERY,
                         "image": {
                             **_FILES,
-                            "description": "Files to find more of: JPEG, PNG, WebP, AVIF, GIF, BMP or TIFF.",
+                            "description": "Files to find more of: JPEG, PNG, WebP, AVIF, GIF, BMP, TIFF or "
+                            "DICOM.",
                         },
                         "unlike_image": {**_FILES, "description": "Files to find less of."},
                     },

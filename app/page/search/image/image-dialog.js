@@ -20,7 +20,7 @@ const SIDES = /** @type {const} */ ([{ side: 'like', name: 'More like this', key
 const ORDERS = /** @type {const} */ ({ vector: 'likeness', keywords: 'exact words', findings: 'findings' });
 
 /** Media types of files that may have more than 8 bits. */
-const DEEP_TYPES = ['image/png', 'image/tiff'];
+const DEEP_TYPES = ['image/png', 'image/tiff', 'application/dicom'];
 
 export class ImageDialog {
   /** @type {string | null} */

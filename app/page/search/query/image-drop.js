@@ -1,5 +1,8 @@
 /** Taking images by drag and drop, and from the clipboard. */
 
+/** Of DICOM files, and of files whose ending says nothing. */
+const OTHER_TYPES = ['application/dicom', ''];
+
 /**
  * @param {HTMLElement | Document} target
  * @param {{over: (isOver: boolean) => void, image: (image: File) => void, refused: (reason: string) => void}} actions
@@ -51,7 +54,7 @@ function carriesFiles(event) {
 
 /** @param {FileList} files @param {Parameters<typeof takeImages>[1]} actions */
 function take(files, actions) {
-  const image = [...files].find((file) => file.type.startsWith('image/') || file.type === '');
+  const image = [...files].find((file) => file.type.startsWith('image/') || OTHER_TYPES.includes(file.type));
   if (image) actions.image(image);
-  else actions.refused(`${files[0].name} is no image. Drop a JPEG, PNG or WebP file.`);
+  else actions.refused(`${files[0].name} is no image. Drop a JPEG, PNG, WebP or DICOM file.`);
 }

@@ -6,7 +6,8 @@ import { icon } from '../../shared/icons.js';
 
 const PAUSE_MS = 700;
 const SHORTEST_TYPED = 3;
-const IMAGE_TYPES = 'image/*';
+/** Browsers seldom know DICOM files by a type. */
+const IMAGE_TYPES = 'image/*,application/dicom,.dcm,.dicom';
 
 export class SearchField {
   #timer = 0;

@@ -85,7 +85,7 @@ def read_attributes(elements: Elements, max_pixels: int) -> PixelAttributes:
     check_size(columns, rows, max_pixels)
     frames = max(1, _whole(elements, Tag.NUMBER_OF_FRAMES, 1, form="text"))
     if frames > MOST_FRAMES:
-        raise ImageTooLargeError(f"The DICOM image has {frames:,} frames; the limit is {MOST_FRAMES:,}.")
+        raise ImageTooLargeError(f"The DICOM image has over {MOST_FRAMES:,} frames, the limit.")
     samples = _whole(elements, Tag.SAMPLES_PER_PIXEL, 1)
     photometric = elements.text(Tag.PHOTOMETRIC_INTERPRETATION).upper() or (
         "MONOCHROME2" if samples == 1 else "RGB"

@@ -49,7 +49,7 @@ def decode_lossless(content: bytes, header: Codestream, transfer_syntax: str) ->
     """Decode a frame of lossless JPEG or JPEG-LS to what is stored (H, W, C).
 
     Raises:
-        Exception: As the decoder raises it for damaged frames.
+        ImageError: It is damaged, or its decoder has too little memory.
     """
     # These packages take longer to load than most images to decode.
     from pydicom.encaps import encapsulate
@@ -68,7 +68,10 @@ def decode_lossless(content: bytes, header: Codestream, transfer_syntax: str) ->
         "pixel_keyword": "PixelData",
     }
     decoder, fragments = get_decoder(transfer_syntax), encapsulate([content], has_bot=False)
-    pixels, _ = decoder.as_array(fragments, index=0, raw=True, decoding_plugin="gdcm", **options)
+    try:
+        pixels, _ = decoder.as_array(fragments, index=0, raw=True, decoding_plugin="gdcm", **options)
+    except RuntimeError as error:
+        raise ImageError(f"The DICOM image is damaged: its {header.kind} frame cannot be decoded.") from error
     return pixels.reshape(header.height, header.width, header.components)
 
 

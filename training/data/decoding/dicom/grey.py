@@ -120,7 +120,9 @@ class GreyScale:
             samples -= (samples >> self.bits - 1) << self.bits
         values = samples.astype(np.float64)
         if self.modality is not None:
-            values = self.modality(values)
+            # A rescale may lead beyond the largest float, which is white as infinity.
+            with np.errstate(over="ignore", invalid="ignore"):
+                values = self.modality(values)
         if self.padding is not None:
             low, high = self.padding
             values[(samples >= low) & (samples <= high)] = np.nan

@@ -64,9 +64,10 @@ def check_syntax(transfer_syntax: str) -> None:
 def uid_name(uid: str) -> str:
     """Return the name of a UID of the standard; itself if it has none."""
     # The package takes longer to load than most images to decode.
+    from pydicom.config import IGNORE
     from pydicom.uid import UID
 
-    return str(UID(uid[:64]).name)
+    return str(UID(uid[:64], IGNORE).name)
 
 
 def decode_frame(file: DicomFile, attributes: PixelAttributes, frame: int) -> DecodedFrame:

@@ -17,6 +17,7 @@ _SUFFIXES: Final = {
     "GIF": ".gif",
     "BMP": ".bmp",
     "TIFF": ".tif",
+    "DICOM": ".dcm",
 }
 _LONGEST_NAME: Final = 200
 

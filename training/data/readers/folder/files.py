@@ -23,8 +23,10 @@ _SYSTEM_FILES: Final = frozenset({"thumbs.db", "ehthumbs.db", "desktop.ini"})
 _PHOTOGRAPHS: Final = frozenset({".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf"})
 # They may hold images.
 _ARCHIVES: Final = frozenset({".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"})
+# They hold names of patients, which an import of their own leaves out.
+_DICOM: Final = frozenset({".dcm", ".dicom"})
 _OTHER_IMAGES: Final = frozenset(
-    {".dcm", ".dicom", ".jp2", ".j2k", ".jxl", ".jxr", ".psd", ".svg", ".ico", ".pcx", ".tga", ".eps"}
+    {".jp2", ".j2k", ".jxl", ".jxr", ".psd", ".svg", ".ico", ".pcx", ".tga", ".eps"}
 )
 # AVIF and HEIC tell themselves apart by brands at the beginning.
 _SIGNATURE_BYTES: Final = 256
@@ -154,6 +156,8 @@ def unreadable(suffix: str) -> str:
         return (
             f"{suffix} files, which cannot be read (install recoquest[heic], or convert them to JPEG or PNG)"
         )
+    if suffix in _DICOM:
+        return f"{suffix} files, which an import of folders leaves out (`recoquest import dicom` takes them)"
     if suffix in _PHOTOGRAPHS or suffix in _OTHER_IMAGES:
         return f"{suffix} files, which cannot be read (convert them to JPEG or PNG)"
     if suffix in _ARCHIVES:

@@ -85,7 +85,7 @@ def test_other_endings_are_left_out_with_what_to_do(tmp_path: Path, monkeypatch:
     assert by_reason(find_files(folder).reasons) == {
         "": ["renamed.heic"],
         WITHOUT_EXTRA: ["a.heic", "b.HEIC"],
-        ".dcm files, which cannot be read (convert them to JPEG or PNG)": ["c.dcm"],
+        ".dcm files, which an import of folders leaves out (`recoquest import dicom` takes them)": ["c.dcm"],
         ".txt files, which are no images that can be read": ["notes.txt"],
         "files without an ending": ["README", "odd."],
     }

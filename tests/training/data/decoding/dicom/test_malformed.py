@@ -1,0 +1,93 @@
+"""Malformed DICOM files are refused with a reason, or decoded, in little time and memory."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydicom.uid import UID
+
+from tests.training.data.decoding.dicom.malformed import SYNTAXES, malformed_files, whole
+from training.data.decoding.images import decode_whole
+from training.errors import ImageError
+
+_ROOT: Final = Path(__file__).parents[5]
+_MEMORY_BYTES: Final = 500 << 20
+_SECONDS: Final = 2.0
+
+
+def _decode_all(folder: Path, count: int, seed: int) -> dict[str, dict[str, Any]]:
+    """Decode files in a process that is limited, and return what came of each."""
+    for name, content in malformed_files(count, seed):
+        (folder / name).write_bytes(content)
+    module = "tests.training.data.decoding.dicom.decode_each"
+    # Arenas of threads take address space that nothing uses.
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(_ROOT),
+        "MALLOC_ARENA_MAX": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", module, folder, str(_MEMORY_BYTES)],
+        cwd=_ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 0, f"ended at {lines[-1]}: {done.stderr[-2000:]}"
+    return {before["name"]: after for before, after in zip(lines[::2], lines[1::2], strict=True)}
+
+
+def _judge(found: dict[str, dict[str, Any]], count: int) -> None:
+    assert len(found) == count
+    for name, line in found.items():
+        outcome = line["outcome"]
+        assert line["seconds"] < _SECONDS, name
+        assert line["bytes"] < _MEMORY_BYTES, name
+        assert outcome.startswith("decoded ") or (outcome.endswith(".") and len(outcome) < 300), (
+            f"{name}: {outcome}"
+        )
+        assert "Traceback" not in outcome
+        assert "object" not in outcome, f"{name}: {outcome}"
+    refused = [line for line in found.values() if not line["outcome"].startswith("decoded ")]
+    # Some damage is in what decides no pixel.
+    assert len(refused) > count / 2
+
+
+def test_malformed_files_are_refused_or_decoded_in_little_time_and_memory(tmp_path: Path) -> None:
+    found = _decode_all(tmp_path, 64, seed=1)
+    _judge(found, 64)
+    bombs = [line["outcome"] for name, line in found.items() if name.endswith("_bomb")]
+    assert bombs == ["The DICOM file inflates to over 21.0 MB, the limit of an image file."] * 4
+
+
+@pytest.mark.slow
+def test_hundreds_of_malformed_files_are_refused_or_decoded(tmp_path: Path) -> None:
+    _judge(_decode_all(tmp_path, 640, seed=2), 640)
+
+
+@given(
+    syntax=st.sampled_from(SYNTAXES),
+    edits=st.lists(st.tuples(st.integers(132, 10_000), st.binary(min_size=1, max_size=4)), max_size=12),
+    end=st.integers(132, 20_000),
+)
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_any_damage_is_an_image_error_or_none(syntax: UID, edits: list[tuple[int, bytes]], end: int) -> None:
+    content = bytearray(whole(syntax))
+    for place, patch in edits:
+        place %= len(content)
+        content[place : place + len(patch)] = patch
+    try:
+        decoded = decode_whole(bytes(content[:end]))
+    except ImageError as error:
+        assert str(error).endswith(".")
+    else:
+        assert decoded.pixels.size == (decoded.width, decoded.height)
