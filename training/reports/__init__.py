@@ -1,16 +1,20 @@
 """Findings of radiology reports: what a report says is present, absent or uncertain."""
 
-from training.reports.findings import STATES, Finding, State, find_findings, image_states
+from training.reports.chexpert import CHEXPERT_LABELS, chexpert_labels
+from training.reports.findings import STATES, Finding, State, find_findings, image_states, prior_sentences
 from training.reports.language import is_read
 from training.reports.vocabulary import FINDINGS, finding_called
 
 __all__ = [
+    "CHEXPERT_LABELS",
     "FINDINGS",
     "STATES",
     "Finding",
     "State",
+    "chexpert_labels",
     "find_findings",
     "finding_called",
     "image_states",
     "is_read",
+    "prior_sentences",
 ]

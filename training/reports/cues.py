@@ -66,6 +66,21 @@ NEW_STATEMENT: Final = re.compile(
     rf"|(?P<side>,){_NO_ALTERNATIVE}(?:(?!\b(?:and|und)\b)[^,;])*?\b(?:{_PLACE}|{STAYS.pattern})\b",
     re.IGNORECASE | re.DOTALL,
 )
+# "Without pneumothorax, effusion present": the second of two is there, as it would not be behind "no".
+WITHOUT: Final = re.compile(r"without|ohne", re.IGNORECASE)
+SHOWN: Final = re.compile(
+    rf"\ufffc+(?P<after>,){_NO_ALTERNATIVE}(?:(?!\b(?:and|und)\b)[^,;])*\ufffc (?:is |are )?"
+    r"(?:present|seen|noted|visible|vorhanden|sichtbar|nachweisbar|erkennbar)\b",
+    re.IGNORECASE,
+)
+# Words of sentences that compare with an earlier examination, or tell of one.
+PRIOR: Final = re.compile(
+    r"\b(?:compar(?:ed|ison|ing)|prior|previous(?:ly)?|unchanged|interval|again (?:seen|noted|demonstrated)|"
+    r"since (?:the )?(?:last|prior|previous|\d)|no longer|former(?:ly)?|"
+    r"im vergleich|verglichen|gegenüber|vor(?:untersuchung|aufnahme|befund)\w*|unverändert\w*|vorbekannt\w*|"
+    r"frühere[rsnm]?|seit der letzten|(?:rückläufig|progredient|regredient)\w*)\b",
+    re.IGNORECASE,
+)
 _SUSPICION: Final = re.compile(
     r"(?:suspicious|suspicion|concerning|worrisome|suggesti\w+)\s+(?:for|of)", re.IGNORECASE
 )

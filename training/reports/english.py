@@ -22,6 +22,13 @@ LIMIT: Final = (
     r"(?:new|large|larger|sizeable|sizable|increasing|enlarging|worsening|progressive|additional|other)"
 )
 _AT_END: Final = r"(?= ?(?:[.,;)?]|$|and\b|but\b|at\b|in\b|on\b|present\b|by\b|per\b|without\b|since\b))"
+_ENDS: Final = (
+    r"(?= ?(?:[.;)]|,(?! (?:now|today|still))|$|and\b|(?:on|in|from) (?:the )?(?:\d|right\b|left\b)))"
+)
+_EARLIER: Final = (
+    r"(?:prior|previous|earlier|outside|old|last)(?: [\w\-]+){0,2} (?:stud(?:y|ies)|exam(?:ination)?s?|"
+    r"radiographs?|films?|x rays?|x-rays?|images?|cts?|scans?)"
+)
 
 ENGLISH: Final[CueTable] = (
     (
@@ -49,7 +56,18 @@ ENGLISH: Final[CueTable] = (
             r"(?:consistent|compatible|keeping|associated) with(?! the (?:prior|previous))",
         ),
     ),
-    ("uncertain", "behind", (r"\A(?:un|less )likely\b", r"(?:less likely|unlikely)(?= \ufffc)")),
+    (
+        "uncertain",
+        "behind",
+        (
+            r"\A(?:un|less )likely\b",
+            r"(?:less likely|unlikely)(?= (?:an? |the )?\ufffc)",
+            # A label in front of its findings: "Not excluded: pneumonia."
+            rf"(?:{_NOT} (?:be |been )?(?:excluded|ruled out|assessed)|possible|probable|likely|suspected|"
+            r"suspicion|questionable|uncertain|equivocal|differential(?: diagnos[ei]s)?) ?:",
+        ),
+    ),
+    ("absent", "behind", (rf"(?:not {_SEEN}|excluded|ruled out|absent|none|negative|resolved|removed) ?:",)),
     (
         "absent",
         "behind",
@@ -160,6 +178,18 @@ ENGLISH: Final[CueTable] = (
         (
             r"(?:s/p|status[\- ]post)",
             r"(?:after|following|post) (?:(?:prior|previous|recent|remote|old) )?(?=\ufffc)",
+            # A finding of an earlier examination alone: no more is said of it, as in "prior effusion has
+            # resolved"; "evidence of prior fracture" is seen today.
+            rf"(?<!of\x20)(?<!from\x20)(?<!to\x20)(?:prior|previous|former|past)"
+            rf"(?= (?:[\w\-]+ ){{0,3}}\ufffc+{_ENDS})",
+        ),
+    ),
+    (
+        "past",
+        "before",
+        (
+            rf"(?:was|were) (?:{_SEEN} |described )?(?:on|in|at) (?:the |an? )?{_EARLIER}{_ENDS}",
+            rf"(?<=\ufffc\x20)(?:on|in|at) (?:the |an? )?{_EARLIER}{_ENDS}",
         ),
     ),
     (

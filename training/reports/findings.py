@@ -17,9 +17,12 @@ from training.reports.cues import (
     LISTED,
     NEW_STATEMENT,
     PLURAL,
+    PRIOR,
+    SHOWN,
     STAYS,
     UNSTATED_HEADING,
     VERB,
+    WITHOUT,
     Cue,
     find_cues,
 )
@@ -91,18 +94,33 @@ def find_findings(text: str) -> tuple[Finding, ...]:
     text = text[:MAX_CHARACTERS]
     if not has_forms(text) or has_other_words(text):
         return ()
-    found: list[Finding] = []
+    return tuple(
+        one._replace(start=place + one.start, end=place + one.end)
+        for place, sentence in stated_sentences(text)
+        for one in _in_sentence(sentence)
+    )
+
+
+def stated_sentences(text: str) -> Iterator[tuple[int, str]]:
+    """Give the sentences in which a report describes the image, each with its offset.
+
+    Those under headings such as INDICATION, HISTORY or COMPARISON, and in other languages, are left out.
+    """
     stated = True
-    for start, end in _sentences(text):
+    for start, end in _sentences(text[:MAX_CHARACTERS]):
         sentence = text[start:end].strip()
         place = text.index(sentence, start)
         if HEADING.match(sentence):
             stated = UNSTATED_HEADING.match(sentence) is None
-        if stated and is_read(sentence):
-            found += [
-                one._replace(start=place + one.start, end=place + one.end) for one in _in_sentence(sentence)
-            ]
-    return tuple(found)
+        if sentence and stated and is_read(sentence):
+            yield place, sentence
+
+
+def prior_sentences(text: str) -> tuple[tuple[int, int], ...]:
+    """Return where sentences stand that compare the image with an earlier examination, or tell of one."""
+    return tuple(
+        (place, place + len(sentence)) for place, sentence in stated_sentences(text) if PRIOR.search(sentence)
+    )
 
 
 def image_states(findings: Iterable[Finding]) -> dict[str, State]:
@@ -202,6 +220,12 @@ def _behind(
             break
     first = min((mention.start for mention in mentions if mention.start >= cue.end), default=end)
     new = _new_statement(masked, first, end, sentence)
+    if (
+        new is None
+        and (shown := SHOWN.search(masked, first, end))
+        and WITHOUT.fullmatch(masked, cue.start, cue.end)
+    ):
+        new = shown.start("after")
     # "Possible edema and small effusion" leaves both uncertain.
     if new is not None and (cue.effect == "absent" or masked[new] == ","):
         end = new

@@ -55,6 +55,15 @@ GERMAN: Final[CueTable] = (
     ),
     (
         "uncertain",
+        "behind",
+        (
+            r"(?:nicht (?:\w+ )?(?:auszuschlie(?:ß|ss)en|ausgeschlossen|beurteilbar)|möglich|fraglich|"
+            r"wahrscheinlich|verdacht|unklar|differen[tz]ialdiagnosen?) ?:",
+        ),
+    ),
+    ("absent", "behind", (r"(?:ausgeschlossen|nicht nachweisbar|fehlend|negativ) ?:",)),
+    (
+        "uncertain",
         "before",
         (
             r"nicht (?:\w+ ){0,2}(?:auszuschlie(?:ß|ss)en|ausgeschlossen|ausschlie(?:ß|ss)bar|"
@@ -86,6 +95,8 @@ GERMAN: Final[CueTable] = (
         (
             r"(?:z\. ?n\.?|zn|zustand nach|st\. ?n\.|status nach)(?!\w)",
             r"nach (?:(?:abgelaufener|stattgehabter|alter|früherer|durchgemachter) )?(?=\ufffc)",
+            r"(?:frühere|ehemalige|vormalige)[rsnm]?"
+            r"(?= (?:[\w\-]+ ){0,2}\ufffc+ ?(?:[.,;)]|$|(?:und|links|rechts)\b))",
         ),
     ),
     (

@@ -108,7 +108,12 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"enlarged lymph nodes?",
     ),
     "mass": (r"raumforderung(?:en)?", r"tumoren", r"mass(?:es)?", r"tumou?rs?", r"neoplasms?"),
-    "nodule": (r"(?:rundherde?s?|rundherden|rundschatten)", r"nodules?", r"nodularity"),
+    "nodule": (
+        r"(?:rundherde?s?|rundherden|rundschatten)",
+        r"nodules?",
+        r"nodularity",
+        r"nodular (?:densit|opacit)(?:y|ies)",
+    ),
     "osteopenia": (r"osteopen(?:ia|ic)", r"osteoporo(?:sis|tic)", r"demineralis?z?ation"),
     "pericardial effusion": (
         r"(?:peri[ck]ard|herzbeutel)erg(?:uss|uß|usses|üssen?|uessen?)",
@@ -130,6 +135,8 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"(?:bi)?(?:pleural|pleuro parenchymal|apical pleural) (?:thickening|plaques?|scarring)",
         r"pleural(?= (?:or|and) parenchymal scarring)",
         r"thickening of (?:the )?pleura",
+        r"pleura(?:schwielen?|schwarten?|verdickung(?:en)?|plaques?)",
+        r"(?:pleurale[rsnm]? |pleuro pulmonale[rsnm]? )(?:verdickung(?:en)?|schwielen?|plaques?)",
     ),
     "pneumomediastinum": (r"pneumomediastinum",),
     "pneumonia": (r"pneumonien?", r"pneumonisch(?:e[rsnm]?)?", r"(?:broncho)?pneumonias?", r"pneumonic"),
@@ -217,6 +224,7 @@ _NORMAL_FORMS: Final[dict[str, tuple[str, ...]]] = {
 _BORDERLINE_FORMS: Final[dict[str, tuple[str, ...]]] = {
     "cardiomegaly": (
         rf"{_SIZE_OF_HEART} {_IS_HOW}{_BORDERLINE}",
+        rf"{_SIZE_OF_HEART} (?:may|might|could) be {_IS_HOW}{_LARGE}",
         r"borderline (?:heart|cardiac) (?:size|enlargement)",
         rf"{_HERZ} (?:ist )?(?:grenzwertig|grenzgradig)(?: (?:gro(?:ß|ss)|vergr(?:ö|oe)(?:ß|ss)ert|"
         rf"verbreitert))?",
@@ -230,6 +238,9 @@ _OTHER_FORMS: Final = (
     r"masses of",
     r"(?:soft tissue|ankle|leg|foot|peripheral|bone marrow|marrow|periorbital) o?edema",
     r"(?:joint|knee) effusions?",
+    # The cause of another finding: "no catheter or tube related pneumothorax".
+    r"(?:(?:catheter|tube|line|lead|device|drain|pacemaker|stent|port)(?: (?:or|and|/) )?){1,3} ?"
+    r"(?:related|induced|associated|bedingte[rsnm]?|assoziierte[rsnm]?)",
 )
 
 # Last parts of compounds, most of them German: "Winkelerguss", "Spannungspneumothorax".

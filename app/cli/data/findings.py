@@ -10,7 +10,15 @@ from rich.text import Text
 
 from app.observability.console import console
 from training.errors import DataError
-from training.reports import FINDINGS, Finding, find_findings, is_read
+from training.reports import (
+    CHEXPERT_LABELS,
+    FINDINGS,
+    Finding,
+    chexpert_labels,
+    find_findings,
+    is_read,
+    prior_sentences,
+)
 
 
 def findings(
@@ -19,19 +27,33 @@ def findings(
     ] = None,
     file: Annotated[Path | None, typer.Option("--file", help="File of a report in UTF-8.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a list of JSON, with offsets.")] = False,
+    labels: Annotated[
+        bool, typer.Option("--labels", help="Print the fourteen labels of CheXpert with their states.")
+    ] = False,
 ) -> None:
     """Print what a report says of findings: present, absent or uncertain."""
     if text is not None and file is not None:
         raise typer.BadParameter("give a text or a file, not both.", param_hint="--file")
     if file is not None:
         text = _read(file)
+    if labels:
+        _print_labels(text, as_json=as_json)
+        return
     if text is None:
         typer.echo(json.dumps(FINDINGS) if as_json else "\n".join(FINDINGS))
         return
     found = find_findings(text)
     if as_json:
+        priors = prior_sentences(text)
         rows = [
-            {"finding": name, "state": state, "start": start, "end": end} for name, state, start, end in found
+            {
+                "finding": name,
+                "state": state,
+                "start": start,
+                "end": end,
+                "prior": _is_in(start, priors),
+            }
+            for name, state, start, end in found
         ]
         typer.echo(json.dumps(rows, ensure_ascii=False))
     elif not is_read(text):
@@ -42,12 +64,36 @@ def findings(
         console().print(_table(text, found))
 
 
+def _print_labels(text: str | None, *, as_json: bool) -> None:
+    """Print the labels of a text; of none, all of them."""
+    if text is None:
+        typer.echo(json.dumps(CHEXPERT_LABELS) if as_json else "\n".join(CHEXPERT_LABELS))
+        return
+    states = chexpert_labels(text)
+    if as_json:
+        typer.echo(json.dumps(states))
+    elif not states:
+        typer.echo("The text describes nothing, or is neither English nor German: it has no labels.")
+    else:
+        table = Table("Label", "State")
+        for label in CHEXPERT_LABELS:
+            table.add_row(label, states.get(label, ""))
+        console().print(table)
+
+
 def _table(text: str, found: tuple[Finding, ...]) -> Table:
-    table = Table("Finding", "State", "Words", "Characters")
+    table = Table("Finding", "State", "Words", "Characters", "Compared")
+    priors = prior_sentences(text)
     for name, state, start, end in found:
         # Words of a report may look like markup.
-        table.add_row(name, state, Text(" ".join(text[start:end].split())), f"{start} to {end}")
+        words = Text(" ".join(text[start:end].split()))
+        table.add_row(name, state, words, f"{start} to {end}", "yes" if _is_in(start, priors) else "")
     return table
+
+
+def _is_in(place: int, spans: tuple[tuple[int, int], ...]) -> bool:
+    """Tell whether a place is in one of some spans."""
+    return any(start <= place < end for start, end in spans)
 
 
 def _read(path: Path) -> str:

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from app.cli.main import build
-from training.reports import FINDINGS
+from training.reports import CHEXPERT_LABELS, FINDINGS
 
 
 def _run(*arguments: object) -> Result:
@@ -22,7 +22,7 @@ def test_findings_of_a_text_are_printed_for_people_and_for_programs(monkeypatch:
         assert part in shown.output
     printed = _run("No effusion.", "--json")
     assert json.loads(printed.stdout) == [
-        {"finding": "pleural effusion", "state": "absent", "start": 3, "end": 11}
+        {"finding": "pleural effusion", "state": "absent", "start": 3, "end": 11, "prior": False}
     ]
 
 
@@ -31,7 +31,7 @@ def test_a_report_is_read_from_a_file(tmp_path: Path) -> None:
     file.write_text("Œdème? No oedema.", encoding="utf-8")
     printed = _run("--file", file, "--json")
     assert json.loads(printed.stdout) == [
-        {"finding": "pulmonary edema", "state": "absent", "start": 10, "end": 16}
+        {"finding": "pulmonary edema", "state": "absent", "start": 10, "end": 16, "prior": False}
     ]
 
 
@@ -66,3 +66,26 @@ def test_what_cannot_be_read_is_refused_in_a_sentence(
     done = _run(*options, "--file", file)
     assert done.exit_code != 0
     assert message in " ".join((done.stderr.replace("│", " ") + str(done.exception)).split())
+
+
+def test_labels_of_chexpert_are_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    report = "No pneumothorax. Possible edema. Pacemaker."
+    assert json.loads(_run(report, "--labels", "--json").stdout) == {
+        "Edema": "uncertain",
+        "Pneumothorax": "absent",
+        "Support Devices": "present",
+    }
+    shown = _run(report, "--labels").stdout
+    assert "No Finding" in shown
+    assert "uncertain" in shown
+    assert "it has no labels" in _run("Sin pneumothorax.", "--labels").stdout
+    assert json.loads(_run("--labels", "--json").stdout) == list(CHEXPERT_LABELS)
+
+
+def test_findings_of_a_comparison_are_marked() -> None:
+    rows = json.loads(_run("The effusion is unchanged since the prior film. Cardiomegaly.", "--json").stdout)
+    assert [(row["finding"], row["prior"]) for row in rows] == [
+        ("pleural effusion", True),
+        ("cardiomegaly", False),
+    ]

@@ -1,0 +1,52 @@
+"""The fourteen labels of the CheXpert data set, from the findings that a report states.
+
+Irvin et al., "CheXpert: A Large Chest Radiograph Dataset with Uncertainty Labels and Expert Comparison", AAAI
+2019. docs/findings.md says which findings each label has.
+"""
+
+from typing import Final
+
+from training.reports.cues import HEADING
+from training.reports.findings import STATES, State, find_findings, image_states, stated_sentences
+from training.reports.language import has_other_words
+
+NO_FINDING: Final = "No Finding"
+SUPPORT_DEVICES: Final = "Support Devices"
+_FINDINGS: Final[dict[str, tuple[str, ...]]] = {
+    "Enlarged Cardiomediastinum": ("enlarged cardiomediastinum",),
+    "Cardiomegaly": ("cardiomegaly",),
+    "Lung Lesion": ("cavitation", "lesion", "mass", "nodule"),
+    "Lung Opacity": ("lung opacity",),
+    "Edema": ("pulmonary edema", "vascular congestion"),
+    "Consolidation": ("consolidation",),
+    "Pneumonia": ("pneumonia",),
+    "Atelectasis": ("atelectasis",),
+    "Pneumothorax": ("pneumothorax",),
+    "Pleural Effusion": ("pleural effusion",),
+    "Pleural Other": ("pleural thickening",),
+    "Fracture": ("fracture",),
+    SUPPORT_DEVICES: ("support device",),
+}
+CHEXPERT_LABELS: Final = (NO_FINDING, *_FINDINGS)
+
+
+def chexpert_labels(text: str) -> dict[str, State]:
+    """Return the labels that a report mentions, with their states, in the order of `CHEXPERT_LABELS`.
+
+    "No Finding" is present where no other label but "Support Devices" is present or uncertain, and else left
+    out. A text that describes nothing, or is not in English or German, has no labels.
+    """
+    if has_other_words(text) or not any(_has_word(sentence) for _, sentence in stated_sentences(text)):
+        return {}
+    stated = image_states(find_findings(text))
+    labels: dict[str, State] = {}
+    for label, findings in _FINDINGS.items():
+        if states := [stated[name] for name in findings if name in stated]:
+            labels[label] = min(states, key=STATES.index)
+    ill = any(state != "absent" for label, state in labels.items() if label != SUPPORT_DEVICES)
+    return labels if ill else {NO_FINDING: "present", **labels}
+
+
+def _has_word(sentence: str) -> bool:
+    heading = HEADING.match(sentence)
+    return any(sign.isalpha() for sign in sentence[heading.end() if heading else 0 :])
