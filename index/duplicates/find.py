@@ -16,7 +16,8 @@ from index.errors import StoreError
 from index.files.image_store import ImageStore
 from index.home import Home
 from index.scoring.sample_queries import draw
-from index.vectors.protocol import Keys, Vectors, VectorView
+from index.vectors.protocol import Keys, Vectors
+from index.vectors.vector_view import VectorView
 from index.vectors.view import CosineView
 from index.views.manager import Views
 from training.evaluation.similarity import as_blades, similarity

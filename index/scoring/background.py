@@ -20,8 +20,9 @@ from index.scoring.sample_queries import (
     reference_queries,
 )
 from index.scoring.vocabulary import Vocabulary, read_vocabulary
-from index.vectors.flat.blade import oriented_bases
-from index.vectors.protocol import Vectors, VectorView, held_vectors
+from index.vectors.flat_view import oriented_bases
+from index.vectors.protocol import Vectors
+from index.vectors.vector_view import VectorView, held_vectors
 from training.evaluation.similarity import as_blades, similarity
 
 Scores = NDArray[np.float32]

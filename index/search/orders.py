@@ -18,7 +18,8 @@ from index.filters.column_cache import contains_sorted
 from index.search.cursors import MAX_RANKED, PagePosition
 from index.search.grouping import Groups
 from index.search.mmr import diversify
-from index.vectors.protocol import After, Keys, Neighbours, Vectors, VectorView, held_vectors
+from index.vectors.protocol import After, Keys, Neighbours, Vectors
+from index.vectors.vector_view import VectorView, held_vectors
 
 # The lists that a hit can come from, as bits.
 BY_VECTOR: Final = 1

@@ -7,13 +7,16 @@ import numpy as np
 
 from index.vectors.filter_mask import FilterMask
 from index.vectors.id_map import Rows
-from index.vectors.protocol import After, Keys, Neighbours, Vectors
-from index.vectors.ranking import page_offset, ranked, ranked_many
+from index.vectors.protocol import After, Keys, Neighbours, Scores, Vectors
+from index.vectors.ranking import page_offset, ranked
 from index.vectors.storage.faiss_rows import Found
 from index.vectors.storage.vector_store import VectorStore
 
 # Candidates beyond those asked for that are ranked exactly: rounding may have put them in another order.
-SPARE: Final = 8
+_SPARE: Final = 8
+
+# Returns the `count` largest products of rows that pass, and the rows; None where it cannot.
+Scan = Callable[[Vectors, int, FilterMask], Found | None]
 
 
 def search_exactly(
@@ -23,29 +26,43 @@ def search_exactly(
     after: After | None,
     keys: Keys,
     rows: VectorStore,
-    on_gpu: Callable[[Vectors, int, FilterMask], Found | None] | None = None,
+    on_gpu: Scan | None = None,
 ) -> Neighbours:
     """Find the `k` nearest vectors to a query (D,) of length one by a scan; see `VectorView`.
 
     Args:
-        query: What to search for.
-        k: How many hits.
-        passing: Which rows may be found.
+        query: Query vector.
+        k: Number of hits.
+        passing: Mask of the selectable rows.
         after: The hit behind which the page begins, if it is not the first.
         keys: The keys (N,) of all rows.
         rows: The vectors.
-        on_gpu: Scans on a GPU, or tells that it does not.
+        on_gpu: Scan on a GPU.
     """
-    spare = SPARE
+    spare = _SPARE
     while True:
         wanted = spare + (k if after is None else k + after.rank)
         likely = _candidates(query, wanted, passing, after, rows, on_gpu)
-        found = Neighbours(*ranked(query, keys, likely, rows.get), exact=True)
-        first = page_offset(found.keys, found.scores, after)
-        if wanted >= passing.count or is_certain(found, first + k, rows):
-            page = slice(first, first + k)
-            return Neighbours(found.keys[page], found.scores[page], exact=True)
+        found, scores = ranked(query, keys, likely, rows.get)
+        first = page_offset(found, scores, after)
+        if wanted >= passing.count or _is_certain(scores, first + k, rows):
+            return Neighbours(found[first : first + k], scores[first : first + k], exact=True)
         spare *= 4
+
+
+def scan_each(
+    queries: Vectors, k: int, passing: FilterMask, keys: Keys, rows: VectorStore
+) -> list[Neighbours]:
+    """Find the `k` nearest vectors to each query (Q, D) by one scan; arguments as in `search_exactly`."""
+    near = rows.nearest_many(queries, min(k + _SPARE, passing.count), passing.mask)
+    hits = []
+    for query, likely in zip(queries, near, strict=True):
+        found, scores = ranked(query, keys, likely, rows.get)
+        if len(found) >= passing.count or _is_certain(scores, k, rows):
+            hits.append(Neighbours(found[:k], scores[:k], exact=True))
+        else:
+            hits.append(search_exactly(query, k, passing, None, keys, rows))
+    return hits
 
 
 def _candidates(
@@ -54,7 +71,7 @@ def _candidates(
     passing: FilterMask,
     after: After | None,
     rows: VectorStore,
-    on_gpu: Callable[[Vectors, int, FilterMask], Found | None] | None,
+    on_gpu: Scan | None,
 ) -> Rows:
     """Return the `wanted` nearest rows, without those whose products put them before the page."""
     if after is None and wanted >= passing.count:
@@ -68,30 +85,8 @@ def _candidates(
     return likely[products <= np.float32(after.score) + np.float32(2 * rows.error)]
 
 
-def is_certain(found: Neighbours, last: int, rows: VectorStore) -> bool:
-    """Say whether no row that was not found can rank before the `last` of `found`."""
+def _is_certain(scores: Scores, last: int, rows: VectorStore) -> bool:
+    """Say whether no row that was not found can rank before the `last` of those found, best first."""
     # No row left out has a larger product in FAISS's scan than the last one found.
     margin = np.float32(2 * rows.error)
-    return last < len(found.keys) and bool(found.scores[last - 1] > found.scores[-1] + margin)
-
-
-def scan_each(
-    queries: Vectors, k: int, passing: FilterMask, keys: Keys, rows: VectorStore
-) -> list[Neighbours]:
-    """Find the `k` nearest vectors to each query (Q, D) of length one by one scan; see `VectorView`.
-
-    Args:
-        queries: What to search for.
-        k: How many hits for each.
-        passing: Which rows may be found.
-        keys: The keys (N,) of all rows.
-        rows: The vectors.
-    """
-    near = rows.nearest_many(queries, min(k + SPARE, passing.count), passing.mask)
-    found = []
-    for query, one in zip(queries, ranked_many(queries, keys, near, rows.get), strict=True):
-        if len(one.keys) >= passing.count or is_certain(one, k, rows):
-            found.append(Neighbours(one.keys[:k], one.scores[:k], exact=True))
-        else:
-            found.append(search_exactly(query, k, passing, None, keys, rows))
-    return found
+    return last < len(scores) and bool(scores[last - 1] > scores[-1] + margin)

@@ -25,10 +25,12 @@ class FilterMask:
     Attributes:
         mask: Mask (N,) of the selectable rows.
         count: Number of selectable rows.
+        list_counts: Selectable rows of each list of the inverted file, once they are counted.
     """
 
     mask: Mask
     count: int
+    list_counts: NDArray[np.int64] | None = None
 
     @property
     def is_all(self) -> bool:
@@ -44,11 +46,6 @@ class FilterMask:
     def bits(self) -> Bits | None:
         """The mask as a bitmap; None if all rows are selectable."""
         return None if self.is_all else np.packbits(self.mask, bitorder="little")
-
-    @cached_property
-    def counts_by_list(self) -> dict[int, NDArray[np.int64]]:
-        """Selectable rows of each list of an inverted file, by the file's number."""
-        return {}
 
     @property
     def memory_bytes(self) -> int:

@@ -1,38 +1,37 @@
 """Vectors compared by cosine, float16 as in the catalogue: scanned, or found by PQ codes."""
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from index.vectors.ann.calibration import calibrate
-from index.vectors.ann.files import NO_CODES, BuiltCodes, copy_codes, keep_codes, read_codes, write_codes
 from index.vectors.ann.ivf_pq import IvfPq, sample_size
 from index.vectors.ann.search import AnnSearch, OperatingPoint
+from index.vectors.codec import widened
 from index.vectors.exact_search import scan_each, search_exactly
-from index.vectors.filter_mask import FilterMask, FilterMasks
-from index.vectors.id_map import IdMap
-from index.vectors.lock import ReadWriteLock
-from index.vectors.protocol import After, Keys, Neighbours, Vectors, ViewName
-from index.vectors.ranking import Scores, cosines, has_boundary_ties, page_offset, ranked, ranked_many
-from index.vectors.storage.faiss_rows import write_header
+from index.vectors.filter_mask import FilterMask
+from index.vectors.id_map import IdMap, Mask, Rows
+from index.vectors.protocol import After, Keys, Neighbours, Scores, Vectors, ViewName
+from index.vectors.ranking import cosines, has_boundary_ties, page_offset, ranked
+from index.vectors.storage.faiss_rows import Float16Array, write_header
 from index.vectors.storage.gpu import GpuScan
+from index.vectors.storage.huge_pages import use_huge_pages
 from index.vectors.storage.mapped import MappedStore
 from index.vectors.storage.memory import MemoryStore
-from index.vectors.storage.scratch import Scratch
 from index.vectors.storage.vector_store import VectorStore
+from index.vectors.threads import scanners
+from index.vectors.vector_view import VectorView
 
-# From this share of dead rows on, the others move up.
-_DEAD_SHARE: Final = 0.25
-_MIN_DEAD: Final = 1000
 # Codes have 16 values for each pair of numbers.
 _MIN_TRAINING_ROWS: Final = 64
-# Rows that are learnt or written while appending waits.
+# Rows that are encoded or written while appending waits.
 _BLOCK: Final = 16_384
-# Rows that codes learn while searches wait.
-_LEARNT_AT_ONCE: Final = 256
+# Rows that are encoded while searches wait.
+_ENCODED_AT_ONCE: Final = 256
 # Rows after the build are compared one by one, until they are so many or such a share of all.
 _MIN_LAGGING: Final = 1000
 _LAGGING_SHARE: Final = 0.01
@@ -45,46 +44,30 @@ class MovedError(Exception):
     """The row layout or the codes changed during a build or a write."""
 
 
-class CosineView:
-    """All vectors of one generation; searches run beside each other, writes alone.
+class CosineView(VectorView):
+    """Vectors that are scanned until `build` has made codes, which then name candidates for exact ranking.
 
-    It answers exactly until `build` has given it codes, which then name candidates for exact ranking.
+    They are rounded to float16 and made of length one when they are read, as the catalogue's are:
+    `rounded_vectors` come out exactly as `decode_vectors` has them.
 
     Args:
         dim: Length of a vector.
         spill: Folder on whose disk vectors lie; None for memory.
-        scratch: Shared by all views of a process.
     """
 
-    def __init__(self, dim: int, spill: Path | None = None, scratch: Scratch | None = None) -> None:
-        self._scratch = scratch or Scratch()
-        in_memory = MemoryStore(dim, self._scratch)
-        self._store: VectorStore = in_memory if spill is None else MappedStore(dim, spill, self._scratch)
-        self._ids = IdMap()
-        self._lock = ReadWriteLock()
+    def __init__(self, dim: int, spill: Path | None = None) -> None:
+        super().__init__(dim)
+        self._store: VectorStore = MemoryStore(dim) if spill is None else MappedStore(dim, spill)
         self._ann: AnnSearch | None = None
-        self._built: BuiltCodes = NO_CODES
         self._gpu: GpuScan | None = None
-        # Changes when rows move: anything being built then fits no longer.
-        self._layout = 0
-        # Whether keys and rows may not fit together after a failed change.
-        self._inconsistent = False
-        self._masks = FilterMasks()
-
-    @property
-    def dim(self) -> int:
-        """Length of a vector."""
-        return self._store.dim
-
-    def __len__(self) -> int:
-        """Return the number of vectors."""
-        return len(self._ids)
+        # Held while rows are added to codes, or codes are written; searches and other writes go on.
+        self._encoding = threading.Lock()
 
     @property
     def memory_bytes(self) -> int:
         """Memory that vectors, keys, codes and filter masks hold, but not on a GPU."""
         codes = 0 if self._ann is None else self._ann.codes.memory_bytes
-        return self._store.memory_bytes + self._ids.memory_bytes + self._masks.memory_bytes + codes
+        return super().memory_bytes + self._store.memory_bytes + codes
 
     @property
     def name(self) -> ViewName:
@@ -106,7 +89,7 @@ class CosineView:
     @property
     def damaged(self) -> bool:
         """Whether another view must be read in place of this: its files were damaged, or a change failed."""
-        return self._inconsistent or self._store.damaged
+        return super().damaged or self._store.damaged
 
     @property
     def has_pending(self) -> bool:
@@ -114,106 +97,45 @@ class CosineView:
         if self._ann is None:
             return False
         late = len(self._store) - len(self._ann.codes)
-        return late >= max(_MIN_LAGGING, _LAGGING_SHARE * len(self._store)) or self._needs_retraining
+        return late >= max(_MIN_LAGGING, _LAGGING_SHARE * len(self._store)) or self._has_outgrown(self._ann)
 
-    @property
-    def _needs_retraining(self) -> bool:
-        return len(self._store) > (1 + _GROWTH) * self._built.rows
+    def _has_outgrown(self, ann: AnnSearch) -> bool:
+        return len(self._store) > (1 + _GROWTH) * ann.point.rows
 
     @property
     def operating_point(self) -> OperatingPoint | None:
         """Operating point of the PQ search with its measured recall; None for a scan."""
         return None if self._ann is None else self._ann.point
 
-    def add(self, keys: Keys, vectors: Vectors) -> None:
-        """Put in vectors (N, D) under different keys (N,); see `VectorView`.
-
-        They are rounded to float16 and made of length one when they are read, as the catalogue's are:
-        `rounded_vectors` come out exactly as `decode_vectors` has them.
-        """
-        with self._changing():
-            self._store.add(vectors)
-            if self._gpu is not None:
-                try:
-                    self._gpu.add(vectors)
-                except RuntimeError as error:
-                    self._gpu.give_up(error)
-            self._ids.append(keys)
-            self._changed()
-
-    def remove(self, keys: Keys) -> None:
-        """Take out the vectors of these keys; see `VectorView`."""
-        with self._changing():
-            if self._ids.drop(keys):
-                self._changed()
-
-    def keys(self) -> Keys:
-        """Return the keys of all vectors, rising."""
-        with self._lock.reading():
-            return self._ids.rising()
-
-    def vectors(self, keys: Keys) -> Vectors:
-        """Return the vectors (N, D) of keys (N,); see `VectorView`."""
-        with self._lock.reading():
-            rows, known = self._ids.find(keys)
-            if not known.all():
-                raise KeyError(int(keys[~known][0]))
-            return self._store.get(rows)
-
-    def search(
-        self, query: Vectors, k: int, *, allowed: Keys | None = None, after: After | None = None
-    ) -> Neighbours:
-        """Find the `k` nearest vectors to a query (D,) of length one; see `VectorView`.
-
-        The rows of `allowed` are kept as long as the same array is used: it must not be changed.
-        """
-        with self._lock.reading():
-            return self._nearest(query, k, self._masks.get(allowed, self._ids), after)
-
-    def scores(self, query: Vectors, keys: Keys) -> tuple[Keys, Scores]:
-        """Return the keys (N,) that the view holds, and their scores; see `VectorView`."""
-        with self._lock.reading():
-            rows, known = self._ids.find(keys)
-            return keys[known], cosines(query, self._store.get(rows[known]))
-
     def search_many(self, queries: Vectors, k: int, *, allowed: Keys | None = None) -> list[Neighbours]:
-        """Find the `k` nearest vectors to each query (Q, D) of length one; see `VectorView`."""
+        """Find the `k` nearest vectors to each query (Q, D) of length one, on all cores; see `VectorView`."""
         if not len(queries):
             return []
         with self._lock.reading():
             passing = self._masks.get(allowed, self._ids)
             if self._ann is None:
                 return scan_each(queries, k, passing, self._ids.keys, self._store)
-            if not passing.is_all:
-                return [self._nearest(query, k, passing) for query in queries]
-            shortlists = self._ann.shortlists(queries, k, passing)
-            width = max((len(rows) for rows in shortlists if rows is not None), default=0)
-            padded = np.full((len(queries), width), -1, dtype=np.int64)
-            for place, rows in enumerate(shortlists):
-                if rows is not None:
-                    padded[place, : len(rows)] = rows
-            found = ranked_many(queries, self._ids.keys, padded, self._store.get)
-            return [
-                Neighbours(one.keys[:k], one.scores[:k], exact=False)
-                if k <= len(one.keys) and not has_boundary_ties(one.scores, k)
-                else self._scan(query, k, passing, None)
-                for query, one in zip(queries, found, strict=True)
-            ]
+            shortlists = scanners().map(partial(self._ann.shortlist, rank=k, passing=passing), queries)
+            each = zip(queries, shortlists, strict=True)
+            return [self._ranked(query, k, passing, None, rows) for query, rows in each]
 
-    def _nearest(self, query: Vectors, k: int, passing: FilterMask, after: After | None = None) -> Neighbours:
-        """Return the page of hits among candidates of the codes; where there may be others, by a scan."""
+    def _nearest(self, query: Vectors, k: int, passing: FilterMask, after: After | None) -> Neighbours:
         last = k if after is None else k + after.rank
         rows = None if self._ann is None else self._ann.shortlist(query, last, passing)
+        return self._ranked(query, k, passing, after, rows)
+
+    def _ranked(
+        self, query: Vectors, k: int, passing: FilterMask, after: After | None, rows: Rows | None
+    ) -> Neighbours:
+        """Return the page of hits among candidates of the codes; where there may be others, by a scan."""
         if rows is not None:
+            last = k if after is None else k + after.rank
             keys, scores = ranked(query, self._ids.keys, rows, self._store.get)
             first = page_offset(keys, scores, after)
             if first + k <= len(keys) and not has_boundary_ties(scores, last):
                 return Neighbours(keys[first : first + k], scores[first : first + k], exact=False)
-        return self._scan(query, k, passing, after)
-
-    def _scan(self, query: Vectors, k: int, passing: FilterMask, after: After | None) -> Neighbours:
-        near = None if self._gpu is None else self._gpu.nearest
-        return search_exactly(query, k, passing, after, self._ids.keys, self._store, near)
+        on_gpu = None if self._gpu is None else self._gpu.nearest
+        return search_exactly(query, k, passing, after, self._ids.keys, self._store, on_gpu)
 
     def build(
         self, name: ViewName = "ivf", folder: Path | None = None, stored_queries: Vectors | None = None
@@ -222,7 +144,7 @@ class CosineView:
 
         Args:
             name: "mapped" moves vectors to files, "ivf" into memory.
-            folder: For those files and that of the codes.
+            folder: For those files.
             stored_queries: Embedded queries (Q, D) like those to come, by which recall is measured as well.
 
         Returns:
@@ -237,50 +159,19 @@ class CosineView:
             sample = source.rounded(np.sort(chosen))
         store = source
         if self.mapped != (name == "mapped"):
-            in_memory = MemoryStore(self.dim, self._scratch)
-            store = MappedStore(self.dim, folder, self._scratch) if name == "mapped" else in_memory
+            store = MappedStore(self.dim, folder) if name == "mapped" else MemoryStore(self.dim)
         codes = IvfPq.train(sample, len(living))
-        for start in range(0, len(alive), _BLOCK):
-            with self._lock.reading():
-                if self._layout != layout:
-                    return False
-                vectors = source.rounded(np.arange(start, min(start + _BLOCK, len(alive))))
-            codes.add(vectors)
-            if store is not source:
-                store.add(vectors)
-        if isinstance(store, MemoryStore):
-            store.use_huge_pages()
-        point = calibrate(codes, store, alive, self._lock.reading, stored_queries)
-        file = None if folder is None else keep_codes(codes, folder)
-        with self._lock.writing():
-            if self._layout != layout or self._store is not source:
-                return False
-            if store is not source:
-                store.add(source.rounded(np.arange(len(store), len(source))))
-            self._store, self._ann = store, AnnSearch(codes, point, store)
-            self._built, self._gpu = BuiltCodes(file, len(codes)), None
-            self._masks.clear()
-        return True
-
-    def encode_pending(self) -> bool:
-        """Have codes learn the rows that came since, while searches and writes go on.
-
-        Returns:
-            False when they are so many that there should be other codes.
-        """
-        with self._lock.reading():
-            ann, layout = self._ann, self._layout
-        if ann is None or self._needs_retraining:
+        try:
+            for halves in self._blocks(source, layout, len(alive)):
+                codes.add(widened(halves))
+                if store is not source:
+                    store.append(halves)
+        except MovedError:
             return False
-        while len(ann.codes) < len(self._store):
-            with self._lock.writing():
-                if self._layout != layout or self._ann is not ann:
-                    return True
-                start = len(ann.codes)
-                stop = min(start + _LEARNT_AT_ONCE, len(self._store))
-                ann.codes.add(self._store.rounded(np.arange(start, stop)))
-                self._masks.clear()
-        return True
+        if isinstance(store, MemoryStore):
+            use_huge_pages(store.held)
+        point = calibrate(codes, store, alive, self._lock.reading, stored_queries)
+        return self._replace(source, layout, store, AnnSearch(codes, point, store), None)
 
     def upload(self, gpu: GpuScan) -> bool:
         """Scan by copies of all vectors on a GPU from now on; codes go.
@@ -292,25 +183,51 @@ class CosineView:
             RuntimeError: The GPU does not take them.
         """
         with self._lock.reading():
-            source, layout = self._store, self._layout
-        store = source if isinstance(source, MemoryStore) else MemoryStore(self.dim, self._scratch)
-        for start in range(0, len(source), _BLOCK):
-            with self._lock.reading():
-                if self._layout != layout:
-                    return False
-                vectors = source.rounded(np.arange(start, min(start + _BLOCK, len(source))))
-            if store is not source:
-                store.add(vectors)
-            gpu.add(vectors)
+            source, layout, count = self._store, self._layout, len(self._store)
+        store = source if isinstance(source, MemoryStore) else MemoryStore(self.dim)
+        try:
+            for halves in self._blocks(source, layout, count):
+                gpu.add(widened(halves))
+                if store is not source:
+                    store.append(halves)
+        except MovedError:
+            return False
+        return self._replace(source, layout, store, None, gpu)
+
+    def _replace(
+        self, source: VectorStore, layout: int, store: VectorStore, ann: AnnSearch | None, gpu: GpuScan | None
+    ) -> bool:
+        """Search by another store, codes or GPU from now on; False when rows of the source moved."""
         with self._lock.writing():
             if self._layout != layout or self._store is not source:
                 return False
-            late = source.rounded(np.arange(len(gpu), len(source)))
-            gpu.add(late)
             if store is not source:
-                store.add(late)
-            self._store, self._ann, self._gpu = store, None, gpu
+                store.append(source.halves(np.arange(len(store), len(source))))
+            if gpu is not None:
+                gpu.add(source.rounded(np.arange(len(gpu), len(source))))
+            self._store, self._ann, self._gpu = store, ann, gpu
             self._masks.clear()
+        return True
+
+    def encode_pending(self) -> bool:
+        """Add rows that came since to the codes, while searches and writes go on.
+
+        Returns:
+            False when they are so many that there should be other codes.
+        """
+        with self._encoding:
+            with self._lock.reading():
+                ann, layout = self._ann, self._layout
+            if ann is None or self._has_outgrown(ann):
+                return False
+            while len(ann.codes) < len(self._store):
+                with self._lock.writing():
+                    if self._layout != layout or self._ann is not ann:
+                        return True
+                    start = len(ann.codes)
+                    stop = min(start + _ENCODED_AT_ONCE, len(self._store))
+                    ann.codes.add(self._store.rounded(np.arange(start, stop)))
+                    self._masks.clear()
         return True
 
     def drop(self) -> None:
@@ -318,39 +235,28 @@ class CosineView:
         with self._lock.writing():
             self._ann = self._gpu = None
             if self.mapped:
-                store = MemoryStore(self.dim, self._scratch)
+                store = MemoryStore(self.dim)
                 for block in self._store.blocks():
                     store.append(block)
                 self._store = store
             self._masks.clear()
 
     def write(self, folder: Path, stem: str, on_copied: Callable[[], None] | None = None) -> dict[str, Path]:
-        """Write the view into files of this folder, by part; `on_copied` follows once the view may change.
-
-        Codes are written as they were built: `read` has them learn the rows that came since.
-
-        Raises:
-            MovedError: Rows moved meanwhile.
-        """
+        """Write the view into files of this folder, by part; see `VectorView`."""
         files = {part: folder / f"{stem}.{part}" for part in ("rows", "keys")}
-        with self._lock.reading():
-            store, layout, count, ann = self._store, self._layout, len(self._store), self._ann
-            keys = self._ids.stored
-            codes = None if ann is None else copy_codes(ann, self._built)
-        if on_copied is not None:
-            on_copied()
-        IdMap.write_keys(files["keys"], keys)
-        if codes is not None:
-            parts, built = write_codes(codes, folder, stem)
-            files |= parts
+        with self._encoding:
             with self._lock.reading():
-                self._built = built if self._ann is ann else self._built
+                store, layout, count, ann = self._store, self._layout, len(self._store), self._ann
+                keys = self._ids.stored
+            if on_copied is not None:
+                on_copied()
+            if ann is not None:
+                files |= {part: folder / f"{stem}.{part}" for part in ("codes", "point")}
+                ann.write(files["codes"], files["point"])
+        IdMap.write_keys(files["keys"], keys)
         with files["rows"].open("wb") as file:
             write_header(file, count, store.dim)
-            for start in range(0, count, _BLOCK):
-                with self._lock.reading():
-                    self._refuse_moved(layout)
-                    halves = store.halves(np.arange(start, min(start + _BLOCK, count)))
+            for halves in self._blocks(store, layout, count):
                 file.write(halves.data)
         if isinstance(store, MappedStore):
             with self._lock.writing():
@@ -359,39 +265,46 @@ class CosineView:
         return files
 
     def read(self, files: Mapping[str, Path]) -> None:
-        """Take what `write` put into files in place of what the view holds.
-
-        Raises:
-            ValueError: The files do not fit together.
-        """
+        """Take what `write` put into files in place of what the view holds; see `VectorView`."""
         store = self._store.fresh()
         store.read(files["rows"])
         ids = IdMap.read(files["keys"], len(store))
-        ann, built = read_codes(files, store) if "codes" in files else (None, NO_CODES)
+        ann = AnnSearch.read(files, store) if "codes" in files else None
         with self._lock.writing():
-            self._store, self._ids, self._ann, self._gpu, self._built = store, ids, ann, None, built
+            self._store, self._ids, self._ann, self._gpu = store, ids, ann, None
             self._layout += 1
             self._masks.clear()
+
+    def _blocks(self, source: VectorStore, layout: int, count: int) -> Iterator[Float16Array]:
+        """Give the first rows as they are stored, some at a time; writes go on in between.
+
+        Raises:
+            MovedError: Rows moved.
+        """
+        for start in range(0, count, _BLOCK):
+            with self._lock.reading():
+                self._refuse_moved(layout)
+                halves = source.halves(np.arange(start, min(start + _BLOCK, count)))
+            yield halves
 
     def _refuse_moved(self, layout: int) -> None:
         if self._layout != layout:
             raise MovedError("vectors were moved meanwhile")
 
-    @contextmanager
-    def _changing(self) -> Iterator[None]:
-        with self._lock.writing():
+    def _append(self, vectors: Vectors) -> None:
+        self._store.add(vectors)
+        if self._gpu is not None:
             try:
-                yield
-            except BaseException:
-                self._inconsistent = True
-                self._layout += 1
-                raise
+                self._gpu.add(vectors)
+            except RuntimeError as error:
+                self._gpu.give_up(error)
 
-    def _changed(self) -> None:
-        self._masks.clear()
-        if self._ids.dead > max(_MIN_DEAD, _DEAD_SHARE * len(self._store)):
-            alive = self._ids.alive
-            self._store.keep(alive)
-            self._ids = IdMap(self._ids.keys[alive])
-            self._ann = self._gpu = None
-            self._layout += 1
+    def _keep(self, alive: Mask) -> None:
+        self._store.keep(alive)
+        self._ann = self._gpu = None
+
+    def _get(self, rows: Rows) -> Vectors:
+        return self._store.get(rows)
+
+    def _score(self, query: Vectors, rows: Rows) -> Scores:
+        return cosines(query, self._store.get(rows))

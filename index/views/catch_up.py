@@ -10,7 +10,7 @@ from index.catalogue.collections import Generation, Target
 from index.catalogue.tables import CollectionRow, EmbeddingRow, RemovalRow, TextEmbeddingRow
 from index.errors import CatalogueError
 from index.vectors.codec import decode_vectors, rounded_vectors
-from index.vectors.factory import StoredView
+from index.vectors.vector_view import VectorView
 from index.vectors.view import CosineView
 
 _ROWS_AT_ONCE: Final = 4096
@@ -44,7 +44,7 @@ def count_since(session: Session, generation: Generation, sequence: int, target:
     return session.execute(written).scalar_one() + session.execute(removed).scalar_one()
 
 
-def follow(session: Session, generation: Generation, view: StoredView, sequence: int, target: Target) -> None:
+def follow(session: Session, generation: Generation, view: VectorView, sequence: int, target: Target) -> None:
     """Apply to the view what was written and removed after a sequence number."""
     add_since(session, generation, view, sequence, target)
     removed = session.execute(_removed_since(generation, sequence, target)).scalars()
@@ -54,7 +54,7 @@ def follow(session: Session, generation: Generation, view: StoredView, sequence:
 
 
 def add_since(
-    session: Session, generation: Generation, view: StoredView, sequence: int, target: Target
+    session: Session, generation: Generation, view: VectorView, sequence: int, target: Target
 ) -> None:
     """Add all embeddings that were written after a sequence number."""
     table = EmbeddingRow if target == "images" else TextEmbeddingRow

@@ -19,11 +19,11 @@ from index.catalogue.collections import Generation, Target, count_embeddings
 from index.catalogue.tables import CollectionRow
 from index.errors import ViewError
 from index.vectors.ann.search import OperatingPoint
-from index.vectors.factory import StoredView, new_view
-from index.vectors.protocol import VIEW_NAMES, Vectors, VectorView, ViewName
+from index.vectors.factory import new_view
+from index.vectors.protocol import VIEW_NAMES, Vectors, ViewName
 from index.vectors.storage.gpu import GpuScan
-from index.vectors.storage.scratch import Scratch
 from index.vectors.threads import lower_priority
+from index.vectors.vector_view import VectorView
 from index.vectors.view import CosineView, MovedError
 from index.views.calibration_queries import stored_queries
 from index.views.catch_up import add_since, count_since, follow, latest_sequence, sequence_of
@@ -66,7 +66,7 @@ class ViewEntry:
         self.collection_id = collection_id
         self.target = target
         self.lock = threading.Lock()
-        self.view: StoredView | None = None
+        self.view: VectorView | None = None
         self.sequence = 0
         self.newest = 0
         self.building = False
@@ -78,7 +78,7 @@ class ViewEntry:
         self.failed: dict[ViewName, float] = {}
         self.used = time.monotonic()
 
-    def ready(self, sequence: int) -> StoredView | None:
+    def ready(self, sequence: int) -> VectorView | None:
         """Return the view if nothing has to be read for a search at a sequence number."""
         self.used = time.monotonic()
         view = self.view
@@ -107,7 +107,6 @@ class Views:
     def __init__(self, folder: Path, gpu: Gpu | None = None) -> None:
         self._folder = folder
         self._gpu = gpu
-        self._scratch = Scratch()
         self._lock = threading.Lock()
         self._held: dict[tuple[int, Target], ViewEntry] = {}
         self._looked: dict[int, float] = {}
@@ -239,7 +238,7 @@ class Views:
 
     def _catch_up(
         self, session: Session, generation: Generation, held: ViewEntry, sequence: int, *, build: bool = True
-    ) -> StoredView:
+    ) -> VectorView:
         view = held.view
         if view is None or view.damaged or held.sequence < sequence:
             # The transaction's, which may be later than the one of the request.
@@ -295,11 +294,11 @@ class Views:
         if self._gpu is not None:
             held.on_gpu = view.upload(GpuScan(view.dim, self._gpu.new_index))
 
-    def _load(self, session: Session, generation: Generation, sequence: int, target: Target) -> StoredView:
+    def _load(self, session: Session, generation: Generation, sequence: int, target: Target) -> VectorView:
         """Return a view of what a session sees, which is the state of a sequence number."""
         folder, count = self._place(generation, target), count_embeddings(session, generation, target)
         mapped = _chosen(_weigh(session, generation, count, free_memory(), self._gpu)) == "mapped"
-        found = read_snapshot(folder, _identity(generation), mapped=mapped, scratch=self._scratch)
+        found = read_snapshot(folder, _identity(generation), mapped=mapped)
         if found is not None:
             view, held = found
             if sequence_of(session, generation).trimmed <= held <= sequence:
@@ -313,13 +312,8 @@ class Views:
             if held <= sequence or held > latest_sequence(session, generation):
                 _log.warning("the snapshot of generation %d does not fit the catalogue", generation.id)
                 remove_snapshot(folder)
-        view = new_view(
-            generation.dim,
-            generation.blades,
-            unsigned=generation.unsigned,
-            spill=folder if mapped else None,
-            scratch=self._scratch,
-        )
+        spill = folder if mapped else None
+        view = new_view(generation.dim, generation.blades, unsigned=generation.unsigned, spill=spill)
         add_since(session, generation, view, 0, target)
         if len(view) >= _WORTH_A_SNAPSHOT:
             self._write(generation, view, sequence, target)
@@ -328,7 +322,7 @@ class Views:
     def _write(
         self,
         generation: Generation,
-        view: StoredView,
+        view: VectorView,
         sequence: int,
         target: Target,
         on_copied: Callable[[], None] | None = None,

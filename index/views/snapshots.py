@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from index.files.stale import remove_stale
 from index.vectors.ann.search import OperatingPoint, read_point
-from index.vectors.factory import StoredView, new_view
+from index.vectors.factory import new_view
 from index.vectors.protocol import ViewName
-from index.vectors.storage.scratch import Scratch
+from index.vectors.vector_view import VectorView
 from index.vectors.view import CosineView
 from training.atomic import atomic_file, sync
 
@@ -74,7 +74,7 @@ class _UnusableError(Exception):
 
 def write_snapshot(
     folder: Path,
-    view: StoredView,
+    view: VectorView,
     of: SnapshotOf,
     sequence: int,
     on_copied: Callable[[], None] | None = None,
@@ -125,9 +125,7 @@ def write_snapshot(
         (folder / name).unlink(missing_ok=True)
 
 
-def read_snapshot(
-    folder: Path, of: SnapshotOf, *, mapped: bool = False, scratch: Scratch | None = None
-) -> tuple[StoredView, int] | None:
+def read_snapshot(folder: Path, of: SnapshotOf, *, mapped: bool = False) -> tuple[VectorView, int] | None:
     """Read a snapshot and the sequence number up to which it is complete.
 
     Args:
@@ -135,7 +133,6 @@ def read_snapshot(
         of: Required identity of the contents.
         mapped: Whether vectors that are compared by cosine stay in its file. Their file is hashed only if its
             size or its time of change is another than when it was written: it may be larger than memory.
-        scratch: Shared by all views of a process.
 
     Returns:
         None when there is none, or when it is damaged or of something else; the log says which.
@@ -144,7 +141,7 @@ def read_snapshot(
         manifest = _Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
         _check_identity(manifest, of)
         spill = folder if mapped else None
-        view = new_view(of.dim, of.blades, unsigned=of.unsigned, spill=spill, scratch=scratch)
+        view = new_view(of.dim, of.blades, unsigned=of.unsigned, spill=spill)
         unread = {"rows"} if isinstance(view, CosineView) and view.mapped else set()
         view.read({part: _checked(folder, file, part in unread) for part, file in manifest.files.items()})
     except FileNotFoundError as error:
@@ -202,7 +199,7 @@ def _checked(folder: Path, file: _File, unread: bool) -> Path:
     raise _UnusableError(f"{file.name} is damaged or has been exchanged")
 
 
-def _kind(view: StoredView, files: Collection[str]) -> ViewName:
+def _kind(view: VectorView, files: Collection[str]) -> ViewName:
     if "codes" not in files:
         return "exact"
     return "mapped" if isinstance(view, CosineView) and view.mapped else "ivf"

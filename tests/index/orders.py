@@ -15,7 +15,7 @@ from index.filters.grammar import parse_filter
 from index.search.request import SearchRequest
 from index.search.results import Hit, SearchPage
 from index.vectors.codec import decode_vectors, encode_vectors
-from index.vectors.flat.blade import oriented_bases
+from index.vectors.flat_view import oriented_bases
 from index.vectors.protocol import Vectors
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 from tests.index.vectors.reference import blade_cosine

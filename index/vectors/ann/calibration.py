@@ -21,8 +21,6 @@ _LOWEST: Final = 0.9
 _LISTS: Final = (48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096, 8192)
 _CANDIDATES: Final = (128, 512, 2048)
 _QUERIES: Final = 300
-# Queries that are searched while writers wait.
-_AT_ONCE: Final = 20
 # Noise of synthetic image queries.
 _IMAGE_NOISE: Final = 0.45
 # Signal, noise and modality gap of synthetic text queries.
@@ -57,18 +55,18 @@ def calibrate(
         vectors = store.get(nearest.ravel()).reshape(*nearest.shape, -1)
     # The scan ranked by rounded lengths: its last one need not be the last by cosine.
     last = cosines(queries[:, None], vectors).min(axis=1)
-    best = OperatingPoint(0, 0, 1.0, 1.0, len(queries))
+    scanned = OperatingPoint(0, 0, 1.0, 1.0, len(queries), len(codes))
     levels = [lists for lists in _LISTS if lists < codes.lists] + [codes.lists]
     for candidates in _CANDIDATES:
         for lists in levels:
-            tried = OperatingPoint(lists, candidates, 0.0, 0.0, len(queries))
+            tried = replace(scanned, lists=lists, candidates=candidates)
             recalls = _recalls(AnnSearch(codes, tried, store), queries, last, passing, guard)
             split = np.cumsum([len(kind) for kind in kinds])[:-1]
             if min(float(own.mean()) for own in np.split(recalls, split)) < _RECALL:
                 continue
             if recalls.min() >= _LOWEST:
                 return replace(tried, recall=float(recalls.mean()), lowest=float(recalls.min()))
-    return best
+    return scanned
 
 
 def _recalls(
@@ -76,15 +74,13 @@ def _recalls(
 ) -> Vectors:
     """Return the recall@10 (Q,) of each query, whose tenth hit scores `last`; a scan finds everything."""
     recalls = np.ones(len(queries), dtype=np.float32)
-    for start in range(0, len(queries), _AT_ONCE):
-        part = queries[start : start + _AT_ONCE]
+    for place, query in enumerate(queries):
         with guard():
-            shortlists = search.shortlists(part, MEASURED_RANK, passing)
-            scores = [None if rows is None else search.store.get(rows) for rows in shortlists]
-        for place, (query, vectors) in enumerate(zip(part, scores, strict=True), start):
-            if vectors is not None:
-                found = np.count_nonzero(cosines(query, vectors) >= last[place] - _TIE)
-                recalls[place] = min(1.0, found / MEASURED_RANK)
+            rows = search.shortlist(query, MEASURED_RANK, passing)
+            vectors = None if rows is None else search.store.get(rows)
+        if vectors is not None:
+            found = np.count_nonzero(cosines(query, vectors) >= last[place] - _TIE)
+            recalls[place] = min(1.0, found / MEASURED_RANK)
     return recalls
 
 

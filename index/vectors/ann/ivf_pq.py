@@ -123,12 +123,10 @@ class IvfPq:
 
     def counts(self, passing: FilterMask) -> NDArray[np.int64]:
         """Return how many rows of each list pass a filter."""
-        known = passing.counts_by_list.get(id(self))
-        if known is None:
-            rows = passing.mask[: len(self.list_of_row)]
-            lists = self.list_of_row if rows.all() else self.list_of_row[rows]
-            known = passing.counts_by_list[id(self)] = np.bincount(lists, minlength=self.lists)
-        return known
+        if passing.list_counts is None:
+            lists = self.list_of_row[passing.mask[: len(self.list_of_row)]]
+            passing.list_counts = np.bincount(lists, minlength=self.lists)
+        return passing.list_counts
 
     def rotated(self, queries: Vectors) -> Vectors:
         """Rotate queries (Q, D) into the space of the codes (Q, kept)."""
@@ -194,37 +192,9 @@ class IvfPq:
         self._inverted.search_preassigned_c(1, query, wanted, lists, near, *found, False, parameters)
         return rows if rows[-1] >= 0 else rows[rows >= 0]
 
-    def search_each(
-        self, queries: Vectors, store: Any, lists: int, candidates: int, count: int, bits: Bits | None
-    ) -> tuple[Vectors, Rows]:
-        """Return the largest inner products (Q, count) with candidates of each query (Q, D), and their rows.
-
-        Args:
-            queries: Queries of length one.
-            store: FAISS's index of all rows.
-            lists: Lists to probe for each query.
-            candidates: Rows to re-rank for each query.
-            count: Rows to return, padded with -1.
-            bits: Bitmap of the selectable rows; None: all rows.
-        """
-        use_threads(cores() if len(queries) > 1 else 1)
-        library: Any = faiss
-        # The constructor refuses a store with rows that have no codes yet, so it is set afterwards.
-        refined = library.IndexRefine(self._index, self._index)
-        refined.refine_index = store
-        codes = library.SearchParametersPreTransform(index_params=_parameters(min(lists, self.lists), bits))
-        parameters = library.IndexRefineSearchParameters(k_factor=candidates / count, base_index_params=codes)
-        found: tuple[Vectors, Rows] = refined.search(queries, count, params=parameters)
-        return found
-
     def write(self, path: Path) -> None:
         """Write the codes into a file."""
         faiss.write_index(self._index, str(path))
-
-    def content(self) -> NDArray[np.uint8]:
-        """Return the bytes that `write` writes."""
-        content: NDArray[np.uint8] = faiss.serialize_index(self._index)
-        return content
 
     @classmethod
     def read(cls, path: Path) -> "IvfPq":

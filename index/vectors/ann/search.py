@@ -7,9 +7,10 @@ four times as many lists, or candidates.
 
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 
@@ -43,12 +44,12 @@ _FILTERED_CANDIDATES: Final = 4
 # selectivity. Hits then lie in scattered lists, and the tail hits of few lists do not show it.
 _DISAGREEING: Final = 0.9
 _DISAGREEING_DEPTH_FACTOR: Final = 8
-# Factor of candidates for each query of a batch.
-_CANDIDATES_OF_EACH: Final = 2
 # Candidates in order that each hit is compared with: rounding may hide a hit behind others.
 _COMPARED_A_HIT: Final = 2
 # A search for a larger share of all rows is a scan.
 _MAX_CANDIDATE_SHARE: Final = 1 / 4
+# Rows that a reader of codes adds to them at once.
+_ADDED_AT_ONCE: Final = 16_384
 _NONE: Final[Rows] = np.empty(0, dtype=np.int64)
 
 
@@ -62,6 +63,7 @@ class OperatingPoint:
         recall: Mean recall@10 of calibration queries.
         lowest: Lowest recall@10 of a calibration query.
         queries: Number of calibration queries.
+        rows: Number of rows that the codes were built of.
     """
 
     lists: int
@@ -69,6 +71,7 @@ class OperatingPoint:
     recall: float
     lowest: float
     queries: int
+    rows: int = 0
 
 
 def read_point(path: Path) -> OperatingPoint:
@@ -105,6 +108,27 @@ class AnnSearch:
         self.codes = codes
         self.point = point
         self.store = store
+
+    def write(self, codes: Path, point: Path) -> None:
+        """Write the codes and their operating point into files."""
+        self.codes.write(codes)
+        point.write_text(json.dumps(asdict(self.point)))
+
+    @classmethod
+    def read(cls, files: Mapping[str, Path], store: VectorStore) -> Self:
+        """Return the search that `write` put into files, by part, and encode the rows that came since.
+
+        Raises:
+            ValueError: The codes do not fit the rows.
+        """
+        codes, point = IvfPq.read(files["codes"]), read_point(files["point"])
+        if len(codes) > len(store):
+            raise ValueError("there are codes of more vectors than there are")
+        # Older snapshots hold codes as they were built, without the number of rows.
+        point = replace(point, rows=point.rows or len(codes))
+        for start in range(len(codes), len(store), _ADDED_AT_ONCE):
+            codes.add(store.rounded(np.arange(start, min(start + _ADDED_AT_ONCE, len(store)))))
+        return cls(codes, point, store)
 
     def shortlist(self, query: Vectors, rank: int, passing: FilterMask) -> Rows | None:
         """Return rows that hold the hits of a query (D,) down to a rank; None if everything must be scanned.
@@ -162,54 +186,6 @@ class AnnSearch:
             )
         return self._likely(query, rank, rows, products, places), effort
 
-    def shortlists(self, queries: Vectors, rank: int, passing: FilterMask) -> list[Rows | None]:
-        """Return the shortlist of each query (Q, D) of a batch without a filter, by all cores."""
-        if not self.point.lists or passing.count <= max(self.scanned_rows, rank):
-            return [None] * len(queries)
-        if self.store.index is None:
-            return [self.shortlist(query, rank, passing) for query in queries]
-        found: list[Rows | None] = [None] * len(queries)
-        left, effort = np.arange(len(queries)), self._effort(rank)
-        # The place of a hit among the candidates is not known, so more of them are ranked.
-        effort = effort._replace(candidates=_CANDIDATES_OF_EACH * effort.candidates)
-        while len(left) and effort.candidates <= _MAX_CANDIDATE_SHARE * len(self.store):
-            rows, hard = self._search_each(queries[left], rank, passing, effort)
-            for place, shortlist, is_hard in zip(left.tolist(), rows, hard.tolist(), strict=True):
-                found[place] = None if is_hard else shortlist
-            left = left[hard]
-            if effort.lists >= self.codes.lists:
-                break
-            effort = effort._replace(lists=_MORE * effort.lists)
-        return found
-
-    def _search_each(
-        self, queries: Vectors, rank: int, passing: FilterMask, effort: _SearchBudget
-    ) -> tuple[list[Rows], Mask]:
-        """Return the rows that may be hits of each query (Q, D), and which queries are hard (Q,)."""
-        checked = max(rank, _MIN_CHECKED)
-        width = _COMPARED_A_HIT * rerank_depth(checked)
-        products, rows = self.codes.search_each(
-            queries, self.store.index, effort.lists, effort.candidates, width, passing.bits
-        )
-        hard = rows[:, min(rerank_depth(rank), width) - 1] < 0
-        each, newest = np.arange(len(queries))[:, None], self._newest(passing)
-        if len(newest):
-            products = np.concatenate((products, queries @ self.store.rounded(newest).T), axis=1)
-            rows = np.concatenate((rows, np.tile(newest, (len(queries), 1))), axis=1)
-            best = np.argsort(-products, axis=1)[:, :width]
-            products, rows = products[each, best], rows[each, best]
-        if effort.lists < self.codes.lists:
-            of_all, hits = self.codes.products(self.codes.rotated(queries)), rows[:, :checked]
-            edge = self.codes.lists - 1 - math.ceil(_TAIL_LISTS * effort.lists)
-            edges = np.partition(of_all, edge, axis=1)[:, edge, None]
-            coded = hits < len(self.codes)
-            tail = of_all[each, self.codes.list_of_row[np.where(coded, hits, 0)]] <= edges
-            hard |= _is_hard(tail & coded, rank)
-        likely = products >= products[:, rank - 1, None] - 2 * self.store.error
-        # Further rows may be as near as these.
-        hard |= likely[:, -1]
-        return [row[its] for row, its in zip(rows, likely, strict=True)], hard
-
     def _effort(self, rank: int) -> _SearchBudget:
         """Return how much is first searched for hits down to a rank where all rows pass."""
         deeper = max(1.0, rank / MEASURED_RANK) ** _DEPTH_POWER
@@ -248,6 +224,6 @@ class AnnSearch:
         return known + np.flatnonzero(passing.mask[known:])
 
 
-def _is_hard(tail: Mask, rank: int) -> Any:
-    """Tell of which queries too many hits (..., H) down to a rank are tail hits."""
-    return np.count_nonzero(tail, axis=-1) > max(0, rank - MEASURED_RANK) // _HITS_PER_TAIL_HIT
+def _is_hard(tail: Mask, rank: int) -> bool:
+    """Tell whether too many hits (H,) down to a rank are tail hits."""
+    return bool(np.count_nonzero(tail) > max(0, rank - MEASURED_RANK) // _HITS_PER_TAIL_HIT)

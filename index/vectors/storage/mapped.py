@@ -17,7 +17,6 @@ from index.vectors.id_map import Mask, Rows
 from index.vectors.protocol import Vectors
 from index.vectors.storage.faiss_rows import Float16Array, Found, read_count
 from index.vectors.storage.memory import MemoryStore
-from index.vectors.storage.scratch import Scratch
 from index.vectors.storage.vector_store import VectorStore
 
 # Bytes of new rows held in memory before they move to a file.
@@ -95,13 +94,13 @@ class MappedStore(VectorStore):
         folder: Folder of the unnamed file; None: the system's temporary folder.
     """
 
-    def __init__(self, dim: int, folder: Path | None = None, scratch: Scratch | None = None) -> None:
-        super().__init__(dim, scratch)
+    def __init__(self, dim: int, folder: Path | None = None) -> None:
+        super().__init__(dim)
         self._folder = folder
         self._snapshot: _Part | None = None
         self._since: _Part | None = None
         self._unnamed: IO[bytes] | None = None
-        self._latest = MemoryStore(dim, self.scratch)
+        self._latest = MemoryStore(dim)
         self._buffer_bytes = _BUFFER_BYTES
         self._fetched = 0
         # Parts in the order of their rows: replaced in one step, as a snapshot is written while others read.
@@ -118,7 +117,7 @@ class MappedStore(VectorStore):
 
     def fresh(self) -> Self:
         """Return an empty store of the same kind."""
-        return type(self)(self.dim, self._folder, self.scratch)
+        return type(self)(self.dim, self._folder)
 
     def keep(self, alive: Mask) -> None:
         """Let go of all other rows; those behind them move up."""
@@ -173,7 +172,7 @@ class MappedStore(VectorStore):
         with path.open("rb") as file:
             snapshot = _Part.mapped(0, file, read_count(file, self.dim), self.dim)
         self._snapshot, self._since, self._unnamed = snapshot, None, None
-        self._latest = MemoryStore(self.dim, self.scratch)
+        self._latest = MemoryStore(self.dim)
         self._parts = (snapshot, _Part(snapshot.end, self._latest.held))
 
     def _take(self, part: _Part, rows: Rows, out: Float16Array) -> None:
@@ -195,12 +194,11 @@ class MappedStore(VectorStore):
             self._unnamed = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 - it stays open
         _write(self._unnamed, self._latest.held, moved * self.dim * 2)
         self._since = _Part.mapped(first, self._unnamed, moved + len(self._latest), self.dim)
-        self._latest = MemoryStore(self.dim, self.scratch)
+        self._latest = MemoryStore(self.dim)
 
     def _scan(self, query: Vectors, count: int, passing: FilterMask, start: int, stop: int) -> Found:
         rows = start + np.flatnonzero(passing.mask[start:stop])
-        products, places = self.best_of(query, count, rows)
-        return products, rows[places]
+        return self._scan_rows(query, count, rows, 0, len(rows))
 
 
 def _waits() -> int:

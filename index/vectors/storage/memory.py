@@ -1,7 +1,7 @@
 """Vectors in memory, scanned by FAISS."""
 
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from index.vectors.storage.faiss_rows import (
     scan_index,
 )
 from index.vectors.storage.huge_pages import use_huge_pages
-from index.vectors.storage.scratch import Scratch
 from index.vectors.storage.vector_store import VectorStore
 
 # Memory for rows that are read, and for some that come later.
@@ -28,8 +27,8 @@ _ROOM: Final = 33 / 32
 class MemoryStore(VectorStore):
     """Rows in the memory of one of FAISS's indexes."""
 
-    def __init__(self, dim: int, scratch: Scratch | None = None) -> None:
-        super().__init__(dim, scratch)
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim)
         self._index = empty_index(dim)
         self._held = memory_of(self._index)
 
@@ -43,18 +42,13 @@ class MemoryStore(VectorStore):
         return len(self) * self.dim * 2
 
     @property
-    def index(self) -> Any:
-        """FAISS's index of the rows, until one is added."""
-        return self._index
-
-    @property
     def held(self) -> Float16Array:
         """The rows (N, D) themselves, until one is added."""
         return self._held
 
     def fresh(self) -> Self:
         """Return an empty store of the same kind."""
-        return type(self)(self.dim, self.scratch)
+        return type(self)(self.dim)
 
     def keep(self, alive: Mask) -> None:
         """Let go of all other rows; those behind them move up."""
@@ -75,11 +69,6 @@ class MemoryStore(VectorStore):
         # Valid rows need no check, and mode "clip" copies them once only.
         np.take(self._held, rows, axis=0, out=out, mode="clip")
 
-    def use_huge_pages(self) -> None:
-        """Have candidates read faster; see `index.vectors.storage.huge_pages`."""
-        # Should rows move meanwhile, the memory of others moves, which harms nobody.
-        use_huge_pages(self._held)
-
     def read(self, path: Path) -> None:
         """Take the rows of a file in place of those here; see `VectorStore`."""
         index = empty_index(self.dim)
@@ -92,7 +81,7 @@ class MemoryStore(VectorStore):
             if file.readinto(held.data) != held.nbytes:
                 raise ValueError("the file ends before its rows do")
         self._index, self._held = index, held
-        self.use_huge_pages()
+        use_huge_pages(held)
 
     def _scan(self, query: Vectors, count: int, passing: FilterMask, start: int, stop: int) -> Found:
         return scan_index(self._index, query, count, passing.bits, start, stop)

@@ -15,8 +15,14 @@ from index.vectors.codec import unit, widened
 from index.vectors.filter_mask import FilterMask
 from index.vectors.id_map import Mask, Rows
 from index.vectors.protocol import Vectors
-from index.vectors.storage.faiss_rows import Float16Array, Found, best_of_parts
-from index.vectors.storage.scratch import SCRATCH_ROWS, Scratch
+from index.vectors.storage.faiss_rows import (
+    Float16Array,
+    Found,
+    best_of_parts,
+    empty_index,
+    memory_of,
+    resize,
+)
 from index.vectors.threads import cores, scanners, use_threads
 
 Guard = Callable[[], AbstractContextManager[None]]
@@ -29,6 +35,8 @@ _SKIPPED: Final = 0.04
 _GATHERED: Final = 0.1
 # Rows that are compared with many queries at once, or written.
 _BLOCK: Final = 16_384
+# Scattered rows that are copied and compared at once: they stay in the processor's cache.
+_COMPARED_AT_ONCE: Final = 512
 # Half a unit in the last of a float16's 11 digits, and half the smallest number there is.
 _ROUNDING: Final = 2.0**-11
 _SMALLEST: Final = 2.0**-25
@@ -39,20 +47,16 @@ _SUMMATION: Final = 1e-5
 class VectorStore(ABC):
     """Vectors (N, D) in float16; rows are only appended. Its owner keeps readers and writers apart.
 
-    Args:
-        dim: Length of a vector.
-        scratch: Shared by all stores of a process.
-
     Attributes:
+        dim: Length of a vector.
         error: Upper bound of the difference between an inner product that a scan finds and the cosine.
         damaged: Whether the file below was damaged since: the rows must be read anew.
     """
 
     damaged = False
 
-    def __init__(self, dim: int, scratch: Scratch | None = None) -> None:
+    def __init__(self, dim: int) -> None:
         self.dim = dim
-        self.scratch = scratch or Scratch()
         # Product and cosine differ by the length of the rounded vector: that of a unit vector is off by this.
         self.error = _ROUNDING + _SMALLEST * math.sqrt(dim) + _SUMMATION
 
@@ -64,11 +68,6 @@ class VectorStore(ABC):
     @abstractmethod
     def memory_bytes(self) -> int:
         """Memory that the rows hold."""
-
-    @property
-    def index(self) -> Any | None:
-        """FAISS's index of the rows, until one is added; None where they are not in memory."""
-        return None
 
     @abstractmethod
     def fresh(self) -> Self:
@@ -129,89 +128,52 @@ class VectorStore(ABC):
         They are in no order; fewer come back only when fewer pass.
         """
         if passing.count <= _GATHERED * len(self):
-            return self._nearest_of(query, count, passing.rows)
-        scan = partial(self._scan, query, count, passing)
-        # Whole bytes of bits.
-        work = passing.count + len(self) * _SKIPPED
-        return self._in_parts(scan, count, len(self), work, 8)
-
-    def _nearest_of(self, query: Vectors, count: int, rows: Rows) -> Found:
-        """Return the `count` largest inner products of these rows with a query (D,), and the rows."""
-
-        def compare(start: int, stop: int) -> Found:
-            products, places = self.best_of(query, count, rows[start:stop])
-            return products, start + places
-
-        products, places = self._in_parts(compare, count, len(rows), len(rows), 1)
-        return products, rows[places]
-
-    def _in_parts(
-        self, scan: Callable[[int, int], Found], count: int, total: int, work: float, step: int
-    ) -> Found:
-        """Return the `count` best that scans from one place to another find, one part on each core.
-
-        Args:
-            scan: Does a part.
-            count: How many are wanted.
-            total: Number of places.
-            work: To how many comparisons all of it amounts.
-            step: Parts begin at multiples of it.
-        """
+            scan, total = partial(self._scan_rows, query, count, passing.rows), passing.count
+            work: float = total
+        else:
+            scan, total = partial(self._scan, query, count, passing), len(self)
+            work = passing.count + total * _SKIPPED
         parts = cores() if work >= _WORTH_THREADS else 1
-        edges = [total * part // parts // step * step for part in range(parts)] + [total]
-        if parts == 1:
-            use_threads(1)
-            return scan(*edges)
-        return best_of_parts(list(scanners().map(scan, edges[:-1], edges[1:])), count)
+        # A part has whole bytes of bits.
+        edges = [total * part // parts // 8 * 8 for part in range(parts)] + [total]
+        if parts > 1:
+            return best_of_parts(list(scanners().map(scan, edges[:-1], edges[1:])), count)
+        use_threads(1)
+        return scan(0, total)
+
+    def _scan_rows(self, query: Vectors, count: int, rows: Rows, start: int, stop: int) -> Found:
+        """Return the `count` best of `rows` from place `start` to `stop`."""
+        products, places = self.best_of(query, count, rows[start:stop])
+        return products, rows[start + places]
 
     def best_of(self, query: Vectors, count: int, rows: Rows) -> Found:
         """Return the `count` largest inner products with these rows, and their places, best first."""
         use_threads(1)
+        index = empty_index(self.dim)
+        resize(index, min(len(rows), _COMPARED_AT_ONCE))
+        halves = memory_of(index)
         found = []
-        for start in range(0, max(1, len(rows)), SCRATCH_ROWS):
-            products, places = self._compared(query, count, rows[start : start + SCRATCH_ROWS])
+        for start in range(0, len(rows), _COMPARED_AT_ONCE):
+            part = rows[start : start + _COMPARED_AT_ONCE]
+            self.take(part, halves[: len(part)])
+            index.ntotal = len(part)
+            (products,), (places,) = index.search(query[None], min(count, len(part)))
             found.append((products, start + places))
-        if len(found) == 1:
-            return found[0]
         products, places = best_of_parts(found, count)
         order = np.argsort(-products, kind="stable")
         return products[order], places[order]
 
-    def _compared(self, query: Vectors, count: int, rows: Rows) -> Found:
-        """Compare a query (D,) with at most `SCRATCH_ROWS` rows; see `best_of`."""
-        if not len(rows):
-            return np.empty(0, dtype=np.float32), np.empty(0, dtype=np.int64)
-        index, halves = self.scratch.of(self.dim)
-        self.take(rows, halves[: len(rows)])
-        index.ntotal = len(rows)
-        found = min(count, len(rows))
-        products, places = np.empty(found, dtype=np.float32), np.empty(found, dtype=np.int64)
-        # FAISS's Python layer takes half as long as the comparison.
-        query = np.ascontiguousarray(query, dtype=np.float32)
-        library: Any = faiss
-        best = library.swig_ptr(products), library.swig_ptr(places)
-        index.search_c(1, library.swig_ptr(query), found, *best)
-        return products, places
-
-    def nearest_many(
-        self,
-        queries: Vectors,
-        count: int,
-        among: Mask,
-        guard: Guard = nullcontext,
-        threads: int | None = None,
-    ) -> Rows:
+    def nearest_many(self, queries: Vectors, count: int, among: Mask, guard: Guard = nullcontext) -> Rows:
         """Return the nearest rows (Q, count) of each query (Q, D), best first; -1 where there are fewer.
 
         Args:
-            queries: What to search for.
-            count: How many rows for each.
-            among: Which of the first rows (N,) may be found.
+            queries: Query vectors.
+            count: Number of rows for each query.
+            among: Mask of the first rows (N,) that may be found.
             guard: Held whenever rows are read, and let go in between.
-            threads: On how many; by default on all cores where that is worth it.
         """
         library: Any = faiss
-        use_threads(threads or (cores() if len(among) >= _WORTH_THREADS else 1))
+        use_threads(cores() if len(among) >= _WORTH_THREADS else 1)
         best = np.full((len(queries), count), -np.inf, dtype=np.float32)
         rows = np.full((len(queries), count), -1, dtype=np.int64)
         for start in range(0, len(among), _BLOCK):

@@ -21,7 +21,8 @@ from index.scoring.sample_queries import (
 )
 from index.scoring.vocabulary import Vocabulary
 from index.vectors.codec import encode_vectors
-from index.vectors.protocol import Keys, Vectors, VectorView
+from index.vectors.protocol import Keys, Vectors
+from index.vectors.vector_view import VectorView
 from index.vectors.view import CosineView
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 from tests.index.vectors.reference import ReferenceView

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index.vectors.factory import new_view
-from index.vectors.flat.blade import BladeView, oriented_bases
+from index.vectors.flat_view import FlatView, oriented_bases
 from index.vectors.protocol import After, Neighbours, Vectors
 from index.vectors.view import CosineView
 from tests.index.vectors.reference import ReferenceView
@@ -30,7 +30,7 @@ def _assert_equal(found: Neighbours, expected: Neighbours) -> None:
 @pytest.mark.parametrize("allowed", [None, [3, 5, 17, 80], list(range(0, 200, 3))])
 def test_finds_what_comparing_determinants_finds(blades: int, allowed: list[int] | None) -> None:
     vectors = _blades(200)
-    view, reference = BladeView(DIM, blades), ReferenceView(DIM, blades)
+    view, reference = FlatView(DIM, blades), ReferenceView(DIM, blades)
     for one in (view, reference):
         one.add(np.arange(200)[::-1].copy(), vectors)
     query = _blades(1, seed=1)[0]
@@ -45,7 +45,7 @@ def test_finds_what_comparing_determinants_finds(blades: int, allowed: list[int]
 def test_itself_is_nearest_and_its_mirror_image_farthest() -> None:
     vectors = _blades(50)
     swapped = vectors[7].reshape(2, -1)[::-1].reshape(1, -1)
-    view = BladeView(DIM, 2)
+    view = FlatView(DIM, 2)
     view.add(np.arange(51), np.concatenate((vectors, swapped)))
     found = view.search(vectors[7], 51)
     assert (found.keys[0], found.keys[-1]) == (7, 50)
@@ -71,7 +71,7 @@ def test_parallel_vectors_give_numbers() -> None:
     vectors = _blades(3)
     vectors[1, DIM // 2 :] = vectors[1, : DIM // 2]
     vectors[2] = 0
-    view = BladeView(DIM, 2)
+    view = FlatView(DIM, 2)
     view.add(np.arange(3), vectors)
     for query in vectors[:2]:
         assert np.isfinite(view.search(query, 3).scores).all()
@@ -79,7 +79,7 @@ def test_parallel_vectors_give_numbers() -> None:
 
 def test_files_hold_the_view(tmp_path: Path) -> None:
     view = new_view(DIM, 2)
-    assert type(view) is BladeView
+    assert type(view) is FlatView
     view.add(np.arange(20), _blades(20))
     files = view.write(tmp_path, "v")
     again = new_view(DIM, 2)

@@ -8,36 +8,24 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from index.vectors.flat.flat_view import FlatView
-from index.vectors.protocol import After, Keys, Vectors, VectorView
+from index.vectors.flat_view import FlatView
+from index.vectors.id_map import Rows
+from index.vectors.protocol import After, Keys, Scores, Vectors
 from tests.index.samples import unit_vectors
 from tests.index.vectors.reference import ReferenceView
 
 
-class _FlatCosines(FlatView):
-    """Compares by cosine, as the simplest similarity."""
-
-    def _rough_scores(self, query: Vectors, vectors: Vectors) -> Vectors:
-        rough: Vectors = vectors @ query
-        return rough
-
-    def _scores(self, query: Vectors, vectors: Vectors) -> NDArray[np.float64]:
-        scores: NDArray[np.float64] = np.vecdot(vectors.astype(np.float64), query.astype(np.float64))
-        return scores
-
-
-def _both(keys: Keys, vectors: Vectors) -> tuple[_FlatCosines, ReferenceView]:
-    views = _FlatCosines(vectors.shape[1]), ReferenceView(vectors.shape[1])
+def _both(keys: Keys, vectors: Vectors) -> tuple[FlatView, ReferenceView]:
+    views = FlatView(vectors.shape[1]), ReferenceView(vectors.shape[1])
     for view in views:
         view.add(keys, vectors)
     return views
 
 
 def _assert_same(
-    exact: VectorView,
-    reference: VectorView,
+    exact: FlatView,
+    reference: FlatView | ReferenceView,
     query: Vectors,
     k: int,
     *,
@@ -88,7 +76,7 @@ def test_every_share_of_allowed_keys_is_exact(share: float) -> None:
 
 def test_pages_cover_everything_once_in_the_order_of_one_search() -> None:
     vectors = unit_vectors(40, 8)[np.random.default_rng(0).integers(0, 40, 1500)]
-    view = _FlatCosines(8)
+    view = FlatView(8)
     view.add(np.arange(1500), vectors)
     query = unit_vectors(1, 8, seed=5)[0]
     whole = view.search(query, 1500)
@@ -103,7 +91,7 @@ def test_pages_cover_everything_once_in_the_order_of_one_search() -> None:
 
 def test_a_page_is_stable_while_vectors_are_added() -> None:
     vectors = unit_vectors(300, 8)
-    view = _FlatCosines(8)
+    view = FlatView(8)
     view.add(np.arange(200), vectors[:200])
     query = unit_vectors(1, 8, seed=5)[0]
     first = view.search(query, 20)
@@ -125,14 +113,14 @@ def test_adding_a_key_again_replaces_its_vector() -> None:
 
 
 def test_an_empty_view_finds_nothing() -> None:
-    view = _FlatCosines(4)
+    view = FlatView(4)
     assert len(view.search(unit_vectors(1, 4)[0], 5).keys) == 0
     assert len(view.search(unit_vectors(1, 4)[0], 5, allowed=np.array([1, 2])).keys) == 0
 
 
 def test_equal_vectors_score_equally_wherever_they_lie() -> None:
     vectors = np.repeat(unit_vectors(1, 513), 999, axis=0)
-    view = _FlatCosines(513)
+    view = FlatView(513)
     view.add(np.arange(999)[::-1].copy(), vectors)
     found = view.search(unit_vectors(1, 513, seed=2)[0], 10)
     assert found.keys.tolist() == list(range(10))
@@ -141,10 +129,10 @@ def test_equal_vectors_score_equally_wherever_they_lie() -> None:
 
 def test_files_hold_the_view(tmp_path: Path) -> None:
     vectors = unit_vectors(50, 8)
-    view = _FlatCosines(8)
+    view = FlatView(8)
     view.add(np.arange(50)[::-1].copy(), vectors)
     files = view.write(tmp_path, "v")
-    again = _FlatCosines(8)
+    again = FlatView(8)
     again.read(files)
     _assert_same(again, view, vectors[3], 50)
     again.add(np.array([50]), unit_vectors(1, 8, seed=7))
@@ -152,14 +140,14 @@ def test_files_hold_the_view(tmp_path: Path) -> None:
 
 
 def test_memory_is_that_of_vectors_and_keys() -> None:
-    view = _FlatCosines(16)
+    view = FlatView(16)
     view.add(np.arange(100), unit_vectors(100, 16))
     assert view.memory_bytes == 100 * (16 * 4 + 8 + 1 + 8 + 8)
 
 
 def test_searches_beside_adds_see_whole_states() -> None:
     vectors = unit_vectors(4000, 8)
-    view = _FlatCosines(8)
+    view = FlatView(8)
     view.add(np.arange(10), vectors[:10])
     wrong: list[str] = []
     done = threading.Event()
@@ -186,7 +174,7 @@ def test_searches_beside_adds_see_whole_states() -> None:
 
 def test_a_page_far_behind_the_first_copies_only_some_vectors_at_once() -> None:
     vectors = unit_vectors(40_000, 128)
-    view = _FlatCosines(128)
+    view = FlatView(128)
     view.add(np.arange(40_000), vectors)
     far = After(score=0.0, key=0, rank=39_000)
     tracemalloc.start()
@@ -205,12 +193,12 @@ def test_a_page_far_behind_the_first_ranks_no_hit_of_the_pages_before(
     before = view.search(vectors[0], 1000)
     after = After(float(before.scores[-1]), int(before.keys[-1]), 1000)
     ranked_rows = []
-    scores = _FlatCosines._scores
+    score = FlatView._score
 
-    def counted(view: _FlatCosines, query: Vectors, vectors: Vectors) -> NDArray[np.float64]:
-        ranked_rows.append(len(vectors))
-        return scores(view, query, vectors)
+    def counted(view: FlatView, query: Vectors, rows: Rows) -> Scores:
+        ranked_rows.append(len(rows))
+        return score(view, query, rows)
 
-    monkeypatch.setattr(_FlatCosines, "_scores", counted)
+    monkeypatch.setattr(FlatView, "_score", counted)
     _assert_same(view, reference, vectors[0], 10, after=after)
     assert 0 < sum(ranked_rows) < 100

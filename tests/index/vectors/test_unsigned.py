@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from index.vectors import flat_view
 from index.vectors.factory import new_view
-from index.vectors.flat import flat_view
-from index.vectors.flat.unsigned import UnsignedView
+from index.vectors.flat_view import FlatView
 from index.vectors.protocol import After, Neighbours, Vectors
 from tests.index.vectors.reference import ReferenceView
 
@@ -28,8 +28,8 @@ def _vectors(count: int, seed: int = 0) -> Vectors:
     return vectors
 
 
-def _view(vectors: Vectors) -> UnsignedView:
-    view = UnsignedView(DIM)
+def _view(vectors: Vectors) -> FlatView:
+    view = FlatView(DIM, unsigned=True)
     view.add(np.arange(len(vectors)), vectors)
     return view
 
@@ -45,7 +45,7 @@ def test_finds_what_comparing_absolute_cosines_finds(allowed: list[int] | None) 
     vectors = _vectors(COUNT)
     # Opposites lie at the same place in the ranking, and only their keys order them.
     vectors[100:150] = -vectors[:50]
-    view, reference = UnsignedView(DIM), ReferenceView(DIM, unsigned=True)
+    view, reference = FlatView(DIM, unsigned=True), ReferenceView(DIM, unsigned=True)
     for one in (view, reference):
         one.add(np.arange(COUNT)[::-1].copy(), vectors)
     query = _vectors(1, seed=1)[0]
@@ -80,7 +80,7 @@ def test_itself_and_its_opposite_are_nearest() -> None:
 
 def test_files_hold_the_view(tmp_path: Path) -> None:
     view = new_view(DIM, unsigned=True)
-    assert type(view) is UnsignedView
+    assert type(view) is FlatView
     view.add(np.arange(20), _vectors(20))
     files = view.write(tmp_path, "v")
     again = new_view(DIM, unsigned=True)

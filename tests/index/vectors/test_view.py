@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from index.vectors.ann.files import BuiltCodes, CodesCopy, write_codes
+from index.vectors.ann.ivf_pq import IvfPq
 from index.vectors.codec import encode_vectors, rounded_vectors, unit
 from index.vectors.id_map import Rows
 from index.vectors.protocol import After, Keys, Neighbours, Vectors, ViewName
@@ -369,23 +369,23 @@ def test_a_page_far_behind_the_first_ranks_no_hit_of_the_pages_before(
     assert sum(ranked_rows) < 100
 
 
-def test_rows_are_added_while_codes_without_a_file_are_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_are_added_while_codes_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     view = CosineView(DIM)
     view.add(np.arange(2000), _clustered(2000))
     assert view.build()
 
-    def overtaken(codes: CodesCopy, folder: Path, stem: str) -> tuple[dict[str, Path], BuiltCodes]:
+    write = IvfPq.write
+
+    def overtaken(codes: IvfPq, path: Path) -> None:
         adding = threading.Thread(
             target=view.add, args=(np.array([2000]), _clustered(1, seed=3)), daemon=True
         )
         adding.start()
         adding.join(10)
         assert not adding.is_alive()
-        return write_codes(codes, folder, stem)
+        write(codes, path)
 
-    monkeypatch.setattr("index.vectors.view.write_codes", overtaken)
+    monkeypatch.setattr(IvfPq, "write", overtaken)
     files = view.write(tmp_path, "view")
     assert len(view) == 2001
     read = CosineView(DIM)

@@ -12,7 +12,7 @@ from index.vectors.protocol import ViewName
 from index.vectors.view import CosineView
 from index.views.manager import Views
 from index.writes.deletion import delete_images
-from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
+from tests.index.samples import make_records, put_vectors, unit_vectors
 from tests.index.views.test_manager import (
     COUNT,
     DIM,
@@ -99,15 +99,3 @@ def test_a_build_that_outlives_its_view_writes_no_snapshot(
     views.close()
     with closing(Views(views._folder)) as later:
         assert _current(home, later).keys().tolist() == keys
-
-
-def test_views_share_their_scratch(home: SearchEngine, views: Views) -> None:
-    """One index of a few rows for each thread and dimension, however many collections are searched."""
-    for name in ("d", "e"):
-        put_vectors(home, begin_generation(home, name, DIM), make_records(20), unit_vectors(20, DIM))
-    shown = [_current(home, views, name) for name in ("c", "d", "e")]
-    for view in shown:
-        view.scores(unit_vectors(1, DIM)[0], view.keys()[:5])
-        view.search(unit_vectors(1, DIM)[0], 5, allowed=view.keys()[:15])
-    assert {id(view._store.scratch) for view in shown} == {id(views._scratch)}
-    assert len(views._scratch._held) == 1
