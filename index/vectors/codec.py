@@ -47,21 +47,13 @@ def widened(halves: NDArray[np.float16]) -> Vectors:
 
     NumPy's own conversion goes number by number and takes two to four times as long.
     """
-    if len(halves) <= _ROWS_AT_ONCE:
-        return _widened(halves)
     numbers = np.empty(halves.shape, dtype=np.float32)
     for start in range(0, len(halves), _ROWS_AT_ONCE):
         block = slice(start, start + _ROWS_AT_ONCE)
-        numbers[block] = _widened(halves[block])
-    return numbers
-
-
-def _widened(halves: NDArray[np.float16]) -> Vectors:
-    bits = halves.view(np.int16).astype(np.int32)
-    bits <<= 13
-    bits &= _FLOAT16_BITS
-    numbers: Vectors = bits.view(np.float32)
-    numbers *= _FLOAT16_SCALE
+        bits = halves[block].view(np.int16).astype(np.int32)
+        bits <<= 13
+        bits &= _FLOAT16_BITS
+        np.multiply(bits.view(np.float32), _FLOAT16_SCALE, out=numbers[block])
     return numbers
 
 

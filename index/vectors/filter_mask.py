@@ -79,19 +79,17 @@ class FilterMasks:
             allowed: The keys; kept as long as the mask, and not to be changed.
             ids: The row of each key.
         """
-        place = 0 if allowed is None else id(allowed)
+        place = id(allowed)
         with self._lock:
-            known = self._known.get(place)
-            if known is not None:
+            if place in self._known:
                 self._known.move_to_end(place)
-                return known[1]
+                return self._known[place][1]
         made = _mask(allowed, ids)
         with self._lock:
-            replaced = self._known.pop(place, None)
-            if replaced is not None:
-                self._bytes -= replaced[1].memory_bytes
-            self._known[place] = allowed, made
-            self._bytes += made.memory_bytes
+            if place not in self._known:
+                # The keys are held with it: no other array gets their identity.
+                self._known[place] = allowed, made
+                self._bytes += made.memory_bytes
             while self._bytes > _CACHE_BYTES and len(self._known) > 1:
                 _, (_, oldest) = self._known.popitem(last=False)
                 self._bytes -= oldest.memory_bytes

@@ -118,10 +118,6 @@ class IdMap:
             table = np.full(last - first + 1, -1, dtype=np.int32)
             table[self._sorted - first] = self._rows
             self._table = table
-        places = keys - first
-        if keys.min() < first or keys.max() > last:
-            inside = (places >= 0) & (places < len(table))
-            found = np.where(inside, table[np.where(inside, places, 0)], -1)
-        else:
-            found = table[places]
+        found = table.take(keys - first, mode="clip")
+        found[(keys < first) | (keys > last)] = -1
         return found.astype(np.int64), found >= 0

@@ -2,26 +2,35 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 
-class ReadWriteLock(AbstractContextManager[None]):
+class ReadWriteLock:
     """Lock that readers share and a writer holds alone; a waiting writer goes before later readers.
 
-    A thread must not take the lock twice. Readers enter the lock itself: searches take it too often to make a
-    context manager each time.
+    A thread must not take the lock twice.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        self._changed = threading.Condition(threading.Lock())
         self._readers = 0
         self._writing = False
         self._writers_waiting = 0
 
-    def reading(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def reading(self) -> Iterator[None]:
         """Hold the lock together with other readers."""
-        return self
+        with self._changed:
+            while self._writing or self._writers_waiting:
+                self._changed.wait()
+            self._readers += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._readers -= 1
+                if self._writers_waiting and not self._readers:
+                    self._changed.notify_all()
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -42,19 +51,4 @@ class ReadWriteLock(AbstractContextManager[None]):
         finally:
             with self._changed:
                 self._writing = False
-                self._changed.notify_all()
-
-    def __enter__(self) -> None:
-        """Wait until no writer holds the lock or waits for it."""
-        # The condition's own methods would take as long as the rest.
-        with self._lock:
-            while self._writing or self._writers_waiting:
-                self._changed.wait()
-            self._readers += 1
-
-    def __exit__(self, *_: object) -> None:
-        """Let a waiting writer in if this was the last reader."""
-        with self._lock:
-            self._readers -= 1
-            if self._writers_waiting and not self._readers:
                 self._changed.notify_all()

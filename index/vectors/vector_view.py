@@ -85,8 +85,8 @@ class VectorView(ABC):
         Args:
             query: Query vector.
             k: At most this many; fewer only when fewer can be found.
-            allowed: Search among these keys only, in rising order; None for all. The array must not change: its
-                rows are cached.
+            allowed: Search among these keys only, in rising order; None for all. Its rows are cached: the
+                array must not change.
             after: Leave out all hits up to this one.
         """
         with self._lock.reading():

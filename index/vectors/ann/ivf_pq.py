@@ -6,9 +6,8 @@ numbers (product quantisation: Jégou, Douze and Schmid 2011; scanned in registe
 Le Scouarnec 2015). Only lists with rows that pass a filter are probed.
 """
 
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import faiss
 import numpy as np
@@ -33,23 +32,7 @@ _BLOCK: Final = 50_000
 # FAISS's implem: a reservoir, list by list; 10 % faster for one query than its default.
 _LIST_BY_LIST: Final = 11
 
-_CACHE_PARAMETERS: Final = 64
-
 Lists = NDArray[np.int64]
-
-
-class Probe(NamedTuple):
-    """The lists that are searched for a query.
-
-    Attributes:
-        query: The rotated query (1, kept).
-        lists: Numbers of the lists (1, L), nearest first.
-        products: Inner products of their centroids with the query (1, L).
-    """
-
-    query: Vectors
-    lists: Lists
-    products: Vectors
 
 
 def list_count(count: int) -> int:
@@ -74,8 +57,6 @@ class IvfPq:
         self.lists = int(self._inverted.nlist)
         transform = library.downcast_VectorTransform(index.chain.at(0))
         rotation = library.vector_to_array(transform.A).reshape(transform.d_out, transform.d_in)
-        # Creating the parameters takes as long as searching some lists.
-        self._unfiltered = lru_cache(_CACHE_PARAMETERS)(_parameters)
         # Faster by rows.
         self._rotation: Vectors = np.ascontiguousarray(rotation.T)
         centroids = self._inverted.quantizer.reconstruct_n(0, self.lists)
@@ -121,75 +102,55 @@ class IvfPq:
             self._index.add(np.ascontiguousarray(vectors[start : start + _BLOCK]))
         self._take_lists()
 
-    def counts(self, passing: FilterMask) -> NDArray[np.int64]:
-        """Return how many rows of each list pass a filter."""
-        if passing.list_counts is None:
-            lists = self.list_of_row[passing.mask[: len(self.list_of_row)]]
-            passing.list_counts = np.bincount(lists, minlength=self.lists)
-        return passing.list_counts
+    def rotated(self, query: Vectors) -> tuple[Vectors, Vectors]:
+        """Return a query (D,) rotated as the codes are (kept,), and its inner products with all centroids."""
+        rotated: Vectors = query @ self._rotation
+        return rotated, rotated @ self._centroids
 
-    def rotated(self, queries: Vectors) -> Vectors:
-        """Rotate queries (Q, D) into the space of the codes (Q, kept)."""
-        rotated: Vectors = queries @ self._rotation
-        return rotated
-
-    def products(self, rotated: Vectors) -> Vectors:
-        """Return the inner products (Q, lists) of rotated queries (Q, kept) with all centroids."""
-        products: Vectors = rotated @ self._centroids
-        return products
-
-    def density(self, products: Vectors, count: int, counts: NDArray[np.int64]) -> float:
+    def density(self, products: Vectors, count: int, passing: FilterMask) -> float:
         """Return the share of rows near a query that pass: the least of all lists, a quarter, a sixteenth.
 
         Args:
             products: Inner products of all centroids with the query (lists,).
             count: Number of lists.
-            counts: Passing rows of each list.
+            passing: Mask of the selectable rows.
         """
-        lists = largest(products, count)
-        lists = lists[products[lists].argsort()[::-1]]
-        shares = counts[lists].cumsum() / self._sizes[lists].cumsum().clip(min=1)
+        lists = _largest(products, count)
+        shares = self._counts(passing)[lists].cumsum() / self._sizes[lists].cumsum().clip(min=1)
         return float(min(shares[len(lists) // 16], shares[len(lists) // 4], shares[-1]))
 
-    def nearest_lists(
-        self, rotated: Vectors, products: Vectors, count: int, counts: NDArray[np.int64]
-    ) -> Probe:
-        """Return the nearest lists to a query, at most `count`, with a row that passes.
-
-        Args:
-            rotated: The rotated query (1, kept).
-            products: Inner products of all centroids with the query (lists,).
-            count: Number of lists.
-            counts: Passing rows of each list.
-        """
+    def nearest_lists(self, products: Vectors, count: int, passing: FilterMask) -> Lists:
+        """Return the nearest lists to a query with a row that passes, at most `count`, nearest first."""
+        counts = self._counts(passing)
         if not counts.all():
             products = np.where(counts > 0, products, np.float32(-np.inf))
             # FAISS needs at least one list, even if none has a passing row.
             count = max(1, min(count, int(np.count_nonzero(counts))))
-        lists = largest(products, count)
-        lists = lists[products[lists].argsort()[::-1]]
-        return Probe(rotated, lists[None], products[lists][None])
+        return _largest(products, count)
 
-    def search(self, probe: Probe, candidates: int, bits: Bits | None) -> Rows:
-        """Return the likely nearest rows (C,) of the probed lists, likeliest first.
+    def search(
+        self, rotated: Vectors, products: Vectors, lists: Lists, candidates: int, bits: Bits | None
+    ) -> Rows:
+        """Return the likely nearest rows (C,) of some lists, likeliest first.
 
         One thread searches: others run beside it.
 
         Args:
-            probe: The query, and its lists.
+            rotated: The rotated query (kept,).
+            products: Inner products of all centroids with the query (lists,).
+            lists: Lists to search.
             candidates: Maximum number of rows.
             bits: Bitmap of the selectable rows; None: all rows.
         """
         use_threads(1)
-        wanted = min(candidates, len(self))
-        products, rows = np.empty(wanted, dtype=np.float32), np.empty(wanted, dtype=np.int64)
         library: Any = faiss
-        width = probe.lists.shape[1]
-        parameters = self._unfiltered(width) if bits is None else _parameters(width, bits)
+        wanted, near = min(candidates, len(self)), products[lists]
+        found, rows = np.empty(wanted, dtype=np.float32), np.empty(wanted, dtype=np.int64)
+        selector = None if bits is None else library.IDSelectorBitmap(bits)
+        parameters = library.SearchParametersIVF(nprobe=len(lists), sel=selector)
         # FAISS's Python layer takes no parameters with lists that are given.
-        query, lists, near = (library.swig_ptr(array) for array in probe)
-        found = library.swig_ptr(products), library.swig_ptr(rows)
-        self._inverted.search_preassigned_c(1, query, wanted, lists, near, *found, False, parameters)
+        query, *out = (library.swig_ptr(array) for array in (rotated, lists, near, found, rows))
+        self._inverted.search_preassigned_c(1, query, wanted, *out, False, parameters)
         return rows if rows[-1] >= 0 else rows[rows >= 0]
 
     def write(self, path: Path) -> None:
@@ -211,6 +172,13 @@ class IvfPq:
             raise ValueError("the file holds no inverted file of PQ codes")
         return cls(index)
 
+    def _counts(self, passing: FilterMask) -> NDArray[np.int64]:
+        """Return how many rows of each list pass a filter."""
+        if passing.list_counts is None:
+            lists = self.list_of_row[passing.mask[: len(self.list_of_row)]]
+            passing.list_counts = np.bincount(lists, minlength=self.lists)
+        return passing.list_counts
+
     def _take_lists(self) -> None:
         """Read the list (N,) that each row is in, and how many rows are in each list."""
         library: Any = faiss
@@ -224,17 +192,11 @@ class IvfPq:
         self._sizes = np.bincount(lists, minlength=self.lists)
 
 
-def _parameters(lists: int, bits: Bits | None = None) -> Any:
-    library: Any = faiss
-    selector = None if bits is None else library.IDSelectorBitmap(bits)
-    return library.SearchParametersIVF(nprobe=lists, sel=selector)
-
-
-def largest(values: Vectors, count: int) -> Lists:
-    """Return the places of the `count` largest values (N,), in no order."""
-    if count >= len(values):
-        return np.arange(len(values))
-    return values.argpartition(len(values) - count)[len(values) - count :]
+def _largest(values: Vectors, count: int) -> Lists:
+    """Return the places of the `count` largest values (N,), largest first."""
+    first = max(0, len(values) - count)
+    places = values.argpartition(first)[first:] if first else np.arange(len(values))
+    return places[values[places].argsort()[::-1]]
 
 
 def _rotation(sample: Vectors) -> tuple[int, Vectors]:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Self
 
 import numpy as np
 
-from index.vectors.ann.ivf_pq import IvfPq, Probe
+from index.vectors.ann.ivf_pq import IvfPq
 from index.vectors.filter_mask import FilterMask
 from index.vectors.id_map import Mask, Rows
 from index.vectors.protocol import Vectors
@@ -140,51 +140,35 @@ class AnnSearch:
         """
         if not self.point.lists or passing.count <= max(self.scanned_rows, rank):
             return None
-        rotated = self.codes.rotated(query[None])
-        products = self.codes.products(rotated)[0]
+        rotated, products = self.codes.rotated(query)
         effort = self._effort(rank)
         if not passing.is_all:
             effort = self._filtered_effort(effort, products, passing)
         while effort.candidates <= _MAX_CANDIDATE_SHARE * len(self.store):
-            probe = self.codes.nearest_lists(rotated, products, effort.lists, self.codes.counts(passing))
-            rows, effort = self._search(query, rank, passing, effort, probe, products)
-            if rows is not None:
-                return rows
-        return None
-
-    def _search(
-        self,
-        query: Vectors,
-        rank: int,
-        passing: FilterMask,
-        effort: _SearchBudget,
-        probe: Probe,
-        of_lists: Vectors,
-    ) -> tuple[Rows | None, _SearchBudget]:
-        """Return the rows that may be hits of a query (D,), or None and how much is searched next."""
-        candidates = rows = self.codes.search(probe, effort.candidates, passing.bits)
-        newest = self._newest(passing)
-        if len(newest):
-            rows = np.concatenate((candidates, newest))
-        if len(rows) < min(rerank_depth(rank), passing.count):
-            return None, _SearchBudget(_MORE * effort.lists, _MORE * effort.candidates)
-        checked = max(rank, _MIN_CHECKED)
-        products, places = self.store.best_of(query, _COMPARED_A_HIT * rerank_depth(checked), rows)
-        hits = places[:checked]
-        if len(newest):
-            hits = hits[hits < len(candidates)]
-        more_candidates = _is_hard(hits >= _TAIL_CANDIDATES * effort.candidates, rank)
-        more_lists = False
-        # Where all lists were probed, no hit lies in others.
-        if probe.lists.shape[1] == effort.lists:
-            edge = probe.products[0, math.ceil(_TAIL_LISTS * effort.lists)]
-            more_lists = _is_hard(of_lists[self.codes.list_of_row[candidates[hits]]] <= edge, rank)
-        if more_lists or more_candidates:
-            return None, _SearchBudget(
+            lists = self.codes.nearest_lists(products, effort.lists, passing)
+            found = self.codes.search(rotated, products, lists, effort.candidates, passing.bits)
+            newest = self._newest(passing)
+            rows = np.concatenate((found, newest)) if len(newest) else found
+            if len(rows) < min(rerank_depth(rank), passing.count):
+                effort = _SearchBudget(_MORE * effort.lists, _MORE * effort.candidates)
+                continue
+            checked = max(rank, _MIN_CHECKED)
+            near, places = self.store.best_of(query, _COMPARED_A_HIT * rerank_depth(checked), rows)
+            hits = places[:checked]
+            hits = hits[hits < len(found)]
+            more_candidates = _is_hard(hits >= _TAIL_CANDIDATES * effort.candidates, rank)
+            more_lists = False
+            # Where all lists were probed, no hit lies in others.
+            if len(lists) == effort.lists:
+                edge = products[lists[math.ceil(_TAIL_LISTS * effort.lists)]]
+                more_lists = _is_hard(products[self.codes.list_of_row[found[hits]]] <= edge, rank)
+            if not more_lists and not more_candidates:
+                return self._likely(query, rank, rows, near, places)
+            effort = _SearchBudget(
                 effort.lists * (_MORE if more_lists else 1),
                 effort.candidates * (_MORE if more_candidates else 1),
             )
-        return self._likely(query, rank, rows, products, places), effort
+        return None
 
     def _effort(self, rank: int) -> _SearchBudget:
         """Return how much is first searched for hits down to a rank where all rows pass."""
@@ -202,7 +186,7 @@ class AnnSearch:
             products: Inner products of all centroids with the query (lists,).
             passing: The rows that may be found.
         """
-        density = self.codes.density(products, self.point.lists, self.codes.counts(passing))
+        density = self.codes.density(products, self.point.lists, passing)
         deeper = min(_MAX_DEPTH_FACTOR, 1 / max(density, 1 / _MAX_DEPTH_FACTOR)) ** _DEPTH_POWER
         if density < _DISAGREEING * passing.count / len(passing.mask):
             deeper *= _DISAGREEING_DEPTH_FACTOR

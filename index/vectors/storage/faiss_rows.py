@@ -7,7 +7,6 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from index.vectors.filter_mask import Bits
 from index.vectors.id_map import Rows
 from index.vectors.protocol import Vectors
 
@@ -35,21 +34,6 @@ def resize(index: Any, count: int) -> None:
     """Set the number of rows of FAISS's index; new rows are zero."""
     index.codes.resize(count * index.d * 2)
     index.ntotal = count
-
-
-def scan_index(index: Any, query: Vectors, count: int, bits: Bits | None, start: int, stop: int) -> Found:
-    """Return the `count` best of the rows of FAISS's index from `start` to `stop` that have their bit."""
-    library: Any = faiss
-    if bits is None:
-        chosen: Any = library.IDSelectorRange(start, stop)
-    else:
-        own = np.zeros_like(bits)
-        own[start // 8 : -(-stop // 8)] = bits[start // 8 : -(-stop // 8)]
-        chosen = library.IDSelectorBitmap(own)
-    parameters = library.SearchParameters(sel=chosen)
-    products, rows = index.search(query[None], count, params=parameters)
-    found = rows[0] >= 0
-    return products[0][found], rows[0][found]
 
 
 def best_of_parts(found: list[Found], count: int) -> Found:

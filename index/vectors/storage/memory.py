@@ -1,22 +1,15 @@
 """Vectors in memory, scanned by FAISS."""
 
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final
 
+import faiss
 import numpy as np
 
 from index.vectors.filter_mask import FilterMask
 from index.vectors.id_map import Mask, Rows
 from index.vectors.protocol import Vectors
-from index.vectors.storage.faiss_rows import (
-    Float16Array,
-    Found,
-    empty_index,
-    memory_of,
-    read_count,
-    resize,
-    scan_index,
-)
+from index.vectors.storage.faiss_rows import Float16Array, Found, empty_index, memory_of, read_count, resize
 from index.vectors.storage.huge_pages import use_huge_pages
 from index.vectors.storage.vector_store import VectorStore
 
@@ -45,10 +38,6 @@ class MemoryStore(VectorStore):
     def held(self) -> Float16Array:
         """The rows (N, D) themselves, until one is added."""
         return self._held
-
-    def fresh(self) -> Self:
-        """Return an empty store of the same kind."""
-        return type(self)(self.dim)
 
     def keep(self, alive: Mask) -> None:
         """Let go of all other rows; those behind them move up."""
@@ -84,4 +73,14 @@ class MemoryStore(VectorStore):
         use_huge_pages(held)
 
     def _scan(self, query: Vectors, count: int, passing: FilterMask, start: int, stop: int) -> Found:
-        return scan_index(self._index, query, count, passing.bits, start, stop)
+        library: Any = faiss
+        if passing.bits is None:
+            chosen = library.IDSelectorRange(start, stop)
+        else:
+            bits = np.zeros_like(passing.bits)
+            part = slice(start // 8, -(-stop // 8))
+            bits[part] = passing.bits[part]
+            chosen = library.IDSelectorBitmap(bits)
+        parameters = library.SearchParameters(sel=chosen)
+        (products,), (rows,) = self._index.search(query[None], count, params=parameters)
+        return products[rows >= 0], rows[rows >= 0]

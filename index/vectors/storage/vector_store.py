@@ -69,9 +69,9 @@ class VectorStore(ABC):
     def memory_bytes(self) -> int:
         """Memory that the rows hold."""
 
-    @abstractmethod
     def fresh(self) -> Self:
         """Return an empty store of the same kind."""
+        return type(self)(self.dim)
 
     @abstractmethod
     def keep(self, alive: Mask) -> None:
