@@ -28,10 +28,10 @@ def search_exactly(
     rows: VectorStore,
     on_gpu: Scan | None = None,
 ) -> Neighbours:
-    """Find the `k` nearest vectors to a query (D,) of length one by a scan; see `VectorView`.
+    """Find a page of hits by a scan; see `VectorView.search`.
 
     Args:
-        query: Query vector.
+        query: Query vector (D,) of length one.
         k: Number of hits.
         passing: Mask of the selectable rows.
         after: The hit behind which the page begins, if it is not the first.

@@ -78,8 +78,15 @@ class IdMap:
         """Return the row of each key and whether it has one."""
         if not len(self):
             return np.zeros(len(keys), dtype=np.int64), np.zeros(len(keys), dtype=bool)
-        if len(keys) >= _WORTH_TABLE and self._is_dense:
-            return self._look_up(keys)
+        first, last = self._sorted[0], self._sorted[-1]
+        if len(keys) >= _WORTH_TABLE and len(self) >= _DENSE * float(last - first + 1):
+            if self._table is None:
+                table = np.full(last - first + 1, -1, dtype=np.int32)
+                table[self._sorted - first] = self._rows
+                self._table = table
+            found = self._table.take(keys - first, mode="clip").astype(np.int64)
+            found[(keys < first) | (keys > last)] = -1
+            return found, found >= 0
         places = np.minimum(np.searchsorted(self._sorted, keys), len(self) - 1)
         return self._rows[places], self._sorted[places] == keys
 
@@ -106,18 +113,3 @@ class IdMap:
             left = self.alive[self._rows]
             self._sorted, self._rows, self._table = self._sorted[left], self._rows[left], None
         return len(gone)
-
-    @property
-    def _is_dense(self) -> bool:
-        return bool(len(self) >= _DENSE * float(self._sorted[-1] - self._sorted[0] + 1))
-
-    def _look_up(self, keys: Keys) -> tuple[Rows, Mask]:
-        first, last = self._sorted[0], self._sorted[-1]
-        table = self._table
-        if table is None:
-            table = np.full(last - first + 1, -1, dtype=np.int32)
-            table[self._sorted - first] = self._rows
-            self._table = table
-        found = table.take(keys - first, mode="clip")
-        found[(keys < first) | (keys > last)] = -1
-        return found.astype(np.int64), found >= 0

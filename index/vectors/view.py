@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -17,7 +18,7 @@ from index.vectors.filter_mask import FilterMask
 from index.vectors.id_map import IdMap, Mask, Rows
 from index.vectors.protocol import After, Keys, Neighbours, Scores, Vectors, ViewName
 from index.vectors.ranking import cosines, has_boundary_ties, page_offset, ranked
-from index.vectors.storage.faiss_rows import Float16Array, write_header
+from index.vectors.storage.faiss_rows import write_header
 from index.vectors.storage.gpu import GpuScan
 from index.vectors.storage.huge_pages import use_huge_pages
 from index.vectors.storage.mapped import MappedStore
@@ -28,8 +29,6 @@ from index.vectors.vector_view import VectorView
 
 # Codes have 16 values for each pair of numbers.
 _MIN_TRAINING_ROWS: Final = 64
-# Rows that are encoded or written while appending waits.
-_BLOCK: Final = 16_384
 # Rows that are encoded while searches wait.
 _ENCODED_AT_ONCE: Final = 256
 # Rows after the build are compared one by one, until they are so many or such a share of all.
@@ -162,7 +161,7 @@ class CosineView(VectorView):
             store = MappedStore(self.dim, folder) if name == "mapped" else MemoryStore(self.dim)
         codes = IvfPq.train(sample, len(living))
         try:
-            for halves in self._blocks(source, layout, len(alive)):
+            for _, halves in source.blocks(np.ones_like(alive), partial(self._unmoved, layout)):
                 codes.add(widened(halves))
                 if store is not source:
                     store.append(halves)
@@ -186,7 +185,7 @@ class CosineView(VectorView):
             source, layout, count = self._store, self._layout, len(self._store)
         store = source if isinstance(source, MemoryStore) else MemoryStore(self.dim)
         try:
-            for halves in self._blocks(source, layout, count):
+            for _, halves in source.blocks(np.ones(count, dtype=bool), partial(self._unmoved, layout)):
                 gpu.add(widened(halves))
                 if store is not source:
                     store.append(halves)
@@ -235,10 +234,7 @@ class CosineView(VectorView):
         with self._lock.writing():
             self._ann = self._gpu = None
             if self.mapped:
-                store = MemoryStore(self.dim)
-                for block in self._store.blocks():
-                    store.append(block)
-                self._store = store
+                self._move(MemoryStore(self.dim), np.ones(len(self._store), dtype=bool))
             self._masks.clear()
 
     def write(self, folder: Path, stem: str, on_copied: Callable[[], None] | None = None) -> dict[str, Path]:
@@ -256,7 +252,7 @@ class CosineView(VectorView):
         IdMap.write_keys(files["keys"], keys)
         with files["rows"].open("wb") as file:
             write_header(file, count, store.dim)
-            for halves in self._blocks(store, layout, count):
+            for _, halves in store.blocks(np.ones(count, dtype=bool), partial(self._unmoved, layout)):
                 file.write(halves.data)
         if isinstance(store, MappedStore):
             with self._lock.writing():
@@ -275,17 +271,12 @@ class CosineView(VectorView):
             self._layout += 1
             self._masks.clear()
 
-    def _blocks(self, source: VectorStore, layout: int, count: int) -> Iterator[Float16Array]:
-        """Give the first rows as they are stored, some at a time; writes go on in between.
-
-        Raises:
-            MovedError: Rows moved.
-        """
-        for start in range(0, count, _BLOCK):
-            with self._lock.reading():
-                self._refuse_moved(layout)
-                halves = source.halves(np.arange(start, min(start + _BLOCK, count)))
-            yield halves
+    @contextmanager
+    def _unmoved(self, layout: int) -> Iterator[None]:
+        """Hold the lock for reading; raise `MovedError` if rows have moved."""
+        with self._lock.reading():
+            self._refuse_moved(layout)
+            yield
 
     def _refuse_moved(self, layout: int) -> None:
         if self._layout != layout:
@@ -300,8 +291,13 @@ class CosineView(VectorView):
                 self._gpu.give_up(error)
 
     def _keep(self, alive: Mask) -> None:
-        self._store.keep(alive)
-        self._ann = self._gpu = None
+        self._move(self._store.fresh(), alive)
+
+    def _move(self, store: VectorStore, alive: Mask) -> None:
+        """Copy rows to another store and scan that; codes and the copy on a GPU go."""
+        for _, halves in self._store.blocks(alive):
+            store.append(halves)
+        self._store, self._ann, self._gpu = store, None, None
 
     def _get(self, rows: Rows) -> Vectors:
         return self._store.get(rows)

@@ -30,7 +30,6 @@ class GpuScan:
     """
 
     def __init__(self, dim: int, new_index: Callable[[int], Any]) -> None:
-        self._dim = dim
         self._index = new_index(dim)
         self.failed = False
 
@@ -41,7 +40,7 @@ class GpuScan:
     @property
     def device_bytes(self) -> int:
         """Memory that the vectors hold on the GPU."""
-        return 2 * len(self) * self._dim
+        return 2 * len(self) * int(self._index.d)
 
     def add(self, vectors: Vectors) -> None:
         """Append vectors (N, D).

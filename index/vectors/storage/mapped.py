@@ -13,7 +13,7 @@ import numpy as np
 
 from index.errors import ViewError
 from index.vectors.filter_mask import FilterMask
-from index.vectors.id_map import Mask, Rows
+from index.vectors.id_map import Rows
 from index.vectors.protocol import Vectors
 from index.vectors.storage.faiss_rows import Float16Array, Found, read_count
 from index.vectors.storage.memory import MemoryStore
@@ -118,14 +118,6 @@ class MappedStore(VectorStore):
     def fresh(self) -> Self:
         """Return an empty store of the same kind."""
         return type(self)(self.dim, self._folder)
-
-    def keep(self, alive: Mask) -> None:
-        """Let go of all other rows; those behind them move up."""
-        kept = self.fresh()
-        for block in self.blocks(alive):
-            kept.append(block)
-        self._snapshot, self._since, self._unnamed = None, kept._since, kept._unnamed
-        self._latest, self._parts = kept._latest, kept._parts
 
     def append(self, vectors: Float16Array) -> None:
         """Append vectors (N, D) as they are stored."""

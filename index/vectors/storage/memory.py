@@ -7,7 +7,7 @@ import faiss
 import numpy as np
 
 from index.vectors.filter_mask import FilterMask
-from index.vectors.id_map import Mask, Rows
+from index.vectors.id_map import Rows
 from index.vectors.protocol import Vectors
 from index.vectors.storage.faiss_rows import Float16Array, Found, empty_index, memory_of, read_count, resize
 from index.vectors.storage.huge_pages import use_huge_pages
@@ -38,12 +38,6 @@ class MemoryStore(VectorStore):
     def held(self) -> Float16Array:
         """The rows (N, D) themselves, until one is added."""
         return self._held
-
-    def keep(self, alive: Mask) -> None:
-        """Let go of all other rows; those behind them move up."""
-        kept = self._held[alive]
-        self._index.reset()
-        self.append(kept)
 
     def append(self, vectors: Float16Array) -> None:
         """Append vectors (N, D) as they are stored."""

@@ -74,10 +74,6 @@ class VectorStore(ABC):
         return type(self)(self.dim)
 
     @abstractmethod
-    def keep(self, alive: Mask) -> None:
-        """Let go of all other rows; those behind them move up."""
-
-    @abstractmethod
     def read(self, path: Path) -> None:
         """Take the rows of a file in place of those here.
 
@@ -116,11 +112,18 @@ class VectorStore(ABC):
         self.take(rows, taken)
         return taken
 
-    def blocks(self, alive: Mask | None = None) -> Iterator[Float16Array]:
-        """Give all rows or those alive, some at a time, as they are stored."""
-        for start in range(0, len(self), _BLOCK):
-            rows = np.arange(start, min(start + _BLOCK, len(self)))
-            yield self.halves(rows if alive is None else rows[alive[rows]])
+    def blocks(self, among: Mask, guard: Guard = nullcontext) -> Iterator[tuple[Rows, Float16Array]]:
+        """Give the rows of a mask of the first rows (N,), some at a time, and them as they are stored.
+
+        Args:
+            among: The mask.
+            guard: Held whenever rows are read, and let go in between.
+        """
+        for start in range(0, len(among), _BLOCK):
+            rows = start + np.flatnonzero(among[start : start + _BLOCK])
+            with guard():
+                halves = self.halves(rows)
+            yield rows, halves
 
     def nearest(self, query: Vectors, count: int, passing: FilterMask) -> Found:
         """Return the `count` largest inner products of rows that pass with a query (D,), and the rows.
@@ -176,15 +179,11 @@ class VectorStore(ABC):
         use_threads(cores() if len(among) >= _WORTH_THREADS else 1)
         best = np.full((len(queries), count), -np.inf, dtype=np.float32)
         rows = np.full((len(queries), count), -1, dtype=np.int64)
-        for start in range(0, len(among), _BLOCK):
-            block = start + np.flatnonzero(among[start : start + _BLOCK])
+        for block, halves in self.blocks(among, guard):
             if not len(block):
                 continue
-            with guard():
-                vectors = self.rounded(block)
-            scores, places = library.knn(
-                queries, vectors, min(count, len(block)), metric=faiss.METRIC_INNER_PRODUCT
-            )
+            found = min(count, len(block))
+            scores, places = library.knn(queries, widened(halves), found, metric=faiss.METRIC_INNER_PRODUCT)
             both = np.concatenate((best, scores), axis=1)
             chosen = np.argpartition(-both, count - 1, axis=1)[:, :count]
             rows = np.take_along_axis(np.concatenate((rows, block[places]), axis=1), chosen, axis=1)
