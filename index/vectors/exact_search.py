@@ -6,7 +6,6 @@ from typing import Final
 import numpy as np
 
 from index.vectors.filter_mask import FilterMask
-from index.vectors.id_map import Rows
 from index.vectors.protocol import After, Keys, Neighbours, Scores, Vectors
 from index.vectors.ranking import page_offset, ranked
 from index.vectors.storage.faiss_rows import Found
@@ -14,9 +13,6 @@ from index.vectors.storage.vector_store import VectorStore
 
 # Candidates beyond those asked for that are ranked exactly: rounding may have put them in another order.
 _SPARE: Final = 8
-
-# Returns the `count` largest products of rows that pass, and the rows; None where it cannot.
-Scan = Callable[[Vectors, int, FilterMask], Found | None]
 
 
 def search_exactly(
@@ -26,7 +22,7 @@ def search_exactly(
     after: After | None,
     keys: Keys,
     rows: VectorStore,
-    on_gpu: Scan | None = None,
+    on_gpu: Callable[[Vectors, int, FilterMask], Found | None] | None = None,
 ) -> Neighbours:
     """Find a page of hits by a scan; see `VectorView.search`.
 
@@ -37,12 +33,19 @@ def search_exactly(
         after: The hit behind which the page begins, if it is not the first.
         keys: The keys (N,) of all rows.
         rows: The vectors.
-        on_gpu: Scan on a GPU.
+        on_gpu: Scan on a GPU, as `VectorStore.nearest`; None where it cannot.
     """
     spare = _SPARE
     while True:
         wanted = spare + (k if after is None else k + after.rank)
-        likely = _candidates(query, wanted, passing, after, rows, on_gpu)
+        likely = passing.rows
+        if wanted < passing.count or after is not None:
+            count = min(wanted, passing.count)
+            near = None if on_gpu is None else on_gpu(query, count, passing)
+            products, likely = near or rows.nearest(query, count, passing)
+            if after is not None:
+                # A walk through all pages would rank the rows of all pages before, each time.
+                likely = likely[products <= np.float32(after.score) + np.float32(2 * rows.error)]
         found, scores = ranked(query, keys, likely, rows.get)
         first = page_offset(found, scores, after)
         if wanted >= passing.count or _is_certain(scores, first + k, rows):
@@ -63,26 +66,6 @@ def scan_each(
         else:
             hits.append(search_exactly(query, k, passing, None, keys, rows))
     return hits
-
-
-def _candidates(
-    query: Vectors,
-    wanted: int,
-    passing: FilterMask,
-    after: After | None,
-    rows: VectorStore,
-    on_gpu: Scan | None,
-) -> Rows:
-    """Return the `wanted` nearest rows, without those whose products put them before the page."""
-    if after is None and wanted >= passing.count:
-        return passing.rows
-    wanted = min(wanted, passing.count)
-    near = None if on_gpu is None else on_gpu(query, wanted, passing)
-    products, likely = near or rows.nearest(query, wanted, passing)
-    if after is None:
-        return likely
-    # A walk through all pages would rank the rows of all pages before, each time.
-    return likely[products <= np.float32(after.score) + np.float32(2 * rows.error)]
 
 
 def _is_certain(scores: Scores, last: int, rows: VectorStore) -> bool:

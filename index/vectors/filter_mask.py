@@ -73,12 +73,7 @@ class FilterMasks:
             self._bytes = 0
 
     def get(self, allowed: Keys | None, ids: IdMap) -> FilterMask:
-        """Return the living rows of the keys that a filter allows, or all living rows.
-
-        Args:
-            allowed: The keys; kept as long as the mask, and not to be changed.
-            ids: The row of each key.
-        """
+        """Return the living rows of the keys that a filter allows; None: all living rows."""
         place = id(allowed)
         with self._lock:
             if place in self._known:

@@ -20,9 +20,8 @@ from index.vectors.protocol import After, Keys, Neighbours, Scores, Vectors, Vie
 from index.vectors.ranking import cosines, has_boundary_ties, page_offset, ranked
 from index.vectors.storage.faiss_rows import write_header
 from index.vectors.storage.gpu import GpuScan
-from index.vectors.storage.huge_pages import use_huge_pages
 from index.vectors.storage.mapped import MappedStore
-from index.vectors.storage.memory import MemoryStore
+from index.vectors.storage.memory import MemoryStore, use_huge_pages
 from index.vectors.storage.vector_store import VectorStore
 from index.vectors.threads import scanners
 from index.vectors.vector_view import VectorView

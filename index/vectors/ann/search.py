@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 import numpy as np
 
@@ -50,7 +50,6 @@ _COMPARED_A_HIT: Final = 2
 _MAX_CANDIDATE_SHARE: Final = 1 / 4
 # Rows that a reader of codes adds to them at once.
 _ADDED_AT_ONCE: Final = 16_384
-_NONE: Final[Rows] = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +83,6 @@ def read_point(path: Path) -> OperatingPoint:
         return OperatingPoint(**json.loads(path.read_bytes()))
     except TypeError as error:
         raise ValueError("the file holds no operating point") from error
-
-
-class _SearchBudget(NamedTuple):
-    """Numbers of lists to probe and of candidates to take from them."""
-
-    lists: int
-    candidates: int
 
 
 class AnnSearch:
@@ -141,56 +133,47 @@ class AnnSearch:
         if not self.point.lists or passing.count <= max(self.scanned_rows, rank):
             return None
         rotated, products = self.codes.rotated(query)
-        effort = self._effort(rank)
-        if not passing.is_all:
-            effort = self._filtered_effort(effort, products, passing)
-        while effort.candidates <= _MAX_CANDIDATE_SHARE * len(self.store):
-            lists = self.codes.nearest_lists(products, effort.lists, passing)
-            found = self.codes.search(rotated, products, lists, effort.candidates, passing.bits)
-            newest = self._newest(passing)
-            rows = np.concatenate((found, newest)) if len(newest) else found
-            if len(rows) < min(rerank_depth(rank), passing.count):
-                effort = _SearchBudget(_MORE * effort.lists, _MORE * effort.candidates)
-                continue
-            checked = max(rank, _MIN_CHECKED)
-            near, places = self.store.best_of(query, _COMPARED_A_HIT * rerank_depth(checked), rows)
-            hits = places[:checked]
-            hits = hits[hits < len(found)]
-            more_candidates = _is_hard(hits >= _TAIL_CANDIDATES * effort.candidates, rank)
-            more_lists = False
-            # Where all lists were probed, no hit lies in others.
-            if len(lists) == effort.lists:
-                edge = products[lists[math.ceil(_TAIL_LISTS * effort.lists)]]
-                more_lists = _is_hard(products[self.codes.list_of_row[found[hits]]] <= edge, rank)
-            if not more_lists and not more_candidates:
-                return self._likely(query, rank, rows, near, places)
-            effort = _SearchBudget(
-                effort.lists * (_MORE if more_lists else 1),
-                effort.candidates * (_MORE if more_candidates else 1),
-            )
+        list_count, candidates = self._effort(rank, products, passing)
+        newest = len(self.codes) + np.flatnonzero(passing.mask[len(self.codes) :])
+        checked = max(rank, _MIN_CHECKED)
+        while candidates <= _MAX_CANDIDATE_SHARE * len(self.store):
+            lists = self.codes.nearest_lists(products, list_count, passing)
+            found = self.codes.search(rotated, products, lists, candidates, passing.bits)
+            rows = np.concatenate((found, newest))
+            more_lists = more_candidates = len(rows) < min(rerank_depth(rank), passing.count)
+            if not more_lists:
+                near, places = self.store.best_of(query, _COMPARED_A_HIT * rerank_depth(checked), rows)
+                hits = places[:checked]
+                hits = hits[hits < len(found)]
+                more_candidates = _is_hard(hits >= _TAIL_CANDIDATES * candidates, rank)
+                # Where all lists were probed, no hit lies in others.
+                if len(lists) == list_count:
+                    edge = products[lists[math.ceil(_TAIL_LISTS * list_count)]]
+                    more_lists = _is_hard(products[self.codes.list_of_row[found[hits]]] <= edge, rank)
+                if not more_lists and not more_candidates:
+                    return self._likely(query, rank, rows, near, places)
+            list_count *= _MORE if more_lists else 1
+            candidates *= _MORE if more_candidates else 1
         return None
 
-    def _effort(self, rank: int) -> _SearchBudget:
-        """Return how much is first searched for hits down to a rank where all rows pass."""
-        deeper = max(1.0, rank / MEASURED_RANK) ** _DEPTH_POWER
-        candidates = max(self.point.candidates, _CANDIDATES_A_HIT * rerank_depth(rank))
-        return _SearchBudget(round(deeper * self.point.lists), candidates)
-
-    def _filtered_effort(
-        self, effort: _SearchBudget, products: Vectors, passing: FilterMask
-    ) -> _SearchBudget:
-        """Return the budget of a filtered search.
+    def _effort(self, rank: int, products: Vectors, passing: FilterMask) -> tuple[int, int]:
+        """Return how many lists to probe and candidates to take first.
 
         Args:
-            effort: Budget if all rows passed.
+            rank: Rank of the last hit needed.
             products: Inner products of all centroids with the query (lists,).
-            passing: The rows that may be found.
+            passing: Mask of the selectable rows.
         """
+        deeper = max(1.0, rank / MEASURED_RANK) ** _DEPTH_POWER
+        lists = round(deeper * self.point.lists)
+        candidates = max(self.point.candidates, _CANDIDATES_A_HIT * rerank_depth(rank))
+        if passing.is_all:
+            return lists, candidates
         density = self.codes.density(products, self.point.lists, passing)
         deeper = min(_MAX_DEPTH_FACTOR, 1 / max(density, 1 / _MAX_DEPTH_FACTOR)) ** _DEPTH_POWER
         if density < _DISAGREEING * passing.count / len(passing.mask):
             deeper *= _DISAGREEING_DEPTH_FACTOR
-        return _SearchBudget(round(deeper * effort.lists), _FILTERED_CANDIDATES * effort.candidates)
+        return round(deeper * lists), _FILTERED_CANDIDATES * candidates
 
     def _likely(self, query: Vectors, rank: int, rows: Rows, products: Vectors, places: Rows) -> Rows:
         """Return the rows that may be hits: those not clearly below the last one."""
@@ -199,13 +182,6 @@ class AnnSearch:
             products, places = self.store.best_of(query, 2 * len(products), rows)
         likely: Rows = rows[places[products >= least]]
         return likely
-
-    def _newest(self, passing: FilterMask) -> Rows:
-        """Return the rows that pass and came after the codes."""
-        known = len(self.codes)
-        if known == len(passing.mask):
-            return _NONE
-        return known + np.flatnonzero(passing.mask[known:])
 
 
 def _is_hard(tail: Mask, rank: int) -> bool:

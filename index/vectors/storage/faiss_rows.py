@@ -15,9 +15,11 @@ Float16Array = NDArray[np.float16]
 Found = tuple[Vectors, Rows]
 
 
-def empty_index(dim: int) -> Any:
-    """Return FAISS's index of no float16 rows."""
-    return faiss.IndexScalarQuantizer(dim, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
+def zero_index(dim: int, count: int = 0) -> Any:
+    """Return FAISS's index of float16 rows, all of them zero."""
+    index = faiss.IndexScalarQuantizer(dim, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
+    resize(index, count)
+    return index
 
 
 def memory_of(index: Any) -> Float16Array:

@@ -58,10 +58,6 @@ class _Part:
         """Whether the file is as long as when it was mapped."""
         return self.file is None or self.file.size() >= self.offset + self.rows.nbytes
 
-    def take(self, rows: Rows, out: Float16Array) -> None:
-        """Copy these rows into `out` (N, D); see `MappedStore.take`."""
-        np.take(self.rows, rows - self.first, axis=0, out=out, mode="clip")
-
     def fetch(self, rows: Rows, *, scattered: bool) -> None:
         """Have these rows read from the disk at once: else they would be waited for one by one.
 
@@ -172,7 +168,7 @@ class MappedStore(VectorStore):
         part.fetch(rows, scattered=self._fetched > 0)
         self._fetched = max(0, self._fetched - 1)
         waited = _waits()
-        part.take(rows, out)
+        np.take(part.rows, rows - part.first, axis=0, out=out, mode="clip")
         if _waits() > waited:
             self._fetched = _FETCHED
 

@@ -15,16 +15,10 @@ from index.vectors.codec import unit, widened
 from index.vectors.filter_mask import FilterMask
 from index.vectors.id_map import Mask, Rows
 from index.vectors.protocol import Vectors
-from index.vectors.storage.faiss_rows import (
-    Float16Array,
-    Found,
-    best_of_parts,
-    empty_index,
-    memory_of,
-    resize,
-)
+from index.vectors.storage.faiss_rows import Float16Array, Found, best_of_parts, memory_of, zero_index
 from index.vectors.threads import cores, scanners, use_threads
 
+# Held whenever rows are read, and let go in between.
 Guard = Callable[[], AbstractContextManager[None]]
 
 # Below so many comparisons one thread is done before others have begun.
@@ -113,12 +107,7 @@ class VectorStore(ABC):
         return taken
 
     def blocks(self, among: Mask, guard: Guard = nullcontext) -> Iterator[tuple[Rows, Float16Array]]:
-        """Give the rows of a mask of the first rows (N,), some at a time, and them as they are stored.
-
-        Args:
-            among: The mask.
-            guard: Held whenever rows are read, and let go in between.
-        """
+        """Give the rows of a mask of the first rows (N,), some at a time, and their stored vectors."""
         for start in range(0, len(among), _BLOCK):
             rows = start + np.flatnonzero(among[start : start + _BLOCK])
             with guard():
@@ -152,8 +141,7 @@ class VectorStore(ABC):
     def best_of(self, query: Vectors, count: int, rows: Rows) -> Found:
         """Return the `count` largest inner products with these rows, and their places, best first."""
         use_threads(1)
-        index = empty_index(self.dim)
-        resize(index, min(len(rows), _COMPARED_AT_ONCE))
+        index = zero_index(self.dim, min(len(rows), _COMPARED_AT_ONCE))
         halves = memory_of(index)
         found = []
         for start in range(0, len(rows), _COMPARED_AT_ONCE):
@@ -167,13 +155,9 @@ class VectorStore(ABC):
         return products[order], places[order]
 
     def nearest_many(self, queries: Vectors, count: int, among: Mask, guard: Guard = nullcontext) -> Rows:
-        """Return the nearest rows (Q, count) of each query (Q, D), best first; -1 where there are fewer.
+        """Return the nearest rows (Q, count) to queries (Q, D) in a mask of the first rows (N,), best first.
 
-        Args:
-            queries: Query vectors.
-            count: Number of rows for each query.
-            among: Mask of the first rows (N,) that may be found.
-            guard: Held whenever rows are read, and let go in between.
+        Places without a row hold -1.
         """
         library: Any = faiss
         use_threads(cores() if len(among) >= _WORTH_THREADS else 1)

@@ -14,8 +14,10 @@ COUNT = 700
 
 @pytest.mark.parametrize(("blades", "unsigned"), [(1, False), (1, True), (3, False)])
 def test_scores_are_those_of_a_search_and_of_the_reference(blades: int, unsigned: bool) -> None:
-    view, reference = new_view(DIM, blades, unsigned=unsigned), ReferenceView(DIM, blades, unsigned=unsigned)
-    views: list[VectorView | ReferenceView] = [view, reference]
+    views: list[VectorView | ReferenceView] = [
+        new_view(DIM, blades, unsigned=unsigned),
+        ReferenceView(DIM, blades, unsigned=unsigned),
+    ]
     keys, query = np.arange(COUNT) * 3, unit_vectors(1, DIM, seed=1)[0]
     asked = np.random.default_rng(2).permutation(3 * COUNT)[:400]
     for view in views:
