@@ -82,7 +82,11 @@ class Promotion:
             RecoquestError: Something that the user can mend.
         """
         if self.new.digest == self._begun_with():
-            typer.echo("No epoch made the model better on the images for validation: it stays as it is.")
+            typer.echo(
+                "No epoch made the model better on the images for validation, so there is no new model, and "
+                f"{self.collection} is searched as before. Judge more hits, or try another rate or more "
+                "epochs with --set and another --out."
+            )
             return self._outcome("unchanged", None, self._verdict_against(self.new))
         for _ in range(_MAX_COMPARISONS):
             active, base = searched_with(self.engine.home, self.collection)
@@ -126,15 +130,21 @@ class Promotion:
                 batch_size=self.batch_size,
             )
         if found is None:
-            typer.echo("Nothing is held out (split test or val) to judge the new model by.")
+            typer.echo(
+                "No images that are held out (split test or val) can judge the new model: that takes two "
+                "with different texts, or eleven with labels."
+            )
             return None
         kept = StoredVerdict(against=base.digest, judgement=found)
         write_kept(self.out / _JUDGED, kept.model_dump_json(indent=2))
-        typer.echo(
-            f"{found.metric} on {found.images:,} images held out ({found.held_out}): {found.before:.2f} "
-            f"before, by {base.digest[:12]}, {found.after:.2f} after: the new model "
-            f"{'passes' if found.passed else 'does not pass'}."
-        )
+        on = f"{found.metric} on {found.images:,} images held out ({found.held_out})"
+        if base.digest == self.new.digest:
+            typer.echo(f"{on}: {found.before:.2f}.")
+        else:
+            typer.echo(
+                f"{on}: {found.before:.2f} before, by {base.digest[:12]}, {found.after:.2f} after: the new "
+                f"model {'passes' if found.passed else 'does not pass'}."
+            )
         return found
 
     def _stored_verdict(self, against: str | None = None) -> ModelVerdict | None:

@@ -21,7 +21,7 @@ class ModelVerdict(_Kept):
         before: Metric of the active model.
         after: Metric of the new model.
         held_out: Held-out split.
-        images: Number of its images.
+        images: Number of its images with texts, or with labels if the metric is of labels.
         passed: Whether the model is a new one, and its metric rose by the required gain.
     """
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
 from index.catalogue.collections import require_collection
@@ -18,6 +18,8 @@ from training.atomic import atomic_folder
 from training.data.manifest import Record, Rejections, write_manifest
 
 _AT_ONCE: Final = 1000
+# Labels measure precision among the first ten images of others.
+_DEEP: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,8 @@ def export_collection(home: Home, collection: str, folder: Path, *, feedback: bo
     Images for training get the texts that they were found relevant to beside their own, so often that every
     other draw is one of them, and as `not_texts` those that they were found for and not relevant to. Images
     that are held out get the first alone, and only where they have no text of their own: models are measured
-    by them. An image for validation without text and label can choose no epoch, and goes to split `test`.
+    by them. An image for validation without text and label can choose no epoch, and goes to split `test`; so
+    do all where no two have different texts, and ten or fewer have labels.
 
     Args:
         home: Home of the collection.
@@ -68,7 +71,8 @@ def export_collection(home: Home, collection: str, folder: Path, *, feedback: bo
     with home.catalogue.read() as session, atomic_folder(folder) as fresh:
         (fresh / "images").mkdir()
         taught = _taught(session, collection) if feedback else _Taught()
-        export = _Export(home.store, fresh / "images", taught)
+        chooses = _can_choose(_rows(session, collection, ImageRow.split == "val"), taught)
+        export = _Export(home.store, fresh / "images", taught, chooses)
         refused = Rejections(1, max_share=1.0)
         written = write_manifest(fresh, export.records(_rows(session, collection)), rejections=refused)
         judged = count_usable(session, collection)
@@ -82,6 +86,7 @@ class _Export:
     store: ImageStore
     images: Path
     taught: _Taught
+    chooses: bool
     missing: int = 0
     liked: int = 0
     disliked: int = 0
@@ -100,7 +105,8 @@ class _Export:
             else:
                 self.liked += len(liked)
                 self.disliked += len(disliked)
-            yield _record(row, texts, [text for text in liked if text not in texts], disliked)
+            liked = [text for text in liked if text not in texts]
+            yield _record(row, texts, liked, disliked, validates=self.chooses)
 
     def _link(self, sha256: str) -> None:
         link = self.images / sha256
@@ -121,11 +127,26 @@ def _taught(session: Session, collection: str) -> _Taught:
     return taught
 
 
-def _rows(session: Session, collection: str) -> Iterator[tuple[ImageRow, list[str]]]:
+def _can_choose(validation: Iterable[tuple[ImageRow, list[str]]], taught: _Taught) -> bool:
+    """Whether images for validation tell one model from another: two by their texts, or eleven by labels."""
+    said: set[frozenset[str]] = set()
+    labelled = 0
+    for row, texts in validation:
+        labelled += bool(row.labels)
+        if own := frozenset(texts or taught.liked.get(row.external_id, [])):
+            said.add(own)
+        if labelled > _DEEP or len(said) > 1:
+            return True
+    return False
+
+
+def _rows(
+    session: Session, collection: str, *conditions: ColumnElement[bool]
+) -> Iterator[tuple[ImageRow, list[str]]]:
     """The images of a collection in the order in which they came, with their texts."""
     key, after = require_collection(session, collection).id, 0
     while True:
-        query = select(ImageRow).where(ImageRow.collection_id == key, ImageRow.id > after)
+        query = select(ImageRow).where(ImageRow.collection_id == key, ImageRow.id > after, *conditions)
         rows = session.execute(query.order_by(ImageRow.id).limit(_AT_ONCE)).scalars().all()
         if not rows:
             return
@@ -144,10 +165,12 @@ def _texts(session: Session, images: Sequence[int]) -> Mapping[int, list[str]]:
     return texts
 
 
-def _record(row: ImageRow, texts: list[str], liked: list[str], disliked: list[str]) -> Record:
+def _record(
+    row: ImageRow, texts: list[str], liked: list[str], disliked: list[str], *, validates: bool
+) -> Record:
     # Queries are drawn as often as the image's own texts.
     often = max(1, round(len(texts) / len(liked))) if liked else 0
-    chooses = row.split == "val" and bool(texts or liked or row.labels)
+    chooses = validates and row.split == "val" and bool(texts or liked or row.labels)
     return Record(
         id=row.external_id,
         image=f"images/{row.sha256}",

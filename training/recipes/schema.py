@@ -132,6 +132,12 @@ class LoraSettings(Frozen):
     """Low-rank updates of towers that keep their own weights (LoRA, Hu et al. 2022)."""
 
     rank: int = Field(default=8, gt=0, description="Of the update of each linear layer.")
+    lr: float = Field(
+        default=1e-3,
+        gt=0,
+        description="Learning rate of the updates, in place of optimizer.tower_lr: they begin at zero, and "
+        "take ten to a hundred times the rate of whole weights.",
+    )
     alpha: int | None = Field(
         default=None, gt=0, description="The update is multiplied by alpha / rank; None: by 1."
     )

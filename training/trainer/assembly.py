@@ -218,11 +218,13 @@ class Assembly:
 
     def _loop(self, problem: EncoderProblem) -> TrainingLoop[Batch]:
         recipe, device = problem.recipe, self.fabric.device
-        epochs = recipe.train.epochs or 0
+        epochs, rates = recipe.train.epochs or 0, recipe.optimizer
+        if recipe.train.lora is not None:
+            rates = rates.model_copy(update={"tower_lr": recipe.train.lora.lr})
         return TrainingLoop(
             recipe=recipe,
             problem=problem,
-            optimizer=build_optimizer(problem.loss.task, recipe.optimizer, device),
+            optimizer=build_optimizer(problem.loss.task, rates, device),
             device=device,
             folder=self.folder,
             total_steps=recipe.train.steps or epochs * problem.batches.batches_per_epoch,

@@ -132,7 +132,7 @@ def check_selectable(
     if usable == 1:
         raise RecipeError(
             f"The validation split is too small for rsum, as every model finds its one image with {lacking}: "
-            "give it more, or set train.select_by to loss."
+            "give it more, or none, and the last weights are kept."
         )
 
 

@@ -69,21 +69,6 @@ def retrain(
         typer.echo(f"It waits for a person: recoquest activate {collection} {outcome.generation}")
 
 
-def _with_filled_batches(out: Path, recipe: "Recipe") -> "Recipe":
-    """The recipe of the retraining with batches that its pairs fill."""
-    from app.lifecycle.judge import with_filled_batches
-    from app.lifecycle.takeover import write_kept
-    from training.data.manifest import read_manifest
-    from training.recipes.load import dump_recipe
-
-    filled = with_filled_batches(recipe, read_manifest(out / "data"))
-    if filled != recipe:
-        size = filled.train.batch_size
-        typer.echo(f"Batches of {size} pairs in place of {recipe.train.batch_size}: there are too few pairs.")
-        write_kept(_kept_recipe(out), dump_recipe(filled))
-    return filled
-
-
 def _refuse_beside_a_job(engine: "SearchEngine", collection: str) -> None:
     """Make sure that no job retrains the collection, but the one that this process may do.
 
@@ -106,11 +91,13 @@ def _refuse_beside_a_job(engine: "SearchEngine", collection: str) -> None:
 def _recipe(
     engine: "SearchEngine", collection: str, out: Path, recipe: str | None, overrides: list[str]
 ) -> "Recipe":
-    """The recipe of the retraining, as it was when it began."""
+    """The recipe of the retraining, as it was when it began; then the collection is exported beside it."""
     from app.launch.image_copies import without_copies
-    from app.lifecycle.judge import continued_recipe
+    from app.lifecycle.continued_recipe import continued_recipe, fit_recipe, settled_settings
+    from app.lifecycle.judge import describe_held_out
     from app.lifecycle.takeover import searched_with, write_kept
     from index.files.bundles import install_bundle
+    from training.data.manifest import read_manifest
     from training.recipes.load import dump_recipe, load_recipe
 
     kept = _kept_recipe(out)
@@ -125,8 +112,13 @@ def _recipe(
     _, base = searched_with(engine.home, collection)
     resolved = continued_recipe(replace(base, folder=copies / base.digest), recipe, overrides)
     install_bundle(base, copies)
-    write_kept(kept, dump_recipe(resolved))
-    return resolved
+    _export(engine, collection, out / "data", resolved)
+    manifest = read_manifest(out / "data")
+    fitted = fit_recipe(resolved, manifest, settled_settings(base, recipe, overrides))
+    for sentence in (describe_held_out(manifest), *fitted.changes):
+        typer.echo(sentence)
+    write_kept(kept, dump_recipe(fitted.recipe))
+    return fitted.recipe
 
 
 def _refuse_another(out: Path, begun: "Recipe", recipe: str | None, overrides: list[str]) -> None:
@@ -135,20 +127,38 @@ def _refuse_another(out: Path, begun: "Recipe", recipe: str | None, overrides: l
     Raises:
         TrainingError: It began with others.
     """
-    from app.lifecycle.judge import continued_recipe, with_filled_batches
+    from app.lifecycle.continued_recipe import continued_recipe, fit_recipe, settled_settings
     from training.data.manifest import read_manifest
     from training.models.bundle import read_bundle
     from training.recipes.load import first_difference
     from training.trainer.run_state.errors import TrainingError
 
-    asked = continued_recipe(read_bundle(Path(begun.train.start_from or "")), recipe, overrides)
+    base = read_bundle(Path(begun.train.start_from or ""))
+    asked = continued_recipe(base, recipe, overrides)
     if (out / "data").exists():
-        asked = with_filled_batches(asked, read_manifest(out / "data"))
+        settled = settled_settings(base, recipe, overrides)
+        asked = fit_recipe(asked, read_manifest(out / "data"), settled).recipe
     if key := first_difference(asked, begun):
         raise TrainingError(
             f"The retraining in {out} was begun with another {key}: leave --recipe and --set out to go "
             "on with it, or name another folder by --out."
         )
+
+
+def _export(engine: "SearchEngine", collection: str, data: Path, recipe: "Recipe") -> None:
+    """Write what the retraining learns from, unless that was done."""
+    from index.feedback.export import export_collection
+
+    if data.exists():
+        return
+    feedback = recipe.data.text_unit == "sentence"
+    found = export_collection(engine.home, collection, data, feedback=feedback)
+    typer.echo(
+        f"{collection}: {found.images:,} images, {found.left_out:,} left out; from feedback "
+        f"{found.liked:,} pairs of a text and an image, and {found.disliked:,} that do not go together."
+    )
+    if unlearned := _unlearned(found.judged, learned=feedback):
+        typer.echo(unlearned)
 
 
 def _unlearned(judged: "UsableFeedback", *, learned: bool) -> str:
@@ -182,23 +192,14 @@ def _trained(
 ) -> "BundleInfo":
     """The new model, trained on the collection as it was when the retraining began."""
     from app.launch.process_group import process_count, train_together
-    from index.feedback.export import export_collection
     from training.models.bundle import read_bundle
     from training.trainer.run import train
     from training.trainer.run_state.folder import RunFolder
 
     data, run = out / "data", RunFolder(out / "run")
-    if not data.exists():
-        feedback = recipe.data.text_unit == "sentence"
-        found = export_collection(engine.home, collection, data, feedback=feedback)
-        typer.echo(
-            f"{collection}: {found.images:,} images, {found.left_out:,} left out; from feedback "
-            f"{found.liked:,} pairs of a text and an image, and {found.disliked:,} that do not go together."
-        )
-        if unlearned := _unlearned(found.judged, learned=feedback):
-            typer.echo(unlearned)
+    # An earlier release has written the recipe before it.
+    _export(engine, collection, data, recipe)
     if not run.bundle.exists():
-        recipe = _with_filled_batches(out, recipe)
         resume, device = run.recover(), settings.device
         count = process_count(settings.train_processes, recipe, run.path, resume=resume, device=device)
         if count > 1:

@@ -246,3 +246,20 @@ def test_held_out_images_without_texts_are_searched_for_by_what_they_were_releva
     # Nothing can be asked that finds the third.
     splits = [records[f"image-{number:03}"].split for number in (0, 1, 3, 4)]
     assert splits == ["val", "val", "test", "val"]
+
+
+@pytest.mark.parametrize(("labelled", "split"), [(10, "test"), (11, "val")])
+def test_images_for_validation_that_choose_no_epoch_are_measured_as_test(
+    taught: SearchEngine, tmp_path: Path, labelled: int, split: str
+) -> None:
+    """All have one text, by which every model finds them, and few of them a label."""
+    with taught.home.catalogue.write() as session:
+        session.execute(delete(TextRow))
+        session.execute(update(ImageRow).values(split="val", labels=[]))
+        rows = session.scalars(select(ImageRow).order_by(ImageRow.id).limit(labelled)).all()
+        for row in rows:
+            row.labels = ["dog"]
+        session.flush()
+    export_collection(taught.home, "c", tmp_path / "exported", feedback=False)
+    records = read_manifest(tmp_path / "exported").records
+    assert {record.split for record in records if record.labels} == {split}

@@ -46,8 +46,8 @@ def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def lora_recipe(bundle: Path, **settings: Any) -> Recipe:
     tree: dict[str, Any] = json.loads(tiny_recipe().model_dump_json())
-    tree["train"] |= {"start_from": str(bundle), "lora": {"rank": 2, "dropout": 0.1}} | settings
-    tree["optimizer"] |= {"lr": 1e-3, "tower_lr": 1e-2}
+    tree["train"] |= {"start_from": str(bundle), "lora": {"rank": 2, "lr": 1e-2, "dropout": 0.1}} | settings
+    tree["optimizer"] |= {"lr": 1e-3}
     return parse_recipe(tree, "A recipe")
 
 

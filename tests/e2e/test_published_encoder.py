@@ -1,0 +1,82 @@
+"""A published encoder is searched, judged, retrained by LoRA and replaced by the commands of the docs."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.e2e.work import Done, Work
+from tests.training.conversion import folders
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+ROOT = Path(__file__).parents[2]
+COLOURS = {"red": (200, 40, 40), "green": (40, 160, 60), "blue": (40, 60, 200), "yellow": (220, 200, 50)}
+HITS = 10
+
+
+def _draw_photos(folder: Path) -> None:
+    """Photographs of one colour each, and a table of captions that name it."""
+    random = np.random.default_rng(0)
+    (folder / "photos").mkdir(parents=True)
+    lines = ["image,text"]
+    for number in range(80):
+        name = list(COLOURS)[number % len(COLOURS)]
+        pixels = np.array(COLOURS[name]) * random.uniform(0.7, 1.1) + random.normal(0, 25, (12, 12, 3))
+        picture = Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)).resize((96, 80))
+        picture.save(folder / "photos" / f"{number:02}.jpg")
+        lines.append(f"{number:02}.jpg,a {name} picture")
+    (folder / "photos.csv").write_text("\n".join(lines) + "\n")
+
+
+def _shown(page: str, words: str) -> list[str]:
+    """The arguments of the command of a page that begins with these words, without its comment."""
+    pattern = rf"^ +recoquest ({re.escape(words)}.*)$"
+    found = re.search(pattern, (ROOT / page).read_text(), re.MULTILINE)
+    assert found is not None, f"{page} shows no command `recoquest {words}`"
+    return shlex.split(found[1], comments=True)
+
+
+def _run(work: Work, page: str, words: str, **instead: str) -> Done:
+    """Run a command as a page shows it, with names of one's own in place of the page's."""
+    return work.run(*(instead.get(part, part) for part in _shown(page, words)))
+
+
+def test_a_clip_folder_becomes_a_model_that_has_learned_from_forty_judgements(tmp_path: Path) -> None:
+    work = Work(tmp_path / "work")
+    _draw_photos(work.folder)
+    folders.clip(work.folder / "folder")
+    _run(work, "docs/own-data.md", "import folder photos --table")
+    _run(work, "README.md", "bundle", **{"openai/clip-vit-base-patch32": "folder"})
+    _run(work, "README.md", "index photos --bundle clip")
+    for name in COLOURS:
+        arguments = {"a dog in the snow": f"a {name} picture"}
+        assert ".jpg" in _run(work, "README.md", 'search photos "a dog', **arguments).stdout
+        _judge(work, name)
+    done = _run(work, "docs/retraining.md", "retrain photos --out again --promote --set train.lora.rank=8")
+    result = json.loads((work.folder / "again" / "result.json").read_text())
+    assert result["verdict"] == "promoted", done.stdout
+    judgement = result["judgement"]
+    assert judgement["after"] > judgement["before"]
+    assert "photos is now searched in generation 2" in done.stdout
+    assert "now searched in generation 1" in _run(work, "docs/retraining.md", "rollback photos").stdout
+
+
+def _judge(work: Work, name: str) -> None:
+    """Say of the first hits whether they have the colour that was searched for."""
+    text = f"a {name} picture"
+    page = json.loads(work.run("search", "photos", text, "-k", HITS, "--json").stdout)
+    for hit in page["hits"]:
+        right = list(COLOURS)[int(hit["id"].removesuffix(".jpg")) % len(COLOURS)] == name
+        example = "scene00012" if right else "scene00031"
+        words = f"feedback add scenes {example}"
+        _run(
+            work,
+            "docs/retraining.md",
+            words,
+            **{"scenes": "photos", example: hit["id"], "two dogs in the snow": text},
+        )
