@@ -19,6 +19,7 @@ from training.recipes.library import shipped
 from training.recipes.load import dump_recipe, parse_recipe
 
 _RECIPE: Final = "fine-tuning"
+_LONGEST_NAME: Final = 100
 # Raised by transformers and PyTorch where settings of a folder do not fit each other.
 _UNREADABLE: Final = (
     ArithmeticError,
@@ -56,9 +57,14 @@ def convert(source: str, out: Path, *, name: str, size: int | None = None) -> Co
 
     Raises:
         RecipeError: There is no such encoder, or it cannot be followed.
-        BundleError: The folder is in use or cannot be written, or the bundle would give other vectors than
-            transformers.
+        BundleError: The name cannot be one, the folder is in use or cannot be written, or the bundle would
+            give other vectors than transformers.
     """
+    if not _is_name(name):
+        raise BundleError(
+            f"A bundle cannot have the name {name!r}: give one by --name that begins with a letter or a "
+            f"digit, has no slash and is at most {_LONGEST_NAME} characters long."
+        )
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise BundleError(f"{out} is not empty: give a new folder.")
     folder = local_folder(source)
@@ -79,6 +85,16 @@ def convert(source: str, out: Path, *, name: str, size: int | None = None) -> Co
     )
     encoder = Encoder(published.model.eval(), published.preprocessing, info=bundle)
     return Conversion(bundle, encoder, parity)
+
+
+def _is_name(name: str) -> bool:
+    """Whether a name fits a line of a table and can be taken for no path."""
+    return (
+        name[:1].isalnum()
+        and name.isprintable()
+        and not set(name) & {"/", "\\"}
+        and len(name.strip()) == len(name) <= _LONGEST_NAME
+    )
 
 
 def _read(folder: Path, size: int | None) -> tuple[Published, Parity | None]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 from training.errors import RecipeError
+from training.models.bundle import DIGEST_FILE
 from training.models.config import (
     DualEncoderConfig,
     HeadConfig,
@@ -55,7 +56,16 @@ def read_published(folder: Path, size: int | None = None) -> Published:
     Raises:
         RecipeError: The folder holds no such encoder, or one that cannot be followed.
     """
-    kind = str(read_json(folder / "config.json").get("model_type"))
+    if (folder / DIGEST_FILE).is_file():
+        raise RecipeError(
+            f"{folder} is a bundle of recoquest already: index images with it by `recoquest index NAME "
+            f"--bundle {folder} --data FOLDER`."
+        )
+    kind = read_json(folder / "config.json").get("model_type")
+    if not isinstance(kind, str):
+        raise RecipeError(
+            f"The config.json in {folder} names no model_type: is it the folder of a model of transformers?"
+        )
     parts = COMPOSITES.get(kind)
     if parts is None:
         _check_images(kind, folder)

@@ -174,14 +174,27 @@ def _explain(kind: type[NamedRecipe], error: Mapping[str, Any], tree: Mapping[st
             if close is None:
                 return f"there is no setting {key}; there are {', '.join(known)}"
             return f"there is no setting {key}; the nearest is {'.'.join((*location[:-1], close))}"
+        case "missing" if isinstance(error["loc"][-1], int):
+            *place, _ = location
+            return f"{'.'.join(place)} has too few values: give a list{_example(kind, tree, place)}"
         case "missing":
             return f"{key} is missing"
+        case "tuple_type" | "list_type":
+            return f"{key}: give a list{_example(kind, tree, location)}, not {error['input']!r}"
         case "value_error":
             return f"{key}: {error['ctx']['error']}".rstrip(".")
         case _:
             message = str(error["msg"])
             nothing = " or null" if _may_be_null(kind, tree, location) else ""
             return f"{key}: {message[:1].lower()}{message[1:]}{nothing}, not {error['input']!r}"
+
+
+def _example(kind: type[NamedRecipe], tree: Mapping[str, Any], location: Sequence[str]) -> str:
+    """The default of a setting that is a list, as an example."""
+    *place, name = location
+    fields = [model.model_fields.get(name) for model in _models_at(kind, tree, place)]
+    defaults = [field.default for field in fields if field is not None and isinstance(field.default, tuple)]
+    return f", such as {[*defaults[0]]}" if defaults and defaults[0] else ""
 
 
 def _may_be_null(kind: type[NamedRecipe], tree: Mapping[str, Any], location: Sequence[str]) -> bool:

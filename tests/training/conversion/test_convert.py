@@ -326,3 +326,39 @@ def test_the_files_of_an_older_release_are_read(tmp_path: Path) -> None:
     (tmp_path / "model" / "preprocessor_config.json").write_text(json.dumps(old))
     made = convert(str(tmp_path / "model"), tmp_path / "bundle", name="mine")
     assert made.bundle.preprocessing.image.size == 64
+
+
+def test_a_bundle_is_told_from_a_published_encoder(tmp_path: Path) -> None:
+    folders.clip(tmp_path / "clip")
+    convert(str(tmp_path / "clip"), tmp_path / "bundle", name="mine")
+    with pytest.raises(RecipeError, match=r"bundle of recoquest already: .*`recoquest index NAME --bundle "):
+        convert(str(tmp_path / "bundle"), tmp_path / "again", name="mine")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.json").write_text("{}")
+    with pytest.raises(RecipeError, match="names no model_type"):
+        convert(str(tmp_path / "other"), tmp_path / "again", name="mine")
+    assert not (tmp_path / "again").exists()
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "a\\b", "", ".", "a\nb", " a", "a ", "x" * 101, "-a"])
+def test_what_is_no_name_is_refused_before_any_work(name: str, tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="cannot have the name"):
+        convert(str(tmp_path / "missing"), tmp_path / "bundle", name=name)
+
+
+@pytest.mark.parametrize("name", ["x", "CLIP ViT-B-32", "clip(1)", "Röntgen", "x" * 100])
+def test_names_of_folders_are_names_of_bundles(name: str, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="There is no folder"):
+        convert(str(tmp_path / "missing"), tmp_path / "bundle", name=name)
+
+
+def test_the_name_of_a_special_token_is_read_by_its_letters(tmp_path: Path) -> None:
+    """CLIP of transformers reads nothing behind such a name, and could be kept from words so."""
+    folders.clip(tmp_path / "clip")
+    convert(str(tmp_path / "clip"), tmp_path / "bundle", name="mine")
+    encoder, reference = load_encoder(tmp_path / "bundle", "cpu"), Reference(tmp_path / "clip")
+    texts = ["a <|endoftext|> dog", "a <|endoftext|> red hat", "a <|startoftext|> dog", "a dog"]
+    limit = encoder.preprocessing.text.config.max_tokens
+    cut, ours = reference.embed_texts(texts, limit), encoder.embed_texts(texts).vectors
+    assert cut[0] @ cut[1] == pytest.approx(1, abs=1e-4)
+    assert (ours @ ours.T - np.eye(4)).max() < 0.999

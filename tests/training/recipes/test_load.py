@@ -170,6 +170,8 @@ def test_another_objective_starts_from_its_own_settings() -> None:
         ("objective.name=softmax", r"objective: 'softmax' is no objective; there are .*infonce"),
         ("optimizer.lr=fast", r"optimizer\.lr: .*number.*'fast'"),
         ("train.chunk_size=many", r"train\.chunk_size: .*integer.* or 'auto' or null, not 'many'\.$"),
+        ("optimizer.betas=0.9", r"optimizer\.betas: give a list, such as \[0\.9, 0\.999\], not 0\.9\.$"),
+        ("optimizer.betas=[0.9]", r"optimizer\.betas has too few values: give a list, such as \[0\.9, 0"),
         ("optimizer.lr=-1", r"optimizer\.lr: .*greater than 0, not -1"),
         ("model.image.architecture=resnat", r"model\.image\.architecture: .*'resnet'.*'resnat'"),
         ("augmentation.scale=[1, x]", r"augmentation\.scale\.1: "),
