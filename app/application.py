@@ -36,6 +36,7 @@ from app.api import (
 )
 from app.api.callers import sessions, sign_in
 from app.api.integration import embeddings, links
+from app.api.radiology import studies
 from app.audit.middleware import AuditTrail
 from app.audit.recorder import Recorder
 from app.audit.trail import open_trail
@@ -132,6 +133,7 @@ def create_app(
         embeddings,
         feedback,
         images,
+        studies,
         links,
         writes,
         browse,

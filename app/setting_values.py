@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from ipaddress import ip_address
+from string import Formatter
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -18,6 +19,8 @@ _HOST: Final = re.compile(r"(\*?\.)?[A-Za-z0-9_-][A-Za-z0-9._-]*|\[?[0-9A-Fa-f:.
 # As browsers send it: lower case, no path. A wildcard would let every page of the web call the service.
 _ORIGIN: Final = re.compile(r"https?://[a-z0-9._\[\]:-]+")
 
+# UIDs in the address of a viewer.
+_PLACES: Final = frozenset({"study", "series", "sop"})
 _PUBLIC_URL: Final = re.compile(r"https?://[a-z0-9._\[\]:-]+(/[a-z0-9._~/-]*)?")
 
 
@@ -80,6 +83,30 @@ def checked_public_url(url: str) -> str:
     if origin is None or any(not part or part in (".", "..") for part in path.split("/") if path):
         raise ValueError(f"{url!r} is not an address such as https://images.example.org")
     return found
+
+
+def checked_template(template: str) -> str:
+    """Return the template of a viewer's address.
+
+    Raises:
+        ValueError: It has no place for the study, or one for something else.
+    """
+    try:
+        parts = list(Formatter().parse(template))
+    except ValueError as error:
+        raise ValueError(f"{template!r} is not an address with places in braces: {error}") from None
+    places = [name for _, name, _, _ in parts if name is not None]
+    plain = all(not spec and conversion is None for _, _, spec, conversion in parts)
+    if not plain or "study" not in places or not set(places) <= _PLACES:
+        raise ValueError(
+            f"{template!r} needs {{study}}, and may have {{series}} and {{sop}}, such as "
+            "/viewer?StudyInstanceUIDs={study}&initialSOPInstanceUID={sop}"
+        )
+    if not template.startswith(("/", "https://", "http://")) or template.startswith("//"):
+        raise ValueError(
+            f"{template!r} is no path of the service, and does not begin with https:// or http://"
+        )
+    return template
 
 
 def checked_times(times: str) -> str:

@@ -27,6 +27,7 @@ from app.setting_values import (
     explain_errors,
     is_safe_url,
 )
+from app.viewer_settings import ViewerSettings
 from index.audit.event import QueryForm
 from index.catalogue.connections import without_password
 from index.keys.grants import Role, parse_grants
@@ -53,7 +54,7 @@ class SettingsError(RecoquestError):
     """A setting is unknown or has a value that cannot be used."""
 
 
-class Settings(BaseSettings):
+class Settings(ViewerSettings):
     """Every setting of the service; each is read from the variable `RECOQUEST_<NAME>`."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)

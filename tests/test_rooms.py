@@ -27,11 +27,12 @@ ORDER: Final = {
     ),
     "index": (
         "errors vectors catalogue keys idempotency audit files filters scoring home views search duplicates "
-        "engine writes feedback generations backup erasure ingest"
+        "engine studies writes feedback generations backup erasure ingest"
     ),
     "app": (
-        "secret_files setting_values settings launch concurrency engine jobs encoding decoding doctor "
-        "observability lifecycle schemas http access audit operations server api application cli"
+        "secret_files setting_values viewer_settings settings launch concurrency engine jobs encoding "
+        "decoding doctor observability lifecycle schemas http access audit viewer operations server api "
+        "application cli"
     ),
 }
 

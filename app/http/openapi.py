@@ -20,6 +20,7 @@ that say what to do.
 TAGS = [
     {"name": "search", "description": "Pages of hits."},
     {"name": "images", "description": "What a hit points to."},
+    {"name": "studies", "description": "Studies like another one, by the UIDs of DICOM."},
     {"name": "feedback", "description": "Relevance judgements of hits, for retraining."},
     {"name": "writes", "description": "Changes of images and of whole collections."},
     {"name": "collections", "description": "What can be searched."},

@@ -218,7 +218,7 @@ def keys_left_out(
 def keys_of_patients(session: Session, collection_id: int, target: Target, images: Collection[str]) -> Keys:
     """Return the keys of all images, or of their texts, of the patients of some images, rising.
 
-    There are none in a collection without studies or without patients, and none of an image without a patient.
+    A collection without studies or without patients has none, and so has an image without a patient.
 
     Args:
         session: A read of the catalogue.

@@ -137,7 +137,7 @@ def read_details(
         keys = [key for key, _ in rows.values()]
         vectors = {}
         if "vector" in parts and active is not None:
-            vectors = _vectors_of(session, active, keys, texts=any(hit.image.text for hit in hits))
+            vectors = vectors_of(session, active, keys, texts=any(hit.image.text for hit in hits))
     return [_details(hit, rows.get(hit.id), parts, vectors) for hit in hits]
 
 
@@ -154,7 +154,7 @@ def _details(
     return HitDetails(report if "report" in parts else None, vectors.get((key, position)))
 
 
-def _vectors_of(
+def vectors_of(
     session: Session, active: ActiveGeneration, images: Sequence[int], *, texts: bool
 ) -> dict[tuple[int, int | None], Vectors]:
     """Return vectors by image and position of the text; the position of an image itself is None."""

@@ -108,7 +108,5 @@ class RequestResolver:
                 request.exclude_groups_of,
                 request.exclude_groups_by,
             )
-            patients = keys_of_patients(
-                session, collection_id, request.target, request.exclude_patients_of
-            )
+            patients = keys_of_patients(session, collection_id, request.target, request.exclude_patients_of)
             return np.union1d(hidden, patients)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from app.cli.main import build
@@ -16,6 +17,7 @@ from tests.needed import needed_module
 # Every setting with a value that is not its default.
 OTHERS: Final[dict[str, Any]] = {
     "home": "kept/here",
+    "viewer_url": "/viewer?StudyInstanceUIDs={study}",
     "database_url": "sqlite:///kept/catalogue.sqlite3",
     "database_timeout_s": 3.5,
     "host": "0.0.0.0",
@@ -267,3 +269,26 @@ def test_a_job_of_a_worker_without_settings_has_none_but_the_folder(
     password = "postgresql+psycopg://me:p%40ss@db/x?sslmode=require"
     given = Settings(database_url=password).environment_of_a_job({})
     assert given["RECOQUEST_DATABASE_URL"] == password
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "/viewer?StudyInstanceUIDs={study}",
+        "https://pacs.example.org/v?s={study}&e={series}&i={sop}",
+    ],
+)
+def test_the_address_of_a_viewer_is_a_template(template: str) -> None:
+    assert Settings(viewer_url=template).viewer_url == template
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        *("/viewer", "/viewer?s={study", "/v?s={study}&p={patient}", "/v?s={study!r}", "/v?s={study:>9}"),
+        *("//x/{study}", "javascript:{study}", "/v?s={}"),
+    ],
+)
+def test_an_address_without_the_study_or_with_other_places_is_refused(template: str) -> None:
+    with pytest.raises(ValidationError, match="viewer"):
+        Settings(viewer_url=template)

@@ -28,6 +28,8 @@ _SCENES: Final = {"collection": "scenes"}
 _SCENE: Final = {**_SCENES, "image_id": "scene00012"}
 _WARD: Final = {"collection": "ward"}
 _DIGEST: Final = {"digest": "58f02ce1a9b47d6e3c5a1f0b8e92d4c758f02ce1a9b47d6e3c5a1f0b8e92d4c7"}
+_STUDY: Final = {"study": "1.2.826.0.1.3680043.8.498.3"}
+_SOP: Final = {"sop": "1.2.826.0.1.3680043.8.498.3.1.9"}
 _TEXT: Final = "two dogs run through shallow water"
 
 # In an order in which they can be tried one after the other.
@@ -44,6 +46,10 @@ EXAMPLES: Final[Mapping[str, Example]] = {
     "search_images": Example(_SCENES, {"text": _TEXT, "limit": 5}),
     "search_batch": Example(_SCENES, {"searches": [{"text": _TEXT}, {"like": [{"id": "scene00012"}]}]}),
     "create_embeddings": Example(body={"model": "scenes", "input": [_TEXT, "a boat"]}),
+    "find_similar_studies": Example({**_SCENES, **_STUDY, "limit": 5}),
+    "find_studies_like_image": Example({**_SCENES, **_STUDY, **_SOP, "same_patient": True}),
+    "find_similar_anywhere": Example(_STUDY),
+    "find_like_image_anywhere": Example({**_STUDY, **_SOP}),
     "get_image": Example(_SCENE),
     "get_thumbnail": Example(_SCENE),
     "get_rendition": Example({**_SCENE, "size": 64}),

@@ -16,6 +16,8 @@ from recoquest_client.answers import (
     Model,
     PictureLink,
     SearchPage,
+    SimilarStudies,
+    SimilarStudy,
     Uploaded,
     Written,
 )
@@ -69,6 +71,8 @@ __all__ = [
     "Retry",
     "Search",
     "SearchPage",
+    "SimilarStudies",
+    "SimilarStudy",
     "UnreachableError",
     "UploadProgress",
     "Uploaded",

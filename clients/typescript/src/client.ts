@@ -33,6 +33,7 @@ export type Removed = Schemas["Removed"];
 export type RemovedAlias = Schemas["RemovedAlias"];
 export type SearchPage = Schemas["SearchResponse"];
 export type SearchQuery = Schemas["SearchQuery"];
+export type SimilarStudies = Schemas["SimilarResponse"];
 export type Uploaded = Schemas["WritesAnswer"];
 export type WrittenImage = Schemas["WriteAnswer"];
 /** A condition on metadata or built-in fields, as in docs/filters.md. */
@@ -40,6 +41,13 @@ export type Filter = NonNullable<SearchQuery["filter"]>;
 
 type Query<Operation extends keyof operations> = NonNullable<operations[Operation]["parameters"]["query"]>;
 export type ImagesWanted = Omit<Query<"list_images">, "cursor" | "filter"> & { filter?: Filter };
+export type StudiesWanted = Omit<Query<"find_like_image_anywhere">, "filter"> & {
+  /** Collection to search; without it, the first one by name that holds the study. */
+  collection?: string;
+  /** SOP Instance UID of an image; without it, the whole study. */
+  sop?: string;
+  filter?: Filter;
+};
 export type JobsWanted = Omit<Query<"list_jobs">, "cursor">;
 
 /** An image file, its id, and what is said of it. */
@@ -183,6 +191,34 @@ export class RecoquestClient {
         this.api.GET("/v1/collections/{collection}/images", { params, ...passed(options) }),
       );
     });
+  }
+
+  /** Studies like a study of a viewer, or like one image of it, most similar first. */
+  similarStudies(study: string, wanted: StudiesWanted = {}, options: CallOptions = {}): Promise<SimilarStudies> {
+    const { collection, sop, filter, frame, ...others } = wanted;
+    const query = { ...others, filter: filter === undefined ? null : JSON.stringify(filter) };
+    const ofImage = { ...query, frame: frame ?? null };
+    if (collection === undefined) {
+      if (sop === undefined) {
+        const params = { path: { study }, query };
+        return answer(this.api.GET("/v1/studies/{study}/similar", { params, ...passed(options) }));
+      }
+      const params = { path: { study, sop }, query: ofImage };
+      return answer(this.api.GET("/v1/studies/{study}/instances/{sop}/similar", { params, ...passed(options) }));
+    }
+    if (sop === undefined) {
+      const params = { path: { collection, study }, query };
+      return answer(
+        this.api.GET("/v1/collections/{collection}/studies/{study}/similar", { params, ...passed(options) }),
+      );
+    }
+    const params = { path: { collection, study, sop }, query: ofImage };
+    return answer(
+      this.api.GET("/v1/collections/{collection}/studies/{study}/instances/{sop}/similar", {
+        params,
+        ...passed(options),
+      }),
+    );
   }
 
   /** All that is known of one image. */

@@ -32,6 +32,10 @@ OPERATIONS: Final[dict[str, Role | None]] = {
     "search_images": "reader",
     "search_batch": "reader",
     "create_embeddings": "reader",
+    "find_similar_studies": "reader",
+    "find_studies_like_image": "reader",
+    "find_similar_anywhere": "reader",
+    "find_like_image_anywhere": "reader",
     "count_images": "reader",
     "list_images": "reader",
     "count_values": "reader",
@@ -86,7 +90,10 @@ OUTSIDE: Final = {
     "rename_collection", "put_alias", "delete_alias",
 }  # fmt: skip
 # The role in any collection is enough, and the answer is about those alone.
-ANYWHERE: Final = {"list_collections", "list_aliases", "create_embeddings"}
+ANYWHERE: Final = {
+    "list_collections", "list_aliases", "create_embeddings", "find_similar_anywhere",
+    "find_like_image_anywhere",
+}  # fmt: skip
 # Open, and about the caller itself: a credential that does not hold is told.
 OWN: Final = {"begin_session", "get_session", "end_session"}
 IMPLIED: Final[dict[Role, set[Role]]] = {
@@ -103,7 +110,7 @@ GROUPS: Final[dict[Role, str]] = {
 ASKED: Final = "asked"
 FILLED: Final = {
     "collection": ASKED, "image_id": "nobody", "number": "999", "digest": "0" * 64, "job": "999",
-    "alias": "other",
+    "alias": "other", "study": "1.2.3", "sop": "1.2.3.4",
 }  # fmt: skip
 DAY_S: Final = 86_400
 

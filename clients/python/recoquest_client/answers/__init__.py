@@ -44,6 +44,7 @@ from recoquest_client.answers.service import (
     Model,
     Progress,
 )
+from recoquest_client.answers.studies import Sentence, SimilarStudies, SimilarStudy, StudyImage, StudyLinks
 
 __all__ = [
     "Actor",
@@ -82,7 +83,12 @@ __all__ = [
     "QueryEcho",
     "Refusal",
     "SearchPage",
+    "Sentence",
+    "SimilarStudies",
+    "SimilarStudy",
     "Stated",
+    "StudyImage",
+    "StudyLinks",
     "Truncation",
     "Uploaded",
     "Written",

@@ -4,9 +4,10 @@ from recoquest_client.client.collections import Collections
 from recoquest_client.client.images import Images
 from recoquest_client.client.jobs import Jobs
 from recoquest_client.client.searches import Searches
+from recoquest_client.client.studies import Studies
 
 __all__ = ["Client"]
 
 
-class Client(Collections, Searches, Images, Jobs):
+class Client(Collections, Searches, Images, Studies, Jobs):
     """A client of one service; a context that closes its connections. Threads may share it."""

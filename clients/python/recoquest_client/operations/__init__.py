@@ -48,6 +48,7 @@ from recoquest_client.operations.searches import (
     search,
     search_batch,
 )
+from recoquest_client.operations.studies import find_similar
 
 __all__ = [
     "activate_generation",
@@ -64,6 +65,7 @@ __all__ = [
     "delete_image",
     "delete_matching_images",
     "erase_images",
+    "find_similar",
     "get_collection",
     "get_content",
     "get_image",

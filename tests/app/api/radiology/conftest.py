@@ -34,7 +34,7 @@ def sop_uid(number: int) -> str:
 
 
 def patient_of(study: int) -> str:
-    return f"{study // 2:016x}"
+    return f"c0ffee{study // 2:010x}"
 
 
 def film(record: Record, number: int) -> Record:

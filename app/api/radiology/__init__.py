@@ -1,0 +1,1 @@
+"""Studies, and the archive and viewer that they are opened in."""

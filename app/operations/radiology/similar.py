@@ -1,0 +1,174 @@
+"""From a study to the studies that are like it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fastapi import Request
+
+from app.access.principal import Principal
+from app.audit.noted import Noted, note
+from app.audit.trail import filter_parts
+from app.operations.services import Services
+from app.schemas.findings import stated_from
+from app.schemas.radiology.studies import (
+    MatchedSentence,
+    QueryImage,
+    SimilarHit,
+    SimilarLinks,
+    SimilarResponse,
+    age_band,
+    days_between,
+    text_of,
+    whole_number_of,
+)
+from app.schemas.search.page import ServedBy, image_path
+from app.viewer.links import viewer_link
+from index.engine import SearchEngine
+from index.errors import NoActiveGenerationError
+from index.search.grouping import PATIENT, STUDY
+from index.search.results import ActiveGeneration
+from index.studies.members import FRAME, SOP, StudyImage, Wanted, collections_with
+from index.studies.similar import SimilarRequest, SimilarStudies, SimilarStudy, find_similar
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Similar studies of one collection.
+
+    Attributes:
+        collections: All collections of the caller that hold the study.
+        active: Generation that was searched; None: no collection holds it.
+        similar: Its studies; None: no collection holds it.
+    """
+
+    collections: Sequence[str]
+    active: ActiveGeneration | None
+    similar: SimilarStudies | None
+
+
+async def answer_similar(
+    request: Request,
+    services: Services,
+    principal: Principal,
+    collection: str | None,
+    wanted: Wanted,
+    asked: SimilarRequest,
+    filter: object,
+) -> SimilarResponse:
+    """Find studies like one.
+
+    Args:
+        request: The request.
+        services: Services of the running application.
+        principal: The caller.
+        collection: Collection to search; None: the first one, by name, that the caller may read and that
+            holds the study. Scores of several collections, by different models, could not be compared.
+        wanted: The study, or an instance of it.
+        asked: Number and choice of studies.
+        filter: The filter as it was sent, for the audit trail.
+
+    Raises:
+        UnknownCollectionError: No collection has this name.
+        NoActiveGenerationError: The collection cannot be searched yet.
+        FilterError: The filter does not fit the collection.
+    """
+    found = await services.threads.read(_find, services.engine, principal, collection, wanted, asked)
+    active, similar = found.active, found.similar
+    hits = () if similar is None else similar.hits
+    note(
+        request,
+        Noted(
+            collection=None if active is None else active.collection,
+            objects=[one.hit.id for one in hits],
+            query={
+                "like": [] if similar is None else [image.id for image in similar.compared],
+                **filter_parts(filter),
+            },
+            model=None if active is None else active.digest,
+            generation=None if active is None else active.generation,
+            details={"limit": asked.limit, "same_patient": asked.same_patient},
+        ),
+    )
+    prefix, template = request.scope.get("root_path", ""), services.settings.viewer_url
+    return SimilarResponse(
+        state="indexed" if similar is not None and similar.compared else "not_indexed",
+        collection=None if active is None else active.collection,
+        collections=list(found.collections),
+        study=wanted.study,
+        images=[] if similar is None else [QueryImage.of(image) for image in similar.compared],
+        hits=[_described(one, "" if active is None else active.collection, template, prefix) for one in hits],
+        served_by=None
+        if active is None or similar is None
+        else ServedBy(
+            collection=active.collection,
+            generation=active.generation,
+            model=active.model,
+            digest=active.digest,
+            exact=similar.exact,
+        ),
+    )
+
+
+def _find(
+    engine: SearchEngine,
+    principal: Principal,
+    collection: str | None,
+    wanted: Wanted,
+    asked: SimilarRequest,
+) -> Found:
+    named = [name for name in engine.names() if principal.may("reader", name)]
+    with engine.home.catalogue.read() as session:
+        holding = collections_with(session, named, wanted)
+    if collection is not None:
+        active = engine.active(collection)
+        return Found(holding, active, find_similar(engine, active, wanted, asked))
+    for name in holding:
+        try:
+            active = engine.active(name)
+        except NoActiveGenerationError:
+            continue
+        similar = find_similar(engine, active, wanted, asked)
+        if similar.compared:
+            return Found(holding, active, similar)
+    return Found(holding, None, None)
+
+
+def _described(one: SimilarStudy, collection: str, template: str | None, prefix: str) -> SimilarHit:
+    hit, query = one.hit, one.query
+    known = hit.image.metadata
+    path = image_path(collection, hit.id, prefix=prefix)
+    return SimilarHit(
+        id=hit.id,
+        rank=hit.rank,
+        score=hit.score,
+        z_score=one.z_score,
+        query_image=query.id,
+        images=(hit.others or 0) + 1,
+        study=text_of(known, STUDY),
+        series=text_of(known, "series"),
+        sop=text_of(known, SOP),
+        frame=whole_number_of(known, FRAME),
+        modality=text_of(known, "modality"),
+        view=text_of(known, "view"),
+        laterality=text_of(known, "laterality"),
+        body_part=text_of(known, "body_part"),
+        date=text_of(known, "date"),
+        days=days_between(query.metadata, known),
+        age_band=age_band(known),
+        sex=text_of(known, "sex"),
+        same_patient=_is_same_patient(query, one),
+        findings=stated_from(hit.image.findings),
+        sentence=None if one.told.sentence is None else MatchedSentence.of(one.told.sentence),
+        links=SimilarLinks(
+            image=path,
+            thumbnail=f"{path}/thumbnail",
+            rendition=f"{path}/rendition",
+            report=path if one.told.has_report else None,
+            viewer=viewer_link(template, known, prefix=prefix),
+        ),
+    )
+
+
+def _is_same_patient(query: StudyImage, one: SimilarStudy) -> bool | None:
+    first, second = query.metadata.get(PATIENT), one.hit.image.metadata.get(PATIENT)
+    return None if first is None or second is None else first == second

@@ -1,0 +1,1 @@
+"""The viewer of studies and the archive behind it."""

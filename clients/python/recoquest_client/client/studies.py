@@ -1,0 +1,37 @@
+"""Studies of patients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from recoquest_client import answers, operations
+from recoquest_client.client.connection import Connection
+
+
+class Studies(Connection):
+    """Studies of patients."""
+
+    def similar_studies(
+        self,
+        study: str,
+        *,
+        collection: str | None = None,
+        sop: str | None = None,
+        frame: int | None = None,
+        filter: Mapping[str, Any] | None = None,
+        same_patient: bool = False,
+        limit: int = 10,
+    ) -> answers.SimilarStudies:
+        """Find studies like a study, or like one image of it, most similar first.
+
+        Args:
+            study: Its Study Instance UID.
+            collection: Name of the collection; None: the first one, by name, that holds the study.
+            sop: SOP Instance UID of an image; None: the whole study.
+            frame: Number of a frame of that image, from 1.
+            filter: Filter on the images of hits.
+            same_patient: Whether other studies of the same patient are told too.
+            limit: Number of studies.
+        """
+        return self._send(operations.find_similar(study, collection, sop, frame, filter, same_patient, limit))

@@ -1,0 +1,1 @@
+"""Studies of patients: their images, and the studies that are like them."""
