@@ -23,7 +23,6 @@ from index.vectors.storage.gpu import GpuScan
 from index.vectors.storage.mapped import MappedStore
 from index.vectors.storage.memory import MemoryStore, use_huge_pages
 from index.vectors.storage.vector_store import VectorStore
-from index.vectors.threads import scanners
 from index.vectors.vector_view import VectorView
 
 # Codes have 16 values for each pair of numbers.
@@ -106,15 +105,14 @@ class CosineView(VectorView):
         return None if self._ann is None else self._ann.point
 
     def search_many(self, queries: Vectors, k: int, *, allowed: Keys | None = None) -> list[Neighbours]:
-        """Find the `k` nearest vectors to each query (Q, D) of length one, on all cores; see `VectorView`."""
+        """Find the `k` nearest vectors to each query (Q, D) of length one; see `VectorView`."""
         if not len(queries):
             return []
         with self._lock.reading():
             passing = self._masks.get(allowed, self._ids)
             if self._ann is None:
                 return scan_each(queries, k, passing, self._ids.keys, self._store)
-            shortlists = scanners().map(partial(self._ann.shortlist, rank=k, passing=passing), queries)
-            each = zip(queries, shortlists, strict=True)
+            each = zip(queries, self._ann.shortlists(queries, k, passing), strict=True)
             return [self._ranked(query, k, passing, None, rows) for query, rows in each]
 
     def _nearest(self, query: Vectors, k: int, passing: FilterMask, after: After | None) -> Neighbours:

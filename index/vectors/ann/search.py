@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 
@@ -44,6 +44,8 @@ _FILTERED_CANDIDATES: Final = 4
 # selectivity. Hits then lie in scattered lists, and the tail hits of few lists do not show it.
 _DISAGREEING: Final = 0.9
 _DISAGREEING_DEPTH_FACTOR: Final = 8
+# Factor of candidates for each query of a batch.
+_CANDIDATES_OF_EACH: Final = 2
 # Candidates in order that each hit is compared with: rounding may hide a hit behind others.
 _COMPARED_A_HIT: Final = 2
 # A search for a larger share of all rows is a scan.
@@ -156,6 +158,56 @@ class AnnSearch:
             candidates *= _MORE if more_candidates else 1
         return None
 
+    def shortlists(self, queries: Vectors, rank: int, passing: FilterMask) -> list[Rows | None]:
+        """Return the shortlist of each query (Q, D) of a batch; without a filter all cores search at once."""
+        index = self.store.index
+        if not passing.is_all or index is None or not self.point.lists or passing.count <= self.scanned_rows:
+            return [self.shortlist(query, rank, passing) for query in queries]
+        found: list[Rows | None] = [None] * len(queries)
+        left, (lists, candidates) = np.arange(len(queries)), self._unfiltered_effort(rank)
+        # The place of a hit among the candidates is not known, so more of them are ranked.
+        candidates *= _CANDIDATES_OF_EACH
+        while len(left) and candidates <= _MAX_CANDIDATE_SHARE * len(self.store):
+            rows, hard = self._search_each(queries[left], rank, index, lists, candidates)
+            for place, shortlist, is_hard in zip(left.tolist(), rows, hard.tolist(), strict=True):
+                found[place] = None if is_hard else shortlist
+            if lists >= self.codes.lists:
+                break
+            left, lists = left[hard], _MORE * lists
+        return found
+
+    def _search_each(
+        self, queries: Vectors, rank: int, index: Any, lists: int, candidates: int
+    ) -> tuple[list[Rows], Mask]:
+        """Return the rows that may be hits of each query (Q, D), and which queries are hard (Q,)."""
+        checked = max(rank, _MIN_CHECKED)
+        width = _COMPARED_A_HIT * rerank_depth(checked)
+        near, rows = self.codes.search_each(queries, index, lists, candidates, width)
+        hard = rows[:, min(rerank_depth(rank), width) - 1] < 0
+        each, newest = np.arange(len(queries))[:, None], np.arange(len(self.codes), len(self.store))
+        if len(newest):
+            near = np.concatenate((near, queries @ self.store.rounded(newest).T), axis=1)
+            rows = np.concatenate((rows, np.tile(newest, (len(queries), 1))), axis=1)
+            best = np.argsort(-near, axis=1)[:, :width]
+            near, rows = near[each, best], rows[each, best]
+        if lists < self.codes.lists:
+            products, hits = self.codes.rotated(queries)[1], rows[:, :checked]
+            edge = self.codes.lists - 1 - math.ceil(_TAIL_LISTS * lists)
+            edges = np.partition(products, edge, axis=1)[:, edge, None]
+            coded = hits < len(self.codes)
+            tail = products[each, self.codes.list_of_row[np.where(coded, hits, 0)]] <= edges
+            hard |= _is_hard(tail & coded, rank)
+        likely = near >= near[:, rank - 1, None] - 2 * self.store.error
+        # Further rows may be as near as these.
+        hard |= likely[:, -1]
+        return [row[its] for row, its in zip(rows, likely, strict=True)], hard
+
+    def _unfiltered_effort(self, rank: int) -> tuple[int, int]:
+        """Return how many lists to probe and candidates to take first where all rows pass."""
+        deeper = max(1.0, rank / MEASURED_RANK) ** _DEPTH_POWER
+        candidates = max(self.point.candidates, _CANDIDATES_A_HIT * rerank_depth(rank))
+        return round(deeper * self.point.lists), candidates
+
     def _effort(self, rank: int, products: Vectors, passing: FilterMask) -> tuple[int, int]:
         """Return how many lists to probe and candidates to take first.
 
@@ -164,9 +216,7 @@ class AnnSearch:
             products: Inner products of all centroids with the query (lists,).
             passing: Mask of the selectable rows.
         """
-        deeper = max(1.0, rank / MEASURED_RANK) ** _DEPTH_POWER
-        lists = round(deeper * self.point.lists)
-        candidates = max(self.point.candidates, _CANDIDATES_A_HIT * rerank_depth(rank))
+        lists, candidates = self._unfiltered_effort(rank)
         if passing.is_all:
             return lists, candidates
         density = self.codes.density(products, self.point.lists, passing)
@@ -184,6 +234,6 @@ class AnnSearch:
         return likely
 
 
-def _is_hard(tail: Mask, rank: int) -> bool:
-    """Tell whether too many hits (H,) down to a rank are tail hits."""
-    return bool(np.count_nonzero(tail) > max(0, rank - MEASURED_RANK) // _HITS_PER_TAIL_HIT)
+def _is_hard(tail: Mask, rank: int) -> Any:
+    """Tell of which queries too many hits (..., H) down to a rank are tail hits."""
+    return np.count_nonzero(tail, axis=-1) > max(0, rank - MEASURED_RANK) // _HITS_PER_TAIL_HIT

@@ -42,6 +42,11 @@ class MemoryStore(VectorStore):
         return len(self) * self.dim * 2
 
     @property
+    def index(self) -> Any:
+        """FAISS's index of the rows, until one is added."""
+        return self._index
+
+    @property
     def held(self) -> Float16Array:
         """The rows (N, D) themselves, until one is added."""
         return self._held
