@@ -1,12 +1,16 @@
 """`recoquest import`: turn a folder of images or a published data set's layout into a manifest."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.options import MaxRejected, name_left_out
+from app.cli.options import Home, MaxRejected, name_left_out
 from training.data.readers.layouts import Layout
+from training.errors import DataError
+
+if TYPE_CHECKING:
+    from training.data.readers.report import ImportReport
 
 
 def import_data(
@@ -14,10 +18,17 @@ def import_data(
         Layout,
         typer.Argument(
             help="folder: images of your own; karpathy: Flickr8K, Flickr30K or MS-COCO with Karpathy's "
-            "dataset_*.json; the others: as published, or as these programs save it (docs/layouts.md)."
+            "dataset_*.json; dicom: films of a PACS (docs/dicom.md); the others: as published, or as these "
+            "programs save it (docs/layouts.md)."
         ),
     ],
-    source: Annotated[Path, typer.Argument(help="Folder of your images, or of the data set as published.")],
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="Folder of your images, or of the data set as published; for dicom also a file, "
+            "a zip archive or a DICOMDIR."
+        ),
+    ],
     out: Annotated[
         Path | None, typer.Argument(help="Folder to write manifest.jsonl into; without it the source.")
     ] = None,
@@ -46,24 +57,76 @@ def import_data(
         Path | None,
         typer.Option("--leave-out", help="CheXpert only: a table of patients to leave out of train."),
     ] = None,
+    modality: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--modality", help="dicom only: a modality to take beside films, such as CT; repeatable."
+        ),
+    ] = None,
+    take_quarantined: Annotated[
+        Path | None,
+        typer.Option(
+            "--take-quarantined",
+            help="dicom only: a file of SOP Instance UIDs that a person has looked at, such as a part of "
+            "quarantine.csv.",
+        ),
+    ] = None,
     max_rejected: MaxRejected = 0.01,
+    home: Home = None,
 ) -> None:
     """Turn a folder of images, or a data set in the layout in which it is downloaded, into a manifest."""
     from training.data.readers.importing import import_data_set
 
-    report = import_data_set(
-        layout,
-        source,
-        out,
-        images=images,
-        table=table,
-        leave_out=leave_out,
-        encoding=encoding,
-        keep_unknown_texts=keep_unknown_texts,
-        max_rejected=max_rejected,
-    )
+    if layout == "dicom":
+        if images or table or encoding or keep_unknown_texts or leave_out:
+            raise DataError("DICOM files have no table and no texts: of the options, none of these counts.")
+        report = _import_dicom(source, out, modality or [], take_quarantined, max_rejected, home)
+    elif modality or take_quarantined:
+        raise DataError("--modality and --take-quarantined belong to `recoquest import dicom`.")
+    else:
+        report = import_data_set(
+            layout,
+            source,
+            out,
+            images=images,
+            table=table,
+            leave_out=leave_out,
+            encoding=encoding,
+            keep_unknown_texts=keep_unknown_texts,
+            max_rejected=max_rejected,
+        )
     name_left_out(report.rejections)
     for sentence in report.sentences():
         typer.echo(sentence)
     records = "record" if report.records == 1 else "records"
     typer.echo(f"Wrote {report.records:,} {records} to {report.folder / 'manifest.jsonl'}.")
+
+
+def _import_dicom(
+    source: Path,
+    out: Path | None,
+    modalities: list[str],
+    looked_at: Path | None,
+    max_rejected: float,
+    home: Path | None,
+) -> "ImportReport":
+    """Import films under pseudonyms by the home's key, which a synchronisation with an archive uses, too."""
+    from app.cli.errors import stoppable
+    from app.settings import load_settings
+    from index.keys.patient_key import patient_key
+    from training.data.readers.dicom.importing import import_dicom
+
+    if out is None:
+        raise DataError("The films are written out: give a second folder for them and the manifest.")
+    settings = load_settings(home=home)
+    settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with stoppable("Stopped. The same command goes on where this one ended."):
+        return import_dicom(
+            source,
+            out,
+            key=patient_key(settings.home),
+            keep_dates=settings.keep_dates,
+            modalities=frozenset(name.upper() for name in modalities),
+            looked_at=looked_at,
+            max_rejected=max_rejected,
+        )

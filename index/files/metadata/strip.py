@@ -11,6 +11,7 @@ from index.files.metadata.tiff import strip_tiff
 from index.files.metadata.webp import strip_webp
 from training.data.decoding.formats import sniff_format
 from training.data.decoding.structure import check_structure
+from training.data.dicom.films import strip_film
 
 # A BMP file has none, apart from bytes that no program reads.
 _STRIPPERS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
@@ -23,6 +24,7 @@ _STRIPPERS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
     # Boxes and items are those of AVIF.
     "HEIC": strip_avif,
     "BMP": bytes,
+    "DICOM": strip_film,
 }
 
 

@@ -1,6 +1,8 @@
 """A film as it is stored: a DICOM file of one frame, with allow-listed attributes and pixels only."""
 
+import hashlib
 import io
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -10,18 +12,22 @@ from pydicom import Dataset
 from pydicom.dataset import FileMetaDataset
 from pydicom.encaps import encapsulate
 from pydicom.sequence import Sequence
-from pydicom.uid import UID, ExplicitVRLittleEndian
+from pydicom.uid import UID, ExplicitVRLittleEndian, SecondaryCaptureImageStorage
 from pydicom.valuerep import format_number_as_ds
 
 from training.data.decoding.dicom.attributes import PALETTE, YBR_422, PixelAttributes
 from training.data.decoding.dicom.elements import Elements
 from training.data.decoding.dicom.file import NATIVE
 from training.data.decoding.dicom.frames import compressed_frame
-from training.data.decoding.dicom.picture import DicomImage
+from training.data.decoding.dicom.picture import DicomImage, open_dicom
 from training.data.decoding.dicom.samples import decode_frame
 from training.data.decoding.dicom.tags import Tag
+from training.data.dicom.attributes import read_attributes
 from training.data.dicom.codestreams import strip_comments
+from training.data.dicom.elements import text_of, uid_of
+from training.data.dicom.objects import read_object
 from training.data.record import MetadataValue
+from training.errors import ImageTooLargeError
 
 _RLE: Final = "1.2.840.10008.1.2.5"
 # A number of this program's own, made once.
@@ -41,6 +47,9 @@ _TEXTS: Final = {
     "Manufacturer": "manufacturer",
 }
 _CODES: Final = {"ViewPosition": "view", "BodyPartExamined": "body_part"}
+_PSEUDONYM: Final = re.compile(r"[0-9a-f]{16}")
+_PSEUDONYMS: Final = {"patient": "PatientID", "accession": "AccessionNumber"}
+_MOST_BYTES: Final = 1 << 30
 _LONGEST_CODE: Final = 16
 _FUNCTIONS: Final = ("LINEAR", "LINEAR_EXACT", "SIGMOID")
 _RESCALES: Final = {"RescaleSlope": Tag.RESCALE_SLOPE, "RescaleIntercept": Tag.RESCALE_INTERCEPT}
@@ -66,14 +75,14 @@ def write_film(
         image: The image as it came.
         frames: Numbers of the frames, from 0; all get window and tables of the first.
         metadata: As `read_attributes` returns it.
-        sop_class: UID of the image's SOP class.
+        sop_class: UID of the image's SOP class; "": it is not known.
 
     Raises:
         ImageTooLargeError: A frame has more parts than any program writes.
         ImageError: One is damaged, or cannot be read.
     """
     film = Dataset()
-    film.SOPClassUID = sop_class
+    film.SOPClassUID = sop_class or SecondaryCaptureImageStorage
     _write_metadata(film, metadata)
     elements = image.file.elements
     laid = image.attributes
@@ -93,6 +102,29 @@ def write_film(
     return file.getvalue()
 
 
+def strip_film(content: bytes) -> bytes:
+    """Return a DICOM file without what tells whose it is; one that `write_film` wrote, as it is.
+
+    Of any other, allow-listed attributes stay that need no key: neither patient nor date is among them.
+
+    Raises:
+        ImageTooLargeError: It has more parts or pixels than any program writes.
+        ImageError: It is no image that can be read, or is damaged.
+    """
+    image = open_dicom(content, _MOST_BYTES, _MOST_BYTES)
+    dataset = read_object(content, _MOST_BYTES)
+    metadata = read_attributes(dataset, key=b"", keep_dates=True)
+    is_stripped = text_of(dataset, "DeidentificationMethod") == _NAME
+    for name, keyword in _PSEUDONYMS.items():
+        metadata.pop(name, None)
+        if is_stripped and _PSEUDONYM.fullmatch(text := text_of(dataset, keyword)):
+            metadata[name] = text
+    if not is_stripped:
+        metadata.pop("date", None)
+    metadata.setdefault("sop", f"2.25.{int.from_bytes(hashlib.sha256(content).digest()[:16])}")
+    return write_film(image, range(image.attributes.frames), metadata, uid_of(dataset, "SOPClassUID"))
+
+
 def _write_metadata(film: Dataset, metadata: Mapping[str, MetadataValue]) -> None:
     film.SpecificCharacterSet = "ISO_IR 192"
     film.PatientName = film.PatientBirthDate = ""
@@ -103,10 +135,9 @@ def _write_metadata(film: Dataset, metadata: Mapping[str, MetadataValue]) -> Non
             setattr(
                 film, keyword, str(metadata[name]).split("\\") if name == "orientation" else metadata[name]
             )
-    if len(view := str(metadata.get("view", ""))) > _LONGEST_CODE:
-        film.ViewPosition = view[: view.rindex(" ", 0, _LONGEST_CODE + 1)]
-    if len(part := str(metadata.get("body_part", ""))) <= _LONGEST_CODE:
-        film.BodyPartExamined = part
+    for keyword, name in _CODES.items():
+        if name in metadata:
+            setattr(film, keyword, _shortened(str(metadata[name])))
     if "age" in metadata:
         film.PatientAge = f"{metadata['age']:03}Y"
     if "date" in metadata:
@@ -201,6 +232,8 @@ def _write_pixels(film: Dataset, image: DicomImage, frames: range) -> str:
         film.add_new("PixelData", "OB", encapsulate(stripped))
         film["PixelData"].is_undefined_length = True
         return file.transfer_syntax
+    if len(frames) * laid.rows * laid.columns * laid.samples * laid.allocated // 8 > _MOST_BYTES:
+        raise ImageTooLargeError(f"The frames of the DICOM image take over {_MOST_BYTES / 1e6:,.0f} MB.")
     content = b"".join(_samples(image, frame) for frame in frames)
     film.BitsAllocated = max(8, laid.allocated)
     if laid.photometric == YBR_422:

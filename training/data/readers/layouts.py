@@ -14,4 +14,5 @@ Layout = Literal[
     "iu-xray",
     "huggingface",
     "webdataset",
+    "dicom",
 ]

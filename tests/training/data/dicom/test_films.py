@@ -23,7 +23,7 @@ from tests.dicom_forms import COLOUR_FORMS, GREY_FORMS, ColourForm, GreyForm, fi
 from training.data.decoding.dicom.picture import open_dicom
 from training.data.decoding.images import decode_whole
 from training.data.dicom.codestreams import strip_comments
-from training.data.dicom.films import write_film
+from training.data.dicom.films import strip_film, write_film
 from training.errors import ImageError
 
 CLASS: Final = "1.2.840.10008.5.1.4.1.1.1"
@@ -143,6 +143,43 @@ def test_no_text_is_left(form: GreyForm) -> None:
     assert _same_pixels(content, written)
 
 
+@pytest.mark.parametrize("form", GREY_FORMS[::5], ids=lambda form: form.name)
+def test_a_stripped_film_stays_as_it_is(form: GreyForm) -> None:
+    written = _written(form.make())
+    assert strip_film(written) == written
+
+
+@pytest.mark.parametrize("form", GREY_FORMS[::9], ids=lambda form: form.name)
+def test_any_other_file_loses_patient_and_date(form: GreyForm) -> None:
+    film = dcmread(io.BytesIO(form.make()))
+    film.PatientID, film.AccessionNumber, film.StudyDate, film.ViewPosition = (
+        "0123456789abcdef",
+        "A",
+        "20240101",
+        "PA",
+    )
+    content = file_of(film)
+    stripped = strip_film(content)
+    kept = dcmread(io.BytesIO(stripped))
+    assert ("PatientID" in kept, "AccessionNumber" in kept, "StudyDate" in kept) == (False, False, False)
+    assert (kept.ViewPosition, kept.SOPInstanceUID) == ("PA", film.SOPInstanceUID)
+    assert _same_pixels(content, stripped)
+    assert strip_film(stripped) == stripped
+
+
+def test_a_claim_to_be_stripped_keeps_nothing_but_pseudonyms() -> None:
+    film = dcmread(io.BytesIO(GreyForm().make()))
+    film.PatientID, film.DeidentificationMethod, film.PatientComments = "Jane Doe", "RECOQUEST", "Jane Doe"
+    assert b"Jane" not in strip_film(file_of(film))
+
+
+def test_a_file_without_uids_gets_some() -> None:
+    film = dcmread(io.BytesIO(GreyForm().make()))
+    del film.SOPInstanceUID, film.SOPClassUID
+    stripped = dcmread(io.BytesIO(strip_film(file_of(film))))
+    assert stripped.SOPInstanceUID.startswith("2.25.") and stripped.SOPClassUID.name.startswith("Secondary")
+
+
 def test_bits_beside_the_samples_are_cleared() -> None:
     film = dcmread(io.BytesIO(GreyForm(stored=12).make()))
     cells = np.frombuffer(film.PixelData, "<u2")
@@ -202,6 +239,12 @@ def test_cut_frames_are_refused_or_passed_on(cut: int) -> None:
         strip_comments(file.getvalue()[:cut])
     except ImageError:
         assert cut < len(file.getvalue())
+
+
+def test_a_view_that_fits_is_kept() -> None:
+    content = GreyForm().make()
+    written = write_film(open_dicom(content, 1 << 30, 1 << 28), range(1), {**METADATA, "view": "PA"}, CLASS)
+    assert dcmread(io.BytesIO(written)).ViewPosition == "PA"
 
 
 def test_frames_of_several_become_files_of_their_own() -> None:

@@ -1,0 +1,1 @@
+"""Films as DICOM files, folders, archives and media; names of files are kept nowhere."""

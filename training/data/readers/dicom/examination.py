@@ -1,0 +1,163 @@
+"""One file of an import, in a process of its own: its films are written aside, or why not is told."""
+
+import hashlib
+import resource
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from training.data.decoding.dicom.file import is_dicom
+from training.data.decoding.dicom.picture import open_dicom
+from training.data.decoding.images import ImageLimits, decode_whole
+from training.data.dicom.attributes import read_attributes
+from training.data.dicom.burned_text import as_grey, find_text
+from training.data.dicom.elements import uid_of
+from training.data.dicom.films import write_film
+from training.data.dicom.objects import DIRECTORY, kind_of, read_object
+from training.data.dicom.pseudonyms import keyed_hash
+from training.data.readers.dicom.places import Place, read_place
+from training.data.record import MetadataValue
+from training.errors import DataError, ImageError
+
+MOST_BYTES: Final = ImageLimits().max_bytes
+# A run of fluoroscopy has more; the first ones show what it is of.
+MOST_FRAMES: Final = 100
+_MEMORY_BYTES: Final = 4 << 30
+LIMITS: Final = ImageLimits()
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What an import takes, and how it names patients.
+
+    Attributes:
+        folder: Of the films; what is written aside lies there, too.
+        key: Secret for hashes and shifts.
+        keep_dates: Keep dates as they are.
+        modalities: Taken beside those of films.
+        looked_at: SOP Instance UIDs that a person has looked at: these are not quarantined.
+    """
+
+    folder: Path
+    key: bytes = field(repr=False)
+    keep_dates: bool = False
+    modalities: frozenset[str] = frozenset()
+    looked_at: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What became of a file.
+
+    Attributes:
+        number: Of the file.
+        refused: Why it cannot be used.
+        left_out: Why it is passed over.
+        quarantined: Why a person has to look at it first.
+        metadata: Of its films.
+        group: Pseudonym of the patient, or of the study where no patient is named.
+        films: Names of its films, one a frame; those that were not there are written aside.
+        aside: Film by the file that holds it until it is taken.
+        digest: SHA-256 of all films.
+        frames_left_out: Number of frames above the limit.
+    """
+
+    number: int
+    refused: str = ""
+    left_out: str = ""
+    quarantined: str = ""
+    metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
+    group: str = ""
+    films: tuple[str, ...] = ()
+    aside: Mapping[str, Path] = field(default_factory=dict)
+    digest: str = ""
+    frames_left_out: int = 0
+
+    @property
+    def sop(self) -> str:
+        """SOP Instance UID; "" where it is not known."""
+        return str(self.metadata.get("sop", ""))
+
+
+def limit_memory() -> None:
+    """Bound the memory of this process: a file that asks for more is refused."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    most = _MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(hard, _MEMORY_BYTES)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+
+
+def examine(place: Place, rules: Rules) -> Examined:
+    """Read a file and write its films aside; no error has a word of the file.
+
+    Raises:
+        DataError: The films cannot be written.
+    """
+    try:
+        return _examine(place, rules)
+    except ImageError as error:
+        return Examined(place.number, refused=str(error).rstrip("."))
+    except MemoryError:
+        return Examined(place.number, refused="decoding it takes more memory than a film may")
+    except OSError as error:
+        # Sources that cannot be read were refused before.
+        raise DataError(f"The films cannot be written: {error.strerror or error}.") from None
+
+
+def _examine(place: Place, rules: Rules) -> Examined:
+    content = read_place(place, MOST_BYTES)
+    if not is_dicom(content):
+        return Examined(place.number, left_out="files that are not DICOM")
+    if len(content) > MOST_BYTES:
+        raise ImageError(f"it has over {MOST_BYTES / 1e6:,.0f} MB, the limit of a DICOM file")
+    dataset = read_object(content, MOST_BYTES)
+    if uid_of(dataset.file_meta, "MediaStorageSOPClassUID") == DIRECTORY:
+        return Examined(place.number, left_out="directories of media")
+    kind = kind_of(dataset, rules.modalities)
+    if kind.left_out:
+        return Examined(place.number, left_out=kind.left_out)
+    metadata = read_attributes(dataset, key=rules.key, keep_dates=rules.keep_dates)
+    missing = [name for name in ("sop", "study") if name not in metadata]
+    if missing:
+        raise ImageError(f"it has no valid UID of its {'instance' if 'sop' in missing else 'study'}")
+    sop, study = str(metadata["sop"]), str(metadata["study"])
+    looked_at = sop in rules.looked_at
+    if kind.quarantined and not looked_at:
+        return Examined(place.number, quarantined=kind.quarantined, metadata=metadata)
+    image = open_dicom(content, MOST_BYTES, LIMITS.max_pixels)
+    frames = image.attributes.frames
+    films, aside, digest, text = [], {}, hashlib.sha256(), ""
+    for frame in range(min(frames, MOST_FRAMES)):
+        film = write_film(image, range(frame, frame + 1), metadata, uid_of(dataset, "SOPClassUID"))
+        name = f"{sop}.{frame + 1}.dcm" if frames > 1 else f"{sop}.dcm"
+        films.append(name)
+        digest.update(film)
+        if _is_there(rules.folder / name, film):
+            # It was looked through when it was written.
+            continue
+        grey = as_grey(decode_whole(film, LIMITS).pixels)
+        if not looked_at and not text and (text := find_text(grey)):
+            break
+        aside[name] = rules.folder / f".{place.number}.{frame}.part"
+        aside[name].write_bytes(film)
+    if text:
+        _remove(aside)
+        return Examined(place.number, quarantined=f"text {text}", metadata=metadata)
+    return Examined(
+        place.number,
+        metadata=metadata,
+        group=str(metadata.get("patient") or keyed_hash(rules.key, "study", study)),
+        films=tuple(films),
+        aside=aside,
+        digest=digest.hexdigest(),
+        frames_left_out=max(0, frames - MOST_FRAMES),
+    )
+
+
+def _is_there(path: Path, film: bytes) -> bool:
+    return path.is_file() and path.stat().st_size == len(film) and path.read_bytes() == film
+
+
+def _remove(aside: Mapping[str, Path]) -> None:
+    for path in aside.values():
+        path.unlink(missing_ok=True)

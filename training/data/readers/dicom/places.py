@@ -1,0 +1,179 @@
+"""The DICOM files of a source: a file, a folder, a zip archive, or a medium with a DICOMDIR."""
+
+import itertools
+import os
+import stat
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from training.data.decoding.dicom.file import is_dicom
+from training.data.readers.dicom.medium import DIRECTORY_NAME, NamedFiles, read_directory
+from training.data.rejections import LeftOut, Rejection
+from training.errors import DataError, ImageError
+
+MOST_FILES: Final = 2_000_000
+# A DICOM file may begin without its mark, so some more bytes are looked at.
+_SIGNATURE_BYTES: Final = 256
+_DIRECTORY_BYTES: Final = 256 << 20
+# An archive of films inflates to a few times its size.
+_LARGEST_RATIO: Final = 200
+_SMALL_ARCHIVE: Final = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a file lies.
+
+    Attributes:
+        number: In the order of the source, from 1.
+        path: The file, or the archive that has it.
+        member: Number of the archive's member, from 0; None for a file of its own.
+    """
+
+    number: int
+    path: Path
+    member: int | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """The files of a source.
+
+    Attributes:
+        places: Of the files, in order.
+        order: How the numbers of files are counted, for messages.
+        refused: Files that are named and not there.
+        left_out: Files that are passed over.
+        notes: Sentences on the source.
+    """
+
+    places: Sequence[Place]
+    order: str
+    refused: Sequence[Rejection] = ()
+    left_out: Sequence[LeftOut] = ()
+    notes: Sequence[str] = ()
+
+
+def find_places(source: Path) -> Source:
+    """List the files of a source; no content but that of a DICOMDIR is read.
+
+    Raises:
+        DataError: It is not there, cannot be read, or is an archive over the limits.
+    """
+    if source.is_dir():
+        directory = next((path for path in _entries(source) if path.name.upper() == DIRECTORY_NAME), None)
+        return _folder(source) if directory is None else _medium(directory)
+    if not source.is_file():
+        raise DataError("The source of the import is not there; give a file, a folder or a zip archive.")
+    if source.name.upper() == DIRECTORY_NAME:
+        return _medium(source)
+    try:
+        is_archive = zipfile.is_zipfile(source) and not is_dicom(_head(source))
+    except OSError as error:
+        raise DataError(f"The source of the import cannot be read: {error.strerror}.") from None
+    return _archive(source) if is_archive else Source([Place(1, source)], "1 is the source")
+
+
+def read_place(place: Place, max_bytes: int) -> bytes:
+    """Return the bytes of a file, at most one more than the limit.
+
+    Raises:
+        ImageError: It cannot be read; its name is not said.
+    """
+    try:
+        if place.member is None:
+            with place.path.open("rb") as file:
+                return file.read(max_bytes + 1)
+        with zipfile.ZipFile(place.path) as archive:
+            info = archive.infolist()[place.member]
+            if info.flag_bits & 1:
+                raise ImageError("it is encrypted; unpack the archive with its password first")
+            with archive.open(info) as file:
+                return file.read(max_bytes + 1)
+    except OSError as error:
+        raise ImageError(f"it cannot be read: {error.strerror or 'the archive is damaged'}") from None
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):
+        raise ImageError(
+            "it cannot be read: the archive is damaged, or compressed in an unknown way"
+        ) from None
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_SIGNATURE_BYTES)
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError as error:
+        raise DataError(f"The folder of the import cannot be read: {error.strerror}.") from None
+
+
+def _files(folder: Path) -> Iterator[bytes]:
+    for place, _, names in os.walk(os.fsencode(folder)):
+        for name in names:
+            path = os.path.join(place, name)  # noqa: PTH118 - names may be in any encoding
+            with suppress(OSError):
+                if stat.S_ISREG(os.lstat(path).st_mode):
+                    yield path
+
+
+def _folder(folder: Path) -> Source:
+    paths = sorted(itertools.islice(_files(folder), MOST_FILES + 1))
+    if len(paths) > MOST_FILES:
+        raise DataError(f"The folder has over {MOST_FILES:,} files: import its folders one by one.")
+    places = [Place(number, Path(os.fsdecode(path))) for number, path in enumerate(paths, 1)]
+    return Source(places, "find SOURCE -type f | LC_ALL=C sort")
+
+
+def _archive(path: Path) -> Source:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
+        raise DataError("The zip archive is damaged; fetch it again.") from None
+    if len(members) > MOST_FILES:
+        raise DataError(f"The zip archive has over {MOST_FILES:,} files: unpack it, and import the folders.")
+    inflated, size = sum(member.file_size for member in members), path.stat().st_size
+    if inflated > max(_SMALL_ARCHIVE, _LARGEST_RATIO * size):
+        raise DataError(
+            f"The zip archive of {size / 1e6:,.1f} MB says that it holds {inflated / 1e9:,.1f} GB: unpack it "
+            "yourself, and import the folder."
+        )
+    # Members are read one by one and never unpacked, so it does not matter where their names lead.
+    numbers = [number for number, member in enumerate(members) if not member.is_dir()]
+    places = [Place(order, path, number) for order, number in enumerate(numbers, 1)]
+    return Source(places, "zipinfo -1 SOURCE | grep -v '/$'")
+
+
+def _medium(directory: Path) -> Source:
+    try:
+        with directory.open("rb") as file:
+            content = file.read(_DIRECTORY_BYTES + 1)
+        if len(content) > _DIRECTORY_BYTES:
+            raise ImageError("it is too large")
+        records = read_directory(content)
+    except OSError as error:
+        raise DataError(f"The DICOMDIR cannot be read: {error.strerror}.") from None
+    except ImageError as error:
+        raise DataError(
+            f"The DICOMDIR cannot be followed: {error}. Copy the medium without it, and import the folder."
+        ) from None
+    named = NamedFiles(directory.parent)
+    places, refused = [], []
+    for number, parts in enumerate(records.files, 1):
+        path = named.find(parts)
+        if path is None:
+            refused.append(Rejection(number, "the DICOMDIR names it, and it is not on the medium"))
+        else:
+            places.append(Place(number, path))
+    known = {place.path for place in places} | {directory}
+    others = sum(Path(os.fsdecode(path)) not in known for path in _files(directory.parent))
+    left_out = [LeftOut("files that the DICOMDIR does not name", others)] if others else []
+    return Source(places, "the files in the DICOMDIR's order", refused, left_out, records.notes)
