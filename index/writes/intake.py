@@ -15,6 +15,7 @@ from index.catalogue.tables import EmbeddingRow, ImageRow
 from index.files.image_store import ImageStore
 from index.files.metadata.strip import strip_metadata
 from index.search.results import revision_of
+from training.data.decoding.dicom.file import is_dicom
 from training.data.decoding.images import ImageLimits, decode_whole
 from training.data.manifest import Record
 from training.errors import ImageError, ImageTooLargeError
@@ -220,12 +221,12 @@ def compare(
 
 
 def stored_form(content: bytes, *, keep_metadata: bool) -> bytes:
-    """Return an image file as it is stored.
+    """Return an image file as it is stored; of a DICOM file, the names of patients are kept by no setting.
 
     Raises:
         ImageError: The metadata of the file cannot be removed.
     """
-    return content if keep_metadata else strip_metadata(content)
+    return content if keep_metadata and not is_dicom(content) else strip_metadata(content)
 
 
 def _other_forms(content: bytes, *, keep_metadata: bool) -> set[str]:
@@ -279,8 +280,12 @@ def read_limited(path: Path, limits: ImageLimits) -> bytes:
         ImageError: The file cannot be read.
     """
     try:
-        if path.stat().st_size > limits.max_bytes:
-            raise ImageTooLargeError(f"The file has over {limits.max_bytes / 1e6:,.1f} MB.")
-        return path.read_bytes()
+        most = limits.max_dicom_bytes
+        content = path.read_bytes() if path.stat().st_size <= most else None
+        if content is not None and not is_dicom(content):
+            most = limits.max_bytes
+        if content is None or len(content) > most:
+            raise ImageTooLargeError(f"The file has over {most / 1e6:,.1f} MB.")
+        return content
     except OSError as error:
         raise ImageError(f"The file cannot be read: {error.strerror or error}.") from error

@@ -10,6 +10,7 @@ import pytest
 from tests.browser.conftest import OpenSearch, Sites, Watch
 from tests.browser.search_page import PAGE_SIZE, expect
 from tests.browser.service import MARKUP
+from tests.dicom_films import encoded, make_film
 
 if TYPE_CHECKING:
     from playwright.sync_api import Route
@@ -102,6 +103,26 @@ def test_pasted_and_chosen_images_are_searched_too(open_search: OpenSearch, site
     )
     expect(search.page.locator(".field-chip")).to_contain_text("chosen.png")
     expect(search.tiles.first).to_have_attribute("data-id", "shape-12")
+
+
+@pytest.mark.slow
+def test_dicom_films_are_chosen_and_dropped_with_any_type(open_search: OpenSearch) -> None:
+    search = open_search()
+    search.settle()
+    chooser = search.page.locator("input[type=file]")
+    assert {"image/*", "application/dicom", ".dcm"} <= set((chooser.get_attribute("accept") or "").split(","))
+    film = encoded(make_film(1))
+    for name, media_type in (("IM000001", ""), ("film.dcm", "application/dicom")):
+        with search.page.expect_response("**/search") as response:
+            search.drop(film, name=name, type=media_type)
+        assert response.value.status == 200
+        search.settle()
+        expect(search.page.locator(".field-chip")).to_contain_text(name)
+        assert len(search.ids()) == PAGE_SIZE
+    with search.page.expect_response("**/search") as response:
+        chooser.set_input_files({"name": "chosen.dcm", "mimeType": "", "buffer": film})
+    assert response.value.status == 200
+    expect(search.page.locator(".field-chip")).to_contain_text("chosen.dcm")
 
 
 @pytest.mark.slow

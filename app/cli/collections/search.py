@@ -350,7 +350,8 @@ def _read_image(path: Path) -> "ImageFile":
     from training.data.decoding.images import ImageLimits, read_header
 
     with _file_named(str(path)):
-        content = read_content(path, ImageLimits().max_bytes)
+        limits = ImageLimits()
+        content = read_content(path, limits.max_bytes, limits.max_dicom_bytes)
         read_header(content)
     return ImageFile(str(path), content)
 

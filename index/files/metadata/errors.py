@@ -7,7 +7,7 @@ def metadata_error(format_name: str, reason: str) -> ImageError:
     """Return the error of a file whose parts cannot be followed.
 
     Args:
-        format_name: JPEG, PNG, WebP, AVIF or HEIC, GIF, or TIFF.
+        format_name: JPEG, PNG, WebP, AVIF or HEIC, GIF, TIFF or DICOM.
         reason: A clause with the file as its subject.
     """
     return ImageError(

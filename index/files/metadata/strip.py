@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from index.files.metadata.avif import strip_avif
+from index.files.metadata.dicom import strip_dicom
 from index.files.metadata.gif import strip_gif
 from index.files.metadata.jpeg import strip_jpeg
 from index.files.metadata.png import strip_png
@@ -11,7 +12,6 @@ from index.files.metadata.tiff import strip_tiff
 from index.files.metadata.webp import strip_webp
 from training.data.decoding.formats import sniff_format
 from training.data.decoding.structure import check_structure
-from training.data.dicom.films import strip_film
 
 # A BMP file has none, apart from bytes that no program reads.
 _STRIPPERS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
@@ -24,15 +24,15 @@ _STRIPPERS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
     # Boxes and items are those of AVIF.
     "HEIC": strip_avif,
     "BMP": bytes,
-    "DICOM": strip_film,
+    "DICOM": strip_dicom,
 }
 
 
 def strip_metadata(content: bytes) -> bytes:
     """Return an image file without position, names, serial numbers, times, comments and thumbnails.
 
-    What the picture depends on stays: coded pixels bit by bit, orientation, colour profile, frames. A file
-    without metadata is returned as it is.
+    What the picture depends on stays: coded pixels bit by bit, orientation, colour profile, frames; of a
+    DICOM image the first frame alone. A file without metadata is returned as it is.
 
     Raises:
         ImageTooLargeError: The file has more parts than any program writes.

@@ -1,21 +1,28 @@
-"""The bytes of an image file, of which none are looked at."""
+"""The bytes of an image file."""
 
 import stat
 from pathlib import Path
 
+from training.data.decoding.dicom.file import is_dicom
 from training.errors import ImageError, ImageTooLargeError
 
 
-def read_content(source: bytes | Path, max_bytes: int) -> bytes:
+def read_content(source: bytes | Path, max_bytes: int, max_dicom_bytes: int = 0) -> bytes:
     """Return the bytes of an image file.
+
+    Args:
+        source: The bytes, or the path of the file.
+        max_bytes: Limit of a file.
+        max_dicom_bytes: Limit of a DICOM file, if it is larger.
 
     Raises:
         ImageTooLargeError: The file has more bytes than the limit.
         ImageError: It cannot be read, or is empty.
     """
+    most = max(max_bytes, max_dicom_bytes)
     if isinstance(source, Path):
-        source = _read_file(source, max_bytes)
-    _check_bytes(len(source), max_bytes)
+        source = _read_file(source, most)
+    _check_bytes(len(source), most if is_dicom(source) else max_bytes)
     if not source:
         raise ImageError("The image file is empty.")
     return source

@@ -71,6 +71,11 @@ class ImageLimits:
     accept_truncated: bool = False
     checksums: bool = True
 
+    @property
+    def max_dicom_bytes(self) -> int:
+        """Size of a DICOM file: most have two bytes for each pixel, and no compression."""
+        return max(self.max_bytes, 2 * self.max_pixels)
+
 
 @dataclass(frozen=True)
 class ImageHeader:
@@ -148,7 +153,7 @@ def read_header(source: bytes | Path, limits: ImageLimits | None = None) -> Imag
         ImageError: It is not an image of a format that can be read.
     """
     limits = limits or ImageLimits()
-    return _open(read_content(source, limits.max_bytes), limits).header
+    return _open(read_content(source, limits.max_bytes, limits.max_dicom_bytes), limits).header
 
 
 def decode_image(
@@ -178,7 +183,8 @@ def decode_whole(
             1/2, 1/4 or 1/8 of its size, which is many times faster; other formats keep their size.
         window: Stored values that are spread over the grey levels, in place of those that are found: of a
             DICOM file, values behind its modality transform, such as Hounsfield units.
-        frame: Number of the frame to be decoded, from 1; None: the first that is not blank.
+        frame: Number of the frame to be decoded, from 1; None: the first that is not blank, of a DICOM file
+            the first.
 
     Raises:
         ImageTooLargeError: The file, its parts, its pixels or its frames are over the limits.
@@ -186,13 +192,14 @@ def decode_whole(
         MemoryError: The process may not have as much memory as decoding takes.
     """
     limits = limits or ImageLimits()
-    file = _open(read_content(source, limits.max_bytes), limits)
+    file = _open(read_content(source, limits.max_bytes, limits.max_dicom_bytes), limits)
     if frame is not None:
         if not 1 <= frame <= file.header.frames:
             raise ImageError(f"There is no frame {frame:,}: the image has {file.header.frames:,}.")
         return _decode(file, frame - 1, limits, min_side, window)
     first = _decode(file, file.first, limits, min_side, window)
-    if not first.blank or file.header.frames == 1:
+    # Each frame of a DICOM image is an image of its own.
+    if not first.blank or file.header.frames == 1 or file.dicom is not None:
         return first
     # The opened file is the canvas of all its frames.
     first = replace(first, pixels=first.pixels.copy())
@@ -214,7 +221,7 @@ def check_signature(content: bytes, limits: ImageLimits) -> None:
         ImageTooLargeError: It has too many bytes.
         ImageError: It is not an image of a format that can be read.
     """
-    sniff_format(read_content(content, limits.max_bytes))
+    sniff_format(read_content(content, limits.max_bytes, limits.max_dicom_bytes))
 
 
 def _open(content: bytes, limits: ImageLimits) -> _File:
@@ -226,7 +233,7 @@ def _open(content: bytes, limits: ImageLimits) -> _File:
         raise ImageTooLargeError(f"The JPEG image has over {limits.max_scans} scans; save it with fewer.")
     with _naming_damage(f"The header of the {name} image is damaged", limits):
         if name == "DICOM":
-            dicom = open_dicom(content, limits.max_bytes, limits.max_pixels)
+            dicom = open_dicom(content, limits.max_dicom_bytes, limits.max_pixels)
             laid = dicom.attributes
             header = ImageHeader(name, laid.columns, laid.rows, laid.frames, MEDIA_TYPES[name])
             return _File(content, header, None, None, dicom=dicom)

@@ -192,15 +192,15 @@ def test_tiff_tiles_larger_than_the_limit_are_refused() -> None:
         (b"", "The image file is empty."),
         (
             b"hello",
-            "The file is not an image that can be read: send JPEG, PNG, WebP, AVIF, GIF, BMP or TIFF.",
+            "The file is not an image that can be read: send JPEG, PNG, WebP, AVIF, GIF, BMP, TIFF or DICOM.",
         ),
         (
             b"%PDF-1.7 ...",
-            "The file is not an image that can be read: send JPEG, PNG, WebP, AVIF, GIF, BMP or TIFF.",
+            "The file is not an image that can be read: send JPEG, PNG, WebP, AVIF, GIF, BMP, TIFF or DICOM.",
         ),
         (
             b"<svg xmlns='http://www.w3.org/2000/svg'/>",
-            "The file is not an image that can be read: send JPEG, PNG, WebP, AVIF, GIF, BMP or TIFF.",
+            "The file is not an image that can be read: send JPEG, PNG, WebP, AVIF, GIF, BMP, TIFF or DICOM.",
         ),
         (b"\x89PNG\r\n\x1a\n", "The header of the PNG image is damaged: "),
         (b"RIFF\0\0\0\0WEBP", "The header of the WebP image is damaged: its first chunk gives no size."),
