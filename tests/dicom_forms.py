@@ -7,6 +7,7 @@ import io
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import Any, Final
@@ -247,7 +248,7 @@ class GreyForm:
         """Return samples with their sign (H, W)."""
         top = (1 << self.stored) - 1
         picture = film()
-        values = np.rint((1 - picture if self.inverted else picture) * top).astype(np.int64)
+        values: Array = np.rint((1 - picture if self.inverted else picture) * top).astype(np.int64)
         if self.signed:
             values -= 1 << self.stored - 1
         if self.padding != "none":
@@ -291,8 +292,9 @@ class GreyForm:
         if self.modality == "rescale":
             return samples * 0.5 - 300.0
         if self.modality == "table":
-            return self._curve()[samples + (1 << self.stored - 1 if self.signed else 0)].astype(np.float64)
-        return samples.astype(np.float64)
+            samples = self._curve()[samples + (1 << self.stored - 1 if self.signed else 0)]
+        values: Array = samples.astype(np.float64)
+        return values
 
     def _window(self) -> tuple[float, float]:
         """Centre and width around what most of the film has."""
@@ -309,11 +311,13 @@ class GreyForm:
             return 1 / (1 + np.exp(-4 * (values - centre) / width))
         if self.voi == "table":
             first, entries = self._voi_table()
-            return entries[(np.rint(values) - first).clip(0, len(entries) - 1).astype(int)] / 1023.0
+            looked_up: Array = entries[(np.rint(values) - first).clip(0, len(entries) - 1).astype(int)] / 1023
+            return looked_up
         if self.stored <= 8 and self.modality == "none" and not self.signed:
             return values / ((1 << self.stored) - 1)
         low, high = np.quantile(values[~padding], (0.005, 0.995))
-        return ((values - low) / (high - low)).clip(0, 1)
+        spread: Array = ((values - low) / (high - low)).clip(0, 1)
+        return spread
 
     def _voi_table(self) -> tuple[int, Array]:
         centre, width = self._window()
@@ -433,13 +437,15 @@ def colours() -> Array:
     """Return smooth colours (H, W, 3) of 8 bits."""
     y, x = np.mgrid[0:ROWS, 0:COLUMNS] / np.array([ROWS, COLUMNS]).reshape(2, 1, 1)
     planes = (0.1 + 0.8 * film(), 0.2 + 0.6 * x, 0.9 - 0.7 * y)
-    return np.rint(255 * np.stack(planes, axis=-1)).astype(np.uint8)
+    pixels: Array = np.rint(255 * np.stack(planes, axis=-1)).astype(np.uint8)
+    return pixels
 
 
 def ybr(rgb: Array) -> Array:
     """Return luminance and chrominance (PS3.3, section C.7.6.3.1.2)."""
     weights = np.array([[0.299, 0.587, 0.114], [-0.1687, -0.3313, 0.5], [0.5, -0.4187, -0.0813]])
-    return np.rint(rgb @ weights.T + (0, 128, 128)).clip(0, 255).astype(np.uint8)
+    pixels: Array = np.rint(rgb @ weights.T + (0, 128, 128)).clip(0, 255).astype(np.uint8)
+    return pixels
 
 
 def _rgb(syntax: UID, *, planar: bool = False, photometric: str = "RGB") -> bytes:
@@ -483,28 +489,28 @@ def _palette(bits: int, syntax: UID = ExplicitVRLittleEndian, *, entry_bits: int
 def _colour_forms() -> Iterator[ColourForm]:
     for syntax in (*_SYNTAXES, *_LOSSY):
         name = syntax.name.split(",")[0]
-        yield ColourForm(f"RGB {name}", lambda syntax=syntax: _rgb(syntax), 12.0 if syntax in _LOSSY else 1.0)
+        yield ColourForm(f"RGB {name}", partial(_rgb, syntax), 12.0 if syntax in _LOSSY else 1.0)
     for syntax in _NATIVE:
-        yield ColourForm(f"RGB in planes {syntax.name}", lambda syntax=syntax: _rgb(syntax, planar=True))
+        yield ColourForm(f"RGB in planes {syntax.name}", partial(_rgb, syntax, planar=True))
     for syntax in (ExplicitVRLittleEndian, RLELossless, JPEGLSLossless, JPEGLossless):
-        make = lambda syntax=syntax: _rgb(syntax, photometric="YBR_FULL")  # noqa: E731
+        make = partial(_rgb, syntax, photometric="YBR_FULL")
         yield ColourForm(f"YBR_FULL {syntax.name.split(',')[0]}", make, 3.0)
     yield ColourForm(
-        "YBR_FULL in planes", lambda: _rgb(ExplicitVRLittleEndian, planar=True, photometric="YBR_FULL"), 3.0
+        "YBR_FULL in planes", partial(_rgb, ExplicitVRLittleEndian, planar=True, photometric="YBR_FULL"), 3.0
     )
-    yield ColourForm("YBR_FULL JPEG", lambda: _rgb(JPEGBaseline8Bit, photometric="YBR_FULL"), 12.0)
-    yield ColourForm("YBR_FULL_422 JPEG", lambda: _rgb(JPEGBaseline8Bit, photometric="YBR_FULL_422"), 12.0)
+    yield ColourForm("YBR_FULL JPEG", partial(_rgb, JPEGBaseline8Bit, photometric="YBR_FULL"), 12.0)
+    yield ColourForm("YBR_FULL_422 JPEG", partial(_rgb, JPEGBaseline8Bit, photometric="YBR_FULL_422"), 12.0)
     yield ColourForm("YBR_FULL_422", _halved, 8.0)
     yield ColourForm(
         "YBR_FULL_422 that is not shared",
-        lambda: _rgb(ExplicitVRLittleEndian, photometric="YBR_FULL_422"),
+        partial(_rgb, ExplicitVRLittleEndian, photometric="YBR_FULL_422"),
         3.0,
     )
     for bits in (8, 16):
-        yield ColourForm(f"palette of {bits} bits", lambda bits=bits: _palette(bits), 24.0)
-    yield ColourForm("palette in runs", lambda: _palette(8, RLELossless), 24.0)
-    yield ColourForm("palette of 8-bit colours", lambda: _palette(8, entry_bits=8), 24.0)
-    yield ColourForm("palette big-endian", lambda: _palette(16, ExplicitVRBigEndian), 24.0)
+        yield ColourForm(f"palette of {bits} bits", partial(_palette, bits), 24.0)
+    yield ColourForm("palette in runs", partial(_palette, 8, RLELossless), 24.0)
+    yield ColourForm("palette of 8-bit colours", partial(_palette, 8, entry_bits=8), 24.0)
+    yield ColourForm("palette big-endian", partial(_palette, 16, ExplicitVRBigEndian), 24.0)
     yield ColourForm("words big-endian", _words, 1.0)
 
 

@@ -376,8 +376,13 @@ def _dicoms() -> list[ImageForm]:
         return file_of(image)
 
     deep, small, colour = grey(4095, "u2"), grey(), levels(COLOURS)
-    window = {"WindowCenter": "1.5", "WindowWidth": "4096", "RescaleSlope": "1", "RescaleIntercept": "-2046"}
-    negative = {"photometric": "MONOCHROME1"}
+    window: dict[str, Any] = {
+        "WindowCenter": "1.5",
+        "WindowWidth": "4096",
+        "RescaleSlope": "1",
+        "RescaleIntercept": "-2046",
+    }
+    negative: dict[str, Any] = {"photometric": "MONOCHROME1"}
     return [
         row("grey 8", small, 8),
         row("grey 12", deep, 12),

@@ -129,7 +129,7 @@ def _places(content: bytes) -> list[int]:
 def _lying_length(draw: random.Random, _: UID) -> bytes:
     content = bytearray(whole(ExplicitVRLittleEndian))
     place = draw.choice(_places(bytes(content)))
-    if content[place + 4 : place + 6] in (b"OB", b"OW", b"SQ"):
+    if bytes(content[place + 4 : place + 6]) in (b"OB", b"OW", b"SQ"):
         lengths = (0, 1, 7, 2**31, 2**32 - 2, 2**32 - 1, draw.randrange(2**32))
         content[place + 8 : place + 12] = draw.choice(lengths).to_bytes(4, "little")
     else:
@@ -239,7 +239,7 @@ def _codestream(draw: random.Random, _: UID) -> bytes:
     content = bytearray(whole(syntax))
     frame = content.rindex(b"\xe0\x7f\x10\0OB") + 12
     frame += 8 + int.from_bytes(content[frame + 4 : frame + 8], "little") + 8
-    for _ in range(draw.choice((1, 2, 8))):
+    for _change in range(draw.choice((1, 2, 8))):
         place = draw.randrange(frame, min(frame + draw.choice((64, 120, 700)), len(content)))
         content[place] = draw.choice((0, 1, 16, 127, 128, 255, draw.randrange(256)))
     return bytes(content)
