@@ -3,7 +3,7 @@
 import datetime
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from pydicom import Dataset
@@ -106,7 +106,8 @@ def _encodings(dataset: Dataset) -> list[str]:
     element = dataset.get_item(Tag("SpecificCharacterSet"))
     value = element.value if isinstance(element, (DataElement, RawDataElement)) else None
     text = value.decode("latin-1") if isinstance(value, bytes) else value
-    names = text.split("\\") if isinstance(text, str) else list(map(str, text or ()))
+    texts = text.split("\\") if isinstance(text, str) else text
+    names = list(map(str, texts)) if isinstance(texts, Iterable) else []
     return convert_encodings([name.strip(_PADDING) for name in names])
 
 
