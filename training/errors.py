@@ -51,6 +51,16 @@ class MissingModalityError(RecoquestError):
         return _MISSING[self.modality]
 
 
+class NoRegionsError(RecoquestError):
+    """The encoder has no regions of images, which parts of pictures and maps are made of."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This model has no regions: it can neither search by a part of a picture nor say what matched. "
+            "Search by the whole picture, or use a model that pools images by their mean."
+        )
+
+
 _MISSING = {
     "image": "This encoder was loaded without its image tower: load all of it.",
     "text": "This encoder was trained without texts and cannot be searched by one: search by an image.",

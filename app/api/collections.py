@@ -26,6 +26,7 @@ from index.audit.event import Detail
 from index.engine import SearchEngine
 from index.generations import names
 from index.writes.live import Condition
+from training.models.onnx.files import has_regions
 
 router = APIRouter(prefix="/v1", tags=["collections"], route_class=GuardedRoute)
 
@@ -190,4 +191,6 @@ async def delete_alias(
 
 
 def _overview(engine: SearchEngine, collection: str, hidden: Sequence[str]) -> CollectionOverview:
-    return overview_from(engine.collection(collection), engine.overview(collection), hidden)
+    info = engine.collection(collection)
+    regions = info.digest is not None and has_regions(engine.home.bundles_folder / info.digest)
+    return overview_from(info, engine.overview(collection), hidden, regions=regions)

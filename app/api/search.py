@@ -7,15 +7,19 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse
 
 from app.access.permissions import GuardedRoute, may
+from app.http.accept import preferred
 from app.http.deprecation import deprecation_headers
-from app.http.problems import problem_responses
+from app.http.problem_kinds import NOT_ACCEPTABLE
+from app.http.problems import RequestError, problem_responses
 from app.operations.bulk.search_batch import BatchResponse, answer_batch
 from app.operations.read_search import SentSearch, check_batch, read_search
+from app.operations.regions.similarity_map import OVERLAY_MEDIA_TYPE, draw_overlay, make_map
 from app.operations.search import answer_search
 from app.operations.services import InjectedServices
 from app.schemas.search.old_names import in_old_names
 from app.schemas.search.page import SearchResponse
 from app.schemas.search.query import SEARCH_BODY, BatchQuery
+from app.schemas.search.similarity_map import SimilarityMap
 from app.server.admission import count_as
 
 router = APIRouter(
@@ -68,6 +72,41 @@ async def search_images(
         headers = deprecation_headers(request, "/docs#/search/search_images", "deprecation")
         return JSONResponse(in_old_names(page), headers=headers)
     return page
+
+
+@router.post(
+    "/images/{image_id}/similarity-map",
+    summary="What matched",
+    response_model=SimilarityMap,
+    responses={
+        **_PROBLEMS,
+        **problem_responses(HTTPStatus.NOT_ACCEPTABLE),
+        200: {"content": {OVERLAY_MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}},
+    },
+    openapi_extra=SEARCH_BODY,
+)
+async def map_similarity(
+    collection: str,
+    image_id: str,
+    sent: Annotated[SentSearch, Depends(sent_search)],
+    request: Request,
+    services: InjectedServices,
+) -> SimilarityMap | Response:
+    """Tell which parts of an image fit a search, of which only text, images and examples count here.
+
+    Send the search as to `/search`. The answer is a small grid of numbers, what each region adds to the
+    cosine of image and query, or with `Accept: image/png` an overlay for the picture, more opaque where it
+    fits more. Models without regions are refused (`no-regions`).
+    """
+    accept = ",".join(request.headers.getlist("accept"))
+    wanted = preferred(accept, ["application/json", OVERLAY_MEDIA_TYPE])
+    if wanted is None:
+        raise RequestError(NOT_ACCEPTABLE, f"Accept application/json or {OVERLAY_MEDIA_TYPE}.")
+    found = await make_map(request, services, collection, image_id, sent)
+    if wanted == OVERLAY_MEDIA_TYPE:
+        overlay = await services.threads.read(draw_overlay, found)
+        return Response(overlay, media_type=OVERLAY_MEDIA_TYPE, headers={"Cache-Control": "no-store"})
+    return found
 
 
 @router.post(

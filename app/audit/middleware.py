@@ -37,6 +37,7 @@ READS: Final[Mapping[str, Action]] = {
     "get_image": "view",
     "get_rendition": "view",
     "get_levels": "view",
+    "map_similarity": "view",
     "get_thumbnail": "view",
     "get_content": "export",
     "list_audit": "audit",

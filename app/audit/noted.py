@@ -87,6 +87,29 @@ def note_search(
     )
 
 
+def note_map(
+    request: Request, active: ActiveGeneration, query: SearchQuery, files: Sequence[str], image: str
+) -> None:
+    """Note what an image was compared with.
+
+    Args:
+        request: The request.
+        active: The generation whose model compared them.
+        query: The query.
+        files: SHA-256 of the image files that were sent.
+        image: Id of the image.
+    """
+    note(
+        request,
+        Noted(
+            objects=[image],
+            query=query_parts(query, files),
+            model=active.digest,
+            generation=active.generation,
+        ),
+    )
+
+
 def note_batch(
     request: Request,
     active: ActiveGeneration,

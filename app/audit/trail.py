@@ -218,6 +218,7 @@ def query_parts(query: "SearchQuery", files: Sequence[str] = ()) -> dict[str, li
         "like_text": _texts(query.like),
         "unlike_text": _texts(query.unlike),
         "file": list(files),
+        "box": [f"{place}: {box.model_dump_json()}" for place, box in query.boxes.items()],
         **filter_parts(query.filter),
     }
     return {name: texts for name, texts in parts.items() if texts}

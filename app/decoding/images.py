@@ -55,6 +55,19 @@ class DecodedUpload:
     flags: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class DecodedQuery:
+    """The picture of a query.
+
+    Attributes:
+        pixels: Pixels for the encoder (3, S, S).
+        picture: Width and height of the upright whole.
+    """
+
+    pixels: Pixels
+    picture: tuple[int, int]
+
+
 class ImageDecoders:
     """Decodes query images, uploads and thumbnails, in this order where several wait."""
 
@@ -82,8 +95,19 @@ class ImageDecoders:
             EncodingError: Too many images wait, it was not done in time, or the service ends.
             DecoderStartError: No process can be started.
         """
-        answer = await self._decode(content, config, Priority.SEARCH, self.pool.deadline_s)
-        return _pixels(answer, config.size)
+        return (await self.decode_query(content, config)).pixels
+
+    async def decode_query(self, source: bytes | Path, config: ImagePreprocessingConfig) -> DecodedQuery:
+        """Decode a query image, or the file of a stored one, as `prepare` does."""
+        deadline_s = self.pool.deadline_s
+        if isinstance(source, bytes):
+            answer = await self._decode(source, config, Priority.SEARCH, deadline_s)
+        else:
+            header = {"task": "prepare", "path": str(source.absolute()), "encoder": _encoder(config)}
+            task = Task(header, 3 * config.size**2)
+            answer = await self._answer_of(self.pool.submit(task, Priority.SEARCH, deadline_s), deadline_s)
+        picture = _side(answer.header.get("width")), _side(answer.header.get("height"))
+        return DecodedQuery(_pixels(answer, config.size), picture)
 
     async def decode_upload(self, content: bytes, config: ImagePreprocessingConfig) -> DecodedUpload:
         """Decode an image that is to be kept, as `prepare` does; images of a request wait for each other."""
@@ -152,8 +176,11 @@ class ImageDecoders:
         self, content: bytes, config: ImagePreprocessingConfig, priority: Priority, deadline_s: float
     ) -> Answer:
         check_signature(content, self.limits)
-        encoder = {"square": asdict(config.square), "min_side": config.min_side}
-        header: dict[str, Any] = {"task": "prepare", "limits": asdict(self.limits), "encoder": encoder}
+        header: dict[str, Any] = {
+            "task": "prepare",
+            "limits": asdict(self.limits),
+            "encoder": _encoder(config),
+        }
         task = Task(header, 3 * config.size**2, content)
         return await self._answer_of(self.pool.submit(task, priority, deadline_s), deadline_s)
 
@@ -165,6 +192,10 @@ class ImageDecoders:
             raise _too_late() from None
         record_waited("decode", time.perf_counter() - started, answer.seconds)
         return answer
+
+
+def _encoder(config: ImagePreprocessingConfig) -> dict[str, Any]:
+    return {"square": asdict(config.square), "min_side": config.min_side}
 
 
 def _pixels(answer: Answer, size: int) -> Pixels:

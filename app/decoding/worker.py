@@ -20,7 +20,7 @@ import numpy as np
 from app.decoding.messages import BrokenMessageError, receive, send
 from app.launch.parent_death import end_with_parent
 from index.files.renditions import Rendition, make_rendition, read_levels
-from index.files.thumbnails import make_thumbnail
+from index.files.thumbnails import STORED_LIMITS, make_thumbnail
 from training.data.decoding.images import ImageLimits, decode_whole
 from training.data.decoding.window import Window
 from training.errors import ImageError, ImageTooLargeError
@@ -92,7 +92,10 @@ def _answer(header: Mapping[str, Any], content: bytearray) -> Answer:
 def _prepare(header: Mapping[str, Any], content: bytearray) -> Answer:
     """Decode an image and resize it to an encoder's input, uint8 (3, S, S)."""
     encoder = header["encoder"]
-    decoded = decode_whole(bytes(content), ImageLimits(**header["limits"]), encoder["min_side"])
+    if "path" in header:
+        decoded = decode_whole(Path(header["path"]), STORED_LIMITS, encoder["min_side"])
+    else:
+        decoded = decode_whole(bytes(content), ImageLimits(**header["limits"]), encoder["min_side"])
     square = to_square(decoded.pixels, Square(**encoder["square"]))
     planes = np.ascontiguousarray(np.asarray(square).transpose(2, 0, 1))
     size = {"width": decoded.width, "height": decoded.height}

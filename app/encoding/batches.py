@@ -129,7 +129,8 @@ class Batches:
             vectors, truncations, tokens = embeddings.vectors, embeddings.truncations, embeddings.tokens
         else:
             images = [job.payload for job in batch if not isinstance(job.payload, str)]
-            vectors = self._encoder.embed_images(np.stack(images))
+            embed = self._encoder.embed_images if batch[0].kind == "image" else self._encoder.embed_regions
+            vectors = embed(np.stack(images))
         if len(vectors) != len(batch):
             raise EncodingFailedError(FAILED)
         return [

@@ -18,7 +18,7 @@ from training.models.embeddings import TextEmbeddings
 from training.models.inputs.images import Pixels
 from training.models.inputs.texts import Truncation
 
-Kind = Literal["text", "image"]
+Kind = Literal["text", "image", "regions"]
 
 # A pass that outlives the deadline has no caller left, but a paused machine is not yet a hanging encoder.
 _DEADLINES_OF_A_PASS = 2.0
@@ -39,6 +39,9 @@ class QueryEncoder(Protocol):
     def embed_images(self, images: Pixels) -> NDArray[np.float32]:
         """Vectors (B, D) of prepared images (B, 3, S, S)."""
 
+    def embed_regions(self, images: Pixels) -> NDArray[np.float32]:
+        """Embeddings (B, K, D) of the regions of prepared images."""
+
     def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
         """Vectors (B, D) of texts, with how each was cut."""
 
@@ -57,6 +60,10 @@ class ServedEncoder(QueryEncoder, Protocol):
     @property
     def knows_only_its_texts(self) -> bool:
         """Whether it knows no words but those of the texts that it was trained with."""
+
+    @property
+    def regions(self) -> bool:
+        """Whether it embeds regions of images."""
 
     @property
     def info(self) -> BundleInfo | None:
@@ -116,7 +123,10 @@ class QueueLimits:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Vector (D,) of one query, how its text was cut, its tokens, and the seconds of its forward pass."""
+    """Vector (D,) of one query, how its text was cut, its tokens, and the seconds of its forward pass.
+
+    Of the kind `regions` it is the embeddings (K, D) of an image's regions.
+    """
 
     vector: NDArray[np.float32]
     truncation: Truncation | None = None

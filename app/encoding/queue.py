@@ -9,7 +9,9 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
+import numpy as np
 import structlog
+from numpy.typing import NDArray
 
 from app.concurrency.handover import Handover
 from app.concurrency.timings import record_waited
@@ -113,6 +115,10 @@ class EncodingQueue:
     async def encode_image(self, image: Pixels, *, priority: Priority = Priority.SEARCH) -> Encoded:
         """Vector of a prepared image (3, S, S); raises as `encode_text` does."""
         return await self._wait_for(self.submit("image", image, priority=priority))
+
+    async def encode_regions(self, image: Pixels) -> NDArray[np.float32]:
+        """Embeddings (K, D) of the regions of a prepared image (3, S, S); raises as `encode_text` does."""
+        return (await self._wait_for(self.submit("regions", image))).vector
 
     def submit(
         self, kind: Kind, payload: str | Pixels, *, priority: Priority = Priority.SEARCH

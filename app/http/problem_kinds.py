@@ -59,6 +59,7 @@ from training.errors import (
     ImageError,
     ImageTooLargeError,
     MissingModalityError,
+    NoRegionsError,
     RecoquestError,
 )
 
@@ -98,6 +99,7 @@ TOO_LARGE = Kind("content-too-large", "The request is too large", HTTPStatus.REQ
 UNSUPPORTED = Kind(
     "unsupported-media-type", "The content type is not supported", HTTPStatus.UNSUPPORTED_MEDIA_TYPE
 )
+NOT_ACCEPTABLE = Kind("not-acceptable", "No such format can be made", HTTPStatus.NOT_ACCEPTABLE)
 NOT_READY = Kind("not-ready", "The service is not ready", HTTPStatus.SERVICE_UNAVAILABLE, retry_after_s=1)
 BUSY = Kind("too-many-requests", "The service is busy", HTTPStatus.TOO_MANY_REQUESTS, retry_after_s=1)
 LATE = Kind("deadline-passed", "The answer took too long", HTTPStatus.GATEWAY_TIMEOUT)
@@ -129,6 +131,7 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
     MissingModalityError: Kind(
         "no-text-search", "The collection cannot be searched by text", INVALID.status, field="text"
     ),
+    NoRegionsError: Kind("no-regions", "The model has no regions", INVALID.status),
     QueueFullError: BUSY,
     EncodingTimeoutError: Kind("encoding-timeout", "Encoding took too long", HTTPStatus.GATEWAY_TIMEOUT),
     QueueClosedError: Kind(

@@ -38,7 +38,8 @@ def load_bulk_encoder(home: Home, bundle: Path, device: str) -> "Encoder | OnnxE
 
 def _on_cpu(bundle: Path, installed: Path) -> "Encoder | OnnxEncoder":
     by_onnx = load_onnx_encoder(bundle, threads=cores(), graphs=installed / FOLDER)
-    if by_onnx is not None:
+    # Graphs of earlier releases have no regions.
+    if by_onnx is not None and by_onnx.regions == read_bundle(bundle).config.regions:
         return by_onnx
     from training.models.encoder import load_encoder
 

@@ -14,6 +14,7 @@ from index.errors import UnregisteredModelError
 from index.generations.models import generations_by
 from training.models.bundle import CONFIG_FILE
 from training.models.config import DualEncoderConfig
+from training.models.onnx.files import has_regions
 
 
 def model_card(engine: SearchEngine, digest: str, *, loaded: bool) -> ModelCard:
@@ -35,6 +36,7 @@ def model_card(engine: SearchEngine, digest: str, *, loaded: bool) -> ModelCard:
         job = job_that_made(session, digest)
     return ModelCard(
         **dict(ModelSummary.of(info, loaded=loaded)),
+        regions=has_regions(engine.home.bundles_folder / digest),
         towers=_towers(engine.home.bundles_folder / digest / CONFIG_FILE),
         training=_training(info.recipe),
         retraining=None if job is None else _retraining(job),

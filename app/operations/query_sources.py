@@ -6,20 +6,24 @@ The service and the command line encode sources in their own ways; everything el
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain, repeat
 from typing import Literal, NamedTuple, Self
 
 from app.schemas.search.query import Example, SearchQuery, given_vector
 from index.engine import SearchEngine
+from index.errors import QueryError
 from index.search.query_vector import Part, Parts
 from index.search.request import BatchEntry, SearchRequest
 from index.search.results import ActiveGeneration, SearchPage
+from training.models.inputs.regions import Box, RegionGrid
 
 
 class ImageFile(NamedTuple):
-    """The content of an image file, and its name in errors; empty for the only one."""
+    """The content of an image file, its name in errors, empty for the only one, and the part to search by."""
 
     name: str
     content: bytes
+    box: Box | None = None
 
 
 class TextSource(NamedTuple):
@@ -34,6 +38,11 @@ class StoredSource(NamedTuple):
 
     field: str
     example: Example
+
+    @property
+    def box(self) -> Box | None:
+        """The part of the image to search by; None: the whole."""
+        return None if self.example.box is None else self.example.box.box
 
 
 Source = ImageFile | TextSource | StoredSource
@@ -64,10 +73,15 @@ class QuerySources:
             FilterError: The filter is none.
         """
         text = [] if query.text is None else [TextSource("text", query.text)]
+        boxes = chain(query.image_boxes, repeat(None))
+        marked = [
+            image._replace(box=None if box is None else box.box)
+            for image, box in zip(images, boxes, strict=False)
+        ]
         files = [[file.content for file in kind] for kind in (images, unlike_images)]
         return cls(
             query.request(),
-            (*text, *images),
+            (*text, *marked),
             _examples("like", query.like),
             (*_examples("unlike", query.unlike), *unlike_images),
             partial(query.digest, *files),
@@ -79,12 +93,18 @@ class QuerySources:
         return (*self.asked, *self.liked, *self.disliked)
 
     @property
+    def pictures(self) -> list[ImageFile | StoredSource]:
+        """Image files and examples that are no texts."""
+        return [source for source in self.all if not isinstance(source, TextSource)]
+
+    @property
     def modality(self) -> Literal["text", "image"] | None:
         """The modality of all sources to encode; None where there are both, or none."""
-        kinds = {type(source) for source in self.all if not isinstance(source, StoredSource)}
-        if kinds == {TextSource}:
-            return "text"
-        return "image" if kinds == {ImageFile} else None
+        texts = any(isinstance(source, TextSource) for source in self.all)
+        images = any(isinstance(one, ImageFile) or one.box is not None for one in self.pictures)
+        if texts == images:
+            return None
+        return "text" if texts else "image"
 
     def find(self, engine: SearchEngine, active: ActiveGeneration, made: Sequence[Part]) -> SearchPage:
         """Search with the vectors of `all` sources, or list without any.
@@ -104,9 +124,28 @@ class QuerySources:
         last = len(self.asked) + len(self.liked)
         parts = Parts(made[: len(self.asked)], made[len(self.asked) : last], made[last:])
         request = replace(self.request, kind=parts.kind)
-        if parts.single is None:
+        # Vectors of two parts of one picture may be nearly the same.
+        if parts.single is None or any(source.box is not None for source in self.pictures):
             request = replace(request, parts=self._digest())
         return BatchEntry(engine.compose(active, parts, request.target), request, parts.text)
+
+
+def region_part(grid: RegionGrid, box: Box, field: str) -> Part:
+    """Return the vector of a part of a picture.
+
+    Raises:
+        QueryError: The encoder sees nothing of the part.
+    """
+    vector = grid.pool(box)
+    if vector is None:
+        seen = grid.area
+        raise QueryError(
+            f"The model sees of this picture only x from {seen.x:.2f} to {seen.x + seen.width:.2f} and y "
+            f"from {seen.y:.2f} to {seen.y + seen.height:.2f}: draw the box there.",
+            field=field,
+        )
+    # Vectors of parts lie elsewhere than those of whole images.
+    return Part(vector, None)
 
 
 def stored_part(engine: SearchEngine, active: ActiveGeneration, source: StoredSource) -> Part:

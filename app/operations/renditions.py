@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from http import HTTPStatus
 from typing import Final
 
 from app.http.accept import preferred
-from app.http.problem_kinds import Kind
+from app.http.problem_kinds import NOT_ACCEPTABLE
 from app.http.problems import RequestError
 from app.operations.read_search import invalid
 from app.operations.services import Services
@@ -17,7 +16,6 @@ from training.data.decoding.depth import Levels
 from training.data.decoding.window import Window
 from training.errors import ImageError, ImageTooLargeError
 
-_NOT_ACCEPTABLE: Final = Kind("not-acceptable", "No such format can be made", HTTPStatus.NOT_ACCEPTABLE)
 _MAX_NUMBER_CHARACTERS: Final = 64
 # The formats whose samples may have more than 8 bits.
 _DEEP_MEDIA_TYPES: Final = frozenset({"image/png", "image/tiff", "application/dicom"})
@@ -51,9 +49,9 @@ def chosen_rendition(image: StoredImage, accept: str, size: int | None, window: 
     media_type = preferred(accept, fitting)
     if media_type is None:
         if preferred(accept, list(LARGEST_SIDES)) is None:
-            raise RequestError(_NOT_ACCEPTABLE, f"Accept one of {', '.join(LARGEST_SIDES)}.")
+            raise RequestError(NOT_ACCEPTABLE, f"Accept one of {', '.join(LARGEST_SIDES)}.")
         raise RequestError(
-            _NOT_ACCEPTABLE,
+            NOT_ACCEPTABLE,
             f"The format cannot have a side of {longest:,} pixels: give a size, or accept image/png.",
         )
     # The same picture has the same name, whatever was asked for.
@@ -79,7 +77,7 @@ async def find_levels(services: Services, image: StoredImage) -> Levels | None:
     if image.media_type not in _DEEP_MEDIA_TYPES:
         return None
     path = await services.threads.read(services.engine.home.store.path, image.sha256)
-    with _naming_failures(image, "image_id", "The image takes more memory or work than one may."):
+    with naming_failures(image, "image_id", "The image takes more memory or work than one may."):
         return await services.images.levels(path)
 
 
@@ -94,12 +92,18 @@ async def make(services: Services, image: StoredImage, rendition: Rendition) -> 
     path = await services.threads.read(services.engine.home.store.path, image.sha256)
     width, height = scaled_size(image.width, image.height, rendition.size)
     detail = "The picture takes more memory or work than one may: give a smaller size."
-    with _naming_failures(image, "size", detail):
+    with naming_failures(image, "size", detail):
         return bytes(await services.images.rendition(path, rendition, width * height))
 
 
 @contextmanager
-def _naming_failures(image: StoredImage, field: str, too_large: str) -> Iterator[None]:
+def naming_failures(image: StoredImage, field: str, too_large: str) -> Iterator[None]:
+    """Say of the decoding of a stored image that it is damaged, or that a field asks for too much.
+
+    Raises:
+        RequestError: It takes more memory or work than a picture may.
+        StoreError: The file cannot be decoded.
+    """
     try:
         yield
     except ImageTooLargeError as error:

@@ -18,9 +18,11 @@ from app.operations.query_sources import (
     Source,
     StoredSource,
     TextSource,
+    region_part,
     stored_part,
 )
 from app.operations.read_search import SentSearch
+from app.operations.regions.embed import embed_regions, stored_regions
 from app.operations.services import Services
 from app.schemas.search.page import SearchResponse, TookMs, Truncation, page_from
 from index.engine import SearchEngine
@@ -47,7 +49,9 @@ async def answer_search(
 ) -> SearchResponse:
     """Make the query vector, search with it, and make the page of hits."""
     query, engine = sent.query, services.engine
-    sources = QuerySources.of(query, _named("image", sent.images), _named("unlike_image", sent.unlike_images))
+    sources = QuerySources.of(
+        query, named_files("image", sent.images), named_files("unlike_image", sent.unlike_images)
+    )
     # Taken before anything is encoded, so that query and collection are of one model.
     active = await services.threads.read(_active, engine, collection, sources, query.parts)
     started = time.perf_counter()
@@ -64,7 +68,7 @@ async def answer_search(
     seconds = time.perf_counter() - encoded
     services.metrics.searched(seconds)
     files = (*sent.images, *sent.unlike_images)
-    digests = await services.threads.read(_digests, files) if files else []
+    digests = await services.threads.read(digests_of, files) if files else []
     note_search(request, active, query, digests, page)
     took = TookMs(
         encode=round((encoded - started) * 1000, 3),
@@ -124,11 +128,12 @@ def _find(
     return page, told_of(engine, collection, active, page, parts)
 
 
-def _digests(files: Sequence[bytes]) -> list[str]:
+def digests_of(files: Sequence[bytes]) -> list[str]:
+    """Return the SHA-256 of image files, by which the audit trail names them."""
     return [hashlib.sha256(file).hexdigest() for file in files]
 
 
-def _named(field: str, files: Sequence[bytes]) -> list[ImageFile]:
+def named_files(field: str, files: Sequence[bytes]) -> list[ImageFile]:
     """Name the image files of a form's field where there are several."""
     several = len(files) > 1
     return [
@@ -151,6 +156,9 @@ class PartMaker:
                 return await self._of_text(source)
             case ImageFile():
                 return await self._of_image(source)
+            case StoredSource() if source.box is not None and source.example.id is not None:
+                _, grid = await stored_regions(self.services, self.active, source.example.id)
+                return MadePart(region_part(grid, source.box, f"{source.field}.box"))
             case StoredSource():
                 engine, threads = self.services.engine, self.services.threads
                 return MadePart(await threads.read(stored_part, engine, self.active, source))
@@ -166,6 +174,9 @@ class PartMaker:
     async def _of_image(self, file: ImageFile) -> MadePart:
         loaded = await self.services.encoders.of(self.active)
         try:
+            if file.box is not None:
+                grid = await embed_regions(self.services, loaded, file.content)
+                return MadePart(region_part(grid, file.box, "image_boxes"))
             prepared = await self.services.images.prepare(file.content, loaded.image_config)
         except ImageError as error:
             raise type(error)(f"{file.name}: {error}" if file.name else str(error)) from error

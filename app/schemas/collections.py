@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from app.schemas.generations import GenerationName
+from app.schemas.search.body import Request
 from app.schemas.search.filter_form import FilterForm
 from app.schemas.search.page import Answer
-from app.schemas.search.query import Request
 from index.filters.facets import Facet, FilteredFacets, Overview
 from index.filters.findings import FindingCounts
 from index.filters.grammar import FieldName
@@ -111,6 +111,9 @@ class CollectionOverview(Answer):
     name: str
     count: int = Field(description="Images that it holds.")
     generation: GenerationName | None = Field(description="null while nothing can be searched.")
+    regions: bool = Field(
+        description="Whether it can be searched by a part of a picture, and tells what matched in an image."
+    )
     fields: list[FacetField] = Field(description="Fields, but for id and group, which tell images apart.")
     findings: list[CountedFinding] = Field(
         description="Findings that texts and reports mention, those of most images first."
@@ -136,13 +139,16 @@ def collection_from(info: CollectionInfo) -> CollectionSummary:
     return CollectionSummary(name=info.name, count=info.count, generation=generation, fields=fields)
 
 
-def overview_from(info: CollectionInfo, overview: Overview, hidden: Sequence[str] = ()) -> CollectionOverview:
-    """Describe a collection with its fields' values and a few of its images."""
+def overview_from(
+    info: CollectionInfo, overview: Overview, hidden: Sequence[str] = (), *, regions: bool
+) -> CollectionOverview:
+    """Describe a collection with its fields' values and a few of its images; its model may have regions."""
     summary = collection_from(info)
     return CollectionOverview(
         name=summary.name,
         count=summary.count,
         generation=summary.generation,
+        regions=regions,
         fields=_facets_from(overview.facets),
         findings=_findings_from(overview.findings),
         hidden_fields=list(hidden),

@@ -4,8 +4,9 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from app.schemas.search.body import Request, Text
 from app.schemas.search.page import Answer
-from app.schemas.search.query import MAX_EXAMPLES, Request, Text
+from app.schemas.search.query import MAX_EXAMPLES
 from index.feedback.judgements import FeedbackCounts, JudgedQuery
 
 _ImageId = Annotated[str, Field(max_length=255)]

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from app.schemas.models import DIGEST_PATTERN
+from app.schemas.search.body import Request
 from app.schemas.search.page import Answer
-from app.schemas.search.query import Request
 from index.catalogue.jobs import Job, JobState
 
 JobKind = Literal["train", "evaluate", "import", "index", "reindex", "tidy", "retrain", "duplicates"]

@@ -4,9 +4,9 @@ from pydantic import Field
 
 from app.lifecycle.verdict import ModelVerdict
 from app.schemas.generations import Generation
+from app.schemas.search.body import Request
 from app.schemas.search.hits import CosineKind, cosine_kind
 from app.schemas.search.page import Answer
-from app.schemas.search.query import Request
 from index.search.results import ModelInfo
 
 DIGEST_PATTERN = r"^[0-9a-f]{64}$"
@@ -70,6 +70,9 @@ class Retraining(Answer):
 class ModelCard(ModelSummary):
     """One registered bundle: origin, metrics and use."""
 
+    regions: bool = Field(
+        description="Whether it searches by a part of a picture, and tells what matched in an image."
+    )
     towers: dict[str, str] | None = Field(
         description="Architecture of the encoder of images, of texts, of sounds; null: its files are gone."
     )

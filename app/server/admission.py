@@ -83,6 +83,8 @@ class Stages:
             return self._reads
         if path.endswith(("/search/batch", "/embeddings")):
             return self.searches
+        if path.endswith("/similarity-map"):
+            return self.image_searches
         if path.endswith("/search"):
             is_form = Headers(scope=scope).get("content-type", "").lower().startswith("multipart/")
             return self.image_searches if is_form else self.searches

@@ -1,6 +1,6 @@
 """Typed settings of the encoders and of their preprocessing; stored in every bundle."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -19,6 +19,8 @@ ImageArchitecture = Literal[
     "siglip_vision_model",
     "vit",
 ]
+# Their own pooled output is the mean of their map.
+_POOLED_BY_MEAN: Final = frozenset({"mobilenet_v2", "resnet"})
 TextArchitecture = Literal[
     "altclip_text_model",
     "bert",
@@ -213,6 +215,18 @@ class DualEncoderConfig(Frozen):
     def unsigned(self) -> bool:
         """Whether a vector and its opposite are the same: the sign of a normal is free."""
         return self.retrieval == "normal"
+
+    @property
+    def regions(self) -> bool:
+        """Whether the embedding of an image is the mean of embeddings of its regions.
+
+        It is behind a linear head of a mean over a map or patches. What attention pools, or a class token
+        gathers, is not in single regions: maps of such encoders point beside what was asked for (measured).
+        """
+        means = ("mean", "tower") if self.image.architecture in _POOLED_BY_MEAN else ("mean",)
+        linear = self.image.head.kind != "mlp" and self.concepts is None
+        compares = self.blades == 1 and self.retrieval == "shared" and self.pair_attention is None
+        return self.image.pooling in means and linear and compares
 
     @model_validator(mode="after")
     def _blades_fit(self) -> Self:

@@ -74,8 +74,12 @@ class DualEncoder(nn.Module):
         }
         return frozenset(name for name, tower in towers.items() if tower is not None)
 
-    def encode_image(self, pixels: Tensor) -> ModalityFeatures:
+    def encode_image(self, pixels: Tensor, *, regions: bool = False) -> ModalityFeatures:
         """Features of normalised images (B, 3, S, S), or of the tower's pooled features of them (B, W).
+
+        Args:
+            pixels: Images or pooled features.
+            regions: Embed the regions of images, too, of a model whose configuration has such.
 
         Raises:
             MissingModalityError: The model was built without its image encoder.
@@ -84,6 +88,8 @@ class DualEncoder(nn.Module):
             raise MissingModalityError("image")
         output = _of_pooled(pixels) if pixels.ndim == 2 else self.image(pixels)
         features = self._project("image", output, self.image_head, self.image_local_head, self.image_unique)
+        if regions:
+            features = replace(features, regions=self.image_head(output.local))
         if isinstance(self.image_head, ConceptHead):
             return replace(features, concepts=self.image_head.predict(output.pooled))
         return features

@@ -44,6 +44,7 @@ class Encoder(ImageInput):
         dim: Width of the vectors.
         blades: How many vectors of `dim / k` numbers make up a vector: k of a k-blade model, else 1.
         unsigned: Whether a vector and its opposite are the same.
+        regions: Whether the vector of an image is the mean of embeddings of its regions.
         info: The bundle it was loaded from; None for a model in training.
     """
 
@@ -64,6 +65,7 @@ class Encoder(ImageInput):
         self.dim = model.config.vector_dim
         self.blades = model.config.blades
         self.unsigned = model.config.unsigned
+        self.regions = model.config.regions
         self.modalities = model.modalities
         self.knows_only_its_texts = "text" in model.modalities and preprocessing.text.tokenizer.learned
         self.info = info
@@ -91,6 +93,18 @@ class Encoder(ImageInput):
         with self._evaluation():
             vectors = _vectors(self.model.encode_text(batch.to(self.device)).embedding)
         return TextEmbeddings(vectors, batch.truncations, tuple(batch.attention_mask.sum(dim=1).tolist()))
+
+    def embed_regions(self, images: Pixels) -> NDArray[np.float32]:
+        """Embeddings (B, K, D) of the regions of prepared images (B, 3, S, S), of an encoder that has such.
+
+        They are not normalised: their mean has the direction of the image's vector. The regions are squares
+        of a grid, row by row.
+        """
+        with self._evaluation():
+            features = self.model.encode_image(self._normalised(images), regions=True)
+            assert features.regions is not None
+            regions: NDArray[np.float32] = features.regions.float().cpu().numpy()
+        return regions
 
     @property
     def pair_attention(self) -> PairAttentionConfig | None:
@@ -122,9 +136,11 @@ class Encoder(ImageInput):
         return scores
 
     def _image_features(self, images: Pixels) -> ModalityFeatures:
+        return self.model.encode_image(self._normalised(images))
+
+    def _normalised(self, images: Pixels) -> Tensor:
         preprocessing = self.preprocessing.image
-        pixels = preprocessing.normalise(preprocessing.to_unit(torch.from_numpy(images).to(self.device)))
-        return self.model.encode_image(pixels)
+        return preprocessing.normalise(preprocessing.to_unit(torch.from_numpy(images).to(self.device)))
 
     def prepare_audio(self, waveform: Tensor) -> Tensor:
         """A mono waveform (N,) at the encoder's rate as the spectrogram (M, T) that `embed_audio` takes."""

@@ -25,6 +25,7 @@ class ModalityFeatures:
         local_weights: (B, K) attention weight of each local entry in the pooled embedding.
         shared: Output of the shared decoder (B, D).
         unique: Output of the unique decoder (B, D).
+        regions: Embedding (B, K, D) of each region of an image, a grid row by row; `embedding` is their mean.
         concepts: Logits (B, L) of the concepts that the embedding of an image is made of.
         frame: (B, 2, 3), takes a point (x, y, 1) of an image that was changed at random to the point (x, y)
             of the unchanged one that it shows; both are squares from 0 to 1. Of views only.
@@ -36,6 +37,7 @@ class ModalityFeatures:
     local_weights: Tensor | None = None
     shared: Tensor | None = None
     unique: Tensor | None = None
+    regions: Tensor | None = None
     concepts: Tensor | None = None
     frame: Tensor | None = None
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +22,54 @@ class Given:
     example: dict[str, Any]
 
 
+def given_boxes(
+    boxes: Sequence[str] | None, *, files: Sequence[Path] | None, ids: Sequence[str] | None
+) -> list[dict[str, float]]:
+    """Read the boxes of `--box`, each of an image file, or of a stored image where no file is given.
+
+    Raises:
+        BadParameter: One is no four numbers, or there are more than images.
+    """
+    pictures = len(files or ids or ())
+    if len(boxes or ()) > pictures:
+        message = f"{len(boxes or ())} boxes for {pictures} images: give an --image or a --like for each."
+        raise typer.BadParameter(message, param_hint="--box")
+    return [_given_box(text) for text in boxes or ()]
+
+
+def _given_box(text: str) -> dict[str, float]:
+    try:
+        x, y, width, height = (float(number) for number in text.split(","))
+    except ValueError:
+        message = f"{text!r} is not x,y,width,height in fractions of the picture, such as 0.1,0.2,0.3,0.4."
+        raise typer.BadParameter(message, param_hint="--box") from None
+    return {"x": x, "y": y, "width": width, "height": height}
+
+
 def given_examples(
-    option: str, ids: Sequence[str] | None, texts: Sequence[str] | None, vectors: Sequence[Path] | None
+    option: str,
+    ids: Sequence[str] | None,
+    texts: Sequence[str] | None,
+    vectors: Sequence[Path] | None,
+    boxes: Sequence[dict[str, float]] = (),
 ) -> list[Given]:
     """Gather the examples of `--like` or `--unlike` and of the options that go with it.
+
+    Args:
+        option: The option of ids.
+        ids: Stored images.
+        texts: Texts.
+        vectors: Files of vectors.
+        boxes: Parts of the first stored images.
 
     Raises:
         BadParameter: A file holds no vector.
     """
     return [
-        *(Given(option, {"id": name}) for name in ids or ()),
+        *(
+            Given(option, {"id": name} | ({} if box is None else {"box": box}))
+            for name, box in zip(ids or (), chain(boxes, repeat(None)), strict=False)
+        ),
         *(Given(f"{option}-text", {"text": text}) for text in texts or ()),
         *(_given_vector(f"{option}-vector {path}", path) for path in vectors or ()),
     ]

@@ -4,33 +4,27 @@ import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli.options import Device, Home, indexed, parse_filter_option, query_device
+from app.cli.options import Device, Home, indexed, parse_filter_option
 
 if TYPE_CHECKING:
     from app.cli.collections.examples import Given
-    from app.operations.query_sources import ImageFile, Source
-    from app.schemas.search.page import SearchResponse, Truncation
+    from app.schemas.search.page import SearchResponse
     from app.schemas.search.query import SearchQuery
     from app.settings import Settings
     from index.engine import SearchEngine
-    from index.search.query_vector import Part
     from index.search.results import ActiveGeneration
-    from training.models.config import Modality
-    from training.models.encoder import Encoder
-    from training.models.onnx.encoder import OnnxEncoder
 
 
 _GARBAGE_THRESHOLD = 100_000
 # The options that fields of a query come from.
 _OPTIONS = {
     "text": "TEXT",
+    "image_boxes": "--box",
     "like": "--like",
     "unlike": "--unlike",
     "keywords": "--keywords",
@@ -64,6 +58,14 @@ def search(
     texts: Annotated[list[str] | None, typer.Option("--text", help="Another query text; repeatable.")] = None,
     images: Annotated[
         list[Path] | None, typer.Option("--image", help="Query image file; repeatable.")
+    ] = None,
+    boxes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--box",
+            help="Search by this part of the image: x,y,width,height in fractions of the upright picture. "
+            "The first is of the first --image, or of the first --like where no file is given; repeatable.",
+        ),
     ] = None,
     like: Annotated[
         list[str] | None,
@@ -143,7 +145,7 @@ def search(
     """
     # Objects of imports stay; collections of garbage among them would take a tenth of the time.
     gc.set_threshold(_GARBAGE_THRESHOLD)
-    from app.cli.collections.examples import Given, given_examples
+    from app.cli.collections.examples import Given, given_boxes, given_examples
     from app.settings import load_settings
 
     if (exclude_same_group or "").startswith("--"):
@@ -161,19 +163,21 @@ def search(
         "filter": None if condition is None else parse_filter_option(condition),
     }
     if queries is not None:
-        wanted = (given, images, like, like_texts, like_vectors)
+        wanted = (given, images, boxes, like, like_texts, like_vectors)
         unwanted = (unlike, unlike_texts, unlike_vectors, unlike_images)
         _refuse_other_queries(*wanted, *unwanted, exclude_same_group is not None, same_patient, cursor)
         _search_lines(collection, queries, common, settings)
         return
+    marked = given_boxes(boxes, files=images, ids=like)
     liked = [Given("--text", {"text": more}) for more in given[1:]]
-    liked += given_examples("--like", like, like_texts, like_vectors)
+    liked += given_examples("--like", like, like_texts, like_vectors, boxes=[] if images else marked)
     disliked = given_examples("--unlike", unlike, unlike_texts, unlike_vectors)
     options = _OPTIONS | _places("like", liked) | _places("unlike", disliked)
     query = _query(
         options,
         **common,
         text=given[0] if given else None,
+        image_boxes=marked if images else [],
         like=[one.example for one in liked],
         unlike=[one.example for one in disliked],
         exclude_same_group=False if same_patient and exclude_same_group is None else exclude_same_group,
@@ -255,6 +259,8 @@ def _named(options: Mapping[str, str]) -> Iterator[None]:
 
 def _option(options: Mapping[str, str], *location: str | int) -> str | None:
     """The option of a place in the query: that of the example there, or else that of the field."""
+    if "box" in location:
+        return options.get("image_boxes")
     example = ".".join(str(part) for part in location[:2])
     return options.get(example) or options.get(str(location[0]))
 
@@ -266,12 +272,13 @@ def _answer(
     query: "SearchQuery",
     files: _Files,
 ) -> "SearchResponse":
+    from app.cli.collections.query_parts import PartMaker, read_image
     from app.operations.query_sources import QuerySources
     from app.schemas.search.page import TookMs, page_from
 
-    images, unlike_images = ([_read_image(path) for path in kind] for kind in (files.asked, files.disliked))
+    images, unlike_images = ([read_image(path) for path in kind] for kind in (files.asked, files.disliked))
     sources = QuerySources.of(query, images, unlike_images)
-    maker = _PartMaker(engine, settings, active, sources.modality)
+    maker = PartMaker(engine, settings, active, sources.modality)
     page = sources.find(engine, active, [maker.make(source) for source in sources.all])
     took = TookMs(
         encode=round(maker.encode_ms, 3),
@@ -281,90 +288,3 @@ def _answer(
     return page_from(
         page, active, limit=query.limit, filter=query.filter, took_ms=took, truncations=maker.truncations
     )
-
-
-class _PartMaker:
-    """Makes the vectors of a query's parts; only towers that they need are loaded."""
-
-    def __init__(
-        self,
-        engine: "SearchEngine",
-        settings: "Settings",
-        active: "ActiveGeneration",
-        modality: "Modality | None",
-    ) -> None:
-        self._engine = engine
-        self._settings = settings
-        self._active = active
-        self._modality = modality
-        self.encode_ms = 0.0
-        self.truncations: list[Truncation] = []
-
-    def make(self, source: "Source") -> "Part":
-        """Encode a text or an image file, or look up the vector of an example."""
-        from app.operations.query_sources import ImageFile, TextSource, stored_part
-
-        if isinstance(source, TextSource):
-            return self._of_text(source.text, source.field)
-        if isinstance(source, ImageFile):
-            return self._of_image(source)
-        return stored_part(self._engine, self._active, source)
-
-    @cached_property
-    def _encoder(self) -> "Encoder | OnnxEncoder":
-        from training.models.onnx.loading import load_query_encoder
-
-        return load_query_encoder(self._active.bundle, query_device(self._settings), only=self._modality)
-
-    def _of_text(self, text: str, field: str) -> "Part":
-        from app.schemas.search.page import Truncation
-        from index.search.query_vector import Part
-
-        encoder = self._encoder
-        started = perf_counter()
-        embedded = encoder.embed_texts([text])
-        self.encode_ms += _ms_since(started)
-        cut = embedded.truncations[0]
-        if cut is not None:
-            self.truncations.append(Truncation.of(field, cut))
-        return Part(embedded.vectors[0], "text", text if encoder.knows_only_its_texts else None)
-
-    def _of_image(self, file: "ImageFile") -> "Part":
-        from index.search.query_vector import Part
-        from training.data.decoding.images import ImageLimits, decode_image
-
-        encoder = self._encoder
-        with _file_named(file.name):
-            limits = ImageLimits(accept_truncated=self._settings.accept_truncated_images)
-            image = decode_image(file.content, limits, encoder.min_image_side)
-        started = perf_counter()
-        vector = encoder.embed_images(encoder.prepare_image(image)[None])[0]
-        self.encode_ms += _ms_since(started)
-        return Part(vector, "image")
-
-
-def _read_image(path: Path) -> "ImageFile":
-    """Read an image file, and refuse it before an encoder is loaded, which takes seconds."""
-    from app.operations.query_sources import ImageFile
-    from training.data.decoding.content import read_content
-    from training.data.decoding.images import ImageLimits, read_header
-
-    with _file_named(str(path)):
-        limits = ImageLimits()
-        content = read_content(path, limits.max_bytes, limits.max_dicom_bytes)
-        read_header(content)
-    return ImageFile(str(path), content)
-
-
-@contextmanager
-def _file_named(name: str) -> Iterator[None]:
-    from training.errors import ImageError
-
-    try:
-        yield
-    except ImageError as error:
-        raise ImageError(f"{name}: {error}") from None
-
-
-def _ms_since(started: float) -> float:
-    return 1000 * (perf_counter() - started)

@@ -62,7 +62,9 @@ class EncoderProcesses(ImageInput):
         self.image_config = self.info.preprocessing.image
         self.modalities: Collection[str] = config.modalities
         self.knows_only_its_texts = tokenizer is not None and tokenizer.learned
-        self.fixed_threads = read_graphs(self.info, bundle / FOLDER) is not None
+        graphs = read_graphs(self.info, bundle / FOLDER)
+        self.fixed_threads = graphs is not None
+        self.regions = config.regions if graphs is None else graphs.regions
         self._server = server
         self._start_with = Load(bundle, threads, by_onnx=self.fixed_threads)
         self._count = count
@@ -99,6 +101,11 @@ class EncoderProcesses(ImageInput):
         """
         vectors: NDArray[np.float32] = self._ask(Order(images, self._threads))
         return vectors
+
+    def embed_regions(self, images: Pixels) -> NDArray[np.float32]:
+        """Embeddings (B, K, D) of the regions of prepared images; raises as `embed_images` does."""
+        regions: NDArray[np.float32] = self._ask(Order(images, self._threads, regions=True))
+        return regions
 
     def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
         """Vectors (B, D) of texts, with how each was cut.

@@ -39,10 +39,12 @@ class Order:
     Attributes:
         batch: Texts, or prepared images (B, 3, S, S).
         threads: Threads of this pass by torch.
+        regions: Whether the regions of the images are embedded.
     """
 
     batch: list[str] | Pixels
     threads: int
+    regions: bool = False
 
 
 class EncodingProcess:

@@ -51,7 +51,7 @@ def _answer(encoder: ServedEncoder, order: Order) -> Any:
     try:
         if isinstance(order.batch, list):
             return encoder.embed_texts(order.batch)
-        return encoder.embed_images(order.batch)
+        return encoder.embed_regions(order.batch) if order.regions else encoder.embed_images(order.batch)
     except MemoryError as error:
         return MemoryError(str(error))
     except Exception as error:  # noqa: BLE001 - it belongs to the callers of this batch

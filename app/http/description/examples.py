@@ -54,6 +54,7 @@ EXAMPLES: Final[Mapping[str, Example]] = {
     "get_thumbnail": Example(_SCENE),
     "get_rendition": Example({**_SCENE, "size": 64}),
     "get_levels": Example(_SCENE),
+    "map_similarity": Example(_SCENE, {"text": _TEXT}),
     "get_content": Example(_SCENE),
     "link_image": Example(_SCENE, {"rendition": {"size": 1024}, "expires_in": 600}),
     "judge_hit": Example(_SCENES, {"query": {"text": _TEXT}, "hit": "scene00012", "relevant": True}),

@@ -5,9 +5,9 @@ from typing import Annotated
 from pydantic import Field
 
 from app.schemas.changes.writes import Refusal
+from app.schemas.search.body import Request
 from app.schemas.search.filter_form import FilterForm
 from app.schemas.search.page import Answer
-from app.schemas.search.query import Request
 
 
 class ImagesToDelete(Request):

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
+from app.schemas.search.body import Request
 from app.schemas.search.page import Answer
-from app.schemas.search.query import Request
 
 _MAX_IDS = 500
 

@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import Field
 
+from app.schemas.search.body import Request
 from app.schemas.search.page import Answer
-from app.schemas.search.query import Request
 
 
 class NewName(Request):

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from app.schemas.search.body import Request
 from app.schemas.search.page import Answer
-from app.schemas.search.query import Request
 from index.search.results import ActiveGeneration
 
 # Files in one request; the body's limit in bytes holds beside it.

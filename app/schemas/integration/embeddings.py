@@ -7,8 +7,9 @@ from typing import Annotated, Any, Final, Literal
 import numpy as np
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
+from app.schemas.search.body import Request, Text
 from app.schemas.search.page import Answer, Truncation
-from app.schemas.search.query import MAX_SEARCHES, Request, Text
+from app.schemas.search.query import MAX_SEARCHES
 from index.vectors.protocol import Vectors
 
 # As many as searches of a batch, which are encoded in the same way.

@@ -4,8 +4,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from app.schemas.search.body import Request
 from app.schemas.search.page import Answer
-from app.schemas.search.query import Request
 
 MAX_SIZE: Final = 65_500
 _DAY_S: Final = 86_400

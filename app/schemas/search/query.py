@@ -2,29 +2,24 @@
 
 import hashlib
 import math
-import unicodedata
 from collections.abc import Collection, Iterable
-from typing import Annotated, Any, ClassVar, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import (
-    AfterValidator,
     AliasChoices,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     ModelWrapValidatorHandler,
     PrivateAttr,
-    StringConstraints,
     model_validator,
 )
-from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticKnownError, ValidationError
 
+from app.schemas.search.body import Request, Text
+from app.schemas.search.box import QueryBox
 from app.schemas.search.filter_form import LIMITS, FilterForm
 from app.schemas.search.hits import DEFAULT_PARTS, HIT_PARTS
 from app.schemas.search.old_names import OLD_NAMES, has_old_name, refuse_both
-from app.schemas.whole_text import refuse_lone_surrogates
 from index.errors import QueryError
 from index.filters.grammar import MAX_FIELD_NAME_LENGTH, FieldName, parse_filter
 from index.search.request import SearchRequest, stated_findings
@@ -42,61 +37,12 @@ MAX_VECTOR_LENGTH = 16_384
 # A cursor holds the query's vector and up to 10,000 keys: this is enough for 6,000 dimensions.
 MAX_CURSOR_LENGTH = 98_304
 
-# Letters and symbols without ink: fillers of Hangul, and the blank pattern of Braille.
-_BLANK: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")
-
-
-def _visible(text: str) -> str:
-    """Refuse a text as empty in which nothing can be seen, such as one of zero-width spaces."""
-    # Unique characters only: a million equal ones cost no more than one.
-    for letter in set(text):
-        kind = unicodedata.category(letter)
-        # Separators, marks without a letter, controls and format characters.
-        if kind[0] not in "ZM" and kind not in ("Cc", "Cf") and letter not in _BLANK:
-            return text
-    raise PydanticKnownError("string_too_short", {"min_length": 1})
-
-
-Text = Annotated[str, StringConstraints(strip_whitespace=True), AfterValidator(_visible), Field(min_length=1)]
-
 
 def _switch_or_field(value: Any) -> Any:
     """Refuse in one sentence what a union would refuse once for each of its kinds."""
     if isinstance(value, bool) or (isinstance(value, str) and len(value) <= MAX_FIELD_NAME_LENGTH):
         return value
     raise ValueError("It must be true, false or the name of a field.")
-
-
-class Request(BaseModel):
-    """Base of request bodies: unknown fields are refused, half characters, and "yes" for true."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-    _other_names: ClassVar[Collection[str]] = ()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _are_known(cls, value: Any) -> Any:
-        """Refuse the first unknown field before anything is judged: thousands of them would take seconds."""
-        refuse_lone_surrogates(value)
-        if isinstance(value, dict):
-            for name in value:
-                if name not in cls._names() and name not in cls._other_names:
-                    raise _unknown_field(cls, name)
-        return value
-
-    @classmethod
-    def _names(cls) -> list[str]:
-        """Names of the fields in JSON."""
-        return [field.alias or name for name, field in cls.model_fields.items()]
-
-
-def _unknown_field(model: type[Request], name: str) -> ValidationError:
-    message = "This field is unknown; known are {known}."
-    error = PydanticCustomError("unknown_field", message, {"known": ", ".join(model._names())})
-    return ValidationError.from_exception_data(
-        model.__name__, [InitErrorDetails(type=error, loc=(name,), input=None)]
-    )
 
 
 class Example(Request):
@@ -107,11 +53,16 @@ class Example(Request):
     vector: Annotated[list[float], Field(fail_fast=True, max_length=MAX_VECTOR_LENGTH)] | None = Field(
         default=None, description="A vector by the collection's own encoder; its length does not matter."
     )
+    box: QueryBox | None = Field(
+        default=None, description="With an id: the part of that image to search by, in place of the whole."
+    )
 
     @model_validator(mode="after")
     def _is_one(self) -> "Example":
         if sum(given is not None for given in (self.id, self.text, self.vector)) != 1:
             raise ValueError("Give exactly one of id, text and vector.")
+        if self.box is not None and self.id is None:
+            raise ValueError("A box is a part of a stored image: give the image's id with it.")
         return self
 
 
@@ -186,6 +137,11 @@ class SearchQuery(Request):
         description="Choose hits that differ from each other, by maximal marginal relevance: 0 changes "
         "nothing, 1 looks at nothing else. Scores then do not fall from hit to hit.",
     )
+    image_boxes: Annotated[list[QueryBox | None], Field(fail_fast=True, max_length=MAX_EXAMPLES)] = Field(
+        default=[],
+        description="Of the files in `image`, in their order: the part to search by, or null for the whole.",
+        examples=[[]],
+    )
     limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = Field(
         default=10,
         validation_alias=_names_of("limit"),
@@ -234,6 +190,14 @@ class SearchQuery(Request):
     def _liked(self) -> tuple[str, ...]:
         return tuple(example.id for example in self.like if example.id is not None)
 
+    @property
+    def boxes(self) -> dict[str, QueryBox]:
+        """Parts of pictures to search by, by the place of their pictures in the query."""
+        places = {f"image.{place}": box for place, box in enumerate(self.image_boxes)}
+        for name, examples in (("like", self.like), ("unlike", self.unlike)):
+            places |= {f"{name}.{place}": example.box for place, example in enumerate(examples)}
+        return {place: box for place, box in places.items() if box is not None}
+
     def check(self, *, images: int = 0, unlike_images: int = 0) -> None:
         """Refuse what makes no search, whatever the collection.
 
@@ -247,6 +211,12 @@ class SearchQuery(Request):
         examples = len(self.like) + len(self.unlike) + images + unlike_images
         if examples > MAX_EXAMPLES:
             raise QueryError(f"{examples} examples are too many: send at most {MAX_EXAMPLES}.", field="like")
+        if len(self.image_boxes) > images:
+            raise QueryError(
+                f"{len(self.image_boxes)} boxes come with {images} files in `image`: send the file of each. "
+                "The box of a stored image stands beside its id.",
+                field="image_boxes",
+            )
         if self._excludes_groups and not self.stored:
             raise QueryError(
                 "exclude_same_group goes with an example that the collection holds: give the id of one.",
@@ -255,9 +225,12 @@ class SearchQuery(Request):
 
     def digest(self, images: Iterable[bytes] = (), unlike_images: Iterable[bytes] = ()) -> str:
         """Return a digest of all that the query vector is made of, files that are sent included."""
-        own = self.model_dump_json(include={"text", "like", "unlike"})
+        # Cursors of queries without boxes are as they were before there were boxes.
+        unmarked = {name: {"__all__": {"box"}} for name in ("like", "unlike")}
+        own = self.model_dump_json(include={"text", "like", "unlike"}, exclude=unmarked)
         files = [[hashlib.sha256(file).hexdigest() for file in kind] for kind in (images, unlike_images)]
-        return hashlib.sha256(f"{own}{files}".encode()).hexdigest()
+        boxes = "".join(f"{place}{box.model_dump_json()}" for place, box in self.boxes.items())
+        return hashlib.sha256(f"{own}{files}{boxes}".encode()).hexdigest()
 
     def request(self, **known: Any) -> SearchRequest:
         """Return what the engine is asked for; `known` are further values of it, such as the query's kind.

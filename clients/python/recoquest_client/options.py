@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
-# The id of an image of the collection, or {"id": ...}, {"text": ...} or {"vector": [...]}.
+# The id of an image of the collection, or {"id": ...}, {"text": ...} or {"vector": [...]}; an id with
+# {"box": {"x": ..., "y": ..., "width": ..., "height": ...}} is a part of it, in fractions of its sides.
 Example = str | Mapping[str, Any]
 State = Literal["present", "absent", "uncertain"]
 Part = Literal["texts", "findings", "labels", "metadata", "report", "vector"]
+
+
+class Box(TypedDict):
+    """A part of a picture, in fractions of its width and height, as it stands upright."""
+
+    x: float
+    y: float
+    width: float
+    height: float
 
 
 class Rendition(TypedDict, total=False):
@@ -26,6 +36,7 @@ class SearchOptions(TypedDict, total=False):
 
     like: Sequence[Example]
     unlike: Sequence[Example]
+    image_boxes: Sequence[Box | None]
     keywords: str
     keywords_state: State
     target: Literal["images", "texts"]

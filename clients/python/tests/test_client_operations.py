@@ -25,6 +25,7 @@ CALLS: list[Call[Any]] = [
     operations.put_alias("a", "c", None, True),
     operations.delete_alias("a", '"etag"'),
     operations.search("c", "text", {}),
+    operations.map_similarity("c", "a", "text", {"like": ["b"]}, images=[b"image"]),
     operations.search_batch("c", [{"text": "text"}]),
     operations.find_similar("1.2", "c", None, None, None, False, 5),
     operations.find_similar("1.2", "c", "1.2.3", 1, {"field": "a", "eq": 1}, True, 5),

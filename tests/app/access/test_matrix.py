@@ -46,6 +46,7 @@ OPERATIONS: Final[dict[str, Role | None]] = {
     "get_content": "reader",
     "link_image": "reader",
     "get_levels": "reader",
+    "map_similarity": "reader",
     "get_collection": "reader",
     "list_collections": "reader",
     "list_generations": "reader",

@@ -322,3 +322,14 @@ def test_a_change_whose_event_is_not_written_is_said_to_be(own: Indexed, service
         assert verify_trail(session).events == 2
     application.state.recorder = before
     catalogue.close()
+
+
+def test_a_comparison_with_an_image_names_it_and_the_query(service: TestClient) -> None:
+    box = {"x": 0.3, "y": 0.1, "width": 0.25, "height": 0.5}
+    query = {"text": "a boat", "like": [{"id": "image-4", "box": box}]}
+    assert service.post(f"{HERE}/images/image-3/similarity-map", json=query).status_code == 200
+    (event,) = _events(service)
+    assert (event["action"], event["details"]["operation"]) == ("view", "map_similarity")
+    assert event["ids"] == ["image-3"]
+    assert event["query"]["text"] == ["a boat"]
+    assert event["query"]["box"] == ['like.0: {"x":0.3,"y":0.1,"width":0.25,"height":0.5}']

@@ -41,6 +41,11 @@ class FakeEncoder:
         vectors: NDArray[np.float32] = images.mean((2, 3), dtype=np.float32)
         return vectors
 
+    def embed_regions(self, images: Pixels) -> NDArray[np.float32]:
+        self.batches.append(len(images))
+        regions: NDArray[np.float32] = images.mean(3, dtype=np.float32)
+        return regions
+
 
 class Observer:
     def __init__(self) -> None:

@@ -31,6 +31,7 @@ class FakeEncoder:
     modalities = ("image",)
     on_cpu = True
     fixed_threads = False
+    regions = False
 
     def prepare_image(self, image: Image.Image) -> Pixels:
         return np.zeros((3, 2, 2), np.uint8)

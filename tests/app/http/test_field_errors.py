@@ -41,7 +41,7 @@ def _told(answer: Any, field: str, sentence: str) -> None:
         ("POST", _SEARCH, {"like": [{"id": 1}] * 5_000}, "like.0.id", "a text"),
         ("POST", _SEARCH, {"like": [{"id": "a"}] * 5_000}, "like", "at most 16"),
         ("POST", _SEARCH, _MANY, "f0", "unknown; known are text, like, unlike, keywords"),
-        ("POST", _SEARCH, {"like": [_MANY]}, "like.0.f0", "known are id, text, vector."),
+        ("POST", _SEARCH, {"like": [_MANY]}, "like.0.f0", "known are id, text, vector, box."),
         ("POST", _SEARCH, {"x" * 5_000: 1}, f"{'x' * 80}...", "unknown"),
         ("POST", _FEEDBACK, _MANY, "f0", "known are query, hit, relevant, missed."),
         ("PATCH", f"{_IMAGES}/image-1", {"texts": [1] * 20_000}, "texts.0", "a text"),

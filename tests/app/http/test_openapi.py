@@ -25,6 +25,7 @@ OPERATIONS = {
     "get_thumbnail",
     "get_rendition",
     "get_levels",
+    "map_similarity",
     "get_content",
     "link_image",
     "list_collections",
@@ -123,7 +124,17 @@ def test_both_forms_of_a_search_are_described(description: dict[str, Any]) -> No
     assert form["query"] == query
     schema = description["components"]["schemas"]["SearchQuery"]
     assert set(schema["properties"]) == {
-        *("text", "like", "unlike", "keywords", "keywords_state", "target", "filter", "group_by"),
+        *(
+            "text",
+            "like",
+            "unlike",
+            "image_boxes",
+            "keywords",
+            "keywords_state",
+            "target",
+            "filter",
+            "group_by",
+        ),
         *("exclude_same_group", "diversity", "min_score", "limit", "cursor", "with"),
     }
     assert all(field.get("description") for field in schema["properties"].values())

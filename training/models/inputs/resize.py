@@ -59,6 +59,33 @@ def to_square(image: Image.Image, square: Square) -> Image.Image:
             return _pad(rgb, size, resampling)
 
 
+def shown(picture: tuple[int, int], square: Square) -> tuple[float, float, float, float]:
+    """The part of a picture of this width and height that its square shows.
+
+    Returns:
+        Left, top, width and height in fractions of the picture; beyond it where it is padded.
+    """
+    match square.resize:
+        case "squash":
+            return 0.0, 0.0, 1.0, 1.0
+        case "crop":
+            side = min(picture) * square.size / (square.resize_to or square.size)
+            kept = [side / length for length in picture]
+            return (1 - kept[0]) / 2, (1 - kept[1]) / 2, kept[0], kept[1]
+        case "shortest_edge":
+            resized = _edges(picture, square)
+            begins = _begins(resized, square)
+        case "pad":
+            resized = _fitted(picture, square.size)
+            begins = -((square.size - resized[0]) // 2), -((square.size - resized[1]) // 2)
+    return (
+        begins[0] / resized[0],
+        begins[1] / resized[1],
+        square.size / resized[0],
+        square.size / resized[1],
+    )
+
+
 def _crop(image: Image.Image, size: int, resize_to: int, resampling: Image.Resampling) -> Image.Image:
     side = min(image.size) * size / resize_to
     left, top = (image.width - side) / 2, (image.height - side) / 2
@@ -67,11 +94,9 @@ def _crop(image: Image.Image, size: int, resize_to: int, resampling: Image.Resam
 
 def _shortest_edge(image: Image.Image, square: Square, resampling: Image.Resampling) -> Image.Image:
     """The centre of the resized image, both in whole pixels."""
-    size, short = square.size, min(image.size)
-    width, height = ((square.resize_to or size) * side // short for side in image.size)
-    # round() of a half is the even number.
-    begin = round if square.rounding == "even" else math.floor
-    left, top = begin((width - size) / 2), begin((height - size) / 2)
+    size = square.size
+    width, height = _edges(image.size, square)
+    left, top = _begins((width, height), square)
     right, bottom = left + size, top + size
     if width * height <= _MOST_RESIZED * size**2:
         return image.resize((width, height), resampling).crop((left, top, right, bottom))
@@ -80,9 +105,27 @@ def _shortest_edge(image: Image.Image, square: Square, resampling: Image.Resampl
     return image.resize((size, size), resampling, (left * across, top * down, right * across, bottom * down))
 
 
+def _edges(picture: tuple[int, int], square: Square) -> tuple[int, int]:
+    """Width and height of a picture whose short side is resized."""
+    kept, short = square.resize_to or square.size, min(picture)
+    return kept * picture[0] // short, kept * picture[1] // short
+
+
+def _begins(resized: tuple[int, int], square: Square) -> tuple[int, int]:
+    """Left and top of the centre of a resized picture."""
+    # round() of a half is the even number.
+    begin = round if square.rounding == "even" else math.floor
+    return begin((resized[0] - square.size) / 2), begin((resized[1] - square.size) / 2)
+
+
+def _fitted(picture: tuple[int, int], size: int) -> tuple[int, int]:
+    """Width and height of a picture whose long side is resized."""
+    scale = size / max(picture)
+    return max(1, round(picture[0] * scale)), max(1, round(picture[1] * scale))
+
+
 def _pad(image: Image.Image, size: int, resampling: Image.Resampling) -> Image.Image:
-    scale = size / max(image.size)
-    width, height = max(1, round(image.width * scale)), max(1, round(image.height * scale))
+    width, height = _fitted(image.size, size)
     square = Image.new("RGB", (size, size))
     square.paste(image.resize((width, height), resampling), ((size - width) // 2, (size - height) // 2))
     return square

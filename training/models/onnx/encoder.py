@@ -43,6 +43,7 @@ class OnnxEncoder(ImageInput):
         folder: Holds the graphs.
         graphs: Graphs to load.
         threads: Threads of a forward pass.
+        regions: Whether the graph of images gives the embeddings of regions, too.
     """
 
     on_cpu: Final = True
@@ -55,7 +56,10 @@ class OnnxEncoder(ImageInput):
         folder: Path,
         graphs: Collection[GraphName],
         threads: int = 1,
+        *,
+        regions: bool = False,
     ) -> None:
+        self.regions = regions
         self.info: BundleInfo | None = info
         self.image_config = info.preprocessing.image
         self.dim = info.dim
@@ -76,6 +80,15 @@ class OnnxEncoder(ImageInput):
             rows = slice(start, start + _ROWS)
             vectors[rows] = _run(session, {"images": images[rows]})
         return vectors
+
+    def embed_regions(self, images: Pixels) -> NDArray[np.float32]:
+        """Embeddings (B, K, D) of the regions of prepared images; see `Encoder.embed_regions`."""
+        session = self._session("image")
+        parts = [
+            _run(session, {"images": images[start : start + _ROWS]}, "regions")
+            for start in range(0, len(images), _ROWS)
+        ]
+        return np.concatenate(parts)
 
     def embed_texts(self, texts: Sequence[str | Sequence[str]]) -> TextEmbeddings:
         """Vectors (B, D) of texts, each whole or as its sentences; those over the limit of tokens are cut.
@@ -119,14 +132,19 @@ def _inputs(tokens: TokenArrays, rows: NDArray[np.intp], length: int) -> dict[st
     }
 
 
-def _run(session: onnxruntime.InferenceSession, inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-    """Vectors (B, D) of a batch.
+def _run(
+    session: onnxruntime.InferenceSession, inputs: Mapping[str, NDArray[Any]], output: str = "vectors"
+) -> NDArray[np.float32]:
+    """One output of a batch: vectors (B, D), or regions (B, K, D).
 
     Raises:
         MemoryError: The memory does not suffice.
     """
+    options = onnxruntime.RunOptions()
+    # The head of regions is computed for those who ask for them alone.
+    options.only_execute_path_to_fetches = True
     try:
-        vectors: NDArray[np.float32] = session.run(None, dict(inputs))[0]
+        vectors: NDArray[np.float32] = session.run([output], dict(inputs), options)[0]
     except ONNX_ERRORS as error:
         # ONNX Runtime has no exception of its own for it.
         if _NO_MEMORY in str(error):

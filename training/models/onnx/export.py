@@ -1,11 +1,12 @@
 """Export of a bundle's towers as ONNX graphs."""
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -20,9 +21,11 @@ from training.models.onnx.files import (
     FOLDER,
     MANIFEST_FILE,
     REFERENCE_TEXTS,
+    TOLERANCE,
     Graph,
     GraphName,
     Manifest,
+    agree,
     graph_file,
     reference_images,
 )
@@ -56,13 +59,23 @@ def _write_graphs(encoder: Encoder, info: BundleInfo, bundle: Path) -> None:
         graphs = {name: _write(encoder, name, fresh) for name in names if name in encoder.modalities}
         tokenizer = encoder.preprocessing.text.tokenizer if "text" in graphs else None
         try:
-            agrees = OnnxEncoder(info, tokenizer, fresh, graphs).agrees(graphs)
+            exported = OnnxEncoder(info, tokenizer, fresh, graphs, regions=encoder.regions)
+            agrees = exported.agrees(graphs) and _regions_agree(encoder, exported)
         except ONNX_ERRORS as error:
             raise ExportError(f"ONNX Runtime does not compute the graphs of {info.name}: {error}") from error
         if not agrees:
             raise ExportError(f"The ONNX graphs of {info.name} give other vectors than its encoder.")
-        manifest = Manifest(digest=info.digest, graphs=graphs)
+        manifest = Manifest(digest=info.digest, graphs=graphs, regions=encoder.regions)
         (fresh / MANIFEST_FILE).write_text(manifest.model_dump_json() + "\n", encoding="utf-8")
+
+
+def _regions_agree(encoder: Encoder, exported: OnnxEncoder) -> bool:
+    if not encoder.regions:
+        return True
+    images = reference_images(encoder.image_config.size)[:1]
+    expected, found = encoder.embed_regions(images)[0], exported.embed_regions(images)[0]
+    lengths = np.maximum(np.linalg.norm(expected, axis=1, keepdims=True), TOLERANCE)
+    return agree(found / lengths, (expected / lengths).tolist())
 
 
 def _write(encoder: Encoder, name: GraphName, folder: Path) -> Graph:
@@ -72,22 +85,29 @@ def _write(encoder: Encoder, name: GraphName, folder: Path) -> Graph:
         image_graph = _ImageGraph(encoder)
         inputs = {"images": torch.from_numpy(images)}
         with _traceable(), torch.no_grad():
-            fix_positions(image_graph, lambda: image_graph(inputs["images"]))
+            fix_positions(image_graph, lambda: image_graph(inputs["images"])[0])
         module: nn.Module = image_graph
         axes = {"images": {0: "batch"}}
+        outputs = ["vectors", "regions"] if encoder.regions else ["vectors"]
         reference = encoder.embed_images(images)
     else:
         tokens = encoder.preprocessing.text(REFERENCE_TEXTS)
         module = _TextGraph(encoder)
         inputs = {"input_ids": tokens.input_ids, "attention_mask": tokens.attention_mask}
         axes = {key: {0: "batch", 1: "length"} for key in inputs}
+        outputs = ["vectors"]
         reference = encoder.embed_texts(REFERENCE_TEXTS).vectors
-    _export(module, inputs, {**axes, "vectors": {0: "batch"}}, file)
+    axes |= {output: {0: "batch"} for output in outputs}
+    _export(module, inputs, outputs, axes, file)
     return Graph(sha256=file_sha256(file), reference=reference.tolist())
 
 
 def _export(
-    module: nn.Module, inputs: Mapping[str, Tensor], axes: Mapping[str, dict[int, str]], file: Path
+    module: nn.Module,
+    inputs: Mapping[str, Tensor],
+    outputs: Sequence[str],
+    axes: Mapping[str, dict[int, str]],
+    file: Path,
 ) -> None:
     with _traceable(), torch.inference_mode(False), torch.no_grad():
         torch.onnx.export(
@@ -95,7 +115,7 @@ def _export(
             tuple(inputs.values()),
             file,
             input_names=list(inputs),
-            output_names=["vectors"],
+            output_names=list(outputs),
             dynamic_axes=dict(axes),
             opset_version=_OPSET,
             dynamo=False,
@@ -116,16 +136,19 @@ def _traceable() -> Iterator[None]:
 
 
 class _ImageGraph(nn.Module):
-    """Prepared images (B, 3, S, S) to unit vectors (B, D)."""
+    """Prepared images (B, 3, S, S) to unit vectors (B, D), and to embeddings (B, K, D) of regions if any."""
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
         self.model = with_exportable_attention(encoder.model).cpu()
         self._preprocessing = encoder.preprocessing.image
+        self._regions = encoder.regions
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         pixels = self._preprocessing.normalise(self._preprocessing.to_unit(images))
-        return functional.normalize(self.model.encode_image(pixels).embedding, dim=-1)
+        features = self.model.encode_image(pixels, regions=self._regions)
+        vectors = functional.normalize(features.embedding, dim=-1)
+        return (vectors,) if features.regions is None else (vectors, features.regions)
 
 
 class _TextGraph(nn.Module):

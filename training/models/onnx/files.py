@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from training.models.bundle import BundleInfo, file_sha256
+from training.models.bundle import CONFIG_FILE, BundleInfo, file_sha256
+from training.models.config import DualEncoderConfig
 from training.models.inputs.images import Pixels
 
 FOLDER: Final = "onnx"
@@ -35,13 +36,21 @@ class Graph(BaseModel):
 
 
 class Manifest(BaseModel):
-    """Content of manifest.json: the graphs of a bundle of this digest."""
+    """Content of manifest.json: the graphs of a bundle of this digest.
+
+    Attributes:
+        format_version: Version of this form.
+        digest: Of the bundle.
+        graphs: The graphs by name.
+        regions: Whether the graph of images gives the embeddings of regions, too.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     format_version: Literal[1] = 1
     digest: str = Field(pattern=r"^[0-9a-f]{64}$")
     graphs: dict[GraphName, Graph]
+    regions: bool = False
 
 
 def graph_file(name: GraphName) -> str:
@@ -65,6 +74,19 @@ def read_graphs(info: BundleInfo, folder: Path) -> Manifest | None:
     except (OSError, ValidationError):
         return None
     return manifest if whole and manifest.digest == info.digest else None
+
+
+def has_regions(bundle: Path) -> bool:
+    """Whether a bundle's encoder embeds regions of images; graphs of earlier releases do not."""
+    try:
+        config = DualEncoderConfig.model_validate_json((bundle / CONFIG_FILE).read_bytes())
+    except (OSError, ValidationError):
+        return False
+    try:
+        manifest = Manifest.model_validate_json((bundle / FOLDER / MANIFEST_FILE).read_bytes())
+    except (OSError, ValidationError):
+        return config.regions
+    return config.regions and manifest.regions
 
 
 def reference_images(size: int) -> Pixels:

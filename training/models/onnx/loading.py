@@ -62,7 +62,7 @@ def load_onnx_encoder(
         return None
     names = [name for name in manifest.graphs if only in (None, name)]
     try:
-        encoder = OnnxEncoder(info, read_tokenizer(info), graphs, names, threads)
+        encoder = OnnxEncoder(info, read_tokenizer(info), graphs, names, threads, regions=manifest.regions)
         if encoder.agrees(manifest.graphs):
             return encoder
     except ONNX_ERRORS as error:

@@ -1,5 +1,7 @@
 """Draws sample chest films: tissue adds up along the ray, as in a real one."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -24,9 +26,31 @@ def draw_radiograph(film: Film, rng: np.random.Generator, size: int) -> Image.Im
         size: Width and height in pixels.
     """
     canvas = SoftCanvas(size)
-    draw_tissue = lateral_tissue if film.view == "LATERAL" else _frontal_tissue
-    tissue = draw_tissue(canvas, film, rng)
+    tissue = (
+        lateral_tissue(canvas, film, rng) if film.view == "LATERAL" else _frontal(canvas, film, rng).sum()
+    )
     return _expose(tissue, film, rng, canvas)
+
+
+def draw_layers(film: Film, rng: np.random.Generator, size: int) -> "FilmLayers":
+    """The layers of a frontal film as `draw_radiograph` adds them up, before it is exposed and turned."""
+    return _frontal(SoftCanvas(size), film, rng)
+
+
+@dataclass(frozen=True, slots=True)
+class FilmLayers:
+    """Attenuation (S, S) along the ray: of the chest, of each finding by its name, and of the marker."""
+
+    chest: Array
+    findings: Mapping[str, Array]
+    marker: Array | None
+
+    def sum(self) -> Array:
+        """All layers together."""
+        total = self.chest
+        for tissue in self.findings.values():
+            total = total + tissue
+        return total if self.marker is None else total + self.marker
 
 
 def _expose(tissue: Array, film: Film, rng: np.random.Generator, canvas: SoftCanvas) -> Image.Image:
@@ -40,13 +64,12 @@ def _expose(tissue: Array, film: Film, rng: np.random.Generator, canvas: SoftCan
     return image.rotate(film.tilt, Image.Resampling.BICUBIC, fillcolor=6)
 
 
-def _frontal_tissue(canvas: SoftCanvas, film: Film, rng: np.random.Generator) -> Array:
+def _frontal(canvas: SoftCanvas, film: Film, rng: np.random.Generator) -> FilmLayers:
     chest = FrontalAnatomy(canvas, film, rng)
     findings = FrontalFindings(chest, rng)
-    total = chest.tissue(findings.aerated(film.findings))
-    for finding in film.findings:
-        total = total + findings.tissue(finding)
-    return total + _marker(canvas) if film.marker else total
+    tissue = chest.tissue(findings.aerated(film.findings))
+    added = {finding.name: findings.tissue(finding) for finding in film.findings}
+    return FilmLayers(tissue, added, _marker(canvas) if film.marker else None)
 
 
 def _marker(canvas: SoftCanvas) -> Array:

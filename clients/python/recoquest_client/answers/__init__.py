@@ -2,6 +2,7 @@
 
 from recoquest_client.answers.images import (
     Alias,
+    Area,
     BatchResult,
     Collection,
     Embedding,
@@ -27,6 +28,7 @@ from recoquest_client.answers.images import (
     QueryEcho,
     Refusal,
     SearchPage,
+    SimilarityMap,
     Stated,
     Truncation,
     Uploaded,
@@ -49,6 +51,7 @@ from recoquest_client.answers.studies import Sentence, SimilarStudies, SimilarSt
 __all__ = [
     "Actor",
     "Alias",
+    "Area",
     "AuditEvent",
     "AuditPage",
     "Backup",
@@ -86,6 +89,7 @@ __all__ = [
     "Sentence",
     "SimilarStudies",
     "SimilarStudy",
+    "SimilarityMap",
     "Stated",
     "StudyImage",
     "StudyLinks",

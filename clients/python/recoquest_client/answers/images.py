@@ -43,6 +43,28 @@ class Match:
 
 
 @dataclass(frozen=True)
+class Area:
+    """A part of a picture, in fractions of its width and height."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True)
+class SimilarityMap:
+    """What each region of an image adds to its cosine with a query, row by row over `area`."""
+
+    id: str
+    cosine: float
+    width: int
+    height: int
+    values: tuple[tuple[float, ...], ...]
+    area: Area
+
+
+@dataclass(frozen=True)
 class ListedImage:
     """An image of a list; parts that were not asked for are empty."""
 

@@ -67,6 +67,27 @@ class Searches(Connection):
             if cursor is None:
                 return
 
+    def similarity_map(
+        self,
+        collection: str,
+        image_id: str,
+        text: str | None = None,
+        *,
+        images: Sequence[ImageFile] = (),
+        unlike_images: Sequence[ImageFile] = (),
+        **options: Unpack[SearchOptions],
+    ) -> answers.SimilarityMap:
+        """Tell which parts of an image fit a search, given as to `search`: what each adds to the cosine.
+
+        Raises:
+            ProblemError: The model has no regions (`no-regions`), or the search is wrong.
+        """
+        return self._send(
+            operations.map_similarity(
+                collection, image_id, text, options, images=images, unlike_images=unlike_images
+            )
+        )
+
     def search_batch(self, collection: str, searches: Sequence[Search]) -> tuple[answers.BatchResult, ...]:
         """Search up to 64 times in one request; each has a page or a problem of its own."""
         return self._send(operations.search_batch(collection, searches))

@@ -45,6 +45,7 @@ from recoquest_client.operations.searches import (
     count_judgements,
     create_embeddings,
     judge_hit,
+    map_similarity,
     search,
     search_batch,
 )
@@ -82,6 +83,7 @@ __all__ = [
     "list_images",
     "list_jobs",
     "list_models",
+    "map_similarity",
     "put_alias",
     "put_image",
     "register_model",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from recoquest_client import answers
 from recoquest_client.call import Call, compact, reading
@@ -12,6 +13,8 @@ from recoquest_client.files import ImageFile, content_of
 from recoquest_client.operations.requests import COLLECTION, ask, begin, get, given
 from recoquest_client.options import Example, search_body
 from recoquest_client.readers import read_batch, read_count
+
+_T = TypeVar("_T")
 
 
 def search(
@@ -24,19 +27,38 @@ def search(
     cursor: str | None = None,
 ) -> Call[answers.SearchPage]:
     """Search once; a form where image files are sent, else JSON."""
-    body = search_body(text, options, cursor)
+    read, names = reading(answers.SearchPage), {"collection": collection}
+    call = Call("search_images", "POST", f"{COLLECTION}/search", read, names, is_repeatable=True)
+    return _searching(call, search_body(text, options, cursor), images, unlike_images)
+
+
+def map_similarity(
+    collection: str,
+    image_id: str,
+    text: str | None,
+    options: Mapping[str, Any],
+    *,
+    images: Sequence[ImageFile] = (),
+    unlike_images: Sequence[ImageFile] = (),
+) -> Call[answers.SimilarityMap]:
+    """Tell which parts of an image fit a search."""
+    read, names = reading(answers.SimilarityMap), {"collection": collection, "image_id": image_id}
+    path = f"{COLLECTION}/images/{{image_id}}/similarity-map"
+    call = Call("map_similarity", "POST", path, read, names, is_repeatable=True)
+    return _searching(call, search_body(text, options), images, unlike_images)
+
+
+def _searching(
+    call: Call[_T],
+    body: dict[str, Any],
+    images: Sequence[ImageFile],
+    unlike_images: Sequence[ImageFile],
+) -> Call[_T]:
+    """Return a call with a search: as a form where image files are sent, else as JSON."""
     files = [*(("image", file) for file in images), *(("unlike_image", file) for file in unlike_images)]
-    return Call(
-        "search_images",
-        "POST",
-        f"{COLLECTION}/search",
-        reading(answers.SearchPage),
-        {"collection": collection},
-        body=None if files else body,
-        form={"query": compact(body)} if files else None,
-        files=files,
-        is_repeatable=True,
-    )
+    if not files:
+        return replace(call, body=body)
+    return replace(call, form={"query": compact(body)}, files=files)
 
 
 def search_batch(

@@ -104,6 +104,10 @@ def test_vectors_of_every_tower_are_those_of_pytorch(tmp_path: Path, settings: d
     assert found.truncations == expected.truncations
     images = np.random.default_rng(0).integers(0, 256, (20, 3, SIZE, SIZE), np.uint8)
     np.testing.assert_allclose(graphs.embed_images(images), encoder.embed_images(images), atol=_SIMILAR)
+    assert graphs.regions == encoder.regions
+    if encoder.regions:
+        regions = graphs.embed_regions(images)
+        np.testing.assert_allclose(regions, encoder.embed_regions(images), atol=_SIMILAR, rtol=1e-4)
     assert graphs.unsigned == encoder.unsigned
     assert graphs.modalities == encoder.modalities
     assert graphs.knows_only_its_texts == encoder.knows_only_its_texts

@@ -1,0 +1,124 @@
+"""Vectors of the parts of a query on the command line, by an encoder of its own."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from app.cli.options import query_device
+from app.operations.query_sources import ImageFile, Source, TextSource, region_part, stored_part
+from app.schemas.search.page import Truncation
+from app.settings import Settings
+from index.engine import SearchEngine
+from index.errors import StoreError
+from index.files.thumbnails import STORED_LIMITS
+from index.search.query_vector import Part
+from index.search.results import ActiveGeneration
+from training.data.decoding.content import read_content
+from training.data.decoding.images import DecodedImage, ImageLimits, decode_whole, read_header
+from training.errors import ImageError, NoRegionsError
+from training.models.config import Modality
+from training.models.inputs.regions import Box, grid_of
+from training.models.onnx.encoder import OnnxEncoder
+from training.models.onnx.loading import load_query_encoder
+
+if TYPE_CHECKING:
+    # The import of torch takes seconds.
+    from training.models.encoder import Encoder
+
+
+class PartMaker:
+    """Makes the vectors of a query's parts; only towers that they need are loaded."""
+
+    def __init__(
+        self,
+        engine: SearchEngine,
+        settings: Settings,
+        active: ActiveGeneration,
+        modality: Modality | None,
+    ) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._active = active
+        self._modality = modality
+        self.encode_ms = 0.0
+        self.truncations: list[Truncation] = []
+
+    def make(self, source: Source) -> Part:
+        """Encode a text or an image file, or look up the vector of an example."""
+        if isinstance(source, TextSource):
+            return self._of_text(source.text, source.field)
+        if isinstance(source, ImageFile):
+            return self._of_image(source)
+        if source.box is not None and source.example.id is not None:
+            return self._of_stored(source.example.id, source.box, source.field)
+        return stored_part(self._engine, self._active, source)
+
+    @cached_property
+    def _encoder(self) -> "Encoder | OnnxEncoder":
+        return load_query_encoder(self._active.bundle, query_device(self._settings), only=self._modality)
+
+    def _of_text(self, text: str, field: str) -> Part:
+        encoder = self._encoder
+        started = perf_counter()
+        embedded = encoder.embed_texts([text])
+        self.encode_ms += _ms_since(started)
+        cut = embedded.truncations[0]
+        if cut is not None:
+            self.truncations.append(Truncation.of(field, cut))
+        return Part(embedded.vectors[0], "text", text if encoder.knows_only_its_texts else None)
+
+    def _of_image(self, file: ImageFile) -> Part:
+        encoder = self._encoder
+        with _file_named(file.name):
+            limits = ImageLimits(accept_truncated=self._settings.accept_truncated_images)
+            decoded = decode_whole(file.content, limits, encoder.min_image_side)
+        if file.box is not None:
+            return self._of_region(decoded, file.box, "image_boxes")
+        image = decoded.pixels
+        started = perf_counter()
+        vector = encoder.embed_images(encoder.prepare_image(image)[None])[0]
+        self.encode_ms += _ms_since(started)
+        return Part(vector, "image")
+
+    def _of_stored(self, image_id: str, box: Box, field: str) -> Part:
+        image = self._engine.image(self._active.collection, image_id)
+        path = self._engine.home.store.path(image.sha256)
+        try:
+            decoded = decode_whole(path, STORED_LIMITS, self._encoder.min_image_side)
+        except ImageError as error:
+            raise StoreError(f"The stored image {image.sha256} is damaged: {error}") from error
+        return self._of_region(decoded, box, f"{field}.box")
+
+    def _of_region(self, decoded: DecodedImage, box: Box, field: str) -> Part:
+        encoder = self._encoder
+        if not encoder.regions:
+            raise NoRegionsError
+        started = perf_counter()
+        regions = encoder.embed_regions(encoder.prepare_image(decoded.pixels)[None])[0]
+        self.encode_ms += _ms_since(started)
+        grid = grid_of(regions, (decoded.width, decoded.height), encoder.image_config.square)
+        return region_part(grid, box, field)
+
+
+def read_image(path: Path) -> ImageFile:
+    """Read an image file, and refuse it before an encoder is loaded, which takes seconds."""
+    with _file_named(str(path)):
+        limits = ImageLimits()
+        content = read_content(path, limits.max_bytes, limits.max_dicom_bytes)
+        read_header(content)
+    return ImageFile(str(path), content)
+
+
+@contextmanager
+def _file_named(name: str) -> Iterator[None]:
+    try:
+        yield
+    except ImageError as error:
+        raise ImageError(f"{name}: {error}") from None
+
+
+def _ms_since(started: float) -> float:
+    return 1000 * (perf_counter() - started)

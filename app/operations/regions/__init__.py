@@ -1,0 +1,1 @@
+"""Regions of pictures: searches by a part, and maps of what matched."""
