@@ -1,0 +1,97 @@
+"""docs/recipes-and-papers.md: the settings in its column of ours are those of the recipes."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training.recipes.resolved import NAMES, settings
+from tests.training.recipes.test_documented_rows import expand
+from training.recipes.document import parse_value
+from training.recipes.variants import OF_SWEEP
+
+PAGE = Path(__file__).parents[3] / "docs" / "recipes-and-papers.md"
+# Rows that cannot be told without a setting.
+TELLING = ("batch size", "length", "optimizer", "temperature", "seed", "learning rate", "bound")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A setting of recipes, as a cell of the page has it."""
+
+    key: str
+    value: Any
+    recipes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a table: its setting, the cell of ours, and the recipes that it is about."""
+
+    line: int
+    setting: str
+    ours: str
+    recipes: tuple[str, ...]
+
+
+def named(text: str) -> tuple[str, ...]:
+    """The recipes that the patterns of a text name; a sweep's name stands for its runs."""
+    patterns = [word for pattern in re.findall(r"`([^`=]+)`", text) for word in expand(pattern)]
+    return tuple(
+        name
+        for name in NAMES
+        if any(
+            fnmatchcase(name.replace(OF_SWEEP, "-"), pattern)
+            or fnmatchcase(name.partition(OF_SWEEP)[0], pattern)
+            for pattern in patterns
+        )
+        and "small" not in name
+    )
+
+
+def rows() -> Iterator[Row]:
+    """All rows of the page's tables that have a column of ours."""
+    column, about = None, ""
+    for number, line in enumerate(PAGE.read_text(encoding="utf-8").splitlines(), 1):
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not line.startswith("|"):
+            about = "" if line.startswith("#") or column is not None else f"{about}\n{line}"
+            column = None
+        elif "ours" in cells:
+            column = cells.index("ours")
+        elif column is not None and not line.startswith("|--"):
+            yield Row(number, cells[0], cells[column], named(cells[0]) or named(about))
+
+
+def claims(row: Row) -> Iterator[Claim]:
+    """The settings in the cell of ours; one with `in` and a pattern is an exception from those before it."""
+    told: dict[str, set[str]] = {}
+    for key, text, pattern in reversed(re.findall(r"`([a-z_.]+)=([^`]+)`(?: in (`[^`]+`))?", row.ours)):
+        among = set(named(pattern)) if pattern else set(row.recipes)
+        chosen = (among & set(row.recipes)) - told.setdefault(key, set())
+        told[key] |= chosen
+        yield Claim(key, parse_value(text, key), tuple(sorted(chosen)))
+
+
+ROWS = list(rows())
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"line {row.line}")
+def test_settings_of_ours_are_those_of_the_recipes(row: Row) -> None:
+    for claim in claims(row):
+        having = [name for name in claim.recipes if claim.key in settings(name)]
+        assert having, f"no recipe that line {row.line} is about has {claim.key}"
+        other = {name: settings(name)[claim.key] for name in having}
+        assert {name: value for name, value in other.items() if value != claim.value} == {}, claim.key
+
+
+def test_every_row_is_about_recipes_and_the_telling_ones_name_settings() -> None:
+    assert len(ROWS) > 150
+    for row in ROWS:
+        assert row.recipes, row
+        if any(word in row.setting for word in TELLING) and "evaluation" not in row.setting:
+            assert list(claims(row)) or row.ours.startswith(("as ", "the same as")), row
