@@ -21,6 +21,7 @@ from index.catalogue.collections import (
 )
 from index.catalogue.tables import CollectionRow, EmbeddingRow, GenerationRow, ImageRow, ModelRow
 from index.errors import GenerationError, SearchError
+from index.filters.column_cache import CollectionState
 from index.filters.facets import FilteredFacets, Overview, Overviews
 from index.filters.field_columns import FieldColumns
 from index.filters.grammar import Filter
@@ -60,11 +61,11 @@ class SearchEngine:
         self._catalogue = home.catalogue
         self._views = Views(home.snapshots_folder, gpu)
         fields = FieldColumns()
-        passing = PassingKeys(fields)
-        self._searcher = Searcher(self._catalogue, self._views, passing)
+        self._passing = PassingKeys(fields)
+        self._searcher = Searcher(self._catalogue, self._views, self._passing)
         self._active = ReadThroughCache(self._catalogue, self._read_active)
         self._counts: dict[int, tuple[int, int]] = {}
-        self._overviews = Overviews(self._catalogue, fields, passing)
+        self._overviews = Overviews(self._catalogue, fields, self._passing)
 
     def close(self) -> None:
         """Wait for what is being built, and close the catalogue."""
@@ -327,8 +328,9 @@ class SearchEngine:
         """
         with self._catalogue.reading() as reading:
             found, sequence = get_generation(reading.session, generation)
-            self._searcher.warm_filters(reading, found, sequence)
-            self._overviews.current(reading, found.collection_id, sequence)
+            state = CollectionState(reading, found.collection_id, sequence)
+            self._passing.warm(state)
+            self._overviews.current(state)
 
     def forget_removed(self) -> None:
         """Free what is held of collections and generations that were removed, by whatever process."""

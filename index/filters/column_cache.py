@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
+from index.catalogue import Reading
 from index.catalogue.collections import Target
 from index.catalogue.tables import CollectionRow, ImageRow, RemovalRow, TextRow
 from index.vectors.protocol import Keys
@@ -37,6 +38,25 @@ class CacheKey(NamedTuple):
     collection_id: int
     target: Target
     name: str
+
+
+class CollectionState(NamedTuple):
+    """A read of one collection.
+
+    Attributes:
+        reading: Read transaction of the catalogue at `sequence`.
+        collection_id: Key of the collection.
+        sequence: The collection's sequence number.
+    """
+
+    reading: Reading
+    collection_id: int
+    sequence: int
+
+    @property
+    def session(self) -> Session:
+        """Session of the read."""
+        return self.reading.session
 
 
 class _KeyLock:
@@ -185,7 +205,7 @@ def read_keys(session: Session, query: Select[int]) -> Keys:
 
 def contains_sorted(keys: Keys, some: Keys) -> NDArray[np.bool_]:
     """Tell which of some keys are among others, which rise: they are many."""
-    if len(keys) and (extent := int(keys[-1] - keys[0]) + 1) <= _DENSE * (len(keys) + len(some)):
+    if len(keys) and (extent := int(keys[-1]) - int(keys[0]) + 1) <= _DENSE * (len(keys) + len(some)):
         held = np.zeros(extent, dtype=np.bool_)
         held[keys - keys[0]] = True
         places = some - keys[0]

@@ -12,11 +12,11 @@ import numpy as np
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
-from index.catalogue import Catalogue, Reading
+from index.catalogue import Catalogue
 from index.catalogue.collections import require_collection
 from index.catalogue.tables import AttributeRow, ImageRow, TextRow
 from index.errors import QueryError
-from index.filters.column_cache import CacheKey, IncrementalCache
+from index.filters.column_cache import CacheKey, CollectionState, IncrementalCache
 from index.filters.columns import TEXT_COLUMNS, Column
 from index.filters.dates import date_text, parse_date
 from index.filters.field_columns import FieldColumns
@@ -131,25 +131,19 @@ class Overviews:
         """
         with self._catalogue.reading() as reading:
             row = require_collection(reading.session, collection)
-            return self.current(reading, row.id, row.sequence)
+            return self.current(CollectionState(reading, row.id, row.sequence))
 
-    def current(self, reading: Reading, collection_id: int, sequence: int) -> Overview:
-        """Return the overview of a collection, made anew from fields in memory where it was written to.
-
-        Args:
-            reading: Read transaction of the catalogue at `sequence`.
-            collection_id: Key of the collection.
-            sequence: The collection's sequence number.
-        """
+    def current(self, state: CollectionState) -> Overview:
+        """Return the overview of a collection, made anew from fields in memory where it was written to."""
 
         def make() -> Overview:
-            counted = FacetCounts(reading, collection_id, sequence, self._fields)
-            every = self._fields.every(reading, collection_id, sequence, "images")
-            found = examples(reading.session, collection_id, every)
+            counted = FacetCounts(state, self._fields)
+            every = self._fields.every(state, "images")
+            found = examples(state.session, state.collection_id, every)
             return Overview(counted.images(), counted.every(), counted.findings(), found)
 
-        place = CacheKey(collection_id, "images", "")
-        return self._kept.get(place, sequence, make, lambda *_: None)
+        place = CacheKey(state.collection_id, "images", "")
+        return self._kept.get(place, state.sequence, make, lambda *_: None)
 
     def facets(
         self, collection: str, filter: Filter | None, field: str | None, containing: str
@@ -173,17 +167,16 @@ class Overviews:
             )
         with self._catalogue.reading() as reading:
             row = require_collection(reading.session, collection)
-            passing = None
+            state, passing = CollectionState(reading, row.id, row.sequence), None
             if filter is None and not containing and field not in _ONE_EACH:
-                whole = self.current(reading, row.id, row.sequence)
+                whole = self.current(state)
                 if field is None:
                     return FilteredFacets(whole.count, whole.facets, whole.findings)
                 if own := tuple(facet for facet in whole.facets if facet.name == field):
                     return FilteredFacets(whole.count, own)
             if filter is not None:
-                place = CacheKey(row.id, "images", filter.text)
-                passing = self._passing.get(reading, place, row.sequence, filter)
-            counted = FacetCounts(reading, row.id, row.sequence, self._fields, passing)
+                passing = self._passing.get(state, filter, "images")
+            counted = FacetCounts(state, self._fields, passing)
             if field is None:
                 return FilteredFacets(counted.images(), counted.every(), counted.findings())
             known = known_fields(reading.session, row.id)
@@ -204,16 +197,12 @@ class FacetCounts:
     either is counted by the database.
 
     Attributes:
-        reading: Read transaction of the catalogue at `sequence`.
-        collection_id: Key of the collection.
-        sequence: The collection's sequence number.
+        state: Read of the collection.
         fields: Fields in memory.
         passing: Keys of the images that are counted, rising; None for all.
     """
 
-    reading: Reading
-    collection_id: int
-    sequence: int
+    state: CollectionState
     fields: FieldColumns
     passing: Keys | None = None
 
@@ -221,23 +210,23 @@ class FacetCounts:
         """Return the number of images that are counted."""
         if self.passing is not None:
             return len(self.passing)
-        return len(self.fields.every(self.reading, self.collection_id, self.sequence, "images"))
+        return len(self.fields.every(self.state, "images"))
 
     def every(self) -> tuple[Facet, ...]:
         """Count the values of every field, except those that have one for each image, by name."""
-        known = sorted(known_fields(self.reading.session, self.collection_id).items())
+        known = sorted(known_fields(self.state.session, self.state.collection_id).items())
         return tuple(self.of(name, kinds) for name, kinds in known if name not in _ONE_EACH)
 
     def findings(self) -> tuple[FindingCounts, ...]:
         """Count the images by what they say of findings, those of most images first."""
-        return count_findings(self.reading, self.collection_id, self.sequence, self.fields, self.passing)
+        return count_findings(self.state, self.fields, self.passing)
 
     def of(self, name: str, kinds: frozenset[FieldKind], containing: str = "") -> Facet:
         """Count the values of a field; of its texts those that contain something, in whatever case."""
         values: list[FacetValue] = []
         facet = Facet(name, tuple(sorted(kinds)), (), 0, None, None)
         if "text" in kinds:
-            column = self.fields.column(self.reading, self.collection_id, self.sequence, name, "text")
+            column = self.fields.column(self.state, name, "text")
             texts = self._texts(name, column, containing)
             values += [FacetValue(text, count) for text, count in texts.texts]
             facet = replace(facet, distinct=texts.distinct)
@@ -256,15 +245,12 @@ class FacetCounts:
     def _texts(self, name: str, column: Column | None, containing: str) -> TextCounts:
         if column is not None:
             return count_column(column, self.passing, containing)
-        session = self.reading.session
-        hashes = self._hashes(name)
+        session, collection_id = self.state.session, self.state.collection_id
+        hashes = self.fields.hashed(self.state, name)
         if hashes is None:
-            return count_by_database(session, self.collection_id, name, self.passing, containing)
-        hashed = HashedTexts(session, self.collection_id, name, hashes, self.passing)
+            return count_by_database(session, collection_id, name, self.passing, containing)
+        hashed = HashedTexts(session, collection_id, name, hashes, self.passing)
         return hashed.containing(containing) if containing else hashed.most_frequent()
-
-    def _hashes(self, name: str) -> Column | None:
-        return self.fields.hashed(self.reading, self.collection_id, self.sequence, name)
 
     def _dated(self, facet: Facet, column: Column | None, texts: TextCounts) -> Facet:
         """Return a facet of texts as one of dates, if that is what all of them are."""
@@ -289,40 +275,40 @@ class FacetCounts:
 
     def _begins(self, name: str) -> list[float] | None:
         """Return when the first and the last date of a field begin; None if any of its texts is no date."""
-        dates = self.fields.column(self.reading, self.collection_id, self.sequence, name, "date")
+        dates = self.fields.column(self.state, name, "date")
         if dates is None:
             return None
-        hashes = self._hashes(name)
-        query = select(func.count()).where(*text_rows(self.collection_id, name))
-        every = self.reading.session.execute(query).scalar_one() if hashes is None else len(hashes.images)
+        hashes = self.fields.hashed(self.state, name)
+        query = select(func.count()).where(*text_rows(self.state.collection_id, name))
+        every = self.state.session.execute(query).scalar_one() if hashes is None else len(hashes.images)
         if len(dates.images) != every:
             return None
         begins = dates.counts(self.passing).values
         return [float(begins[0]), float(begins[-1])] if len(begins) else []
 
     def _booleans(self, name: str) -> list[FacetValue]:
-        column = self.fields.column(self.reading, self.collection_id, self.sequence, name, "boolean")
+        column = self.fields.column(self.state, name, "boolean")
         if column is not None:
             values, counts, _ = column.counts(self.passing)
             pairs = zip(values.tolist(), counts.tolist(), strict=True)
             return [FacetValue(bool(value), count) for value, count in pairs]
         query = (
             select(AttributeRow.number_value, func.count())
-            .where(*_of_kind(self.collection_id, name, "boolean"))
+            .where(*_of_kind(self.state.collection_id, name, "boolean"))
             .group_by(AttributeRow.number_value)
         )
-        return [FacetValue(bool(value), count) for value, count in self.reading.session.execute(query)]
+        return [FacetValue(bool(value), count) for value, count in self.state.session.execute(query)]
 
     def _range(self, name: str) -> tuple[float | None, float | None]:
         column = None
         if self.passing is not None:
-            column = self.fields.column(self.reading, self.collection_id, self.sequence, name, "number")
+            column = self.fields.column(self.state, name, "number")
         if column is None:
             # One by one, each is the end of an index.
             low, high = (
-                self.reading.session.execute(
+                self.state.session.execute(
                     select(end(AttributeRow.number_value)).where(
-                        *_of_kind(self.collection_id, name, "number")
+                        *_of_kind(self.state.collection_id, name, "number")
                     )
                 ).scalar()
                 for end in (func.min, func.max)

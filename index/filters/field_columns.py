@@ -10,11 +10,11 @@ from typing import Final
 import numpy as np
 from sqlalchemy.orm import Session
 
-from index.catalogue import Reading
 from index.catalogue.collections import Target
 from index.catalogue.tables import ImageRow
 from index.filters.column_cache import (
     CacheKey,
+    CollectionState,
     IncrementalCache,
     all_keys,
     read_keys,
@@ -87,104 +87,78 @@ class FieldColumns:
         for held in (self._fields, self._columns, self._hashed, self._members):
             held.keep(collections)
 
-    def warm(self, reading: Reading, collection_id: int, sequence: int) -> None:
-        """Read the fields of a collection, or bring them up to date, until they take half of the memory.
-
-        Args:
-            reading: Read transaction of the catalogue at `sequence`.
-            collection_id: Key of the collection.
-            sequence: The collection's sequence number.
-        """
-        fields = self._known(reading, collection_id, sequence)
+    def warm(self, state: CollectionState) -> None:
+        """Read the fields of a collection, or bring them up to date, until they take half of the memory."""
+        fields = self._known(state)
         named = [(name, kind) for name in fields for kind in fields[name]]
         for field, kind in sorted([*named, (FINDING_FIELD, "text")]):
             if self._columns.nbytes > self._max_bytes // 2:
                 return
-            self._column(reading, collection_id, sequence, field, kind)
-        self._of(reading, collection_id, sequence, "images")
+            self._column(state, field, kind)
+        self._of(state, "images")
 
-    def passing(
-        self, reading: Reading, collection_id: int, sequence: int, filter: Filter, target: Target
-    ) -> Keys | None:
-        """Return the keys that pass a filter, rising; None where the database must tell.
-
-        Args:
-            reading: Read transaction of the catalogue at `sequence`.
-            collection_id: Key of the collection.
-            sequence: The collection's sequence number.
-            filter: Filter to evaluate.
-            target: Whether keys of images or of their texts are wanted.
+    def passing(self, state: CollectionState, filter: Filter, target: Target) -> Keys | None:
+        """Return the keys of images or texts that pass a filter, rising; None where the database must tell.
 
         Raises:
             FilterError: The filter names an unknown field, or compares it with a wrong kind of value.
         """
         if not self._max_values:
             return None
-        check_filter(filter, self._known(reading, collection_id, sequence))
+        check_filter(filter, self._known(state))
         columns: dict[tuple[str, FieldKind], Column] = {}
         for field, kind in {(one.field, kind) for one in conditions(filter) for kind in kinds(one)}:
-            column = self._column(reading, collection_id, sequence, field, kind)
+            column = self._column(state, field, kind)
             if column is None:
                 return None
             columns[field, kind] = column
-        images = self._of(reading, collection_id, sequence, "images")
-        texts = self._of(reading, collection_id, sequence, "texts") if target == "texts" else None
+        images = self._of(state, "images")
+        texts = self._of(state, "texts") if target == "texts" else None
         return _passing(filter, columns, images, texts)
 
-    def every(self, reading: Reading, collection_id: int, sequence: int, target: Target) -> Keys:
-        """Return the keys of all images or texts of a collection, rising; see `passing`."""
-        return self._of(reading, collection_id, sequence, target).keys
+    def every(self, state: CollectionState, target: Target) -> Keys:
+        """Return the keys of all images or texts of a collection, rising."""
+        return self._of(state, target).keys
 
-    def column(
-        self, reading: Reading, collection_id: int, sequence: int, field: str, kind: FieldKind
-    ) -> Column | None:
-        """Return a whole field; None where it is left to the database; see `passing`."""
-        if not self._max_values:
-            return None
-        return self._column(reading, collection_id, sequence, field, kind)
+    def column(self, state: CollectionState, field: str, kind: FieldKind) -> Column | None:
+        """Return a whole field; None where it is left to the database."""
+        return self._column(state, field, kind) if self._max_values else None
 
-    def hashed(self, reading: Reading, collection_id: int, sequence: int, field: str) -> Column | None:
-        """Return a whole field of texts by their hashes; None where it does not fit; see `passing`."""
+    def hashed(self, state: CollectionState, field: str) -> Column | None:
+        """Return a whole field of texts by their hashes; None where it does not fit."""
         most = self._max_bytes // 32
 
         def read(since: int | None) -> Column | None:
-            return Columns(reading.session, collection_id, since).hashed(field, most)
+            return Columns(state.session, state.collection_id, since).hashed(field, most)
 
-        place = CacheKey(collection_id, "images", field)
-        return self._kept(self._hashed, reading, place, sequence, most, read) if most else None
+        return self._kept(self._hashed, state, field, most, read) if most else None
 
-    def _known(
-        self, reading: Reading, collection_id: int, sequence: int
-    ) -> Mapping[str, frozenset[FieldKind]]:
+    def _known(self, state: CollectionState) -> Mapping[str, frozenset[FieldKind]]:
         """Return the fields that filters can name, with the kinds of their values."""
         return self._fields.get(
-            CacheKey(collection_id, "images", ""),
-            sequence,
-            lambda: _Fields(known_fields(reading.session, collection_id)),
+            CacheKey(state.collection_id, "images", ""),
+            state.sequence,
+            lambda: _Fields(known_fields(state.session, state.collection_id)),
             lambda *_: None,
         ).kinds
 
-    def _column(
-        self, reading: Reading, collection_id: int, sequence: int, field: str, kind: FieldKind
-    ) -> Column | None:
+    def _column(self, state: CollectionState, field: str, kind: FieldKind) -> Column | None:
         def read(since: int | None) -> Column | None:
             if field == "id":
                 # Different for each image, and found by an index.
                 return None
-            columns = Columns(reading.session, collection_id, since)
+            columns = Columns(state.session, state.collection_id, since)
             if since is not None:
                 return columns.column(field, kind)
             return columns.bounded(field, kind, [UNBOUNDED], self._max_values, _MAX_TEXTS)
 
-        place = CacheKey(collection_id, "images", f"{kind} {field}")
-        return self._kept(self._columns, reading, place, sequence, self._max_values, read)
+        return self._kept(self._columns, state, f"{kind} {field}", self._max_values, read)
 
     def _kept(
         self,
         cache: IncrementalCache[_Field],
-        reading: Reading,
-        place: CacheKey,
-        sequence: int,
+        state: CollectionState,
+        name: str,
         max_values: int,
         read: Callable[[int | None], Column | None],
     ) -> Column | None:
@@ -194,7 +168,7 @@ class FieldColumns:
             if held.column is None:
                 return held
             most = refresh_limit(len(held.column.images))
-            touched = touched_since(reading.session, place.collection_id, then, "images", most)
+            touched = touched_since(state.session, state.collection_id, then, "images", most)
             if touched is None:
                 return None
             written = read(then)
@@ -204,25 +178,25 @@ class FieldColumns:
             fits = len(changed.images) <= max_values and len(changed.texts or ()) <= _MAX_TEXTS
             return _Field(changed) if fits else None
 
-        return cache.get(place, sequence, lambda: _Field(read(None)), catch_up).column
+        place = CacheKey(state.collection_id, "images", name)
+        return cache.get(place, state.sequence, lambda: _Field(read(None)), catch_up).column
 
-    def _of(self, reading: Reading, collection_id: int, sequence: int, target: Target) -> _IdMapping:
+    def _of(self, state: CollectionState, target: Target) -> _IdMapping:
         def catch_up(then: int, held: _IdMapping) -> _IdMapping | None:
-            touched = touched_since(
-                reading.session, collection_id, then, target, refresh_limit(len(held.keys))
-            )
+            most = refresh_limit(len(held.keys))
+            touched = touched_since(state.session, state.collection_id, then, target, most)
             if touched is None:
                 return None
-            written = _members(reading.session, collection_id, target, then)
+            written = _members(state.session, state.collection_id, target, then)
             kept = ~np.isin(held.keys, touched)
             keys, images = held.keys[kept], held.images[kept]
             at = np.searchsorted(keys, written.keys)
             return _IdMapping(np.insert(keys, at, written.keys), np.insert(images, at, written.images))
 
         return self._members.get(
-            CacheKey(collection_id, target, ""),
-            sequence,
-            lambda: _members(reading.session, collection_id, target),
+            CacheKey(state.collection_id, target, ""),
+            state.sequence,
+            lambda: _members(state.session, state.collection_id, target),
             catch_up,
         )
 

@@ -7,10 +7,9 @@ import numpy as np
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from index.catalogue import Reading
 from index.catalogue.collections import Target
 from index.catalogue.tables import FindingRow, TextRow
-from index.filters.column_cache import CacheKey, contains_sorted
+from index.filters.column_cache import CollectionState, contains_sorted
 from index.filters.field_columns import FieldColumns
 from index.filters.grammar import FINDING_FIELD, And, HasFinding, Or
 from index.filters.passing_keys import PassingKeys
@@ -31,20 +30,16 @@ class FindingCounts(NamedTuple):
 
 
 class FindingKeys:
-    """Looks up the images of a collection by findings, or their texts, at a sequence number.
+    """Looks up the images of a collection by findings, or their texts,.
 
     Args:
         passing: Keys that pass filters.
-        reading: Read transaction of the catalogue at `sequence`.
-        collection_id: Key of the collection.
-        sequence: The collection's sequence number.
+        state: Read of the collection.
     """
 
-    def __init__(self, passing: PassingKeys, reading: Reading, collection_id: int, sequence: int) -> None:
+    def __init__(self, passing: PassingKeys, state: CollectionState) -> None:
         self._passing = passing
-        self._reading = reading
-        self._collection_id = collection_id
-        self._sequence = sequence
+        self._state = state
 
     def with_all(self, findings: Sequence[HasFinding], target: Target, allowed: Keys | None) -> Keys:
         """Return the keys, rising, of allowed images that say all of these, or of their texts."""
@@ -55,8 +50,7 @@ class FindingKeys:
         return self._among(Or(filters=tuple(findings)), "images", allowed)
 
     def _among(self, filter: And | Or, target: Target, allowed: Keys | None) -> Keys:
-        place = CacheKey(self._collection_id, target, filter.text)
-        keys = self._passing.get(self._reading, place, self._sequence, filter)
+        keys = self._passing.get(self._state, filter, target)
         return keys if allowed is None else keys[contains_sorted(allowed, keys)]
 
 
@@ -84,28 +78,26 @@ def texts_saying(session: Session, keys: Keys, findings: Sequence[HasFinding]) -
 
 
 def count_findings(
-    reading: Reading, collection_id: int, sequence: int, fields: FieldColumns, passing: Keys | None
+    state: CollectionState, fields: FieldColumns, passing: Keys | None
 ) -> tuple[FindingCounts, ...]:
     """Count the images of a collection by what they say of findings, those of most images first.
 
     Args:
-        reading: Read transaction of the catalogue at `sequence`.
-        collection_id: Key of the collection.
-        sequence: The collection's sequence number.
+        state: Read of the collection.
         fields: Fields in memory.
         passing: Keys of the images that are counted, rising; None for all.
     """
-    column = fields.column(reading, collection_id, sequence, FINDING_FIELD, "text")
+    column = fields.column(state, FINDING_FIELD, "text")
     if column is not None:
         assert column.texts is not None
         places, images, _ = column.counts(passing)
         stated = {column.texts[int(place)]: int(count) for place, count in zip(places, images, strict=True)}
     else:
-        stated = dict(_counted_by_database(reading.session, collection_id, passing))
+        stated = dict(_counted_by_database(state.session, state.collection_id, passing))
     states: dict[str, dict[str, int]] = {}
     for said, count in stated.items():
-        name, _, state = said.rpartition(": ")
-        states.setdefault(name, dict.fromkeys(STATES, 0))[state] = count
+        name, _, its_state = said.rpartition(": ")
+        states.setdefault(name, dict.fromkeys(STATES, 0))[its_state] = count
     counts = [FindingCounts(name, **own) for name, own in states.items()]
     return tuple(sorted(counts, key=lambda one: (-(one.present + one.uncertain + one.absent), one.finding)))
 

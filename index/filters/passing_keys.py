@@ -6,9 +6,14 @@ from typing import Final
 import numpy as np
 from sqlalchemy.orm import Session
 
-from index.catalogue import Reading
 from index.catalogue.collections import Target
-from index.filters.column_cache import CacheKey, IncrementalCache, contains_sorted, refresh_limit
+from index.filters.column_cache import (
+    CacheKey,
+    CollectionState,
+    IncrementalCache,
+    contains_sorted,
+    refresh_limit,
+)
 from index.filters.field_columns import FieldColumns
 from index.filters.grammar import Filter
 from index.filters.sql import change_since, passing_keys
@@ -28,48 +33,35 @@ class PassingKeys:
         self._found: IncrementalCache[Keys] = IncrementalCache(_CACHE_BYTES)
         self._fields = fields
 
-    def get(
-        self,
-        reading: Reading,
-        place: CacheKey,
-        sequence: int,
-        filter: Filter,
-    ) -> Keys:
+    def get(self, state: CollectionState, filter: Filter, target: Target) -> Keys:
         """Return `passing_keys`, from memory but for what was written since.
 
         The array is the same as long as no key comes or goes.
-
-        Args:
-            reading: Read transaction of the catalogue at `sequence`.
-            place: The collection, whether keys of images or of their texts are wanted, and the filter as a
-                text, the same for the same filter.
-            sequence: The collection's sequence number.
-            filter: Filter to evaluate.
         """
-        held = self._found.held(place, sequence)
+        place = CacheKey(state.collection_id, target, filter.text)
+        held = self._found.held(place, state.sequence)
         if held is not None:
             return held
-        collection_id, target, _ = place
 
         def read() -> Keys:
-            keys = self._fields.passing(reading, collection_id, sequence, filter, target)
-            return passing_keys(reading.session, collection_id, filter, target) if keys is None else keys
+            keys = self._fields.passing(state, filter, target)
+            return passing_keys(state.session, state.collection_id, filter, target) if keys is None else keys
 
         def catch_up(then: int, before: Keys) -> Keys | None:
-            keys = self._fields.passing(reading, collection_id, sequence, filter, target)
+            keys = self._fields.passing(state, filter, target)
             if keys is None:
-                return _caught_up(reading.session, collection_id, then, before, filter, target)
+                return _caught_up(state.session, state.collection_id, then, before, filter, target)
             return before if np.array_equal(keys, before) else keys
 
-        return self._found.get(place, sequence, read, catch_up)
+        return self._found.get(place, state.sequence, read, catch_up)
 
-    def every(self, reading: Reading, collection_id: int, sequence: int, target: Target) -> Keys:
-        """Return the keys of all images or texts of a collection, rising; see `FieldColumns.every`."""
-        return self._fields.every(reading, collection_id, sequence, target)
+    def every(self, state: CollectionState, target: Target) -> Keys:
+        """Return the keys of all images or texts of a collection, rising."""
+        return self._fields.every(state, target)
 
-    def warm(self, reading: Reading, collection_id: int, sequence: int) -> None:
+    def warm(self, state: CollectionState) -> None:
         """Read the fields that filters may name; see `FieldColumns.warm`."""
-        self._fields.warm(reading, collection_id, sequence)
+        self._fields.warm(state)
 
     def keep(self, collections: Collection[int]) -> None:
         """Forget the keys of all other collections."""

@@ -106,7 +106,7 @@ class HashedTexts:
 
     def _counts_of(self, texts: Sequence[str]) -> list[int]:
         hashes = np.fromiter(map(hash, texts), dtype=np.int64, count=len(texts))
-        held = contains_sorted_values(self._counted.values, hashes)
+        held = contains_sorted(self._counted.values, hashes)
         places = np.searchsorted(self._counted.values, hashes[held])
         counts = np.zeros(len(texts), dtype=np.int64)
         counts[held] = self._counted.counts[places]
@@ -132,17 +132,10 @@ class HashedTexts:
             some = self._session.execute(query.where(*after)).scalars().all()
             if not some:
                 break
-            held = contains_sorted_values(
-                hashes, np.fromiter(map(hash, some), dtype=np.int64, count=len(some))
-            )
+            held = contains_sorted(hashes, np.fromiter(map(hash, some), dtype=np.int64, count=len(some)))
             found += [text for text, is_held in zip(some, held, strict=True) if is_held]
             after = [column > some[-1]]
         return found[:wanted]
-
-
-def contains_sorted_values(values: NDArray[np.int64], some: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Tell which of some hashes are among others, which rise."""
-    return np.searchsorted(values, some, "left") < np.searchsorted(values, some, "right")
 
 
 def count_by_database(

@@ -14,11 +14,11 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 from sqlalchemy.orm import Session
 
-from index.catalogue import Catalogue, Reading
+from index.catalogue import Catalogue
 from index.catalogue.collections import Target, require_collection
 from index.catalogue.full_text import matching, texts_with
 from index.errors import QueryError
-from index.filters.column_cache import CacheKey
+from index.filters.column_cache import CollectionState
 from index.filters.findings import FindingKeys, texts_saying
 from index.filters.passing_keys import PassingKeys
 from index.search.cursors import MAX_RANKED, Binding, PageEnd, PagePosition, decode_cursor
@@ -128,7 +128,7 @@ class Browser:
             place = None
             if request.cursor is not None:
                 place = decode_cursor(request.cursor, binding, _NO_QUERY)[1]
-            found = _Found(*self._order(reading, row.id, row.sequence, request, MAX_RANKED))
+            found = _Found(*self._order(CollectionState(reading, row.id, row.sequence), request, MAX_RANKED))
             before = 0 if place is None else place.after.rank
             k = request.k if request.words is None else min(request.k, MAX_RANKED - before)
             keys, images, is_last = self._shown(found.order, k, place, request.target)
@@ -168,31 +168,27 @@ class Browser:
         request.check()
         with self._catalogue.reading() as reading:
             row = require_collection(reading.session, collection)
-            order, _, _ = self._order(reading, row.id, row.sequence, request, most=None)
+            state = CollectionState(reading, row.id, row.sequence)
+            order, _, _ = self._order(state, request, most=None)
             total = order.total
         assert total is not None
         return total
 
     def _order(
-        self,
-        reading: Reading,
-        collection_id: int,
-        sequence: int,
-        request: SearchRequest,
-        most: int | None,
+        self, state: CollectionState, request: SearchRequest, most: int | None
     ) -> tuple[_Order, Groups | None, Keys]:
         """Return the order of a request, its groups, and the keys that may be found.
 
         Of the keys with words, at most `most` are ranked; None ranks all.
         """
-        groups = None
+        groups, session, collection_id = None, state.session, state.collection_id
         if request.group_by is not None:
-            check_group_field(reading.session, collection_id, request.group_by, of="group_by")
+            check_group_field(session, collection_id, request.group_by, of="group_by")
             newest = partial(
                 self._columns.get,
-                reading.session,
+                session,
                 collection_id,
-                sequence,
+                state.sequence,
                 request.group_by,
                 request.target,
             )
@@ -200,9 +196,8 @@ class Browser:
 
         def findable(target: Target) -> Keys:
             if request.filter is None:
-                return self._passing.every(reading, collection_id, sequence, target)
-            place = CacheKey(collection_id, target, request.filter.text)
-            return self._passing.get(reading, place, sequence, request.filter)
+                return self._passing.every(state, target)
+            return self._passing.get(state, request.filter, target)
 
         if request.words is not None:
             # With keys to choose from, no word is left out for being common.
@@ -210,11 +205,10 @@ class Browser:
             limit = len(images) if most is None and images is not None else MAX_RANKED
             findings = request.words_findings
             if findings:
-                by_findings = FindingKeys(self._passing, reading, collection_id, sequence)
-                images = by_findings.with_any(findings, images)
-            keys = matching(reading.session, collection_id, request.words, limit, images)
+                images = FindingKeys(self._passing, state).with_any(findings, images)
+            keys = matching(session, collection_id, request.words, limit, images)
             if request.target == "texts":
-                keys = _texts_of(reading.session, keys, request)[:most]
+                keys = _texts_of(session, keys, request)[:most]
             return _WordOrder(keys, groups, most), groups, findable(request.target) if groups else NOTHING
         keys = findable(request.target)
         return _KeyOrder(keys if groups is None else groups.column.firsts(keys)), groups, keys

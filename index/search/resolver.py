@@ -8,7 +8,6 @@ import numpy as np
 from index.catalogue import Catalogue, ReadThroughCache
 from index.catalogue.collections import Generation, get_generation, require_collection
 from index.errors import GenerationError
-from index.filters.column_cache import CacheKey
 from index.search.cursors import Binding
 from index.search.grouping import check_group_field, keys_left_out, keys_of_patients
 from index.search.orders import NOTHING
@@ -26,7 +25,6 @@ class ResolvedRequest:
         sequence: Sequence number of its collection.
         version: The catalogue's version at which all of it was read; None if something was written meanwhile.
         binding: Parts of the request that all pages must share.
-        passing: Cache key of the keys that pass the filter; None without a filter.
         hidden: Keys that the request leaves out, rising.
     """
 
@@ -34,7 +32,6 @@ class ResolvedRequest:
     sequence: int
     version: Hashable | None
     binding: Binding
-    passing: CacheKey | None
     hidden: Keys
 
 
@@ -82,13 +79,10 @@ class RequestResolver:
         """
         version = self._catalogue.version()
         generation, sequence = self.generation(active, version)
-        passing = None
-        if request.filter is not None:
-            passing = CacheKey(generation.collection_id, request.target, request.filter.text)
         binding = Binding(generation.uid, request.bound(), composed=request.kind is None)
         hidden = self._checked_and_hidden(generation.collection_id, request)
         moved_on = self._catalogue.version() != version
-        return ResolvedRequest(generation, sequence, None if moved_on else version, binding, passing, hidden)
+        return ResolvedRequest(generation, sequence, None if moved_on else version, binding, hidden)
 
     def _checked_and_hidden(self, collection_id: int, request: SearchRequest) -> Keys:
         """Return the keys that a request leaves out, once its groups are known to be of fields that exist."""

@@ -16,7 +16,7 @@ from index.catalogue.collections import TARGETS, Generation, Target
 from index.catalogue.full_text import matching, texts_with
 from index.catalogue.tables import CollectionRow, EmbeddingRow, TextEmbeddingRow
 from index.errors import SEARCH_ERRORS, QueryError, SearchError
-from index.filters.column_cache import CacheKey, contains_sorted
+from index.filters.column_cache import CollectionState, contains_sorted
 from index.filters.findings import FindingKeys, texts_saying
 from index.filters.passing_keys import PassingKeys
 from index.scoring.background import Background, Backgrounds, ScoreScale
@@ -107,10 +107,6 @@ class Searcher:
         for target in TARGETS:
             view = self._views.current(reading, generation, sequence, target)
             self._backgrounds.of(reading, generation, view, target)
-
-    def warm_filters(self, reading: Reading, generation: Generation, sequence: int) -> None:
-        """Read the fields that filters may name, or bring them up to date."""
-        self._passing.warm(reading, generation.collection_id, sequence)
 
     def retire(self, collection_id: int, active: int) -> None:
         """Free what is held of a collection's other generations that nobody has used for a while."""
@@ -243,19 +239,20 @@ class Searcher:
             if place is not None and newest > place.sequence:
                 written = _written_since(reading.session, generation, place.sequence, request.target)
                 hidden = np.union1d(hidden, written)
-            allowed = self._allowed(reading, resolved, resolved.passing, request)
+            state = CollectionState(reading, generation.collection_id, resolved.sequence)
+            allowed = self._allowed(state, request, request.target)
             scope = Scope.of(view, query, allowed, hidden, request.min_score)
             ranking: Ranking = VectorRanking(scope)
             saying = NOTHING
             if request.stated:
-                findings = self._by_findings(reading, resolved)
+                findings = FindingKeys(self._passing, state)
                 saying = findings.with_all(request.stated, request.target, scope.allowed)
             fused = request.words is not None or len(saying) > 0
             if place is not None and request.stated and not request.is_remade:
                 # Also after later writes, all pages are of the order of the first.
                 fused = len(place.seen) > 0
             if fused:
-                ranking = FusedRanking(scope, self._matches(reading, resolved, request, hidden), saying)
+                ranking = FusedRanking(scope, self._matches(state, request, hidden), saying)
         groups = None
         if request.group_by is not None:
             column = partial(self._column, generation, request.group_by, request.target)
@@ -281,32 +278,18 @@ class Searcher:
             sequence = session.execute(_SEQUENCE, {"collection_id": collection_id}).scalar() or 0
             return self._columns.get(session, collection_id, sequence, field, target)
 
-    def _allowed(
-        self,
-        reading: Reading,
-        resolved: ResolvedRequest,
-        passing: CacheKey | None,
-        request: SearchRequest,
-    ) -> Keys | None:
-        if passing is None or request.filter is None:
-            return None
-        return self._passing.get(reading, passing, resolved.sequence, request.filter)
+    def _allowed(self, state: CollectionState, request: SearchRequest, target: Target) -> Keys | None:
+        return None if request.filter is None else self._passing.get(state, request.filter, target)
 
-    def _by_findings(self, reading: Reading, resolved: ResolvedRequest) -> FindingKeys:
-        return FindingKeys(self._passing, reading, resolved.generation.collection_id, resolved.sequence)
-
-    def _matches(
-        self, reading: Reading, resolved: ResolvedRequest, request: SearchRequest, hidden: Keys
-    ) -> Keys:
+    def _matches(self, state: CollectionState, request: SearchRequest, hidden: Keys) -> Keys:
         """Return the keys that match the request's words, best first, without those that are left out."""
         if request.words is None:
             return NOTHING
-        passing = None if resolved.passing is None else resolved.passing._replace(target="images")
-        words, images = request.words, self._allowed(reading, resolved, passing, request)
-        session, collection_id = reading.session, resolved.generation.collection_id
+        words, images = request.words, self._allowed(state, request, "images")
+        session, collection_id = state.session, state.collection_id
         findings = request.words_findings
         if findings:
-            images = self._by_findings(reading, resolved).with_any(findings, images)
+            images = FindingKeys(self._passing, state).with_any(findings, images)
         if request.target == "images":
             limit = FUSED_PLACES + len(hidden)
             keys = matching(session, collection_id, words, limit, images)

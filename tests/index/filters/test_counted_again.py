@@ -129,7 +129,7 @@ def test_values_are_counted_once_until_a_write(kept: Kept, monkeypatch: pytest.M
     every = FacetCounts.every
 
     def noted(self: FacetCounts) -> object:
-        made.append(self.sequence)
+        made.append(self.state.sequence)
         return every(self)
 
     monkeypatch.setattr(FacetCounts, "every", noted)

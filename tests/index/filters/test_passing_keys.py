@@ -11,7 +11,7 @@ from index.catalogue import Reading
 from index.catalogue.collections import TARGETS, Target, require_collection
 from index.engine import SearchEngine
 from index.errors import FilterError
-from index.filters.column_cache import CacheKey
+from index.filters.column_cache import CollectionState
 from index.filters.columns import Column, Columns
 from index.filters.field_columns import FieldColumns
 from index.filters.grammar import Equals, FieldKind, Filter, parse_filter
@@ -63,17 +63,14 @@ class Collection:
     def reading(self) -> Reading:
         return self._engine.home.catalogue.reading()
 
-    def place(self, filter: Filter) -> CacheKey:
-        return CacheKey(self.id, "images", filter.text)
-
     def warm(self) -> None:
         with self.reading() as reading:
-            self.memory.warm(reading, self.id, self.sequence())
+            self.memory.warm(CollectionState(reading, self.id, self.sequence()))
 
     def get(self, filter: Filter, target: Target = "images", sequence: int | None = None) -> Keys:
         wanted = self.sequence() if sequence is None else sequence
         with self._engine.home.catalogue.reading() as reading:
-            return self.memory.get(reading, CacheKey(self.id, target, filter.text), wanted, filter)
+            return self.memory.get(CollectionState(reading, self.id, wanted), filter, target)
 
     def anew(self, filter: Filter, target: Target = "images") -> Keys:
         with self._engine.home.catalogue.read() as session:
@@ -238,11 +235,11 @@ def test_the_memory_of_what_passed_is_bounded_however_long_the_filters_are(
 ) -> None:
     monkeypatch.setattr("index.filters.passing_keys._CACHE_BYTES", 100_000)
     collection = Collection(engine)
-    collection.put(Record(id="a", image="a", split="val", metadata={"age": 3}))
+    collection.put(Record(id="a", image="a", split="val", metadata={"view": "PA"}))
     with engine.home.catalogue.reading() as reading:
         for number in range(20):
-            place = CacheKey(collection.id, "images", f"{number}-" + "x" * 30_000)
-            collection.memory.get(reading, place, 1, Equals(field="age", eq=number))
+            filter = Equals(field="view", eq=f"{number}-" + "x" * 30_000)
+            collection.memory.get(CollectionState(reading, collection.id, 1), filter, "images")
     assert len(collection.memory._found._held) == 3
 
 
@@ -327,7 +324,8 @@ def test_fields_that_were_warmed_are_searched_without_the_database(in_memory: Co
     sequence = in_memory.sequence()
     with in_memory.reading() as reading:
         found = [
-            in_memory.memory.get(reading, in_memory.place(filter), sequence, filter) for filter in filters
+            in_memory.memory.get(CollectionState(reading, in_memory.id, sequence), filter, "images")
+            for filter in filters
         ]
         assert not reading.opened
     assert [keys.tolist() for keys in found] == expected

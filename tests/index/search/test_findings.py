@@ -11,6 +11,7 @@ from index.catalogue.collections import Target, require_collection
 from index.catalogue.tables import TextRow
 from index.engine import SearchEngine
 from index.errors import QueryError
+from index.filters.column_cache import CollectionState
 from index.filters.field_columns import FieldColumns
 from index.filters.findings import FindingCounts, count_findings, texts_saying
 from index.filters.grammar import HasFinding, parse_filter
@@ -161,7 +162,7 @@ def test_findings_are_counted_by_state_of_all_images_and_under_a_filter(
     fields = FieldColumns(10_000 if in_memory else 0)
     with catalogue.reading() as reading:
         row = require_collection(reading.session, "c")
-        count = partial(count_findings, reading, row.id, row.sequence, fields)
+        count = partial(count_findings, CollectionState(reading, row.id, row.sequence), fields)
         assert count(None) == (FindingCounts("pleural effusion", 10, 10, 10),)
         keys = np.array([1, 2, 3, 4, 5], dtype=np.int64)
         assert count(keys) == (FindingCounts("pleural effusion", 1, 1, 2),)
