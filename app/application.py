@@ -36,7 +36,7 @@ from app.api import (
 )
 from app.api.callers import sessions, sign_in
 from app.api.integration import embeddings, links
-from app.api.radiology import studies
+from app.api.radiology import routes as radiology
 from app.audit.middleware import AuditTrail
 from app.audit.recorder import Recorder
 from app.audit.trail import open_trail
@@ -63,6 +63,7 @@ from app.operations.writes import idempotency
 from app.server.admission import Admission, Stages
 from app.server.connections import ConnectionLimits, Connections
 from app.settings import Settings
+from app.viewer.archive import archive_of
 from index.audit.dead_letters import DeadLetters, dead_letters_of
 from index.generations.names import CollectionNames
 from index.home import Home
@@ -126,6 +127,7 @@ def create_app(
         ConnectionLimits(settings.max_connections), metrics.connection_ended
     )
     application.state.stages = Stages(settings, metrics.refused)
+    application.state.archive = archive_of(settings)
     metrics.watch_connections(application.state.connections.__len__)
     install_problems(application)
     for module in (
@@ -133,7 +135,7 @@ def create_app(
         embeddings,
         feedback,
         images,
-        studies,
+        radiology,
         links,
         writes,
         browse,
@@ -173,6 +175,8 @@ async def _run(
             # The fork server starts while the catalogue is opened.
             load = EncoderLoader(settings.device, settings.threads, limits.pass_limit_s, metrics.restarted)
             opened.callback(load.close)
+        if application.state.archive is not None:
+            opened.callback(application.state.archive.close)
         encoders = Encoders(load, limits, metrics, threads=settings.threads, give_up=give_up)
         async with _services(application, settings, metrics, decoders, encoders):
             yield

@@ -38,7 +38,8 @@ ENV_FILE_VARIABLE = PREFIX + "ENV_FILE"
 _TEST_PREFIX = PREFIX + "TEST_"
 
 # Settings that may be in files of their own; see `app.secret_files`.
-_IN_FILES = [PREFIX + name for name in ("ADMIN_KEY", "DATABASE_URL", "AUDIT_KEY", "OIDC_CLIENT_SECRET")]
+_SECRETS = "ADMIN_KEY DATABASE_URL AUDIT_KEY OIDC_CLIENT_SECRET PACS_PASSWORD PACS_TOKEN"
+_IN_FILES = [PREFIX + name for name in _SECRETS.split()]
 # Settings of older versions: files that have them are read as before.
 GONE = frozenset({PREFIX + "QUEUE_URL"})
 _NOT_FIELDS = GONE | frozenset(file_variables(_IN_FILES))
@@ -344,8 +345,9 @@ class Settings(ViewerSettings):
         known = _known_variables()
         kept = {name: value for name, value in environment.items() if name.upper() not in known}
         values = {name: getattr(self, name) for name in self.model_fields_set - _OF_CALLERS}
-        if self.audit_key is not None:
-            values["audit_key"] = self.audit_key.get_secret_value()
+        for name, value in values.items():
+            if isinstance(value, SecretStr):
+                values[name] = value.get_secret_value()
         # Neither may depend on the folder that the process works in.
         values["home"] = self.home.absolute()
         if self.database_url is not None:

@@ -40,6 +40,7 @@ READS: Final[Mapping[str, Action]] = {
     "map_similarity": "view",
     "get_thumbnail": "view",
     "get_content": "export",
+    "read_archive": "view",
     "list_audit": "audit",
 }
 WRITES: Final[Mapping[str, Action]] = {

@@ -133,7 +133,7 @@ def _objects(entry: Entry) -> list[dict[str, Any]]:
     names = [name or digest for name, digest in zip(entry.ids, record["objects"], strict=True)]
     if not names and collection is None:
         return []
-    paths = [f"{collection}/{name}" for name in names] or [collection]
+    paths = [f"{collection}/{name}" if collection else name for name in names] or [collection]
     detail = {name: value for name, value in record["details"].items() if value not in (None, "", [])}
     if record["model"] is not None:
         detail["model"] = record["model"]
