@@ -1,0 +1,397 @@
+"""Reports in every format give the same sections, and nothing that names anybody."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training.data.reports.documents import (
+    ACCESSION,
+    KEY,
+    MARKERS,
+    PATIENT,
+    STUDY,
+    TEXT,
+    as_json,
+    container,
+    fhir_report,
+    hl7_report,
+    item,
+    structured_report,
+    text_item,
+    text_report,
+)
+from training.data.dicom.pseudonyms import keyed_hash
+from training.data.reports.reading import LeftOutFile, ReadReport, read_reports
+from training.data.reports.study_report import ReportError, StudyReport
+from training.errors import DataError
+
+ACCESSION_KEY = f"accession:{keyed_hash(KEY, 'accession', ACCESSION)}"
+
+
+def _read(path: Path, **options: Any) -> list[StudyReport | str]:
+    """The reports of a source, and the reasons of those that were not taken."""
+    return [
+        own.report
+        if isinstance(own, ReadReport) and isinstance(own.report, StudyReport)
+        else str(own.report if isinstance(own, ReadReport) else own.reason)
+        for own in read_reports(path, KEY, **options)
+    ]
+
+
+def _one(path: Path) -> StudyReport:
+    (report,) = _read(path)
+    assert isinstance(report, StudyReport), report
+    return report
+
+
+def _texts(report: StudyReport) -> dict[str, str]:
+    return {section.heading: section.text for section in report.sections}
+
+
+def _write(folder: Path, kind: str) -> Path:
+    path = (
+        folder
+        / {"hl7": "a.hl7", "fhir": "a.json", "sr": "a.dcm", "csv": "a.csv", "text": f"{ACCESSION}.txt"}[kind]
+    )
+    if kind == "hl7":
+        path.write_bytes(hl7_report())
+    elif kind == "fhir":
+        path.write_text(as_json(fhir_report()))
+    elif kind == "sr":
+        structured_report().save_as(path, enforce_file_format=True)
+    elif kind == "csv":
+        lines = [
+            "Study Instance UID;Accession Number;Patient ID;Patient Name;Radiologist;report;Report Date;Note",
+            f"{STUDY};{ACCESSION};{PATIENT};{MARKERS[0]};Dr. {MARKERS[1]};"
+            f'"{TEXT}";04.03.2024 12:00;{MARKERS[2]}',
+        ]
+        path.write_text("\n".join(lines))
+    else:
+        path.write_text(text_report())
+    return path
+
+
+@pytest.mark.parametrize("kind", ["hl7", "fhir", "sr", "csv"])
+def test_every_format_gives_the_same_report(tmp_path: Path, kind: str) -> None:
+    report = _one(_write(tmp_path, kind))
+    assert report.keys[:2] == (f"study:{STUDY}", ACCESSION_KEY)
+    assert report.patient == keyed_hash(KEY, "patient", PATIENT)
+    assert report.status == "final"
+    assert [section.kind for section in report.sections] == ["indication", "findings", "impression"]
+    assert [section.text for section in report.sections] == [
+        "Cough.",
+        "Small left effusion. No pneumothorax.",
+        "Left effusion.",
+    ]
+    assert report.issued is not None
+    assert not report.issued.startswith("2024-03-04")
+
+
+def test_a_text_file_is_named_after_its_study(tmp_path: Path) -> None:
+    report = _one(_write(tmp_path, "text"))
+    assert report.keys == (ACCESSION_KEY,)
+    assert _texts(report) == {
+        "EXAM": "Chest, ___",
+        "HISTORY": "Mr. ___ has a cough since ___.",
+        "COMPARISON": "Film of ___.",
+        "FINDINGS": "Small left effusion. No pneumothorax.",
+        "IMPRESSION": "1. Left effusion.\nFindings were discussed with ___.",
+    }
+    by_uid = tmp_path / f"{STUDY}.txt"
+    by_uid.write_text("No effusion.")
+    assert _one(by_uid).keys == (f"study:{STUDY}",)
+
+
+@pytest.mark.parametrize("kind", ["hl7", "fhir", "sr", "csv", "text"])
+def test_no_marker_is_left(tmp_path: Path, kind: str) -> None:
+    kept = repr(_one(_write(tmp_path, kind))).lower()
+    assert [marker for marker in MARKERS if marker.lower() in kept] == []
+    for secret in (ACCESSION, PATIENT, "1950", "4711", "2024"):
+        assert secret.lower() not in kept
+
+
+def test_names_of_the_head_are_taken_out_of_the_text(tmp_path: Path) -> None:
+    name = MARKERS[2]
+    path = tmp_path / "a.hl7"
+    path.write_bytes(
+        hl7_report([f"FINDINGS: {name} has an effusion; {name.upper()}'s heart is normal. ID {PATIENT}."])
+    )
+    assert _texts(_one(path)) == {"FINDINGS": "___ has an effusion; ___ heart is normal. ID ___."}
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (r"Effusion.\.br\No edema.", "Effusion.\nNo edema."),
+        (r"Mass \T\ effusion \F\ nodule \S\ x \R\ y \E\ z.", "Mass & effusion | nodule ^ x ~ y \\ z."),
+        (r"\H\Effusion\N\ left.", "Effusion left."),
+        (r"Gro\XDF\er Erguss.", "Großer Erguss."),
+        (r"Gro\XC39F\er Erguss.", "Großer Erguss."),
+        ("Effusion.~No edema.", "Effusion.\nNo edema."),
+        (r"Effusion.\.sp2\No edema.", "Effusion.\n\nNo edema."),
+    ],
+)
+def test_escapes_and_repetitions_of_hl7(tmp_path: Path, line: str, text: str) -> None:
+    path = tmp_path / "a.hl7"
+    path.write_bytes(hl7_report([f"FINDINGS: {line}"]))
+    assert _texts(_one(path)) == {"FINDINGS": text}
+
+
+@pytest.mark.parametrize(
+    ("declared", "encoding"),
+    [
+        ("", "utf-8"),
+        ("", "latin-1"),
+        ("8859/1", "latin-1"),
+        ("UNICODE UTF-8", "utf-8"),
+        ("8859/15", "iso-8859-15"),
+    ],
+)
+def test_character_sets_of_hl7(tmp_path: Path, declared: str, encoding: str) -> None:
+    message = hl7_report(["Befund: Kein Erguß, größeres Ödem."]).decode()
+    message = message.replace("|P|2.5.1", f"|P|2.5.1||||||{declared}")
+    path = tmp_path / "a.hl7"
+    path.write_bytes(message.encode(encoding))
+    assert _texts(_one(path)) == {"BEFUND": "Kein Erguß, größeres Ödem."}
+
+
+def test_a_file_of_hl7_may_hold_many_messages(tmp_path: Path) -> None:
+    path = tmp_path / "a.hl7"
+    framed = [
+        b"\x0b" + hl7_report(accession=f"A{n}", study=None).replace(b"\r", b"\r\n") + b"\x1c\r"
+        for n in range(3)
+    ]
+    path.write_bytes(b"FHS|^~\\&|a\rBHS|^~\\&|a\r" + b"".join(framed) + b"BTS|3\rFTS|1\r")
+    reports = _read(path)
+    assert [report.keys for report in reports if isinstance(report, StudyReport)] == [
+        (
+            f"accession:{keyed_hash(KEY, 'accession', f'A{n}')}",
+            f"accession:{keyed_hash(KEY, 'accession', 'P1')}",
+        )
+        for n in range(3)
+    ]
+
+
+def test_sections_of_hl7_are_named_by_codes(tmp_path: Path) -> None:
+    path = tmp_path / "a.hl7"
+    message = hl7_report(["Effusion.", "No edema.", "Left effusion.", "Rib fracture."]).decode()
+    lines = message.split("\r")
+    codes = iter(["71020&GDT", "71020&GDT", "19005-8^Impression^LN", "71020&ADT"])
+    lines = [
+        line.replace(f"18748-4^{MARKERS[9]}^LN", next(codes)) if line.startswith("OBX") else line
+        for line in lines
+    ]
+    path.write_text("\r".join(lines))
+    assert _texts(_one(path)) == {
+        "FINDINGS": "Effusion.\nNo edema.",
+        "IMPRESSION": "Left effusion.",
+        "ADDENDUM": "Rib fracture.",
+    }
+
+
+@pytest.mark.parametrize(
+    ("sign", "status"),
+    [
+        ("F", "final"),
+        ("P", "preliminary"),
+        ("R", "preliminary"),
+        ("C", "corrected"),
+        ("X", "withdrawn"),
+        ("", "final"),
+    ],
+)
+def test_status_of_hl7(tmp_path: Path, sign: str, status: str) -> None:
+    path = tmp_path / "a.hl7"
+    path.write_bytes(hl7_report(status=sign))
+    assert _one(path).status == status
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "no message that begins with MSH"),
+        (b"hello", "no message that begins with MSH"),
+        (b"MSH|\r", "MSH-2 does not name"),
+        (b"MSH|^~\\&|a\rPID|1\r", "no message with a report"),
+        (hl7_report(kind="ADT^A01"), "no message with a report"),
+        (hl7_report([]), "no text in OBX-5"),
+        (hl7_report().replace(b"|TX|", b"|ED|"), "only documents such as PDF"),
+        (hl7_report(accession="", study=None).replace(b"P1", b""), "neither a study nor an accession"),
+        (hl7_report().replace(b"|P|2.5.1", b"|P|2.5.1||||||KLINGON"), "character set that is not known"),
+        (hl7_report().replace(b"PID|", b"\x01\x02|"), "has no name of three letters"),
+        (hl7_report(["Electronically signed by Jane Roe"]), "no clinical section"),
+        (hl7_report(["FINDINGS: " + "No effusion. " * 20_000]), "more than 200,000 characters"),
+    ],
+)
+def test_what_is_wrong_with_a_message_is_said(tmp_path: Path, content: bytes, reason: str) -> None:
+    path = tmp_path / "a.hl7"
+    path.write_bytes(content)
+    (said,) = _read(path)
+    assert isinstance(said, str)
+    assert reason in said
+    assert not any(marker in said for marker in MARKERS)
+
+
+def test_fhir_in_bundles_lines_and_parts(tmp_path: Path) -> None:
+    observation = {"resourceType": "Observation", "id": "o", "valueString": "Small effusion."}
+    observation["code"] = {"text": "Findings"}
+    bare = fhir_report(conclusion="Left effusion.", result=[{"reference": "Observation/o"}])
+    del bare["presentedForm"]
+    bare["text"] = {
+        "status": "generated",
+        "div": f"<div><p>Patient: {MARKERS[0]}</p><p>TECHNIQUE: PA &amp; lateral.</p></div>",
+    }
+    bundle = {"resourceType": "Bundle", "entry": [{"resource": bare}, {"resource": observation}]}
+    path = tmp_path / "a.json"
+    path.write_text(as_json(bundle))
+    assert _texts(_one(path)) == {
+        "TECHNIQUE": "PA & lateral.",
+        "FINDINGS": "Small effusion.",
+        "IMPRESSION": "Left effusion.",
+    }
+    lines = tmp_path / "b.ndjson"
+    lines.write_text(f"{as_json(fhir_report())}\n\n{{\n{as_json({'resourceType': 'Patient'})}\n")
+    report, broken, other = _read(lines)
+    assert isinstance(report, StudyReport)
+    assert (broken, other) == ("it is not JSON", "it has no DiagnosticReport")
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        (
+            {"contentType": "text/html", "data": "<h1>Findings</h1><p>No effusion.</p>"},
+            {"FINDINGS": "No effusion."},
+        ),
+        (
+            {"contentType": "text/plain; charset=iso-8859-1", "data": "Befund: Ödem.".encode("latin-1")},
+            {"BEFUND": "Ödem."},
+        ),
+        ({"contentType": "application/pdf", "data": b"%PDF"}, "documents such as PDF"),
+        ({"contentType": "text/plain", "data": b"\xff\xfe\xff"}, "is not text in its character set"),
+    ],
+)
+def test_forms_of_fhir(tmp_path: Path, form: dict[str, Any], text: dict[str, str] | str) -> None:
+    data = form["data"].encode() if isinstance(form["data"], str) else form["data"]
+    path = tmp_path / "a.json"
+    path.write_text(as_json(fhir_report(presentedForm=[form | {"data": base64.b64encode(data).decode()}])))
+    (report,) = _read(path)
+    if isinstance(text, str):
+        assert isinstance(report, str)
+        assert text in report
+    else:
+        assert isinstance(report, StudyReport)
+        assert _texts(report) == text
+
+
+@pytest.mark.parametrize(
+    ("given", "status"),
+    [
+        ("preliminary", "preliminary"),
+        ("amended", "amended"),
+        ("appended", "amended"),
+        ("corrected", "corrected"),
+        ("entered-in-error", "withdrawn"),
+    ],
+)
+def test_status_of_fhir(tmp_path: Path, given: str, status: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(as_json(fhir_report(status=given)))
+    assert _one(path).status == status
+
+
+@pytest.mark.parametrize(
+    "broken", [[], 3, {"resourceType": "DiagnosticReport"}, {"entry": 5, "resourceType": "Bundle"}]
+)
+def test_other_json_is_refused(tmp_path: Path, broken: Any) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(broken))
+    (said,) = _read(path)
+    assert isinstance(said, str)
+
+
+def test_items_of_a_structured_report(tmp_path: Path) -> None:
+    path = tmp_path / "a.dcm"
+    nested = container("121070", "Findings", "Small effusion.")
+    nested.ContentSequence.append(container("1", "Lungs", "No pneumothorax."))
+    addendum = text_item("Addendum", "Rib fracture.", "121078")
+    structured_report([nested, addendum], PreliminaryFlag="PRELIMINARY").save_as(
+        path, enforce_file_format=True
+    )
+    report = _one(path)
+    assert report.status == "preliminary"
+    assert _texts(report) == {"FINDINGS": "Small effusion.\nNo pneumothorax.", "ADDENDUM": "Rib fracture."}
+    deep = container("121070", "Findings")
+    for _ in range(20):
+        outer = container("121070", "Findings")
+        outer.ContentSequence.append(deep)
+        deep = outer
+    structured_report([deep]).save_as(path, enforce_file_format=True)
+    assert _read(path) == ["its content tree is too large or too deep"]
+    structured_report([item("IMAGE", nested.ConceptNameCodeSequence[0])]).save_as(
+        path, enforce_file_format=True
+    )
+    assert _read(path) == ["no clinical section was found in it"]
+
+
+def test_damaged_structured_reports_are_refused_or_left_out(tmp_path: Path) -> None:
+    whole = tmp_path / "a.dcm"
+    structured_report().save_as(whole, enforce_file_format=True)
+    content = whole.read_bytes()
+    for size in (0, 100, 132, 200, 400, len(content) - 40):
+        path = tmp_path / f"b{size}.dcm"
+        path.write_bytes(content[:size])
+        assert len(_read(path)) == 1
+
+
+def test_a_folder_counts_what_it_passes_over(tmp_path: Path) -> None:
+    for kind in ("hl7", "fhir", "sr", "csv", "text"):
+        _write(tmp_path, kind)
+    (tmp_path / "b.pdf").write_bytes(b"%PDF")
+    (tmp_path / "._a.txt").write_bytes(b"x")
+    (tmp_path / "@eaDir").mkdir()
+    (tmp_path / "@eaDir" / "a.txt").write_text("x")
+    (tmp_path / "win.txt").write_bytes("Befund: Ödem.".encode("cp1252"))
+    found = list(read_reports(tmp_path, KEY))
+    assert [own.place for own in found if isinstance(own, LeftOutFile)] == ["b.pdf"]
+    reports = [own.report for own in found if isinstance(own, ReadReport)]
+    assert sum(isinstance(report, StudyReport) for report in reports) == 5
+    (refused,) = [report for report in reports if isinstance(report, ReportError)]
+    assert "is not UTF-8" in str(refused)
+    read = list(read_reports(tmp_path / "win.txt", KEY, encoding="windows-1252"))
+    assert isinstance(read[0], ReadReport)
+    assert isinstance(read[0].report, StudyReport)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("report,date\nx,y", "no column for the study"),
+        ("accession,date\nx,y", "no column with reports"),
+    ],
+)
+def test_a_table_without_its_columns_ends_with_a_sentence(tmp_path: Path, table: str, message: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(table)
+    with pytest.raises(DataError, match=message):
+        _read(path)
+
+
+def test_rows_of_a_table_that_cannot_be_taken_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    rows = ["accession,findings,impression,status,date", "A1,No effusion.,Normal chest.,final,2024-01-31"]
+    rows += ["A2,No effusion.,,odd,", "A3,No effusion.,,,yesterday", ",No effusion.,,,", "A5,,,,", "A6,a,b"]
+    path.write_text("\n".join(rows))
+    found = [own for own in read_reports(path, KEY) if isinstance(own, ReadReport)]
+    assert isinstance(found[0].report, StudyReport)
+    assert _texts(found[0].report) == {"FINDINGS": "No effusion.", "IMPRESSION": "Normal chest."}
+    assert [own.place for own in found] == [f"a.csv, line {line}" for line in range(2, 8)]
+    assert all(isinstance(own.report, ReportError) for own in found[1:])
+
+
+def test_there_must_be_something_to_read(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="is not there"):
+        list(read_reports(tmp_path / "none", KEY))

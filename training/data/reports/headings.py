@@ -1,0 +1,200 @@
+"""Headings of reports in English and German, by what stands under them, and signatures."""
+
+import re
+from functools import cache
+from typing import Final, Literal, cast, get_args
+
+Kind = Literal[
+    "findings",
+    "impression",
+    "addendum",
+    "provisional",
+    "recommendation",
+    "examination",
+    "indication",
+    "comparison",
+    "technique",
+    "identifying",
+]
+
+# Headings in lower case; a blank matches blanks.
+_HEADINGS: Final[dict[Kind, tuple[str, ...]]] = {
+    "findings": (
+        r"findings? ?(?:and|/|&|,) ?(?:impressions?|conclusions?)",
+        r"(?:(?:radiological|radiographic|imaging|chest|x-?ray|ct|image) )?findings?",
+        r"(?:report|result|narrative|description|discussion|observations?)(?: text)?",
+        r"befunde?(?: ?(?:und|/|&|,) ?beurteilung)?",
+        r"(?:röntgen|ct-?|radiologischer )befund",
+        r"(?:befund)?beschreibung",
+    ),
+    "impression": (
+        r"impressions?(?: ?(?:and|/|&) ?(?:plan|recommendations?))?",
+        r"(?:final )?(?:impressions?|conclusions?|opinion|summary|assessment|interpretation)",
+        r"(?:zusammenfassende )?(?:beurteilung|bewertung|zusammenfassung|zusammenfassend|fazit|"
+        r"schlussfolgerung|ergebnis)",
+    ),
+    "addendum": (
+        r"(?:\w+ )?(?:addendum|addenda)(?: report)?(?: ?(?:#|no\.?)? ?\d{1,2})?",
+        r"(?:nachtrag|ergänzung|nachbefund(?:ung)?|zusatzbefund|korrektur)(?: ?(?:#|nr\.?)? ?\d{1,2})?",
+    ),
+    "provisional": (
+        r"wet read(?:ing)?",
+        r"(?:preliminary|provisional)(?: (?:report|read|reading|findings?|impression|interpretation))?(?: "
+        r"\(pfi\))?",
+        r"(?:vorläufiger|vorab-?) ?befund|vorabbefund",
+    ),
+    "recommendation": (
+        r"recommendations?",
+        r"(?:follow-?up )?advice",
+        r"empfehlung(?:en)?",
+        r"procedere|prozedere",
+    ),
+    "examination": (
+        r"(?:type of )?(?:exam(?:ination)?|study|procedure|modality)(?: (?:performed|type|name|"
+        r"description))?",
+        r"(?:art der )?untersuchung(?:en|sart)?",
+    ),
+    "indication": (
+        r"(?:clinical )?(?:indications?|history|information|data|details|context|question|problem|statement)"
+        r"(?: ?(?:and|/|&) ?(?:indications?|history|reason(?: for exam(?:ination)?)?))?",
+        r"clinical",
+        r"(?:brief |patient )?history(?: of present illness)?",
+        r"reasons? for (?:the )?(?:exam(?:ination)?|study|referral|request|visit|test|procedure|this "
+        r"exam(?:ination)?)",
+        r"(?:pre-?op(?:erative)? )?diagnosis",
+        r"(?:rechtfertigende )?indikation(?:en)?(?:sstellung)?",
+        r"(?:klinische? )?(?:angaben?|fragestellung|frage|daten|information(?:en)?|diagnosen?)",
+        r"klinik(?: ?(?:und|/|,) ?(?:fragestellung|indikation))?",
+        r"anamnese|vorgeschichte|überweisungsdiagnose",
+    ),
+    "comparison": (
+        r"(?:comparisons?|prior (?:stud(?:y|ies)|exams?|examinations?|films?)|previous (?:stud(?:y|ies)|"
+        r"exams?|examinations?))"
+        r"(?: (?:stud(?:y|ies)|exams?|films?|made))?",
+        r"compared (?:to|with)",
+        r"(?:zum )?vergleich(?:saufnahmen?|suntersuchung(?:en)?)?|vor(?:aufnahmen?|untersuchung(?:en)?|"
+        r"befunde?)",
+    ),
+    "technique": (
+        r"techni(?:que|cal (?:factors|details|information))",
+        r"(?:protocol|views?|projections?|contrast)",
+        r"(?:untersuchungs)?techni[kc]|methodik|methode|durchführung",
+    ),
+    # "Note" and the like may hold anything.
+    "identifying": (
+        r"pat\.?(?:[- ]?(?:id|nr\.?|nummer|name))?",
+        r"(?:patient|patienten?)(?:['’]?s)?(?:[- ]?(?:name|id|no\.?|nr\.?|number|nummer|daten|age|sex|dob|"
+        r"address|class|"
+        r"location|type|information))?",
+        r"(?:last |first |middle |family |given |sur|fore|vor|nach|familien|full )?-?name,?(?: (?:vorname|"
+        r"first name))?",
+        r"(?:date of birth|birth ?date|dob|d\.o\.b\.|born|geb(?:\.|urtsdatum|oren)?(?: am)?|geb\.-?dat(?:um|"
+        r"\.)?)",
+        r"(?:mrn|m\.r\.n\.|medical record(?: (?:no\.?|number|#))?|hospital (?:no\.?|number)|nhs(?: (?:no\.?|"
+        r"number))?|ssn|"
+        r"visit(?: (?:no\.?|number|id))?|encounter(?: \w+)?|account(?: (?:no\.?|number|#))?|chart(?: "
+        r"(?:no\.?|number|#))?)",
+        r"(?:acc(?:ession)?|order|request|requisition|case|report|exam|study)(?: ?(?:no\.?|number|nr\.?|id|#|"
+        r"uid))",
+        r"accession",
+        r"(?:fall|auftrags?|untersuchungs|befund|aufnahme|versicherten)-?(?:nr\.?|nummer|id|datum)",
+        r"(?:(?:exam(?:ination)?|study|report|service|procedure|order|dictation|dictated|transcription|"
+        r"transcribed|signed|"
+        r"received|completed|performed|admission|admit|discharge|collected|verified|approved|electronically "
+        r"signed) )?"
+        r"(?:date|time|date ?(?:/|and|&) ?time|on|at)(?: of (?:exam(?:ination)?|study|service|report|"
+        r"dictation|procedure))?",
+        r"datum|uhrzeit|ort|ort, datum|befunddatum|erstellt(?: am)?|gedruckt(?: am)?|druckdatum",
+        r"(?:age|sex|gender|age ?/ ?sex|sex ?/ ?age|alter|geschlecht|race|ethnicity|address|adresse|"
+        r"anschrift|phone|tel(?:efon)?"
+        r"|telephone|fax|e-?mail|insurance|kasse|kostenträger|station|ward|room|bed|location|site|facility|"
+        r"hospital|clinic|"
+        r"department|dept|abteilung|institut|krankenhaus|praxis)\.?",
+        r"(?:(?:referring|ordering|attending|requesting|reading|interpreting|reporting|primary(?: care)?|"
+        r"consulting|"
+        r"performing|signing|responsible|family|treating) )?"
+        r"(?:physicians?|doctors?|md|providers?|radiologists?|clinicians?|practitioners?|consultants?|"
+        r"surgeons?|residents?|"
+        r"fellows?|attendings?|technologists?|technicians?|radiographers?|sonographers?|transcriptionists?|"
+        r"authors?|"
+        r"typist|referrer|requester|gp)(?:\(s\))?(?:['’]s)?(?: (?:name|signature|of record))?",
+        r"(?:(?:electronically|digitally) )?(?:dictated|transcribed|signed|verified|approved|authenticated|"
+        r"interpreted|reported|"
+        r"read|reviewed|finali[sz]ed|authori[sz]ed|performed|ordered|requested|referred|typed|edited|"
+        r"prepared|released|"
+        r"completed|created|entered|attested)(?: (?:by|and (?:electronically )?signed(?: by)?))?",
+        r"(?:electronic )?signatures?(?: (?:line|on file))?|cc|copy(?: to)?|copies(?: to)?|d|t|dd|dt|job(?: "
+        r"(?:no\.?|id|#))?",
+        r"notifications?|communication|critical (?:results?|findings?|value)(?: (?:communicated|"
+        r"communication|notification))?",
+        r"(?:über|zu|ein)weis(?:er|ender arzt|ende ärztin)|einsender(?:in)?|hausarzt|hausärztin|auftraggeber|"
+        r"anforderer|"
+        r"anfordernder arzt|(?:ober|chef|assistenz|fach|stations)?(?:arzt|ärztin)|mtra?|mtr|schreibkraft|"
+        r"diktat|geschrieben",
+        r"(?:befundet|freigegeben|unterschrieben|signiert|vidiert|validiert|erstellt|diktiert|durchgeführt|"
+        r"angefordert|"
+        r"überwiesen)(?: (?:von|durch|am))?|befunder(?:in)?|unterschrift|verfasser(?:in)?|z\.? ?hd\.?|an",
+        r"(?:billing|icd|cpt|procedure)(?:-?10| codes?)+|codes?|status|report status|befundstatus|rvu|page|"
+        r"seite|footer|"
+        r"end of report|comment to \w+|notes?|bemerkung|attestation|teaching physician(?: statement)?|"
+        r"disclaimer|"
+        r"confidential(?:ity)?(?: notice)?",
+    ),
+}
+_KINDS: Final = cast(tuple[Kind, ...], get_args(Kind))
+# Ends a section wherever it stands; what follows signs, addresses or prints.
+SIGNATURE: Final = re.compile(
+    r"(?:[/\[(]\s*)?\b(?:(?:this (?:report|document|exam\w*) (?:was|has been) )?(?:electronically|digitally) "
+    r"(?:signed|approved|verified|authenticated)|(?:dictated|transcribed|signed|verified|approved|"
+    r"authenticated|"
+    r"finali[sz]ed|authori[sz]ed|typed|attested|interpreted|reported|read|released) (?:by|and "
+    r"(?:electronically )?signed)\b|"
+    r"end of (?:the )?report|report (?:was )?(?:dictated|signed|finali[sz]ed)|"
+    r"i(?:,| have| personally)[^.\n]{0,80}(?:reviewed|interpreted|attest|agree)|"
+    r"(?:thank you|thanks) for (?:referring|this|your|the)|sincerely|kind regards|"
+    r"mit (?:freundlichen|kollegialen|besten) grüßen|mit (?:freundlichen|kollegialen) gruessen|mfg\b|"
+    r"(?:elektronisch|digital) (?:signiert|unterschrieben|freigegeben)|dieser befund wurde|"
+    r"(?:befundet|freigegeben|vidiert|validiert|diktiert) (?:von|durch|am)|gez\.|i\. ?[av]\.\s+(?=dr|"
+    r"[A-ZÄÖÜ]))"
+    r"|/s/|\bsigned:|\bcc:",
+    re.IGNORECASE,
+)
+
+
+def kind_of(heading: str) -> Kind | None:
+    """Return the kind of a heading of a form or a code, such as "Findings"; None for one not in the list."""
+    found = _whole().fullmatch(heading.strip().rstrip(":").strip())
+    return None if found is None else cast(Kind, found.lastgroup)
+
+
+def kind_of_match(found: re.Match[str]) -> Kind:
+    """Return the kind of a heading that was found."""
+    return next(kind for kind in _KINDS if found.group(kind) is not None)
+
+
+@cache
+def _whole() -> re.Pattern[str]:
+    return re.compile(_alternatives(), re.IGNORECASE)
+
+
+@cache
+def heading_line() -> re.Pattern[str]:
+    """Return the pattern of a heading at the beginning of a line, with a colon or alone in it."""
+    return re.compile(
+        rf"^[ \t>*#]*(?:(?:final|interim|radiology|the) )?(?:{_alternatives()})[*]*\s*(?P<colon>:(?!\d)[*]*|"
+        rf"-(?=\s)|$)",
+        re.IGNORECASE | re.MULTILINE,
+    )
+
+
+@cache
+def heading_within() -> re.Pattern[str]:
+    """Return the pattern of a heading within a line, with a capital and a colon."""
+    return re.compile(rf"(?<=[.!?;)\]\w])(?:\s+|(?<=\.))(?=[A-ZÄÖÜ])(?i:{_alternatives()})\s?:(?!\d)")
+
+
+def _alternatives() -> str:
+    return "|".join(
+        rf"(?P<{kind}>{'|'.join(_HEADINGS[kind])})".replace(" ?", r"\s?").replace(" ", r"[ \t]+")
+        for kind in _KINDS
+    )

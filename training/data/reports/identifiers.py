@@ -1,0 +1,176 @@
+"""Names, numbers and days taken out of running text by known values and by their forms.
+
+docs/reports.md says what is not found: names without a title that nothing else of the report gives.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from training.reports.vocabulary import has_forms
+
+MARK: Final = "___"
+_MONTH: Final = (
+    r"(?:jan(?:uary|uar)?|feb(?:ruary|ruar)?|mar(?:ch)?|märz?|apr(?:il)?|may|mai|june?|juni|july?|juli"
+    r"|aug(?:ust)?|sept?(?:ember)?|o[ck]t(?:ober)?|nov(?:ember)?|de[cz](?:ember)?)\.?"
+)
+_DAY_OF_MONTH: Final = r"\d{1,2}(?:st|nd|rd|th)?"
+_DATES: Final = (
+    r"\b(?:19|20)\d{2}[-./](?:0?[1-9]|1[0-2])[-./](?:0?[1-9]|[12]\d|3[01])(?:T[\d:.]+Z?)?\b",
+    r"\b\d{1,2}\s?[-./]\s?\d{1,2}\s?[-./]\s?(?:(?:19|20)\d{2}|\d{2})\b(?![.,]?\d)",
+    r"\b(?:0?[1-9]|1[0-2])[/.](?:19|20)\d{2}\b",
+    rf"\b{_DAY_OF_MONTH}[\s.-]{{1,2}}(?:of )?{_MONTH}[\s,-]{{1,2}}(?:(?:19|20)\d{{2}}|\d{{2}})\b",
+    rf"\b{_MONTH}\s{_DAY_OF_MONTH},?\s(?:19|20)\d{{2}}\b",
+    # "Segment 5 may represent" names no day.
+    rf"\b{_MONTH}\s{_DAY_OF_MONTH}\b(?!\s?(?:mm|cm|x|weeks?|months?|days?)\b)",
+    rf"\b{_DAY_OF_MONTH}\.?\s(?:of )?{_MONTH}(?!\w)(?!\s+(?:be|represent|reflect|have|indicate|suggest|also|"
+    rf"not|"
+    r"correspond|relate|well|include|contain|show|still|just|simply|in\s+part)\b)",
+    rf"\b{_MONTH}\s(?:19|20)\d{{2}}\b",
+    r"(?<=\bvom\x20)\d{1,2}\.\s?\d{1,2}\.|(?<=\bam\x20)\d{1,2}\.\s?\d{1,2}\.",
+    r"\b(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d)?(?:\s?[ap]\.?m\b\.?|\s?(?:uhr|hrs?|hours)\b)?",
+)
+_LABELLED: Final = (
+    r"\b(?:MRN|M\.R\.N\.|medical record(?: (?:no|number))?|patient(?:en)?[- ]?(?:id|nr|nummer|no)|"
+    r"acc(?:ession)?"
+    r"(?: ?(?:no|nr|number|#))|fall[- ]?(?:nr|nummer)|auftrags?[- ]?(?:nr|nummer)|case (?:no|number)|SSN|"
+    r"NHS(?: no)?"
+    r"|DOB|d\.o\.b\.|date of birth|geb(?:\.|urtsdatum)|geboren(?: am)?|born(?: on)?|pager|phone|tel(?:efon)?|"
+    r"fax|ext)"
+    r"\b\.?\s?[:#]?\s?(?:is\s)?[\w+()/.-]*\d[\w()/.-]*"
+)
+_CONTACT: Final = r"\b[\w.+-]+@[\w-]+\.[\w.-]+\b|\bhttps?://\S+|\bwww\.\S+"
+_UID: Final = r"\b\d+(?:\.\d+){4,}\b"
+_LONG_NUMBER: Final = r"\b[A-Za-z]{0,6}[-_]?\d{5,}[\w-]*"
+_NUMBER_LIKE: Final = re.compile(r"(?<![\w.,])\+?\(?\d{2,5}\)?(?:[ /-]\(?\d{2,8}\)?){1,4}(?![\w]|[.,]\d)")
+_PHONE_DIGITS: Final = 7
+_NAME: Final = r"[A-ZÄÖÜ][\w'’-]*"
+_PARTICLE: Final = r"(?:(?:von|van|vom|zu|de|der|den|du|la|le|el|al|bin|di|da)\s+){0,2}"
+# Titles as they are written; "MR" and "MS" are no titles, and "14 Fr." is a catheter's size.
+_TITLED: Final = (
+    rf"(?<!\w)(?<!\d\x20)(?:(?:[Dd]rs?|DRS?|[Pp]rof|PROF|Mrs?|Ms|MRS|Hrn?|Fr(?=\.)|Miss|Herrn?|Frau|"
+    rf"Priv\.-Doz|Nurse"
+    rf"|Schwester|Oberarzt|Oberärztin|Chefarzt|Chefärztin|Assistenzarzt|Assistenzärztin)\.?\s*"
+    rf"(?:(?:[Dd]r|[Pp]rof|med|habil|rer|nat|dent|"
+    rf"univ)\.?\s*)*){_PARTICLE}{_NAME}(?:-{_NAME})?(?:\s+{_NAME})?"
+)
+_CREDENTIALS: Final = (
+    rf"(?<!\w){_NAME}(?:,?\s[A-Z]\.?)?(?:,?\s{_NAME}){{0,2}},?\s"
+    r"(?:MD|M\.D\.|D\.O\.|MBBS|FRCR|FRCPC|FRANZCR|FFRRCSI|PhD|RN|PA-C|CRNP)(?!\w)"
+)
+_PATTERNS: Final = tuple(
+    re.compile(pattern, flags)
+    for pattern, flags in (
+        (_CONTACT, re.IGNORECASE),
+        (_LABELLED, re.IGNORECASE),
+        (_UID, 0),
+        *((date, re.IGNORECASE) for date in _DATES),
+        (_LONG_NUMBER, 0),
+        (_TITLED, 0),
+        (_CREDENTIALS, 0),
+    )
+)
+_OLD: Final = re.compile(
+    r"\b(?:9\d|1[0-2]\d)(?=[\s-]?(?:years?|yrs?\b|y\.?o\b|y/o|yo\b|jahre\b|jährig|-jähr|jahr))", re.IGNORECASE
+)
+_OLDEST: Final = "90"
+# Whoever was told of a finding.
+_TOLD: Final = re.compile(
+    r"\b(?:discussed|communicated|conveyed|relayed|telephoned|phoned|paged|called|faxed|notified|reviewed|"
+    r"reported|"
+    r"interpreted|performed|supervised)\b[^.\n]{0,80}?\b(?:with|to|by)\s+(?P<who>(?:\b(?:drs?|prof|mrs?|ms|med)\.|[^.\n])*)",
+    re.IGNORECASE,
+)
+_WAS_TOLD: Final = re.compile(
+    r"(?:^|(?<=[.\n]))(?P<who>[^.\n]{2,80}?)\s(?:was|were|has been) (?:informed|notified|contacted|paged|"
+    r"called|made aware)\b",
+    re.IGNORECASE,
+)
+_TOLD_IN_GERMAN: Final = re.compile(
+    r"(?:^|(?<=[.\n]))[^.\n]*\b(?:telefonisch|mitgeteilt|besprochen|übermittelt|informiert|rücksprache|"
+    r"durchgesagt)\b[^.\n]*",
+    re.IGNORECASE,
+)
+_PARTS: Final = re.compile(r"[\s^,;~&/=|()\"]+")
+_FEWEST_LETTERS: Final = 3
+_FEWEST_DIGITS: Final = 5
+# Surnames that are words of reports as well: they are taken out beside a title alone.
+_ORDINARY: Final = (
+    "small long young old brown white black green gray grey hill field fields rose king day may march april "
+    "june august "
+    "short large low high right left heart bone bones rib lobe burns cross wall base hall page read case "
+    "stone wood "
+    "light dark sharp strong normal clear chest lung lungs free good best new early late mild noon day days "
+    "summer winter "
+    "north south east west upper lower middle bridge brook bush bend banks rice bell ball bird fox wolf lamb "
+    "fish park "
+    "klein kleine gross groß große lang lange kurz kurze herz jung braun schwarz weiss weiß berg stein neu "
+    "alt links "
+    "rechts frei gut lunge stark hoch tief mann frau herr sommer winter koch kaiser könig richter schneider "
+    "fischer "
+    "the and for from with not none was has unknown radiology radiologist hospital clinic department dept "
+    "doctor "
+    "klinik klinikum praxis krankenhaus abteilung institut med univ prof and/or attending resident physician "
+    "signed "
+    "ward room bed mrs miss male female patient name ray xray view views two pa ap lateral"
+)
+
+
+def without_identifiers(text: str, known: Iterable[str] = ()) -> str:
+    """Return a text in which `MARK` stands for names, numbers, days and whoever was told of findings.
+
+    Args:
+        text: Text of a clinical section.
+        known: Names and numbers of people, in any form.
+    """
+    for pattern in _known_patterns(known):
+        text = pattern.sub(MARK, text)
+    text = _NUMBER_LIKE.sub(_phone, text)
+    for pattern in _PATTERNS:
+        text = pattern.sub(MARK, text)
+    text = _TOLD.sub(_without_group, text)
+    text = _WAS_TOLD.sub(_without_group, text)
+    text = _TOLD_IN_GERMAN.sub(lambda found: found.group() if has_forms(found.group()) else MARK, text)
+    return _OLD.sub(_OLDEST, text)
+
+
+def holds_identifiers(text: str) -> bool:
+    """Tell whether a text has a form of a name, a number or a day."""
+    return any(pattern.search(text) for pattern in _PATTERNS) or _TOLD.search(text) is not None
+
+
+def _known_patterns(known: Iterable[str]) -> list[re.Pattern[str]]:
+    words: dict[str, None] = {}
+    ordinary = frozenset(_ORDINARY.split())
+    for value in known:
+        if (
+            not value.strip().isdigit()
+            and len(value.strip()) > _FEWEST_LETTERS
+            and any(map(str.isdigit, value))
+        ):
+            words[value.strip()] = None
+        for part in _PARTS.split(value):
+            word = part.strip(".'’-_:#")
+            letters = sum(sign.isalnum() for sign in word)
+            # Years of days of birth, and short numbers, are numbers of other things as well.
+            if word.isdigit() and letters < _FEWEST_DIGITS:
+                continue
+            if letters >= _FEWEST_LETTERS and word.lower() not in ordinary and not has_forms(word):
+                words[word] = None
+    longest_first = sorted(words, key=lambda word: (-len(word), word))
+    if not longest_first:
+        return []
+    every = "|".join(map(re.escape, longest_first))
+    return [re.compile(rf"(?<!\w)(?:{every})(?:['’]s|(?<=\w)s)?(?!\w)", re.IGNORECASE)]
+
+
+def _phone(found: re.Match[str]) -> str:
+    digits = sum(sign.isdigit() for sign in found.group())
+    return MARK if digits >= _PHONE_DIGITS else found.group()
+
+
+def _without_group(found: re.Match[str]) -> str:
+    start, end = (place - found.start() for place in found.span("who"))
+    whole = found.group()
+    # What is said of findings stays.
+    return whole if has_forms(whole[start:end]) else whole[:start] + MARK + whole[end:]

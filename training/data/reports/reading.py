@@ -1,0 +1,191 @@
+"""Files and folders of reports in any of the formats, one report at a time."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from training.data.readers.tables.encodings import decode_text
+from training.data.reports.fhir import read_resource
+from training.data.reports.hl7 import parse_message, read_message, split_messages
+from training.data.reports.structured import is_structured_report, read_structured
+from training.data.reports.study_report import (
+    LONGEST,
+    ReportError,
+    SourceReport,
+    StudyReport,
+    deidentified,
+    is_uid,
+)
+from training.data.reports.tables import read_table
+from training.errors import DataError
+
+Format = Literal["text", "csv", "fhir", "hl7", "sr"]
+_BY_ENDING: Final[dict[str, Format]] = {
+    ".txt": "text",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".json": "fhir",
+    ".ndjson": "fhir",
+    ".jsonl": "fhir",
+    ".hl7": "hl7",
+    ".oru": "hl7",
+    ".er7": "hl7",
+    ".dcm": "sr",
+}
+_HIDDEN: Final = (".", "@", "__MACOSX", "$")
+_LONGEST_FILE: Final = 256 * 2**20
+_DICOM: Final = (128, b"DICM")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadReport:
+    """A report and its place.
+
+    Attributes:
+        place: File, and line or number in it, for the user alone.
+        report: The report; for one that cannot be taken, the reason.
+    """
+
+    place: str
+    report: StudyReport | ReportError
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOutFile:
+    """A file without reports that can be read, and why it was passed over."""
+
+    place: str
+    reason: str
+
+
+def read_reports(
+    source: Path, key: bytes, format: Format | None = None, encoding: str | None = None
+) -> Iterator[ReadReport | LeftOutFile]:
+    """Read a file, or all files of a folder in the order of their names.
+
+    Args:
+        source: The file or folder.
+        key: Secret of the home folder, for keyed hashes.
+        format: Format of all files; None: by their endings and beginnings.
+        encoding: Of texts and tables that are not UTF-8.
+
+    Raises:
+        DataError: The source cannot be read.
+    """
+    if not source.exists():
+        raise DataError(f"{source} is not there: give a file or a folder of reports.")
+    for path in _files(source):
+        place = path.name if path == source else str(path.relative_to(source))
+        try:
+            if path.stat().st_size > _LONGEST_FILE:
+                raise ReportError(f"it has more than {_LONGEST_FILE >> 20} MiB")
+            own = format or _format(path)
+            if own is None:
+                reason = (
+                    f"{path.suffix.lower() or 'files without an ending'}: not known as a format of reports"
+                )
+                yield LeftOutFile(place, reason)
+                continue
+            if own == "sr" and format is None and not is_structured_report(path):
+                yield LeftOutFile(place, "DICOM files that are no structured reports")
+                continue
+            for number, report in _read(path, own, encoding):
+                yield ReadReport(f"{place}{number}", _kept(report, key))
+        except ReportError as error:
+            yield ReadReport(place, error)
+        except OSError as error:
+            yield ReadReport(place, ReportError(f"it cannot be read: {error.strerror or 'input error'}"))
+        except DataError as error:
+            if path == source:
+                raise
+            yield ReadReport(place, ReportError(str(error).rstrip(".")))
+
+
+def _kept(report: SourceReport | ReportError, key: bytes) -> StudyReport | ReportError:
+    if isinstance(report, ReportError):
+        return report
+    try:
+        return deidentified(report, key)
+    except ReportError as error:
+        return error
+
+
+def _files(source: Path) -> Iterator[Path]:
+    if not source.is_dir():
+        yield source
+        return
+    for folder, folders, names in os.walk(source):
+        folders[:] = sorted(name for name in folders if not name.startswith(_HIDDEN))
+        yield from (Path(folder, name) for name in sorted(names) if not name.startswith(_HIDDEN))
+
+
+def _format(path: Path) -> Format | None:
+    with path.open("rb") as file:
+        start = file.read(256)
+    if start[_DICOM[0] :].startswith(_DICOM[1]):
+        return "sr"
+    if start.lstrip(b"\x0b\xef\xbb\xbf\r\n ").startswith((b"MSH|", b"FHS|", b"BHS|")):
+        return "hl7"
+    return _BY_ENDING.get(path.suffix.lower())
+
+
+def _read(
+    path: Path, format: Format, encoding: str | None
+) -> Iterator[tuple[str, SourceReport | ReportError]]:
+    """Give reports with their places in a file.
+
+    Raises:
+        ReportError: The file has no report.
+        DataError: A table cannot be read.
+    """
+    if format == "text":
+        yield "", _text_file(path, encoding)
+    elif format == "csv":
+        for line, report in read_table(path, encoding):
+            yield f", line {line}", report
+    elif format == "fhir":
+        yield from _fhir_file(path, encoding)
+    elif format == "hl7":
+        yield from _hl7_file(path)
+    else:
+        yield "", read_structured(path)
+
+
+def _text_file(path: Path, encoding: str | None) -> SourceReport:
+    if path.stat().st_size > 4 * LONGEST:
+        raise ReportError(f"it has more than {LONGEST:,} characters")
+    text, name = decode_text(path.read_bytes(), path.name, encoding), path.stem.strip()
+    # The name says which study it is; "." and "_" around it say nothing.
+    return SourceReport(text, studies=(name,)) if is_uid(name) else SourceReport(text, accessions=(name,))
+
+
+def _fhir_file(path: Path, encoding: str | None) -> Iterator[tuple[str, SourceReport | ReportError]]:
+    content = decode_text(path.read_bytes(), path.name, encoding)
+    lines = content.splitlines()
+    is_lines = path.suffix.lower() in (".ndjson", ".jsonl")
+    parts = (
+        [(f", line {number}", line) for number, line in enumerate(lines, 1)] if is_lines else [("", content)]
+    )
+    for place, part in parts:
+        if not part.strip():
+            continue
+        try:
+            for number, report in enumerate(read_resource(part), 1):
+                yield f"{place}, report {number}", report
+        except ReportError as error:
+            yield place, error
+
+
+def _hl7_file(path: Path) -> Iterator[tuple[str, SourceReport | ReportError]]:
+    messages = split_messages(path.read_bytes())
+    if not messages:
+        raise ReportError("it has no message that begins with MSH")
+    for number, content in enumerate(messages, 1):
+        place = f", message {number}"
+        try:
+            for report in read_message(parse_message(content)):
+                yield place, report
+        except ReportError as error:
+            yield place, error

@@ -1,0 +1,201 @@
+"""DICOM structured reports (Basic Text, Enhanced, Comprehensive): the content tree as text with headings."""
+
+import warnings
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from pydicom import Dataset, dcmread
+from pydicom.errors import InvalidDicomError
+
+from training.data.reports.headings import kind_of
+from training.data.reports.study_report import ReportError, SourceReport, Status
+
+_SOP_CLASSES: Final = frozenset(f"1.2.840.10008.5.1.4.1.1.88.{number}" for number in (11, 22, 33, 34))
+_DEEPEST: Final = 16
+_MOST_ITEMS: Final = 10_000
+_LONGEST_FILE: Final = 64 * 2**20
+_HEADINGS: Final = {
+    **dict.fromkeys(("121070", "121071", "59776-5", "18782-3"), "FINDINGS"),
+    **dict.fromkeys(("121072", "121073", "19005-8"), "IMPRESSION"),
+    **dict.fromkeys(("121076", "121077", "55110-1"), "CONCLUSION"),
+    **dict.fromkeys(("121060", "11329-0"), "HISTORY"),
+    **dict.fromkeys(("121062", "121109", "18785-6", "55115-0"), "INDICATION"),
+    **dict.fromkeys(("121064", "121065", "55111-9"), "TECHNIQUE"),
+    **dict.fromkeys(("121068", "121069", "18834-2"), "COMPARISON"),
+    **dict.fromkeys(("121074", "121075", "18783-1"), "RECOMMENDATION"),
+    **dict.fromkeys(("121078", "55107-7"), "ADDENDUM"),
+    "121111": "SUMMARY",
+}
+_PERSONAL: Final = ("PatientID", "PatientBirthDate", "OtherPatientIDs", "InstitutionName")
+# Who saw what when: left out with all that stands below.
+_CONTEXT: Final = ("HAS OBS CONTEXT", "HAS ACQ CONTEXT", "HAS CONCEPT MOD")
+
+
+def is_structured_report(path: Path) -> bool:
+    """Tell whether a file is a structured report in DICOM."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            return str(dcmread(path, specific_tags=["SOPClassUID"]).get("SOPClassUID", "")) in _SOP_CLASSES
+    except (InvalidDicomError, OSError, ValueError, AttributeError, KeyError, TypeError, NotImplementedError):
+        return False
+
+
+def read_structured(path: Path) -> SourceReport:
+    """Read a structured report.
+
+    Raises:
+        ReportError: It is no structured report of text, or damaged.
+        OSError: The file cannot be read.
+    """
+    if path.stat().st_size > _LONGEST_FILE:
+        raise ReportError(f"it has more than {_LONGEST_FILE >> 20} MiB")
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            return _read(dcmread(path))
+    except ReportError:
+        raise
+    except InvalidDicomError:
+        raise ReportError("it is no DICOM file") from None
+    except (
+        ValueError,
+        AttributeError,
+        KeyError,
+        TypeError,
+        NotImplementedError,
+        LookupError,
+        RecursionError,
+    ):
+        # pydicom decodes values where they are read, and raises any of these for a damaged one.
+        raise ReportError("it is damaged, or no DICOM file that can be read") from None
+
+
+def _read(dataset: Dataset) -> SourceReport:
+    if str(dataset.get("SOPClassUID", "")) not in _SOP_CLASSES:
+        raise ReportError("it is no structured report of text")
+    evidence = [
+        item
+        for name in ("CurrentRequestedProcedureEvidenceSequence", "ReferencedRequestSequence")
+        for item in _items(dataset, name)
+    ]
+    count = iter(range(_MOST_ITEMS))
+    return SourceReport(
+        text="\n".join(_lines(dataset, 0, count)),
+        studies=tuple(filter(None, (_text(one, "StudyInstanceUID") for one in (dataset, *evidence)))),
+        accessions=tuple(filter(None, (_text(one, "AccessionNumber") for one in (dataset, *evidence)))),
+        patient=_text(dataset, "PatientID"),
+        identity=_identity(dataset),
+        status=_status(dataset),
+        issued=_issued(dataset),
+        names=tuple(_names(dataset, 0)),
+    )
+
+
+def _identity(dataset: Dataset) -> str:
+    # Versions of a report name the ones before them.
+    before = [
+        _text(image, "ReferencedSOPInstanceUID")
+        for study in _items(dataset, "PredecessorDocumentsSequence")
+        for series in _items(study, "ReferencedSeriesSequence")
+        for image in _items(series, "ReferencedSOPSequence")
+    ]
+    return next(filter(None, before), "") or _text(dataset, "SOPInstanceUID")
+
+
+def _status(dataset: Dataset) -> Status:
+    if _text(dataset, "PreliminaryFlag") == "PRELIMINARY" or _text(dataset, "CompletionFlag") == "PARTIAL":
+        return "preliminary"
+    if _items(dataset, "PredecessorDocumentsSequence"):
+        return "amended"
+    # Many systems never say VERIFIED.
+    return "final"
+
+
+def _issued(dataset: Dataset) -> datetime | None:
+    verified = [_text(item, "VerificationDateTime") for item in _items(dataset, "VerifyingObserverSequence")]
+    parts = (_text(dataset, "ContentDate"), _text(dataset, "ContentTime").partition(".")[0])
+    for value in (*verified, "".join(parts), parts[0]):
+        plain = value.partition(".")[0].partition("+")[0]
+        for form in ("%Y%m%d%H%M%S", "%Y%m%d%H%M", "%Y%m%d"):
+            try:
+                return datetime.strptime(plain, form)
+            except ValueError:
+                continue
+    return None
+
+
+def _lines(item: Dataset, depth: int, count: Iterator[int], section: str = "") -> Iterator[str]:
+    for child in _items(item, "ContentSequence"):
+        if next(count, None) is None or depth >= _DEEPEST:
+            raise ReportError("its content tree is too large or too deep")
+        if _text(child, "RelationshipType") in _CONTEXT:
+            continue
+        kind, name = _text(child, "ValueType"), _heading(child)
+        if kind == "CONTAINER":
+            if name:
+                yield f"\n{name}:"
+            yield from _lines(child, depth + 1, count, name or section)
+        elif kind in ("TEXT", "CODE", "NUM"):
+            value = _value(child, kind)
+            if value:
+                # In a section, a text needs no other heading, unless it was added.
+                is_headed = kind == "TEXT" and name and (not section or kind_of(name) == "addendum")
+                yield f"\n{name}: {value}" if is_headed else _described(child, kind, value)
+            yield from _lines(child, depth + 1, count, section)
+
+
+def _described(child: Dataset, kind: str, value: str) -> str:
+    named = _items(child, "ConceptNameCodeSequence")
+    meaning = _text(named[0], "CodeMeaning") if named else ""
+    if kind == "TEXT" or not meaning or kind_of(meaning) == "identifying":
+        return value
+    return f"{meaning}: {value}." if kind == "NUM" else f"{value}."
+
+
+def _heading(child: Dataset) -> str:
+    """Return the heading of a section, of those that are known; "" for any other."""
+    named = _items(child, "ConceptNameCodeSequence")
+    if not named:
+        return ""
+    code, meaning = _text(named[0], "CodeValue"), _text(named[0], "CodeMeaning")
+    if code in _HEADINGS:
+        return _HEADINGS[code]
+    return meaning.upper() if kind_of(meaning) is not None else ""
+
+
+def _value(child: Dataset, kind: str) -> str:
+    if kind == "TEXT":
+        return _text(child, "TextValue")
+    if kind == "CODE":
+        coded = _items(child, "ConceptCodeSequence")
+        return _text(coded[0], "CodeMeaning") if coded else ""
+    measured = _items(child, "MeasuredValueSequence")
+    if not measured:
+        return ""
+    units = _items(measured[0], "MeasurementUnitsCodeSequence")
+    unit = _text(units[0], "CodeMeaning") if units else ""
+    return f"{_text(measured[0], 'NumericValue')} {unit}".strip()
+
+
+def _text(dataset: Dataset, keyword: str) -> str:
+    value: Any = dataset.get(keyword)
+    if value is None or isinstance(value, Dataset):
+        return ""
+    return str(value).replace("\0", "").replace("\r\n", "\n").strip()
+
+
+def _items(dataset: Dataset, keyword: str) -> list[Dataset]:
+    value: Any = dataset.get(keyword)
+    return [item for item in value if isinstance(item, Dataset)] if isinstance(value, list) or value else []
+
+
+def _names(dataset: Dataset, depth: int) -> Iterator[str]:
+    """Give names of people and their numbers, wherever they stand."""
+    for element in dataset:
+        if element.VR == "SQ":
+            if depth < _DEEPEST:
+                for item in element.value or ():
+                    yield from _names(item, depth + 1)
+        elif element.VR == "PN" or element.keyword in _PERSONAL:
+            yield str(element.value)

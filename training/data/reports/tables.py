@@ -1,0 +1,114 @@
+"""Tables (CSV) with a report a row: columns by their names, and no others are read."""
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from training.data.readers.tables.table import Row, open_table
+from training.data.rejections import Rejection
+from training.data.reports.study_report import ReportError, SourceReport, Status
+from training.errors import DataError
+
+_COLUMNS: Final = {
+    "study": "study studyuid studyinstanceuid studyiuid",
+    "accession": "accession accessionnumber accessionno acc accno auftragsnummer",
+    "patient": "patient patientid mrn subjectid",
+    "identity": "reportid reportnumber",
+    "status": "status reportstatus resultstatus befundstatus",
+    "issued": "issued date reportdate issuedate reportdatetime befunddatum datum",
+    "text": "report reporttext text narrative fullreport befundtext bericht",
+    "findings": "findings finding befund",
+    "impression": "impression impressions conclusion beurteilung",
+    "addendum": "addendum addenda nachtrag",
+    "indication": "indication history clinicalhistory clinicalinformation klinik fragestellung",
+    "technique": "technique technik",
+    "comparison": "comparison vergleich",
+    "name": "name patientname lastname firstname familyname givenname radiologist physician "
+    "referringphysician dictatedby "
+    "signedby author patientbirthdate birthdate dob",
+}
+_ROLES: Final = {name: role for role, names in _COLUMNS.items() for name in names.split()}
+_SECTIONS: Final = ("indication", "technique", "comparison", "findings", "impression", "addendum")
+_STATUS: Final[dict[str, Status]] = {
+    **dict.fromkeys(("preliminary", "prelim", "p", "draft", "wet read", "vorläufig"), "preliminary"),
+    **dict.fromkeys(
+        ("final", "f", "signed", "verified", "complete", "completed", "approved", "endgültig", ""), "final"
+    ),
+    **dict.fromkeys(("amended", "addended", "appended", "revised", "a", "ergänzt"), "amended"),
+    **dict.fromkeys(("corrected", "c", "korrigiert"), "corrected"),
+    **dict.fromkeys(
+        ("withdrawn", "cancelled", "canceled", "deleted", "entered-in-error", "d", "x", "storniert"),
+        "withdrawn",
+    ),
+}
+_FORMS: Final = (
+    "%d.%m.%Y %H:%M:%S",
+    "%d.%m.%Y %H:%M",
+    "%d.%m.%Y",
+    "%Y/%m/%d %H:%M",
+    "%Y/%m/%d",
+    "%Y%m%d%H%M%S",
+    "%Y%m%d",
+)
+
+
+def read_table(path: Path, encoding: str | None) -> Iterator[tuple[int, SourceReport | ReportError]]:
+    """Give the line of each row with its report, or the reason why it cannot be taken.
+
+    Raises:
+        DataError: The table cannot be read, or lacks a column.
+    """
+    table = open_table(path, lambda name: _role(name) is not None, encoding)
+    roles = [_role(name) for name in table.columns]
+    if not {"study", "accession"}.intersection(roles):
+        raise DataError(f"{path.name} has no column for the study: name one study_uid or accession.")
+    if not {"text", *_SECTIONS}.intersection(roles):
+        raise DataError(
+            f"{path.name} has no column with reports: name one report, or findings and impression."
+        )
+    for row in table.rows():
+        if isinstance(row, Rejection):
+            yield row.line, ReportError(row.reason)
+        elif isinstance(row, Row):
+            values = [(role, value.strip()) for role, value in zip(roles, row.values, strict=True)]
+            yield row.line, _report(values)
+
+
+def _role(name: str) -> str | None:
+    return _ROLES.get(re.sub(r"[\s_\-.]+", "", name).lower())
+
+
+def _report(values: list[tuple[str | None, str]]) -> SourceReport | ReportError:
+    first = {role: value for role, value in reversed(values) if role is not None and value}
+    status = _STATUS.get(first.get("status", "").lower())
+    if status is None:
+        return ReportError("its status is none of preliminary, final, amended, corrected and withdrawn")
+    issued = None
+    if "issued" in first and (issued := _time(first["issued"])) is None:
+        return ReportError("its date is none; write 2026-01-31 or 2026-01-31T14:05")
+    sections = [f"{name.upper()}: {first[name]}" for name in _SECTIONS if name in first]
+    return SourceReport(
+        text="\n\n".join([*filter(None, [first.get("text")]), *sections]),
+        studies=tuple(filter(None, [first.get("study")])),
+        accessions=tuple(filter(None, [first.get("accession")])),
+        patient=first.get("patient", ""),
+        identity=first.get("identity", ""),
+        status=status,
+        issued=issued,
+        names=tuple(value for role, value in values if role == "name"),
+    )
+
+
+def _time(value: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(value)
+    except ValueError:
+        pass
+    for form in _FORMS:
+        try:
+            return datetime.strptime(value, form)
+        except ValueError:
+            continue
+    return None
