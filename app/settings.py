@@ -23,11 +23,11 @@ from app.setting_values import (
     checked_hosts,
     checked_origins,
     checked_public_url,
-    checked_times,
     explain_errors,
     is_safe_url,
 )
 from app.viewer_settings import ViewerSettings
+from app.worker_settings import WorkerSettings
 from index.audit.event import QueryForm
 from index.catalogue.connections import without_password
 from index.keys.grants import Role, parse_grants
@@ -55,7 +55,7 @@ class SettingsError(RecoquestError):
     """A setting is unknown or has a value that cannot be used."""
 
 
-class Settings(ViewerSettings):
+class Settings(ViewerSettings, WorkerSettings):
     """Every setting of the service; each is read from the variable `RECOQUEST_<NAME>`."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
@@ -219,19 +219,6 @@ class Settings(ViewerSettings):
         description="Days after which `recoquest tidy` removes the files of ended jobs; 0: never.",
     )
 
-    retrain: Annotated[tuple[str, ...], NoDecode] = Field(
-        default=(), description="Collections that workers retrain by themselves, separated by commas."
-    )
-    retrain_at: str | None = Field(
-        default=None, description="Times in UTC: minute, hour, day, month, weekday, such as 0 3 * * 0."
-    )
-    retrain_feedback: int | None = Field(
-        default=None, ge=1, description="New usable judgements of hits that start a retraining."
-    )
-    retrain_promote: bool = Field(
-        default=False, description="Activate a model that passes at once; False: it waits for an operator."
-    )
-
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
         description="Names under which the service answers beside localhost, separated by commas, such as "
@@ -295,11 +282,6 @@ class Settings(ViewerSettings):
     def _are_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return checked_origins(value)
 
-    @field_validator("retrain_at")
-    @classmethod
-    def _is_time(cls, value: str | None) -> str | None:
-        return None if value is None else checked_times(value)
-
     @field_validator("oidc_roles", mode="before")
     @classmethod
     def _are_roles(cls, value: object) -> object:
@@ -350,6 +332,8 @@ class Settings(ViewerSettings):
                 values[name] = value.get_secret_value()
         # Neither may depend on the folder that the process works in.
         values["home"] = self.home.absolute()
+        if self.pacs_ca is not None:
+            values["pacs_ca"] = self.pacs_ca.absolute()
         if self.database_url is not None:
             values["database_url"] = absolute_url(self.database_url)
         given = {PREFIX + n.upper(): as_text(value) for n, value in values.items() if value is not None}

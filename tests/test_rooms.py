@@ -30,9 +30,9 @@ ORDER: Final = {
         "engine studies writes feedback generations backup erasure ingest"
     ),
     "app": (
-        "secret_files setting_values archive_settings viewer_settings settings launch concurrency engine "
-        "jobs encoding decoding doctor observability lifecycle schemas http access audit viewer operations "
-        "server api application cli"
+        "secret_files setting_values archive_settings viewer_settings worker_settings settings launch "
+        "concurrency engine jobs encoding decoding doctor observability lifecycle schemas http access audit "
+        "viewer operations pacs server api application cli"
     ),
 }
 

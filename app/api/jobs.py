@@ -1,6 +1,7 @@
 """Jobs: given, seen and cancelled over HTTP. They name folders of the server, so most is for its operator."""
 
 import asyncio
+import shlex
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import partial
@@ -13,12 +14,23 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from sqlalchemy.orm import Session
 
 from app.access.permissions import Permission, may
-from app.http.problems import problem_of, problem_responses
+from app.http.field_errors import FieldError
+from app.http.problem_kinds import INVALID
+from app.http.problems import RequestError, problem_of, problem_responses
 from app.jobs.heartbeat import count_workers
 from app.operations.services import InjectedServices, Services
 from app.operations.writes.idempotency import IdempotentRoute, idempotency_key
 from app.operations.writes.queue_job import location_of, queue_job
-from app.schemas.jobs import DuplicatesJob, JobEntry, JobKind, Jobs, NewJob, ReindexJob, RetrainJob
+from app.schemas.jobs import (
+    DuplicatesJob,
+    JobEntry,
+    JobKind,
+    Jobs,
+    NewJob,
+    PacsSyncJob,
+    ReindexJob,
+    RetrainJob,
+)
 from index.catalogue import jobs as catalogue
 from index.catalogue.collections import require_active, require_collection
 from index.catalogue.jobs import Job, JobState
@@ -72,9 +84,19 @@ async def create_job(
             await _read(services, partial(require_model, digest=digest))
         case RetrainJob(collection=collection) | DuplicatesJob(collection=collection):
             await _read(services, partial(require_active, collection=collection))
-    job = await queue_job(request, services, new.kind, new.arguments())
+    arguments = _sync_arguments(services) if isinstance(new, PacsSyncJob) else new.arguments()
+    job = await queue_job(request, services, new.kind, arguments)
     response.headers["Location"] = location_of(job)
     return JobEntry.of(job)
+
+
+def _sync_arguments(services: Services) -> list[str]:
+    """Arguments of the sync in the settings: the service asks no address that a caller gives."""
+    given = services.settings.pacs_sync
+    if given is None:
+        message = "The setting RECOQUEST_PACS_SYNC describes no sync: set it for the service and its workers."
+        raise RequestError(INVALID, message, errors=[FieldError(field="kind", message=message)])
+    return shlex.split(given)
 
 
 @router.get(

@@ -32,6 +32,7 @@ from app.cli.operate.serve import serve
 from app.cli.operate.settings import settings
 from app.cli.operate.tidy import tidy
 from app.cli.operate.worker import worker
+from app.cli.pacs import pacs
 from app.cli.training.bundle import bundle
 from app.cli.training.classify import classify
 from app.cli.training.evaluate import evaluate
@@ -73,6 +74,7 @@ def build() -> typer.Typer:
     recoquest.command("language-model")(language_model)
     recoquest.command()(index)
     recoquest.command()(reindex)
+    recoquest.add_typer(pacs)
     recoquest.command()(retrain)
     recoquest.add_typer(models)
     recoquest.command()(generations)

@@ -118,11 +118,20 @@ def _levels(header: Mapping[str, Any], _: bytearray) -> Answer:
     return {"outcome": "done", "levels": None if levels is None else asdict(levels)}, b""
 
 
+def _film(header: Mapping[str, Any], content: bytearray) -> Answer:
+    """Read a DICOM file as de-identified films."""
+    # Few processes ever read one, and its modules take longer to import than all others.
+    from app.decoding.films import read_film
+
+    return read_film(header, bytes(content))
+
+
 _TASKS: Final[Mapping[str, Callable[[Mapping[str, Any], bytearray], Answer]]] = {
     "prepare": _prepare,
     "thumbnail": _thumbnail,
     "rendition": _rendition,
     "levels": _levels,
+    "film": _film,
 }
 
 

@@ -1,12 +1,18 @@
 """The queue of jobs: those in the catalogue that wait; workers look for the oldest once a second."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Final
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.jobs import retrainings
 from index.catalogue import Catalogue
-from index.catalogue.jobs import Job, add_job
+from index.catalogue.jobs import Job, add_job, latest_job
+from index.catalogue.tables import CollectionRow
+from index.errors import JobExistsError
+
+SYNC: Final = "pacs_sync"
 
 
 def give_job(
@@ -29,13 +35,33 @@ def give_job(
         also: Done in the transaction that queues the job.
 
     Raises:
-        JobExistsError: Another job retrains the same collection.
+        JobExistsError: Another job retrains the same collection, or waits to sync the same.
     """
     with catalogue.write() as session:
         check(session)
         if kind == retrainings.KIND:
             retrainings.refuse_second(session, arguments)
+        if kind == SYNC:
+            _refuse_second_sync(session, arguments)
         job = add_job(session, kind, arguments, folder=folder)
         if also is not None:
             also(session, job)
         return job
+
+
+def last_sync(session: Session, arguments: Sequence[str]) -> Job | None:
+    """Return the latest sync with an image archive that has these arguments.
+
+    The row locks serialize lookups until the transaction ends.
+    """
+    session.execute(select(CollectionRow.id).where(CollectionRow.name.in_(arguments)).with_for_update())
+    return latest_job(session, SYNC, lambda given: list(given) == list(arguments))
+
+
+def _refuse_second_sync(session: Session, arguments: Sequence[str]) -> None:
+    last = last_sync(session, arguments)
+    if last is not None and last.state == "queued":
+        raise JobExistsError(
+            f"Job {last.id} waits to sync the same, and will bring over all that is there by then: give no "
+            "other before it has begun."
+        )

@@ -1,5 +1,6 @@
-"""Retraining by itself: at certain times, or when enough was said of hits."""
+"""Jobs by themselves: retrainings at certain times or when enough was said of hits, and syncs."""
 
+import shlex
 from datetime import UTC, datetime, timedelta
 
 import yaml
@@ -7,6 +8,7 @@ from cronsim import CronSim
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from app.jobs.queue import SYNC, last_sync
 from app.jobs.retrainings import KIND, last_retraining
 from app.settings import Settings
 from index.catalogue import Catalogue
@@ -36,6 +38,32 @@ def give_retrainings(settings: Settings, catalogue: Catalogue, at: datetime | No
                 promote = ["--promote"] if settings.retrain_promote else []
                 given.append(add_job(session, KIND, [collection, *promote]))
     return given
+
+
+def give_sync(settings: Settings, catalogue: Catalogue, at: datetime | None = None) -> Job | None:
+    """Give the sync with an image archive that is due, unless the one before still goes on.
+
+    Args:
+        settings: Settings with its arguments and times.
+        catalogue: Catalogue of jobs.
+        at: The time, in UTC; None: now.
+
+    Raises:
+        CatalogueError: The catalogue cannot be used.
+    """
+    if settings.pacs_sync is None or settings.pacs_sync_at is None:
+        return None
+    minute = (at or datetime.now(UTC)).replace(second=0, microsecond=0)
+    if not _fits(settings.pacs_sync_at, minute):
+        return None
+    arguments = shlex.split(settings.pacs_sync)
+    with catalogue.write() as session:
+        last = last_sync(session, arguments)
+        if last is not None and (
+            not last.has_ended or last.created >= minute.isoformat(timespec="microseconds")
+        ):
+            return None
+        return add_job(session, SYNC, arguments)
 
 
 def _is_due(session: Session, settings: Settings, collection: str, minute: datetime) -> bool:

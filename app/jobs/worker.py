@@ -14,7 +14,7 @@ import structlog
 
 from app.jobs.attempt import Attempt
 from app.jobs.heartbeat import Heartbeat
-from app.jobs.schedule import give_retrainings
+from app.jobs.schedule import give_retrainings, give_sync
 from app.settings import Settings
 from index.catalogue import open_catalogue
 from index.catalogue.jobs import Job, claim_job, expire_lease, list_jobs, next_job
@@ -126,6 +126,7 @@ class Worker:
             if lapsed is not None:
                 _log.warning("a worker was lost", job=job.id, worker=job.worker, state=lapsed.state)
         give_retrainings(self._settings, self._catalogue)
+        give_sync(self._settings, self._catalogue)
 
     def _silent(self, running: list[Job]) -> list[Job]:
         """The jobs whose beats have stood still, by this machine's clock, for as long as a worker may."""

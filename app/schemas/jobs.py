@@ -9,7 +9,9 @@ from app.schemas.search.body import Request
 from app.schemas.search.page import Answer
 from index.catalogue.jobs import Job, JobState
 
-JobKind = Literal["train", "evaluate", "import", "index", "reindex", "tidy", "retrain", "duplicates"]
+JobKind = Literal[
+    "train", "evaluate", "import", "index", "reindex", "tidy", "retrain", "duplicates", "pacs_sync"
+]
 
 
 class TidyJob(Request):
@@ -76,8 +78,16 @@ class DuplicatesJob(Request):
         return [self.collection]
 
 
+class PacsSyncJob(Request):
+    """Run the sync with an image archive that the service's setting RECOQUEST_PACS_SYNC describes."""
+
+    kind: Literal["pacs_sync"]
+
+
 # Kinds that name folders of the server are given on its command line only.
-NewJob = Annotated[TidyJob | ReindexJob | RetrainJob | DuplicatesJob, Field(discriminator="kind")]
+NewJob = Annotated[
+    TidyJob | ReindexJob | RetrainJob | DuplicatesJob | PacsSyncJob, Field(discriminator="kind")
+]
 
 
 class JobProgress(Answer):

@@ -2,6 +2,7 @@
 
 # With the package, so that whoever copies or makes all tables knows them.
 from index.catalogue import audit_tables
+from index.catalogue.archives import tables as archive_tables
 from index.catalogue.cache import ReadThroughCache, VersionedCache
 from index.catalogue.connections import PATIENT, Patience
 from index.catalogue.database import PAUSE_SECONDS, Catalogue, open_catalogue
@@ -16,6 +17,7 @@ __all__ = [
     "ReadThroughCache",
     "Reading",
     "VersionedCache",
+    "archive_tables",
     "audit_tables",
     "open_catalogue",
 ]

@@ -122,13 +122,19 @@ def known_now(home: Home, active: ActiveGeneration, ids: Collection[str]) -> dic
         return known_images(session, generation, [image_id for image_id in ids if storable_text(image_id)])
 
 
-def put_images(home: Home, active: ActiveGeneration, uploads: Sequence[Upload]) -> dict[str, Outcome]:
+def put_images(
+    home: Home,
+    active: ActiveGeneration,
+    uploads: Sequence[Upload],
+    also: Callable[[Session, Mapping[str, Outcome]], None] | None = None,
+) -> dict[str, Outcome]:
     """Put images into a collection in one transaction, replacing those of the same id.
 
     Args:
         home: Home of the collection.
         active: The generation that the vectors were made for.
         uploads: Uploads with distinct ids.
+        also: Done at the end of the transaction, with the outcomes.
 
     Returns:
         Outcome of each image, by id.
@@ -156,6 +162,8 @@ def put_images(home: Home, active: ActiveGeneration, uploads: Sequence[Upload]) 
             outcomes = write_images(session, generation, writes)
             originals = {digest: partial(bytes, content) for digest, content in files.items()}
             keep_files(session, home.store, originals)
+            if also is not None:
+                also(session, outcomes)
     except BaseException:
         remove_unused_files(home, files)
         raise

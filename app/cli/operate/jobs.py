@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 from app.cli.collections.generations import activate
 from app.cli.options import BatchSize, Device, Home
-from app.jobs.kinds import KINDS
+from app.jobs.kinds import KINDS, command_of
 from app.observability.console import console
 from index.errors import JobStateError
 
@@ -90,7 +90,7 @@ def show(job: Number, as_json: AsJson = False, home: Home = None) -> None:
         typer.echo(json.dumps({**asdict(found), "files": str(folder)}, indent=2))
         return
     for name, value in (
-        ("Command", " ".join(("recoquest", found.kind, *found.arguments))),
+        ("Command", " ".join(("recoquest", *command_of(found.kind), *found.arguments))),
         ("In", found.folder),
         ("State", _state(found)),
         ("Progress", _progress(found)),
@@ -167,9 +167,11 @@ def _check(root: Any, kind: str, arguments: list[str]) -> None:
     for option in ("--home", "--out", "--resume", "--json"):
         if any(given == option or given.startswith(f"{option}=") for given in arguments):
             raise typer.BadParameter(f"{option} is what the worker sets: leave it out.")
-    assert isinstance(root.command, TyperGroup)
-    command = root.command.commands[kind]
-    command.make_context(f"recoquest {kind}", [*KINDS[kind].placed(Path()), *arguments])
+    command, words = root.command, command_of(kind)
+    for word in words:
+        assert isinstance(command, TyperGroup)
+        command = command.commands[word]
+    command.make_context(f"recoquest {' '.join(words)}", [*KINDS[kind].placed(Path()), *arguments])
 
 
 @contextmanager

@@ -56,6 +56,7 @@ def test_a_training_goes_on_from_its_checkpoint_and_begins_anew_without_one(tmp_
     (run / "checkpoints" / "last.pt").touch()
     assert command_line("train", given, tmp_path, 2) == [*begun[:5], "--resume", *given]
     assert command_line("tidy", [], tmp_path, 2) == ["tidy"]
+    assert command_line("pacs_sync", ["films"], tmp_path, 2) == ["pacs", "sync", "films"]
 
 
 def test_a_result_is_read_where_there_is_one(tmp_path: Path) -> None:

@@ -96,6 +96,9 @@ def test_a_job_is_given_found_listed_and_cancelled(
         ({"kind": "duplicates"}, 422, "invalid-request"),
         ({"kind": "duplicates", "collection": COLLECTION, "out": "/elsewhere"}, 422, "invalid-request"),
         ({"kind": "duplicates", "collection": "none"}, 404, "unknown-collection"),
+        # No setting describes a sync, and no caller may.
+        ({"kind": "pacs_sync"}, 422, "invalid-request"),
+        ({"kind": "pacs_sync", "url": "http://pacs/dicom-web"}, 422, "invalid-request"),
         ({"kind": "duplicates", "collection": "--out=/x"}, 404, "unknown-collection"),
         ({"kind": "reindex", "collection": COLLECTION, "generation": 99}, 404, "unknown-generation"),
     ],

@@ -8,10 +8,12 @@ import pytest
 from sqlalchemy import Update, update
 
 from app.engine import open_engine
-from app.jobs.schedule import give_retrainings
+from app.jobs.queue import give_job
+from app.jobs.schedule import give_retrainings, give_sync
 from app.settings import Settings, SettingsError, load_settings
 from index.catalogue.jobs import Job, add_job, claim_job, end_job
 from index.catalogue.tables import ImageRow, ModelRow
+from index.errors import JobExistsError
 from index.feedback.judgements import JudgedQuery, record_judgement
 from tests.app.conftest import COLLECTION, Indexed
 
@@ -123,3 +125,21 @@ def test_a_time_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, value: 
     monkeypatch.setenv("RECOQUEST_RETRAIN_AT", value)
     with pytest.raises(SettingsError, match=said):
         load_settings()
+
+
+def test_a_sync_with_the_archive_is_given_at_its_times_and_never_beside_another(own: Indexed) -> None:
+    engine = open_engine(own.settings)
+    settings = Settings(home=own.settings.home, pacs_sync="films --modality DX", pacs_sync_at="*/10 * * * *")
+    ten = datetime(2100, 1, 3, 3, 10, 42, tzinfo=UTC)
+    catalogue = engine.home.catalogue
+    assert give_sync(settings, catalogue, ten - timedelta(minutes=1)) is None
+    assert give_sync(own.settings, catalogue, ten) is None
+    job = give_sync(settings, catalogue, ten)
+    assert job is not None
+    assert (job.kind, job.arguments) == ("pacs_sync", ["films", "--modality", "DX"])
+    assert give_sync(settings, catalogue, ten + timedelta(minutes=10)) is None
+    with pytest.raises(JobExistsError, match="waits to sync the same"):
+        give_job(catalogue, "pacs_sync", ["films", "--modality", "DX"])
+    assert give_job(catalogue, "pacs_sync", ["others"]).arguments == ["others"]
+    _end(own, job)
+    assert give_sync(settings, catalogue, ten + timedelta(minutes=10)) is not None

@@ -1,0 +1,216 @@
+"""`recoquest pacs sync`: bring a collection up to date with an image archive."""
+
+import time
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from app.cli.errors import stoppable
+from app.cli.options import Device, Home
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from app.decoding.films import FilmReader
+    from app.pacs.dicomweb.archive import Archive
+    from app.pacs.dicomweb.pace import Pace
+    from app.pacs.selection import Selection
+    from app.pacs.sync import Sync
+    from app.settings import Settings
+    from index.engine import SearchEngine
+
+_COMMAND: Final = "pacs sync"
+_STOPPED: Final = "Stopped. What is written is kept; the same command goes on from there."
+
+
+def sync(
+    collection: Annotated[str, typer.Argument(help="Name of the collection; --bundle makes a new one.")],
+    url: Annotated[
+        str | None,
+        typer.Option("--url", help="Root of the archive's DICOMweb [RECOQUEST_PACS_URL]."),
+    ] = None,
+    user: Annotated[
+        str | None,
+        typer.Option(
+            "--user",
+            help="User of the archive [RECOQUEST_PACS_USER]; the setting RECOQUEST_PACS_PASSWORD has the "
+            "password, or RECOQUEST_PACS_TOKEN a bearer token.",
+        ),
+    ] = None,
+    bundle: Annotated[
+        Path | None, typer.Option("--bundle", help="Folder of the encoder, for a new collection.")
+    ] = None,
+    modality: Annotated[
+        list[str] | None, typer.Option("--modality", help="Only films of it, such as DX; repeatable.")
+    ] = None,
+    body_part: Annotated[
+        list[str] | None, typer.Option("--body-part", help="Only films of it, such as CHEST; repeatable.")
+    ] = None,
+    view: Annotated[
+        list[str] | None, typer.Option("--view", help="Only films of it, such as PA; repeatable.")
+    ] = None,
+    first: Annotated[
+        str | None, typer.Option("--from", help="First date of the studies, such as 2024-01-31.")
+    ] = None,
+    last: Annotated[str | None, typer.Option("--to", help="Last date of the studies.")] = None,
+    rate: Annotated[
+        float | None, typer.Option("--rate", min=0.01, help="Most requests to the archive a second.")
+    ] = None,
+    hours: Annotated[
+        str | None,
+        typer.Option("--hours", help="Ask only from one full hour to another, local time, such as 20-06."),
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="One pass, as without --every.")] = False,
+    every: Annotated[
+        float | None, typer.Option("--every", min=1, help="Go on, with a pass every so many seconds.")
+    ] = None,
+    home: Home = None,
+    device: Device = None,
+) -> None:
+    """Take over new films of an archive and remove those that it no longer has; run again, it goes on."""
+    from app.decoding.films import film_reader
+    from app.engine import open_engine
+    from app.settings import load_settings
+
+    if once and every is not None:
+        raise typer.BadParameter("give one of --once and --every, not both.")
+    selection = _selection(modality, body_part, view, first, last)
+    pace = _pace(rate, hours, waits=every is not None)
+    settings = load_settings(home=home, device=device, pacs_url=url, pacs_user=user)
+    archive = _archive(settings, pace)
+    with stoppable(_STOPPED):
+        engine = open_engine(settings)
+        try:
+            _prepare(engine, settings, collection, bundle)
+            with film_reader(settings, selection.modalities) as reader:
+                _follow(_sync(engine, settings, archive, collection, selection, reader), collection, every)
+        finally:
+            engine.close()
+
+
+def _selection(
+    modality: list[str] | None,
+    body_part: list[str] | None,
+    view: list[str] | None,
+    first: str | None,
+    last: str | None,
+) -> "Selection":
+    from app.pacs.selection import Selection
+
+    words = [tuple(word.strip().upper() for word in given or ()) for given in (modality, body_part, view)]
+    selection = Selection(words[0], words[1], words[2], _day(first, "--from"), _day(last, "--to"))
+    if selection.first is not None and selection.last is not None and selection.first > selection.last:
+        raise typer.BadParameter("--from is after --to.")
+    return selection
+
+
+def _day(text: str | None, option: str) -> date | None:
+    try:
+        return None if text is None else date.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a date such as 2024-01-31.", param_hint=option) from None
+
+
+def _pace(rate: float | None, hours: str | None, *, waits: bool) -> "Pace":
+    from app.pacs.dicomweb.pace import Hours, Pace
+
+    try:
+        return Pace(rate, None if hours is None else Hours.parse(hours), waits=waits)
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.", param_hint="--hours") from None
+
+
+def _archive(settings: "Settings", pace: "Pace") -> "Archive":
+    from app.pacs.dicomweb.archive import Access, Archive
+
+    if settings.pacs_url is None:
+        raise typer.BadParameter("give the archive's address, or set RECOQUEST_PACS_URL.", param_hint="--url")
+    password, token = settings.pacs_password, settings.pacs_token
+    access = Access(
+        settings.pacs_user,
+        "" if password is None else password.get_secret_value(),
+        None if token is None else token.get_secret_value(),
+        settings.pacs_ca,
+    )
+    return Archive(settings.pacs_url, access, pace)
+
+
+def _prepare(engine: "SearchEngine", settings: "Settings", collection: str, bundle: Path | None) -> None:
+    """Begin the collection by a bundle, if it is new."""
+    if bundle is None or collection in engine.names():
+        return
+    from app.operations.writes.collection_names import refuse_gained_roles
+    from index.files.bundles import installed_bundle, register_bundle
+    from index.generations.new_collections import create_collection
+    from training.models.bundle import read_bundle
+
+    with engine.home.catalogue.read() as session:
+        refuse_gained_roles(settings, session, collection)
+    with installed_bundle(read_bundle(bundle), engine.home.bundles_folder) as info:
+        with engine.home.catalogue.write() as session:
+            register_bundle(session, info)
+        create_collection(engine.home, collection, model=info.digest)
+
+
+def _sync(
+    engine: "SearchEngine",
+    settings: "Settings",
+    archive: "Archive",
+    collection: str,
+    selection: "Selection",
+    reader: "FilmReader",
+) -> "Sync":
+    from app.audit.trail import record_command, writes_recorded
+    from app.lifecycle.bulk_encoder import load_bulk_encoder
+    from app.pacs.films import FilmWriter
+    from app.pacs.run import SyncPlan
+    from app.pacs.sync import Sync
+
+    catalogue = engine.home.catalogue
+
+    def record_removed(ids: "Collection[str]") -> None:
+        record_command(settings, catalogue, "delete", _COMMAND, collection=collection, objects=ids)
+
+    plan = SyncPlan(
+        collection,
+        selection,
+        reader.rules.key,
+        reader.read,
+        reader.rules.attributes,
+        reader.limits.max_bytes,
+        writes_recorded(settings, catalogue, collection, _COMMAND),
+        record_removed,
+    )
+    writer = FilmWriter(
+        engine,
+        collection,
+        lambda home, active: load_bulk_encoder(home, active.bundle, settings.device),
+        reader.limits,
+    )
+    return Sync(engine, archive, writer, plan)
+
+
+def _follow(syncing: "Sync", collection: str, every: float | None) -> None:
+    from app.pacs.dicomweb.archive import ArchiveError
+
+    is_first = True
+    while True:
+        try:
+            report = syncing.run()
+        except ArchiveError as error:
+            if every is None:
+                raise
+            typer.echo(f"{error} The next pass is in {every:g} seconds.", err=True)
+        else:
+            for sentence in report.sentences():
+                typer.echo(sentence, err=True)
+            if report.waiting:
+                typer.echo("The hours are over: the next pass goes on with the rest.", err=True)
+            if every is None or is_first or report.has_changed:
+                typer.echo(report.line(collection))
+            is_first = False
+        if every is None:
+            return
+        time.sleep(every)

@@ -1,0 +1,225 @@
+"""DICOM files as films: de-identified in a decoding process, or why they are not taken."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, cast
+
+from pydicom import Dataset
+
+from app.decoding.pool import DecodingPool, PoolLimits, Priority
+from app.decoding.process import Answer, DecoderLimits, Task
+from app.encoding import EncodingTimeoutError
+from app.settings import Settings
+from index.keys.patient_key import patient_key
+from training.data.decoding.dicom.picture import open_dicom
+from training.data.decoding.images import ImageLimits, decode_whole
+from training.data.dicom.attributes import read_attributes
+from training.data.dicom.burned_text import as_grey, find_text
+from training.data.dicom.elements import uid_of
+from training.data.dicom.films import write_film
+from training.data.dicom.objects import kind_of, read_object
+from training.data.dicom.pseudonyms import keyed_hash
+from training.data.readers.common.splits import draw_split
+from training.data.record import MetadataValue, Record
+from training.errors import ImageError
+from training.host import decoding_threads
+
+FilmOutcome = Literal["taken", "refused", "left out", "quarantined"]
+
+# A film of 50 megapixels in cells of 16 bits, and its header.
+MOST_BYTES: Final = 128 << 20
+# A run of fluoroscopy has more; the first ones show what it is of.
+MOST_FRAMES: Final = 100
+# Samples of 16 bits, which some syntaxes need less of.
+_BYTES_A_PIXEL: Final = 4
+_HEADER_BYTES: Final = 1 << 20
+_LARGEST: Final = 512 << 20
+_CPU_S: Final = 30
+_DEADLINE_S: Final = 120.0
+_WAITING: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class FilmRules:
+    """How films are read.
+
+    Attributes:
+        key: Secret of the pseudonyms and of the shifts of dates.
+        keep_dates: Keep dates of studies as they are.
+        modalities: Modalities that are taken beside those of films, such as CT.
+    """
+
+    key: bytes = field(repr=False)
+    keep_dates: bool = False
+    modalities: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, settings: Settings, modalities: tuple[str, ...] = ()) -> "FilmRules":
+        """Return the rules of a home folder.
+
+        Raises:
+            HomeError: The key of pseudonyms cannot be used.
+        """
+        return cls(patient_key(settings.home), settings.keep_dates, modalities)
+
+    def attributes(self, dataset: Dataset) -> Mapping[str, Any]:
+        """Return the metadata of an instance by its attributes."""
+        return read_attributes(dataset, key=self.key, keep_dates=self.keep_dates)
+
+
+@dataclass(frozen=True, slots=True)
+class Film:
+    """An image of an instance, de-identified.
+
+    Attributes:
+        record: Its record; the id is the SOP Instance UID, with the frame's number where there are several.
+        content: File that is stored.
+    """
+
+    record: Record
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A file that was read.
+
+    Attributes:
+        outcome: "taken" where it has films.
+        films: Its images.
+        reason: Why it was not taken, without anything of the file.
+    """
+
+    outcome: FilmOutcome
+    films: tuple[Film, ...] = ()
+    reason: str = ""
+
+
+class FilmReader:
+    """Reads DICOM files in the processes of a pool; threads may share it.
+
+    Args:
+        pool: Processes that decode.
+        rules: How films are read.
+        limits: Limits of an image.
+        deadline_s: Seconds until the answer for a file.
+    """
+
+    def __init__(self, pool: DecodingPool, rules: FilmRules, limits: ImageLimits, deadline_s: float) -> None:
+        self.rules = rules
+        self.limits = limits
+        self._pool = pool
+        self._deadline_s = deadline_s
+
+    def read(self, content: bytes) -> Reading:
+        """Read a file; the calling thread waits.
+
+        Raises:
+            EncodingError: It was not done in time, or the pool ends.
+            DecoderStartError: No process can be started.
+        """
+        future = self._submitted(content)
+        try:
+            return self._reading(future.result(self._deadline_s))
+        except TimeoutError:
+            future.cancel()
+            raise EncodingTimeoutError("The film could not be read in time; try again later.") from None
+        except ImageError as error:
+            return Reading("refused", reason=str(error))
+
+    async def read_upload(self, content: bytes) -> Reading:
+        """Read a file, as `read` does; a caller that is cancelled leaves the queue."""
+        future = asyncio.wrap_future(self._submitted(content))
+        try:
+            return self._reading(await asyncio.wait_for(future, self._deadline_s))
+        except TimeoutError:
+            raise EncodingTimeoutError("The film could not be read in time; try again later.") from None
+        except ImageError as error:
+            return Reading("refused", reason=str(error))
+
+    def _submitted(self, content: bytes) -> Future[Answer]:
+        header = {
+            "task": "film",
+            "key": self.rules.key.hex(),
+            "keep_dates": self.rules.keep_dates,
+            "modalities": self.rules.modalities,
+            "max_bytes": self.limits.max_bytes,
+            "max_pixels": self.limits.max_pixels,
+        }
+        most = min(_LARGEST, _HEADER_BYTES + _BYTES_A_PIXEL * self.limits.max_pixels)
+        return self._pool.submit(Task(header, most, content), Priority.UPLOAD, self._deadline_s)
+
+    def _reading(self, answer: Answer) -> Reading:
+        reason, metadata, sizes = (answer.header.get(name) for name in ("reason", "metadata", "sizes"))
+        if answer.header.get("what") != "taken":
+            return Reading(cast(FilmOutcome, answer.header.get("what")), reason=str(reason))
+        assert isinstance(metadata, dict)
+        assert isinstance(sizes, list)
+        films, place = [], 0
+        for frame, size in enumerate(sizes, 1):
+            content = bytes(answer.body[place : place + size])
+            films.append(Film(self._record(metadata, frame if len(sizes) > 1 else None), content))
+            place += size
+        return Reading("taken", tuple(films))
+
+    def _record(self, metadata: Mapping[str, MetadataValue], frame: int | None) -> Record:
+        sop, study = str(metadata["sop"]), str(metadata["study"])
+        # Without a patient, the films of a study stay together.
+        group = str(metadata.get("patient") or keyed_hash(self.rules.key, "study", study))
+        own = metadata if frame is None else {**metadata, "frame": frame}
+        name = sop if frame is None else f"{sop}.{frame}"
+        return Record(name, "sent", draw_split(group), group=group, metadata=own)
+
+
+@contextmanager
+def film_reader(settings: Settings, modalities: tuple[str, ...] = ()) -> Iterator[FilmReader]:
+    """Give a reader with processes of its own, for a command that takes many films.
+
+    Raises:
+        HomeError: The key of pseudonyms cannot be used.
+    """
+    rules = FilmRules.of(settings, modalities)
+    limits = ImageLimits(max_bytes=MOST_BYTES, accept_truncated=settings.accept_truncated_images)
+    decoder = DecoderLimits(settings.decode_memory_bytes, cpu_s=_CPU_S)
+    pool = DecodingPool(PoolLimits(decoding_threads(), _WAITING, _DEADLINE_S, decoder))
+    try:
+        yield FilmReader(pool, rules, limits, _DEADLINE_S)
+    finally:
+        pool.close()
+
+
+def read_film(header: Mapping[str, Any], content: bytes) -> tuple[dict[str, Any], bytes]:
+    """Read a file in a decoding process; the answer has its metadata, and the sizes of the films in its body.
+
+    Raises:
+        ImageTooLargeError: It is over the limits.
+        ImageError: It is damaged, or cannot be used.
+    """
+    limits = ImageLimits(max_bytes=header["max_bytes"], max_pixels=header["max_pixels"])
+    dataset = read_object(content, limits.max_bytes)
+    kind = kind_of(dataset, header["modalities"])
+    if kind.left_out:
+        return _not_taken("left out", kind.left_out)
+    if kind.quarantined:
+        return _not_taken("quarantined", kind.quarantined)
+    metadata = read_attributes(dataset, key=bytes.fromhex(header["key"]), keep_dates=header["keep_dates"])
+    if "sop" not in metadata or "study" not in metadata:
+        missing = "study" if "sop" in metadata else "instance"
+        raise ImageError(f"The DICOM file has no valid UID of its {missing}.")
+    image = open_dicom(content, limits.max_bytes, limits.max_pixels)
+    films = []
+    for frame in range(min(image.attributes.frames, MOST_FRAMES)):
+        film = write_film(image, range(frame, frame + 1), metadata, uid_of(dataset, "SOPClassUID"))
+        place = find_text(as_grey(decode_whole(film, limits).pixels))
+        if place:
+            return _not_taken("quarantined", f"text {place}")
+        films.append(film)
+    about = {"what": "taken", "metadata": metadata, "sizes": [len(film) for film in films]}
+    return {"outcome": "done", **about}, b"".join(films)
+
+
+def _not_taken(what: FilmOutcome, reason: str) -> tuple[dict[str, Any], bytes]:
+    return {"outcome": "done", "what": what, "reason": reason}, b""

@@ -1,0 +1,1 @@
+"""Films from image archives: fetched over DICOMweb, or sent by them."""

@@ -1,0 +1,213 @@
+"""The studies of an archive by QIDO-RS, all of them, also where the archive caps its answers."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from typing import Any, Final
+
+from app.pacs.dicomweb.archive import Archive, ArchiveError
+from app.pacs.selection import FIRST_DAY, Selection, dicom_date
+
+PAGE: Final = 500
+# Smaller answers were not cut by any archive's limit that is known; a test archive may have a smaller one.
+_SMALLEST_CAP: Final = 5
+_MINUTES: Final = 24 * 60
+_MOST_PAGES: Final = 100_000
+_TAGS: Final = {"study": "0020000D", "date": "00080020", "count": "00201208", "modalities": "00080061"}
+
+
+@dataclass(frozen=True, slots=True)
+class ListedStudy:
+    """A study as the archive lists it.
+
+    Attributes:
+        uid: Study Instance UID.
+        day: Date as DICOM writes it; "": none.
+        count: Number of its instances; None: the archive does not tell.
+        modalities: Modalities of its series; empty: the archive does not tell.
+    """
+
+    uid: str
+    day: str
+    count: int | None
+    modalities: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """Dates, or minutes of one date; None: no limit."""
+
+    first: date | None = None
+    last: date | None = None
+    minutes: tuple[int, int] | None = None
+
+    def params(self) -> dict[str, Sequence[str]]:
+        found: dict[str, Sequence[str]] = {}
+        if self.first is not None and self.first == self.last:
+            found["StudyDate"] = [dicom_date(self.first)]
+        elif self.first is not None or self.last is not None:
+            ends = (self.first and dicom_date(self.first), self.last and dicom_date(self.last))
+            found["StudyDate"] = ["-".join(end or "" for end in ends)]
+        if self.minutes is not None:
+            first, last = self.minutes
+            found["StudyTime"] = [f"{_clock(first)}00-{_clock(last)}59.999999"]
+        return found
+
+    def halves(self, today: date) -> "tuple[_Window, _Window] | None":
+        """Split it in two by date, a single date by time; None: it cannot be split."""
+        if self.first is None or self.first != self.last:
+            low, high = self.first or FIRST_DAY, self.last or today + timedelta(days=1)
+            if low >= high:
+                return None
+            middle = low + (high - low) // 2
+            # The ends stay open: there are studies of dates that cannot be.
+            return replace(self, last=middle), replace(self, first=middle + timedelta(days=1))
+        begin, end = self.minutes or (0, _MINUTES - 1)
+        if begin == end:
+            return None
+        noon = (begin + end) // 2
+        return replace(self, minutes=(begin, noon)), replace(self, minutes=(noon + 1, end))
+
+
+def _clock(minute: int) -> str:
+    return f"{minute // 60:02}{minute % 60:02}"
+
+
+class StudyList:
+    """Lists studies.
+
+    Args:
+        archive: The archive.
+        selection: Studies that are wanted.
+    """
+
+    def __init__(self, archive: Archive, selection: Selection) -> None:
+        self._archive = archive
+        self._selection = selection
+        # Studies of the largest answer so far.
+        self._largest = 0
+
+    def all(self, today: date) -> dict[str, ListedStudy]:
+        """Return the studies by UID.
+
+        Args:
+            today: Today's date: where listings are cut, they are split between the first radiograph and it.
+
+        Raises:
+            ArchiveError: The archive does not answer, or does not list all studies of a minute.
+            OutsideHoursError: The archive may not be asked now.
+        """
+        found: dict[str, ListedStudy] = {}
+        for modality in self._selection.modalities or (None,):
+            waiting = [_Window(self._selection.first, self._selection.last)]
+            while waiting:
+                window = waiting.pop()
+                listed, is_whole = self._window(window, modality)
+                found |= listed
+                if is_whole:
+                    continue
+                halves = window.halves(today)
+                if halves is not None:
+                    waiting += halves
+                elif is_whole is False:
+                    raise ArchiveError(
+                        f"The archive lists {len(listed):,} studies of the same time and has more: raise the "
+                        "limit of its answers."
+                    )
+        return found
+
+    def one(self, uid: str) -> ListedStudy | None:
+        """Return a study; None: the archive has none of this UID, or none that is wanted."""
+        answer = self._archive.get_json("studies", {"StudyInstanceUID": [uid], **_INCLUDED})
+        study = next((study for study in _studies(answer.value) if study.uid == uid), None)
+        if study is None or not self._selection.includes_day(study.day):
+            return None
+        wanted = not study.modalities or any(map(self._selection.takes_modality, study.modalities))
+        return study if wanted else None
+
+    def has(self, uid: str) -> bool:
+        """Tell whether the archive has a study."""
+        answer = self._archive.get_json("studies", {"StudyInstanceUID": [uid]})
+        return any(study.uid == uid for study in _studies(answer.value))
+
+    def _window(self, window: _Window, modality: str | None) -> tuple[dict[str, ListedStudy], bool | None]:
+        """List a window; also tell whether that is all of it, as far as can be known."""
+        found: dict[str, ListedStudy] = {}
+        params = {**window.params(), **_INCLUDED}
+        if modality is not None:
+            params["ModalitiesInStudy"] = [modality]
+        has_more = False
+        for page in range(_MOST_PAGES):
+            place = {"limit": [str(PAGE)], "offset": [str(len(found))]}
+            try:
+                answer = self._archive.get_json("studies", {**params, **place})
+            except ArchiveError as error:
+                # Some refuse an offset.
+                if page and error.status is not None and 400 <= error.status < 500:
+                    return found, self._is_first_page_whole(len(found), has_more)
+                raise
+            listed = {study.uid: study for study in _studies(answer.value)}
+            if not listed:
+                return found, False if has_more else self._is_whole(len(found))
+            if not listed.keys() - found.keys():
+                # The same studies again: the archive does not know of offsets.
+                return found, self._is_first_page_whole(len(found), answer.partial)
+            found |= listed
+            has_more = answer.partial
+        return found, False
+
+    def _is_first_page_whole(self, count: int, has_more: bool) -> bool | None:
+        return False if has_more or count >= PAGE else self._is_whole(count)
+
+    def _is_whole(self, count: int) -> bool | None:
+        """Tell whether an answer of so many studies is whole; None: it may be.
+
+        Orthanc cuts without a word what exceeds its LimitFindResults, over all pages. So an answer is known
+        to be whole where a larger one was given, and the largest is compared with its halves.
+        """
+        if count < max(_SMALLEST_CAP, self._largest):
+            return True
+        self._largest = count
+        return None
+
+
+_INCLUDED: Final[Mapping[str, Sequence[str]]] = {"includefield": [_TAGS["count"], _TAGS["modalities"]]}
+
+
+def _studies(value: Any) -> Iterator[ListedStudy]:
+    for item in items(value):
+        uid = text(item, _TAGS["study"])
+        if uid:
+            modalities = tuple(str(found).strip().upper() for found in values(item, _TAGS["modalities"]))
+            yield ListedStudy(uid, text(item, _TAGS["date"]), number(item, _TAGS["count"]), modalities)
+
+
+def items(value: Any) -> list[Mapping[str, Any]]:
+    """Return the data sets of an answer in DICOM JSON.
+
+    Raises:
+        ArchiveError: It is none.
+    """
+    listed = [] if value is None else [value] if isinstance(value, dict) else value
+    if not isinstance(listed, list) or not all(isinstance(item, dict) for item in listed):
+        raise ArchiveError("The archive answers in other JSON than DICOM's: is the address right?", 200)
+    return listed
+
+
+def values(item: Mapping[str, Any], tag: str) -> list[Any]:
+    """Return the values of an attribute in DICOM JSON that are not empty."""
+    element = item.get(tag)
+    found = element.get("Value") if isinstance(element, dict) else None
+    return [value for value in found if value is not None] if isinstance(found, list) else []
+
+
+def text(item: Mapping[str, Any], tag: str) -> str:
+    """Return the first value of an attribute as text; "" where there is none."""
+    found = values(item, tag)
+    return str(found[0]).strip() if found else ""
+
+
+def number(item: Mapping[str, Any], tag: str) -> int | None:
+    """Return the first value of an attribute as a number; None where there is none."""
+    found = text(item, tag)
+    return int(found) if found.isdecimal() else None

@@ -1,0 +1,79 @@
+"""The result of a pass over an archive."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final
+
+from index.catalogue.archives.studies import Outcome
+
+_SHOWN: Final = 8
+
+
+@dataclass(slots=True)
+class SyncReport:
+    """Counts of instances, by outcome.
+
+    Attributes:
+        taken: Instances that this pass brought over.
+        up_to_date: Instances that were brought over before.
+        refused: Instances that cannot be used, or that the archive did not give.
+        left_out: Instances that the filters leave out, and those that are no images.
+        quarantined: Instances that may show a patient's name.
+        removed: Instances that the archive no longer has, and that were removed.
+        studies: Studies that the archive has within the filters.
+        failures: Pieces of studies that the archive failed to give; they are tried again by the next pass.
+        waiting: Whether the hours ended before everything was looked at.
+        reasons: Number of instances by the reason why they were not taken in this pass.
+    """
+
+    taken: int = 0
+    up_to_date: int = 0
+    refused: int = 0
+    left_out: int = 0
+    quarantined: int = 0
+    removed: int = 0
+    studies: int = 0
+    failures: int = 0
+    waiting: bool = False
+    reasons: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def found(self) -> int:
+        """Instances that the archive has within the filters of studies."""
+        return self.taken + self.up_to_date + self.refused + self.left_out + self.quarantined
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the collection is another than before."""
+        return bool(self.taken or self.removed)
+
+    def count(self, outcome: Outcome, reason: str = "", *, known: bool = False) -> None:
+        """Count an instance; `known`: that is its outcome of an earlier pass."""
+        if outcome == "taken":
+            self.taken += not known
+            self.up_to_date += known
+        elif outcome == "refused":
+            self.refused += 1
+        elif outcome == "left out":
+            self.left_out += 1
+        else:
+            self.quarantined += 1
+        if reason:
+            self.reasons[f"{outcome}: {reason.rstrip('.')}"] += 1
+
+    def line(self, collection: str) -> str:
+        """Return the result in one line."""
+        parts = (
+            (self.taken, "taken"),
+            (self.up_to_date, "up to date"),
+            (self.refused, "refused"),
+            (self.left_out, "left out"),
+            (self.quarantined, "quarantined"),
+        )
+        counted = " + ".join(f"{count:,} {name}" for count, name in parts)
+        removed = f" Removed: {self.removed:,}." if self.removed else ""
+        return f"{collection}: {self.studies:,} studies; {self.found:,} instances found = {counted}.{removed}"
+
+    def sentences(self) -> list[str]:
+        """Return the commonest reasons why instances were not taken, with their numbers."""
+        return [f"{count:,} {reason}." for reason, count in self.reasons.most_common(_SHOWN)]

@@ -1,0 +1,232 @@
+"""The instances of a pass: fetched, read and decoded ahead, written in batches."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+from sqlalchemy.orm import Session
+
+from app.pacs.dicomweb.archive import Archive, ArchiveError
+from app.pacs.dicomweb.instances import ListedInstance
+from app.pacs.dicomweb.listing import ListedStudy
+from app.pacs.dicomweb.pace import OutsideHoursError
+from app.pacs.examine import Hashes, Piece, ReadAttributes
+from app.pacs.films import FilmWriter, ReadInstance, ReadyInstance
+from app.pacs.report import SyncReport
+from app.pacs.selection import Selection
+from index.catalogue.archives.studies import Followed, KnownStudy, images_of_study, note_study
+from index.engine import SearchEngine
+from index.errors import StaleWriteError
+from index.writes.live import remove_images
+from index.writes.prefetch import prefetch
+from training.progress import ProgressBar
+
+_THREADS: Final = 4
+_AT_ONCE: Final = 4
+# So many pieces of studies that the archive fails to give, one after another, end a pass.
+_MOST_FAILURES: Final = 20
+_ATTEMPTS: Final = 3
+
+RecordWrites = Callable[[Session, Mapping[str, str]], None]
+RecordRemoved = Callable[[Collection[str]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class SyncPlan:
+    """What is brought over, and how it is read.
+
+    Attributes:
+        collection: Name of the collection.
+        selection: Films that are wanted.
+        key: Secret of the keyed hashes.
+        read: Reads and de-identifies a file.
+        attributes: Metadata of an instance by its DICOM attributes, as `read` gives them.
+        max_bytes: Largest file.
+        record: Writes the event of a batch of images in its transaction; None: there is no audit trail.
+        record_removed: Writes the event of removed images; None: there is no audit trail.
+        show_progress: Show a bar on standard error.
+    """
+
+    collection: str
+    selection: Selection
+    key: bytes
+    read: ReadInstance
+    attributes: ReadAttributes
+    max_bytes: int
+    record: RecordWrites | None = None
+    record_removed: RecordRemoved | None = None
+    show_progress: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetched:
+    """A piece with the instances that came, by UID; an error where the archive did not give them."""
+
+    piece: Piece
+    instances: Mapping[str, ReadyInstance] = field(default_factory=dict)
+    error: ArchiveError | OutsideHoursError | None = None
+
+
+class Run:
+    """Brings over the pieces of a pass.
+
+    Every batch is one transaction with what is known of its studies.
+
+    Args:
+        engine: Engine of the home.
+        archive: The archive.
+        writer: Writes the films.
+        plan: What is brought over.
+        followed: The collection and the archive.
+        report: Counts the outcomes.
+    """
+
+    def __init__(
+        self,
+        engine: SearchEngine,
+        archive: Archive,
+        writer: FilmWriter,
+        plan: SyncPlan,
+        followed: Followed,
+        report: SyncReport,
+    ) -> None:
+        self._engine = engine
+        self._archive = archive
+        self._writer = writer
+        self._plan = plan
+        self._followed = followed
+        self._report = report
+        self._hashes = Hashes(plan.key)
+        self._failed_in_a_row = 0
+
+    def write_all(self, pieces: Iterable[Piece], bar: ProgressBar) -> None:
+        """Fetch and write pieces; those whose write was overtaken by another are fetched again at the end.
+
+        Raises:
+            ArchiveError: The archive fails again and again.
+            StaleWriteError: Others write the same images all the time.
+            RecoquestError: The catalogue or the disk cannot be used.
+        """
+        for attempt in range(_ATTEMPTS):
+            overtaken: list[Piece] = []
+            for batch in prefetch(pieces, self._fetch, _AT_ONCE, _THREADS, prefetch_batches=1):
+                fetched = [result for _, result in batch]
+                try:
+                    self._write([item for item in fetched if not self._failed(item)])
+                except StaleWriteError:
+                    if attempt == _ATTEMPTS - 1:
+                        raise
+                    self._writer.renew()
+                    overtaken += [item.piece for item in fetched if item.error is None]
+                    continue
+                bar.advance(sum(item.piece.is_last for item in fetched), self._note())
+            if not overtaken:
+                return
+            pieces = overtaken
+
+    def remove(self, study: str, gone: Collection[str]) -> None:
+        """Remove the images of instances of a study, by the hashes of their UIDs."""
+        home = self._engine.home
+        with home.catalogue.read() as session:
+            images = images_of_study(session, self._followed.collection_id, study)
+        ids = [name for sop, names in images.items() if self._hashes.sop(sop) in gone for name in names]
+        removed = remove_images(home, self._plan.collection, ids) if ids else []
+        if removed and self._plan.record_removed is not None:
+            self._plan.record_removed(removed)
+        self._report.removed += len(removed)
+
+    def _fetch(self, piece: Piece) -> _Fetched:
+        if piece.error is not None:
+            return _Fetched(piece, error=piece.error)
+        instances = {}
+        try:
+            for instance in piece.wanted:
+                ready = self._fetch_one(piece.study, instance)
+                if ready is not None:
+                    instances[instance.sop] = ready
+        except (ArchiveError, OutsideHoursError) as error:
+            return _Fetched(piece, error=error)
+        return _Fetched(piece, instances)
+
+    def _fetch_one(self, study: ListedStudy, instance: ListedInstance) -> ReadyInstance | None:
+        """Fetch and prepare an instance; None: the archive lists it and does not give it."""
+        path = f"studies/{study.uid}/series/{instance.series}/instances/{instance.sop}"
+        try:
+            content = self._archive.get_file(path, self._plan.max_bytes)
+        except ArchiveError as error:
+            if error.status in (404, 410):
+                return None
+            raise
+        if content is None:
+            return ReadyInstance("refused", reason=f"The file has over {self._plan.max_bytes / 1e6:,.0f} MB.")
+        reading = self._plan.read(content)
+        if any(film.record.metadata.get("sop") != instance.sop for film in reading.films):
+            return ReadyInstance("refused", reason="The archive gives another instance than it lists.")
+        if any(not self._plan.selection.takes(film.record.metadata) for film in reading.films):
+            return ReadyInstance("left out", reason="The filters leave it out.")
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return self._writer.prepare(reading)
+            except StaleWriteError:
+                self._writer.renew()
+        return self._writer.prepare(reading)
+
+    def _failed(self, fetched: _Fetched) -> bool:
+        """Count a piece that did not come."""
+        if fetched.error is None:
+            self._failed_in_a_row = 0
+            return False
+        if isinstance(fetched.error, OutsideHoursError):
+            self._report.waiting = True
+            return True
+        self._failed_in_a_row += 1
+        if self._failed_in_a_row >= _MOST_FAILURES or fetched.error.status in (401, 403):
+            raise fetched.error
+        self._report.failures += 1
+        for _ in range(max(1, len(fetched.piece.wanted))):
+            self._report.count("refused", str(fetched.error))
+        return True
+
+    def _write(self, batch: Sequence[_Fetched]) -> None:
+        if not batch:
+            return
+        instances = [ready for item in batch for ready in item.instances.values()]
+        for item in batch:
+            if item.piece.gone:
+                self.remove(item.piece.study.uid, item.piece.gone)
+
+        def also(session: Session, outcomes: Mapping[str, str]) -> None:
+            if outcomes and self._plan.record is not None:
+                self._plan.record(session, outcomes)
+            for item in batch:
+                self._note_piece(session, item)
+
+        if any(instance.films for instance in instances):
+            self._writer.write(instances, also)
+        else:
+            with self._engine.home.catalogue.write() as session:
+                also(session, {})
+        for item in batch:
+            for outcome in item.piece.outcomes.values():
+                self._report.count(outcome)
+            for ready in item.instances.values():
+                self._report.count(ready.outcome, ready.reason)
+            for _ in range(len(item.piece.wanted) - len(item.instances)):
+                # Deleted meanwhile, or there twice; the next comparison asks again.
+                self._report.count("refused", "The archive lists it and does not give it.")
+
+    def _note_piece(self, session: Session, item: _Fetched) -> None:
+        piece = item.piece
+        outcomes = {**piece.outcomes, **{sop: ready.outcome for sop, ready in item.instances.items()}}
+        seen = KnownStudy(
+            self._hashes.day(piece.study.day),
+            self._plan.selection.digest,
+            datetime.now(UTC).isoformat(timespec="seconds") if piece.is_last else None,
+            {self._hashes.sop(sop): outcome for sop, outcome in outcomes.items()},
+        )
+        note_study(session, self._followed, self._hashes.study(piece.study.uid), seen, gone=piece.gone)
+
+    def _note(self) -> str:
+        refused = self._report.refused
+        return f"{refused:,} refused" if refused else ""

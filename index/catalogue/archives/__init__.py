@@ -1,0 +1,1 @@
+"""What collections have taken over from image archives."""

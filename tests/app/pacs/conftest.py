@@ -1,0 +1,73 @@
+"""A collection, and what brings it up to date with the archive of the tests."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from app.decoding.films import FilmReader, film_reader
+from app.engine import open_engine
+from app.pacs.dicomweb.archive import Archive
+from app.pacs.films import FilmWriter
+from app.pacs.run import SyncPlan
+from app.pacs.selection import Selection
+from app.pacs.sync import Sync
+from app.settings import Settings
+from index.engine import SearchEngine
+from index.files.bundles import installed_bundle, register_bundle
+from index.generations.new_collections import create_collection
+from tests.access import OPEN
+from tests.app.conftest import make_bundle
+from training.data.decoding.images import ImageLimits
+from training.models.bundle import read_bundle
+from training.models.encoder import load_encoder
+
+COLLECTION = "films"
+
+
+@dataclass
+class Home:
+    engine: SearchEngine
+    settings: Settings
+    reader: FilmReader
+
+    def sync(self, archive: Archive, selection: Selection | None = None) -> Sync:
+        writer = FilmWriter(
+            self.engine, COLLECTION, lambda _, active: load_encoder(active.bundle, "cpu"), ImageLimits()
+        )
+        plan = SyncPlan(
+            COLLECTION,
+            selection or Selection(),
+            self.reader.rules.key,
+            self.reader.read,
+            self.reader.rules.attributes,
+            20 << 20,
+            show_progress=False,
+        )
+        return Sync(self.engine, archive, writer, plan)
+
+    def ids(self) -> set[str]:
+        from index.catalogue.collections import find_active
+        from index.writes.intake import known_images
+
+        with self.engine.home.catalogue.read() as session:
+            found = find_active(session, COLLECTION)
+            assert found is not None
+            return set(known_images(session, found[0]))
+
+
+@pytest.fixture
+def films(tmp_path: Path) -> Iterator[Home]:
+    settings = Settings(home=tmp_path / "home", threads=1, device="cpu", **OPEN)
+    engine = open_engine(settings)
+    bundle = read_bundle(make_bundle(tmp_path / "bundle", seed=0))
+    with (
+        installed_bundle(bundle, engine.home.bundles_folder) as info,
+        engine.home.catalogue.write() as session,
+    ):
+        register_bundle(session, info)
+    create_collection(engine.home, COLLECTION, model=bundle.digest)
+    with film_reader(settings) as reader:
+        yield Home(engine, settings, reader)
+    engine.close()

@@ -1,0 +1,67 @@
+"""All studies of archives that page, cut, warn or do none of it."""
+
+from datetime import date
+
+import pytest
+
+from app.pacs.dicomweb import listing
+from app.pacs.dicomweb.archive import Archive, ArchiveError
+from app.pacs.dicomweb.listing import StudyList
+from app.pacs.selection import Selection
+from tests.app.pacs.small_archive import SmallArchive, serve
+from tests.dicom_films import make_film
+
+TODAY = date(2026, 11, 27)
+# Years, a busy day, and one busy minute of it.
+STUDIES = [
+    *(make_film(n, StudyDate=f"{1990 + n % 30}{1 + n % 12:02}15") for n in range(60)),
+    *(make_film(n, StudyDate="20240214", StudyTime=f"{n % 24:02}{n % 60:02}00") for n in range(100, 150)),
+    *(make_film(n, StudyDate="20240214", StudyTime=f"0815{n % 60:02}.5") for n in range(200, 205)),
+    make_film(300, StudyDate="20991231"),
+    make_film(301, StudyDate="18940101"),
+]
+
+
+def _listed(archive: SmallArchive, selection: Selection | None = None) -> set[str]:
+    with serve(archive):
+        found = StudyList(Archive(archive.url, pauses=()), selection or Selection()).all(TODAY)
+    return set(found)
+
+
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "PAGE", 20)
+
+
+@pytest.mark.parametrize("pages", [True, False], ids=["offsets", "no offsets"])
+@pytest.mark.parametrize("warns", [True, False], ids=["warns", "silent"])
+@pytest.mark.parametrize("cap", [None, 7, 20, 50])
+def test_every_study_is_listed_whatever_the_limit(cap: int | None, pages: bool, warns: bool) -> None:
+    archive = SmallArchive(STUDIES, cap=cap, pages=pages, warns=warns)
+    assert _listed(archive) == {film.StudyInstanceUID for film in STUDIES}
+
+
+def test_an_archive_that_refuses_offsets_is_split() -> None:
+    archive = SmallArchive(STUDIES, cap=20)
+    answer = archive.answer
+
+    def refuse(target: str, headers: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
+        if "offset=0" not in target:
+            return 400, {}, b""
+        return answer(target, headers)  # type: ignore[return-value]
+
+    archive.answer = refuse  # type: ignore[assignment, method-assign]
+    assert _listed(archive) == {film.StudyInstanceUID for film in STUDIES}
+
+
+def test_a_minute_that_is_cut_is_an_error() -> None:
+    crowd = [make_film(n, StudyDate="20240214", StudyTime="081500") for n in range(12)]
+    with pytest.raises(ArchiveError, match="of the same time and has more"):
+        _listed(SmallArchive(crowd, cap=10, pages=False, warns=True))
+
+
+def test_only_the_dates_that_are_wanted_are_listed() -> None:
+    wanted = Selection(first=date(2024, 2, 14), last=date(2024, 2, 14))
+    expected = {film.StudyInstanceUID for film in STUDIES if film.StudyDate == "20240214"}
+    assert len(expected) == 55
+    assert _listed(SmallArchive(STUDIES, cap=20, pages=False), wanted) == expected

@@ -1,0 +1,112 @@
+"""A collection follows an archive: what is new comes, what is gone goes, nothing is missing or doubled."""
+
+from datetime import date
+
+import pytest
+
+from app.pacs.dicomweb.archive import Archive
+from app.pacs.selection import Selection
+from tests.app.pacs.conftest import Home
+from tests.dicom_films import make_film, uid
+from tests.orthanc import OrthancPrograms, OrthancServer, serve_orthanc
+
+
+def _sops(*numbers: int) -> set[str]:
+    return {uid("film", number) for number in numbers}
+
+
+def test_films_come_once_and_later_passes_bring_what_is_new(films: Home, orthanc: OrthancServer) -> None:
+    orthanc.store([make_film(1), make_film(2, view="LL", study=1), make_film(3)])
+    sync = films.sync(Archive(orthanc.dicom_web))
+    first = sync.run()
+    assert (first.studies, first.found, first.taken, first.up_to_date) == (2, 3, 3, 0)
+    assert films.ids() == _sops(1, 2, 3)
+
+    again = sync.run()
+    assert (again.studies, again.found, again.taken, again.up_to_date) == (2, 3, 0, 3)
+
+    orthanc.store([make_film(4), make_film(5, study=1, view="AP")])
+    grown = films.sync(Archive(orthanc.dicom_web)).run()
+    assert (grown.studies, grown.found, grown.taken, grown.up_to_date) == (3, 5, 2, 3)
+    assert films.ids() == _sops(1, 2, 3, 4, 5)
+
+
+def test_what_the_archive_deletes_vanishes(films: Home, orthanc: OrthancServer) -> None:
+    orthanc.store([make_film(1), make_film(2, study=1), make_film(3), make_film(4)])
+    sync = films.sync(Archive(orthanc.dicom_web))
+    sync.run()
+    orthanc.delete(uid("film", 2))
+    orthanc.delete(uid("study", 3))
+    report = sync.run()
+    assert (report.removed, report.found, report.up_to_date) == (2, 2, 2)
+    assert films.ids() == _sops(1, 4)
+
+
+def test_a_film_in_the_place_of_another_is_seen(films: Home, orthanc: OrthancServer) -> None:
+    orthanc.store([make_film(1), make_film(2, study=1)])
+    sync = films.sync(Archive(orthanc.dicom_web))
+    sync.run()
+    orthanc.delete(uid("film", 2))
+    orthanc.store([make_film(3, study=1)])
+    report = sync.run()
+    assert (report.removed, report.taken, report.up_to_date) == (1, 1, 1)
+    assert films.ids() == _sops(1, 3)
+
+
+def test_a_film_that_is_sent_again_is_read_again(films: Home, orthanc: OrthancServer) -> None:
+    orthanc.store([make_film(1)])
+    sync = films.sync(Archive(orthanc.dicom_web))
+    sync.run()
+    before = films.engine.overview("films")
+    orthanc.store([make_film(1, ViewPosition="AP")])
+    assert sync.run().taken == 1
+    assert films.ids() == _sops(1)
+    assert films.engine.overview("films") != before
+
+
+def test_an_archive_without_a_feed_is_compared(
+    films: Home, orthanc: OrthancServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.pacs.sync.OrthancFeed.of", lambda _: None)
+    orthanc.store([make_film(1), make_film(2, study=1), make_film(3), make_film(4)])
+    sync = films.sync(Archive(orthanc.dicom_web))
+    assert sync.run().taken == 4
+    orthanc.delete(uid("film", 2))
+    orthanc.delete(uid("study", 3))
+    orthanc.store([make_film(5)])
+    report = sync.run()
+    assert (report.removed, report.taken, report.found) == (2, 1, 3)
+    assert films.ids() == _sops(1, 4, 5)
+
+
+def test_filters_leave_out_and_a_wider_one_brings_the_rest(films: Home, orthanc: OrthancServer) -> None:
+    orthanc.store(
+        [
+            make_film(1, StudyDate="20240110"),
+            make_film(2, view="LL", study=1, StudyDate="20240110"),
+            make_film(3, StudyDate="20240301"),
+            make_film(4, Modality="CR", StudyDate="20240110"),
+            make_film(5, study=4, Modality="DX", view="AP", StudyDate="20240110"),
+            make_film(6, BodyPartExamined="HAND", StudyDate="20240110"),
+        ]
+    )
+    narrow = Selection(("DX",), ("CHEST",), ("PA", "AP"), date(2024, 1, 1), date(2024, 1, 31))
+    report = films.sync(Archive(orthanc.dicom_web), narrow).run()
+    assert (report.studies, report.taken, report.left_out) == (3, 2, 3)
+    assert films.ids() == _sops(1, 5)
+
+    wide = films.sync(Archive(orthanc.dicom_web)).run()
+    assert (wide.taken, wide.up_to_date, wide.left_out) == (4, 2, 0)
+    assert films.ids() == _sops(1, 2, 3, 4, 5, 6)
+
+
+def test_nothing_is_missing_where_the_archive_cuts_its_answers(
+    films: Home, orthanc_programs: OrthancPrograms
+) -> None:
+    with serve_orthanc(orthanc_programs, {"LimitFindResults": 7, "LimitFindInstances": 7}) as orthanc:
+        orthanc.store(make_film(n, StudyDate=f"2024{1 + n % 3:02}{1 + n % 5:02}") for n in range(30))
+        orthanc.store(make_film(n, study=99, StudyDate="20240115") for n in range(100, 112))
+        orthanc.store([make_film(200, StudyDate=""), make_film(201, StudyDate=None)])
+        report = films.sync(Archive(orthanc.dicom_web)).run()
+        assert (report.studies, report.taken) == (33, 44)
+        assert films.ids() == orthanc.instances()
