@@ -62,7 +62,7 @@ class ArchiveSettings(BaseSettings):
 
     @field_validator("pacs_sync_at")
     @classmethod
-    def _are_times(cls, value: str | None) -> str | None:
+    def _are_times_of_syncs(cls, value: str | None) -> str | None:
         return None if value is None else checked_times(value)
 
     @field_validator("pacs_sync")

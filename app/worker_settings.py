@@ -26,5 +26,5 @@ class WorkerSettings(BaseSettings):
 
     @field_validator("retrain_at")
     @classmethod
-    def _are_times(cls, value: str | None) -> str | None:
+    def _are_times_of_retrainings(cls, value: str | None) -> str | None:
         return None if value is None else checked_times(value)

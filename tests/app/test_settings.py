@@ -255,7 +255,7 @@ def test_a_job_has_every_setting_of_its_worker_but_the_key(
         **settings.model_dump(),
         "home": worker / "kept/here",
         "database_url": f"sqlite:///{worker}/kept/catalogue.sqlite3",
-        "pacs_ca": worker / "kept/authority.pem",
+        "pacs_ca": worker / "kept/ca.pem",
         # Settings of callers, of whom a job has none.
         "admin_key": None,
         "oidc_issuer": None,
