@@ -1,16 +1,20 @@
 """Encoding by ONNX Runtime beside PyTorch on this CPU: one at a time and in batches, and the time of a load.
 
+Both are measured alone, and beside a busy neighbour: a process for each core that computes all the time.
+
 Run `python -m tests.benchmarks.encoding BUNDLE`, or `make benchmark-encoding ARGS=BUNDLE`.
 """
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final, Literal
@@ -27,6 +31,7 @@ _RUNTIMES: Final[tuple[Runtime, ...]] = ("PyTorch", "ONNX Runtime")
 _BATCHES: Final = (1, 16)
 _TEXT: Final = "two people walk along the beach with a dog in the evening"
 _SECONDS: Final = 2.0
+_COMPUTE: Final = "import time\nend = time.monotonic() + 1200\nwhile time.monotonic() < end: pass"
 
 
 def main() -> None:
@@ -44,13 +49,34 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as graphs:
         _export(arguments.bundle, Path(graphs))
-        both = {
-            name: _measured(name, arguments.bundle, Path(graphs), arguments.threads) for name in _RUNTIMES
-        }
-    typer.echo(f"{'':24}{'PyTorch':>12}{'ONNX Runtime':>14}{'ratio':>8}")
+        for beside, neighbours in (("alone", 0), ("beside a busy neighbour", os.cpu_count() or 1)):
+            with _busy(neighbours):
+                both = {
+                    name: _measured(name, arguments.bundle, Path(graphs), arguments.threads)
+                    for name in _RUNTIMES
+                }
+            _print(beside, both)
+
+
+@contextmanager
+def _busy(processes: int) -> Iterator[None]:
+    """Keep so many cores busy."""
+    command = [sys.executable, "-c", _COMPUTE]
+    running = [subprocess.Popen(command) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+def _print(beside: str, both: dict[Runtime, dict[str, float]]) -> None:
+    typer.echo(f"{beside:24}{'PyTorch':>12}{'ONNX Runtime':>14}{'ratio':>8}")
     for what, torch_ms in both["PyTorch"].items():
         onnx_ms = both["ONNX Runtime"][what]
         typer.echo(f"{what:24}{torch_ms:>12.2f}{onnx_ms:>14.2f}{torch_ms / onnx_ms:>8.2f}")
+    typer.echo()
 
 
 def _export(bundle: Path, graphs: Path) -> None:

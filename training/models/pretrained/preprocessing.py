@@ -59,8 +59,10 @@ def image_processor(folder: Path) -> Any:
         # DINOv3's needs torchvision; its steps are ViT's, in numbers of more bits.
         processor = transformers.ViTImageProcessorPil.from_dict(_dinov3(folder))
     except (OSError, ValueError) as error:
+        there = any((folder / name).is_file() for name in (_FILE, _NESTED_FILE))
         raise RecipeError(
-            f"{folder} does not say how images are prepared: put the model's {_FILE} there. ({error})"
+            f"{folder} does not say how images are prepared: put the model's {_FILE} there."
+            + (f" ({error})" if there else "")
         ) from error
     name = type(processor).__name__.removesuffix("Pil")
     if name not in _FOLLOWED:
