@@ -9,6 +9,7 @@ import pytest
 
 from app.application import create_app
 from app.jobs.heartbeat import Heartbeat
+from app.lifecycle.verdict import ModelVerdict, Outcome
 from app.settings import Settings
 from index.catalogue.jobs import beat, end_job, get_job
 from index.catalogue.tables import EmbeddingRow
@@ -77,6 +78,22 @@ def open_operated(
             return site, OperatorPage(page)
 
         yield open_page
+
+
+@pytest.mark.slow
+def test_a_retraining_without_a_better_epoch_says_so(open_operated: OpenOperated) -> None:
+    site, shown = open_operated()
+    judgement = ModelVerdict(
+        metric="rsum", before=271.4, after=271.4, held_out="test", images=15, passed=False
+    )
+    outcome = Outcome(
+        verdict="unchanged", collection=SHAPES, generation=None, bundle=None, judgement=judgement
+    )
+    number = running_job(site.engine, "retrain", SHAPES)
+    with site.engine.home.catalogue.write() as session:
+        end_job(session, number, WORKER, "done", result=outcome.model_dump(mode="json"))
+    expect(shown.job(number)).to_contain_text("No epoch was better, so there is no new model.")
+    expect(shown.job(number)).not_to_contain_text("did not pass")
 
 
 @pytest.mark.slow

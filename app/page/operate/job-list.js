@@ -138,6 +138,7 @@ function isOpen({ state }) {
 function outcomeText({ kind, result }) {
   if (kind === 'duplicates' && result) return groupsText(result);
   if (!result?.verdict) return '';
+  if (result.verdict === 'unchanged') return 'No epoch was better, so there is no new model.';
   const judged = result.judgement ? judgementText(result.judgement) : 'Nothing was held out to judge it by';
   const became = { promoted: '; the new model took over', waiting: '', rejected: '; it was not embedded' };
   return `${judged}${became[result.verdict]}.`;
