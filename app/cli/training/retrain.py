@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -98,6 +99,7 @@ def _recipe(
     from app.lifecycle.takeover import searched_with, write_kept
     from index.files.bundles import install_bundle
     from training.data.manifest import read_manifest
+    from training.errors import DataError
     from training.recipes.load import dump_recipe, load_recipe
 
     kept = _kept_recipe(out)
@@ -112,9 +114,16 @@ def _recipe(
     _, base = searched_with(engine.home, collection)
     resolved = continued_recipe(replace(base, folder=copies / base.digest), recipe, overrides)
     install_bundle(base, copies)
-    _export(engine, collection, out / "data", resolved)
-    manifest = read_manifest(out / "data")
-    fitted = fit_recipe(resolved, manifest, settled_settings(base, recipe, overrides))
+    data, settled = out / "data", settled_settings(base, recipe, overrides)
+    exported = _export(engine, collection, data, resolved)
+    try:
+        manifest = read_manifest(data)
+        fitted = fit_recipe(resolved, manifest, settled)
+    except DataError:
+        if exported:
+            # The next try exports what was judged meanwhile.
+            shutil.rmtree(data)
+        raise
     for sentence in (describe_held_out(manifest), *fitted.changes):
         typer.echo(sentence)
     write_kept(kept, dump_recipe(fitted.recipe))
@@ -145,12 +154,12 @@ def _refuse_another(out: Path, begun: "Recipe", recipe: str | None, overrides: l
         )
 
 
-def _export(engine: "SearchEngine", collection: str, data: Path, recipe: "Recipe") -> None:
-    """Write what the retraining learns from, unless that was done."""
+def _export(engine: "SearchEngine", collection: str, data: Path, recipe: "Recipe") -> bool:
+    """Write what the retraining learns from, unless that was done before; whether it was done now."""
     from index.feedback.export import export_collection
 
     if data.exists():
-        return
+        return False
     feedback = recipe.data.text_unit == "sentence"
     found = export_collection(engine.home, collection, data, feedback=feedback)
     typer.echo(
@@ -159,6 +168,7 @@ def _export(engine: "SearchEngine", collection: str, data: Path, recipe: "Recipe
     )
     if unlearned := _unlearned(found.judged, learned=feedback):
         typer.echo(unlearned)
+    return True
 
 
 def _unlearned(judged: "UsableFeedback", *, learned: bool) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from app.engine import open_engine
 from app.settings import Settings
 from index.feedback.judgements import JudgedQuery, record_judgement
 from tests.e2e.work import FURTHER, TINY, Work
-from training.data.manifest import read_manifest
+from training.data.manifest import read_manifest, write_manifest
 from training.recipes.load import load_recipe
 from training.trainer.run_state.checkpoint import load_checkpoint
 
@@ -133,6 +134,22 @@ def test_one_that_passes_waits_for_a_person_and_then_takes_over(
     assert _result(work, "easy") == {**result, "verdict": "promoted"}
     assert f"now searched in generation {result['generation']}" in again.stdout
     assert "now searched in generation 1" in work.run("rollback", "scenes").stdout
+
+
+def test_one_without_anything_to_learn_begins_anew_after_more_judgements(work: Work) -> None:
+    bare = work.folder / "bare"
+    shutil.copytree(work.data, bare)
+    write_manifest(bare, [replace(record, texts=(), labels=()) for record in work.records])
+    work.run("index", "bare", "--bundle", "first/bundle", "--data", bare)
+    arguments = ("retrain", "bare", "--out", "taught", "--set", "train.epochs=1", "--gain", 1000)
+    assert "none was judged relevant to one" in work.run(*arguments, code=1).stderr
+    train = [record.id for record in work.records if record.split == "train"]
+    for image in train[:4]:
+        work.run("feedback", "add", "bare", image, "--text", f"the {image}", "--relevant")
+    done = work.run(*arguments)
+    assert "from feedback 4 pairs" in done.stdout
+    assert "none choose the epoch, and none can judge the new model" in done.stdout
+    assert _result(work, "taught")["verdict"] == "waiting"
 
 
 def test_mistakes_are_one_sentence(work: Work) -> None:
