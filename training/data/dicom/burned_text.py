@@ -79,7 +79,8 @@ def _letters(picture: Grey, level: int) -> Numbers:
     # Letters that touch have several strokes in most rows.
     strokes = np.bincount(labels, minlength=count) / height
     fits &= (width <= _WIDEST * height) | (strokes >= _STROKES * width / height)
-    return boxes[fits][:_MOST_LETTERS]
+    letters: Numbers = boxes[fits][:_MOST_LETTERS]
+    return letters
 
 
 def _strokes(picture: Grey, level: int) -> Numbers:
@@ -98,7 +99,8 @@ def _strokes(picture: Grey, level: int) -> Numbers:
     left = picture[row, np.maximum(start - reach, 0)].min(axis=0)
     right = picture[row, np.minimum(end - 1 + reach, picture.shape[1] - 1)].min(axis=0)
     sharp = np.maximum(left, right) <= level - _CONTRAST
-    return np.stack([row, start, end], axis=1)[sharp].astype(np.int64)
+    runs: Numbers = np.stack([row, start, end], axis=1)[sharp].astype(np.int64)
+    return runs
 
 
 def _joined(runs: Numbers) -> Numbers:

@@ -24,7 +24,7 @@ from training.data.decoding.dicom.samples import decode_frame
 from training.data.decoding.dicom.tags import Tag
 from training.data.dicom.attributes import read_attributes
 from training.data.dicom.codestreams import strip_comments
-from training.data.dicom.elements import text_of, uid_of
+from training.data.dicom.elements import text_of, uid_of, values_of
 from training.data.dicom.objects import read_object
 from training.data.record import MetadataValue
 from training.errors import ImageTooLargeError
@@ -33,6 +33,7 @@ _RLE: Final = "1.2.840.10008.1.2.5"
 # A number of this program's own, made once.
 _IMPLEMENTATION: Final = "2.25.302486531975421096713882340187765021"
 _NAME: Final = "RECOQUEST"
+_LOOKED_AT: Final = "TAKEN FROM QUARANTINE"
 # Attributes by the name of the metadata that they take.
 _TEXTS: Final = {
     "StudyInstanceUID": "study",
@@ -67,7 +68,12 @@ _LUT_TAGS: Final = frozenset({Tag.LUT_DESCRIPTOR, Tag.LUT_DATA})
 
 
 def write_film(
-    image: DicomImage, frames: range, metadata: Mapping[str, MetadataValue], sop_class: str
+    image: DicomImage,
+    frames: range,
+    metadata: Mapping[str, MetadataValue],
+    sop_class: str,
+    *,
+    looked_at: bool = False,
 ) -> bytes:
     """Return a DICOM file that decodes as frames of an image do, and says nothing but its metadata.
 
@@ -76,6 +82,7 @@ def write_film(
         frames: Numbers of the frames, from 0; all get window and tables of the first.
         metadata: As `read_attributes` returns it.
         sop_class: UID of the image's SOP class; "": it is not known.
+        looked_at: Whether a person took it from quarantine, which it says then.
 
     Raises:
         ImageTooLargeError: A frame has more parts than any program writes.
@@ -84,6 +91,7 @@ def write_film(
     film = Dataset()
     film.SOPClassUID = sop_class or SecondaryCaptureImageStorage
     _write_metadata(film, metadata)
+    film.DeidentificationMethod = [_NAME, _LOOKED_AT] if looked_at else _NAME
     elements = image.file.elements
     laid = image.attributes
     if laid.photometric == PALETTE:
@@ -114,7 +122,8 @@ def strip_film(content: bytes) -> bytes:
     image = open_dicom(content, _MOST_BYTES, _MOST_BYTES)
     dataset = read_object(content, _MOST_BYTES)
     metadata = read_attributes(dataset, key=b"", keep_dates=True)
-    is_stripped = text_of(dataset, "DeidentificationMethod") == _NAME
+    methods = values_of(dataset, "DeidentificationMethod")
+    is_stripped = methods[:1] == [_NAME]
     for name, keyword in _PSEUDONYMS.items():
         metadata.pop(name, None)
         if is_stripped and _PSEUDONYM.fullmatch(text := text_of(dataset, keyword)):
@@ -122,14 +131,19 @@ def strip_film(content: bytes) -> bytes:
     if not is_stripped:
         metadata.pop("date", None)
     metadata.setdefault("sop", f"2.25.{int.from_bytes(hashlib.sha256(content).digest()[:16])}")
-    return write_film(image, range(image.attributes.frames), metadata, uid_of(dataset, "SOPClassUID"))
+    return write_film(
+        image,
+        range(image.attributes.frames),
+        metadata,
+        uid_of(dataset, "SOPClassUID"),
+        looked_at=is_stripped and _LOOKED_AT in methods,
+    )
 
 
 def _write_metadata(film: Dataset, metadata: Mapping[str, MetadataValue]) -> None:
     film.SpecificCharacterSet = "ISO_IR 192"
     film.PatientName = film.PatientBirthDate = ""
     film.PatientIdentityRemoved = "YES"
-    film.DeidentificationMethod = _NAME
     for keyword, name in _TEXTS.items():
         if name in metadata:
             setattr(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pydicom import Dataset, dcmread
-from pydicom.uid import UID_dictionary
+from pydicom.uid import UID
 
 from training.data.decoding.dicom.file import open_file
 from training.data.dicom.elements import UNREADABLE, text_of, uid_of, values_of
@@ -108,6 +108,8 @@ def _doubt(dataset: Dataset, modality: str, *, is_secondary: bool) -> str:
 
 def _name(sop_class: str, modality: str) -> str:
     """The name of a SOP class that is taken from the standard; that of a file never is."""
-    name = UID_dictionary[sop_class][0] if sop_class in UID_dictionary else "an unknown SOP class"
+    name = UID(sop_class).name
+    if name == sop_class:
+        name = "an unknown SOP class"
     way_out = f": --modality {modality} takes them" if modality in MODALITIES - _CAPTURES else ""
     return f"objects of {name}{way_out}"

@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from PIL import Image
 from pydicom import Dataset, dcmread
 from pydicom.encaps import encapsulate, generate_frames
@@ -24,6 +25,7 @@ from training.data.decoding.dicom.picture import open_dicom
 from training.data.decoding.images import decode_whole
 from training.data.dicom.codestreams import strip_comments
 from training.data.dicom.films import strip_film, write_film
+from training.data.record import MetadataValue
 from training.errors import ImageError
 
 CLASS: Final = "1.2.840.10008.5.1.4.1.1.1"
@@ -46,7 +48,7 @@ KEYWORDS: Final = frozenset(
         *("VOILUTSequence", "PixelData"),
     }
 )
-METADATA: Final = {
+METADATA: Final[dict[str, MetadataValue]] = {
     "study": "1.2.1",
     "series": "1.2.2",
     "sop": "1.2.3",
@@ -68,8 +70,12 @@ def _written(content: bytes, frames: range = range(1)) -> bytes:
     return write_film(open_dicom(content, 1 << 30, 1 << 28), frames, METADATA, CLASS)
 
 
+def _pixels(content: bytes, frame: int = 1) -> NDArray[np.uint8]:
+    return np.asarray(decode_whole(content, frame=frame).pixels)
+
+
 def _same_pixels(content: bytes, written: bytes) -> bool:
-    return np.array_equal(decode_whole(content).pixels, decode_whole(written).pixels)
+    return np.array_equal(_pixels(content), _pixels(written))
 
 
 @pytest.mark.parametrize("form", GREY_FORMS, ids=lambda form: form.name)
@@ -146,6 +152,13 @@ def test_no_text_is_left(form: GreyForm) -> None:
 @pytest.mark.parametrize("form", GREY_FORMS[::5], ids=lambda form: form.name)
 def test_a_stripped_film_stays_as_it_is(form: GreyForm) -> None:
     written = _written(form.make())
+    assert strip_film(written) == written
+
+
+def test_a_film_from_quarantine_says_so_and_stays() -> None:
+    image = open_dicom(GreyForm().make(), 1 << 30, 1 << 28)
+    written = write_film(image, range(1), METADATA, CLASS, looked_at=True)
+    assert b"TAKEN FROM QUARANTINE" in written
     assert strip_film(written) == written
 
 
@@ -255,6 +268,6 @@ def test_frames_of_several_become_files_of_their_own() -> None:
     content = file_of(film)
     for frame in range(2):
         single = _written(content, range(frame, frame + 1))
-        assert np.array_equal(decode_whole(single).pixels, decode_whole(content, frame=frame + 1).pixels)
+        assert np.array_equal(_pixels(single), _pixels(content, frame + 1))
     both = _written(content, range(2))
-    assert np.array_equal(decode_whole(both, frame=2).pixels, decode_whole(content, frame=2).pixels)
+    assert np.array_equal(_pixels(both, 2), _pixels(content, 2))

@@ -128,7 +128,13 @@ def _examine(place: Place, rules: Rules) -> Examined:
     frames = image.attributes.frames
     films, aside, digest, text = [], {}, hashlib.sha256(), ""
     for frame in range(min(frames, MOST_FRAMES)):
-        film = write_film(image, range(frame, frame + 1), metadata, uid_of(dataset, "SOPClassUID"))
+        film = write_film(
+            image,
+            range(frame, frame + 1),
+            metadata,
+            uid_of(dataset, "SOPClassUID"),
+            looked_at=looked_at,
+        )
         name = f"{sop}.{frame + 1}.dcm" if frames > 1 else f"{sop}.dcm"
         films.append(name)
         digest.update(film)

@@ -13,7 +13,7 @@ from training.data.dicom.silence import silence_pydicom
 from training.data.dicom.vocabulary import MODALITIES
 from training.data.readers.common.extraction import FOLDER
 from training.data.readers.common.splits import draw_split
-from training.data.readers.dicom.examination import MOST_FRAMES, Examined, Rules
+from training.data.readers.dicom.examination import MOST_FRAMES, Examined, Rules, examine
 from training.data.readers.dicom.places import Source, find_places
 from training.data.readers.dicom.workers import examine_all
 from training.data.readers.listing import Listing, write_listing
@@ -103,7 +103,7 @@ class _Import:
         try:
             for refused in self.source.refused:
                 yield self._refused(refused.line, refused.reason)
-            for examined in examine_all(self.source.places, self.rules):
+            for examined in examine_all(examine, self.source.places, self.rules):
                 yield from self._outcome(examined)
             if self.frames_left_out:
                 self.notes.append(

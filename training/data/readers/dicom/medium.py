@@ -74,11 +74,13 @@ def _follow(directory: Dataset, records: dict[int, Dataset]) -> list[str]:
             seen.add(offset)
             waiting += [_number(records[offset], _NEXT), _number(records[offset], _BELOW)]
     counted = (
-        (circles, "links of the DICOMDIR lead to a record a second time"),
-        (nowhere, "links of the DICOMDIR lead to no record"),
-        (len(records) - len(seen), "records of the DICOMDIR are reached by no link"),
+        (circles, "Links of the DICOMDIR that lead to a record a second time"),
+        (nowhere, "Links of the DICOMDIR that lead to no record"),
+        (len(records) - len(seen), "Records of the DICOMDIR that no link reaches"),
     )
-    return [f"{count:,} {what}; its records are read in their order." for count, what in counted if count]
+    return [
+        f"{what}: {count:,}; all its records are read in their order." for count, what in counted if count
+    ]
 
 
 def _offset_of(item: Dataset) -> int:

@@ -4,19 +4,27 @@ import multiprocessing
 import os
 import signal
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Final
 
-from training.data.readers.dicom.examination import Examined, Rules, examine, limit_memory
+from training.data.readers.dicom.examination import Examined, Rules, limit_memory
 from training.data.readers.dicom.places import Place
 
 _WAITING: Final = 4
 
 
-def examine_all(places: Sequence[Place], rules: Rules) -> Iterator[Examined]:
+Work = Callable[[Place, Rules], Examined]
+
+
+def examine_all(examine: Work, places: Sequence[Place], rules: Rules) -> Iterator[Examined]:
     """Examine files in processes, and give the outcomes in order.
+
+    Args:
+        examine: What is done for each, in one of the processes.
+        places: The files.
+        rules: What is taken.
 
     Raises:
         DataError: The films cannot be written.
@@ -41,12 +49,12 @@ def examine_all(places: Sequence[Place], rules: Rules) -> Iterator[Examined]:
             # Any of them may have ended its process, so the first is tried alone.
             suspect, *others = (place for place, _ in waiting)
             again = deque([*others, *again])
-            yield _examine_alone(suspect, rules)
+            yield _examine_alone(examine, suspect, rules)
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def _examine_alone(place: Place, rules: Rules) -> Examined:
+def _examine_alone(examine: Work, place: Place, rules: Rules) -> Examined:
     with _pool(1) as pool:
         try:
             return pool.submit(examine, place, rules).result()
