@@ -1,8 +1,6 @@
 """A film as it is stored: a DICOM file of one frame, with allow-listed attributes and pixels only."""
 
-import hashlib
 import io
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -19,13 +17,10 @@ from training.data.decoding.dicom.attributes import PALETTE, YBR_422, PixelAttri
 from training.data.decoding.dicom.elements import Elements
 from training.data.decoding.dicom.file import NATIVE
 from training.data.decoding.dicom.frames import compressed_frame
-from training.data.decoding.dicom.picture import DicomImage, open_dicom
+from training.data.decoding.dicom.picture import DicomImage
 from training.data.decoding.dicom.samples import decode_frame
 from training.data.decoding.dicom.tags import Tag
-from training.data.dicom.attributes import read_attributes
 from training.data.dicom.codestreams import strip_comments
-from training.data.dicom.elements import text_of, uid_of, values_of
-from training.data.dicom.objects import read_object
 from training.data.record import MetadataValue
 from training.errors import ImageTooLargeError
 
@@ -33,7 +28,7 @@ _RLE: Final = "1.2.840.10008.1.2.5"
 # A number of this program's own, made once.
 _IMPLEMENTATION: Final = "2.25.302486531975421096713882340187765021"
 _NAME: Final = "RECOQUEST"
-_LOOKED_AT: Final = "TAKEN FROM QUARANTINE"
+LOOKED_AT: Final = "TAKEN FROM QUARANTINE"
 # Attributes by the name of the metadata that they take.
 _TEXTS: Final = {
     "StudyInstanceUID": "study",
@@ -48,8 +43,6 @@ _TEXTS: Final = {
     "Manufacturer": "manufacturer",
 }
 _CODES: Final = {"ViewPosition": "view", "BodyPartExamined": "body_part"}
-_PSEUDONYM: Final = re.compile(r"[0-9a-f]{16}")
-_PSEUDONYMS: Final = {"patient": "PatientID", "accession": "AccessionNumber"}
 _MOST_BYTES: Final = 1 << 30
 _LONGEST_CODE: Final = 16
 _FUNCTIONS: Final = ("LINEAR", "LINEAR_EXACT", "SIGMOID")
@@ -91,7 +84,7 @@ def write_film(
     film = Dataset()
     film.SOPClassUID = sop_class or SecondaryCaptureImageStorage
     _write_metadata(film, metadata)
-    film.DeidentificationMethod = [_NAME, _LOOKED_AT] if looked_at else _NAME
+    film.DeidentificationMethod = [_NAME, LOOKED_AT] if looked_at else _NAME
     elements = image.file.elements
     laid = image.attributes
     if laid.photometric == PALETTE:
@@ -108,36 +101,6 @@ def write_film(
     file = io.BytesIO()
     film.save_as(file, enforce_file_format=True)
     return file.getvalue()
-
-
-def strip_film(content: bytes) -> bytes:
-    """Return a DICOM file without what tells whose it is; one that `write_film` wrote, as it is.
-
-    Of any other, allow-listed attributes stay that need no key: neither patient nor date is among them.
-
-    Raises:
-        ImageTooLargeError: It has more parts or pixels than any program writes.
-        ImageError: It is no image that can be read, or is damaged.
-    """
-    image = open_dicom(content, _MOST_BYTES, _MOST_BYTES)
-    dataset = read_object(content, _MOST_BYTES)
-    metadata = read_attributes(dataset, key=b"", keep_dates=True)
-    methods = values_of(dataset, "DeidentificationMethod")
-    is_stripped = methods[:1] == [_NAME]
-    for name, keyword in _PSEUDONYMS.items():
-        metadata.pop(name, None)
-        if is_stripped and _PSEUDONYM.fullmatch(text := text_of(dataset, keyword)):
-            metadata[name] = text
-    if not is_stripped:
-        metadata.pop("date", None)
-    metadata.setdefault("sop", f"2.25.{int.from_bytes(hashlib.sha256(content).digest()[:16])}")
-    return write_film(
-        image,
-        range(image.attributes.frames),
-        metadata,
-        uid_of(dataset, "SOPClassUID"),
-        looked_at=is_stripped and _LOOKED_AT in methods,
-    )
 
 
 def _write_metadata(film: Dataset, metadata: Mapping[str, MetadataValue]) -> None:

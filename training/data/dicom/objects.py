@@ -31,7 +31,7 @@ _KEYWORDS: Final = (
     *("ConversionType", "Manufacturer", "AnatomicRegionSequence", "PatientID", "PatientBirthDate"),
     *("PatientSex", "PatientAge", "BodyPartExamined", "ViewPosition", "StudyInstanceUID"),
     *("SeriesInstanceUID", "PatientOrientation", "Laterality", "ImageLaterality", "BurnedInAnnotation"),
-    *("DeidentificationMethod", "ViewCodeSequence", "SharedFunctionalGroupsSequence"),
+    *("ViewCodeSequence", "SharedFunctionalGroupsSequence"),
 )
 
 

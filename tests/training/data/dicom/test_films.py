@@ -24,7 +24,7 @@ from tests.dicom_forms import COLOUR_FORMS, GREY_FORMS, ColourForm, GreyForm, fi
 from training.data.decoding.dicom.picture import open_dicom
 from training.data.decoding.images import decode_whole
 from training.data.dicom.codestreams import strip_comments
-from training.data.dicom.films import strip_film, write_film
+from training.data.dicom.films import write_film
 from training.data.record import MetadataValue
 from training.errors import ImageError
 
@@ -147,50 +147,6 @@ def test_no_text_is_left(form: GreyForm) -> None:
     written = _written(content)
     assert MARKER not in written
     assert _same_pixels(content, written)
-
-
-@pytest.mark.parametrize("form", GREY_FORMS[::5], ids=lambda form: form.name)
-def test_a_stripped_film_stays_as_it_is(form: GreyForm) -> None:
-    written = _written(form.make())
-    assert strip_film(written) == written
-
-
-def test_a_film_from_quarantine_says_so_and_stays() -> None:
-    image = open_dicom(GreyForm().make(), 1 << 30, 1 << 28)
-    written = write_film(image, range(1), METADATA, CLASS, looked_at=True)
-    assert b"TAKEN FROM QUARANTINE" in written
-    assert strip_film(written) == written
-
-
-@pytest.mark.parametrize("form", GREY_FORMS[::9], ids=lambda form: form.name)
-def test_any_other_file_loses_patient_and_date(form: GreyForm) -> None:
-    film = dcmread(io.BytesIO(form.make()))
-    film.PatientID, film.AccessionNumber, film.StudyDate, film.ViewPosition = (
-        "0123456789abcdef",
-        "A",
-        "20240101",
-        "PA",
-    )
-    content = file_of(film)
-    stripped = strip_film(content)
-    kept = dcmread(io.BytesIO(stripped))
-    assert ("PatientID" in kept, "AccessionNumber" in kept, "StudyDate" in kept) == (False, False, False)
-    assert (kept.ViewPosition, kept.SOPInstanceUID) == ("PA", film.SOPInstanceUID)
-    assert _same_pixels(content, stripped)
-    assert strip_film(stripped) == stripped
-
-
-def test_a_claim_to_be_stripped_keeps_nothing_but_pseudonyms() -> None:
-    film = dcmread(io.BytesIO(GreyForm().make()))
-    film.PatientID, film.DeidentificationMethod, film.PatientComments = "Jane Doe", "RECOQUEST", "Jane Doe"
-    assert b"Jane" not in strip_film(file_of(film))
-
-
-def test_a_file_without_uids_gets_some() -> None:
-    film = dcmread(io.BytesIO(GreyForm().make()))
-    del film.SOPInstanceUID, film.SOPClassUID
-    stripped = dcmread(io.BytesIO(strip_film(file_of(film))))
-    assert stripped.SOPInstanceUID.startswith("2.25.") and stripped.SOPClassUID.name.startswith("Secondary")
 
 
 def test_bits_beside_the_samples_are_cleared() -> None:

@@ -117,8 +117,7 @@ def _check_photometric(photometric: str, samples: int, stored: int) -> None:
     needed = 1 if photometric in _GREY or photometric == PALETTE else _COLOUR_SAMPLES
     if needed == _COLOUR_SAMPLES and photometric not in _COLOURS:
         raise ImageError(
-            f"The DICOM image has the photometric interpretation {photometric[:16]!r}, which cannot be read; "
-            "save it in grey or RGB."
+            "The DICOM image has a photometric interpretation that cannot be read; save it in grey or RGB."
         )
     if samples != needed:
         raise ImageError(

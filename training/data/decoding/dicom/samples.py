@@ -1,5 +1,6 @@
 """Samples of a frame from its native or compressed bytes, by transfer syntax (PS3.5, sections 8 and 10)."""
 
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ _KINDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("1.2.840.10008.1.2.4.80", "1.2.840.10008.1.2.4.81"), "JPEG-LS"),
     **{f"1.2.840.10008.1.2.4.{number}": "JPEG 2000" for number in (90, 91, 201, 202, 203)},
 }
+_UID: Final = re.compile(r"[0-9.]{1,64}")
 _RLE_HEADER: Final = struct.Struct("<16I")
 
 
@@ -62,7 +64,9 @@ def check_syntax(transfer_syntax: str) -> None:
 
 
 def uid_name(uid: str) -> str:
-    """Return the name of a UID of the standard; itself if it has none."""
+    """Return the name of a UID of the standard; itself if it has none, and no word that is no UID."""
+    if not _UID.fullmatch(uid):
+        return "unknown"
     # The package takes longer to load than most images to decode.
     from pydicom.config import IGNORE
     from pydicom.uid import UID

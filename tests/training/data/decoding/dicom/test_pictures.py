@@ -336,7 +336,7 @@ _REFUSED: dict[str, Callable[[], Dataset]] = {
     "has no pixels: it is Basic Text SR Storage.": report,
     "has pixels of floating point": floats,
     "The image is 64 x 0 pixels": lambda: made(Rows=0),
-    "has the photometric interpretation 'HSV'": lambda: made(photometric="HSV"),
+    "has a photometric interpretation that cannot be read": lambda: made(photometric="HSV"),
     "says that RGB has 1 samples a pixel, where it has 3": lambda: made(photometric="RGB"),
     "says that MONOCHROME2 has 3 samples": lambda: made(SamplesPerPixel=3),
     "has 17 bits up to number 16 in cells of 16": lambda: made(BitsStored=17, HighBit=16),
