@@ -1,13 +1,15 @@
-"""Process-wide settings of the allocator, MKL and thread pools for numerical work."""
+"""Process-wide settings: of the allocator, MKL and thread pools for numerical work, and of a parent's end."""
 
 import ctypes
 import os
 import platform
+import signal
 from pathlib import Path
 
 _M_TRIM_THRESHOLD = -1
 _M_TOP_PAD = -2
 _M_MMAP_MAX = -4
+_PR_SET_PDEATHSIG = 1
 _LARGEST_INT = 2**31 - 1
 _TOP_PAD_BYTES = 64 * 2**20
 # Decoding of the largest image takes some 200 MB.
@@ -67,3 +69,14 @@ def keep_waiting_threads_quiet() -> None:
 def has_gpu_driver() -> bool:
     """Whether there may be a GPU; torch, whose import takes seconds, knows whether it can be used."""
     return any(driver.exists() for driver in _GPU_DRIVERS)
+
+
+def end_with_parent(parent: int) -> None:
+    """Have the system kill this process when its parent ends, also now if that has happened already.
+
+    Args:
+        parent: The process that has started this one.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)

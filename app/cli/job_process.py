@@ -8,9 +8,8 @@ from app.cli.errors import ended
 from app.cli.main import build
 from app.jobs.environment import write_environment
 from app.jobs.kinds import command_line
-from app.launch.parent_death import end_with_parent
 from app.settings import load_settings
-from training.host import keep_order_of_sums
+from training.host import end_with_parent, keep_order_of_sums
 
 # Searches on the same machine come first.
 _NICENESS = 10

@@ -18,12 +18,12 @@ from typing import Any, Final
 import numpy as np
 
 from app.decoding.messages import BrokenMessageError, receive, send
-from app.launch.parent_death import end_with_parent
 from index.files.renditions import Rendition, make_rendition, read_levels
 from index.files.thumbnails import STORED_LIMITS, make_thumbnail
 from training.data.decoding.images import ImageLimits, decode_whole
 from training.data.decoding.window import Window
 from training.errors import ImageError, ImageTooLargeError
+from training.host import end_with_parent
 from training.models.inputs.resize import Square, to_square
 
 _MAX_BYTES: Final = 1 << 40

@@ -9,7 +9,7 @@ from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import parse_args, run
 
-from app.launch.parent_death import end_with_parent
+from training.host import end_with_parent
 
 
 def main(parent: int, count: int, arguments: Sequence[str]) -> None:

@@ -16,8 +16,8 @@ from typing import Any, Final
 import numpy as np
 import typer
 
-from app.launch.parent_death import end_with_parent
 from tests.benchmarks.search.registry import CONTESTANTS
+from training.host import end_with_parent
 
 _SEARCHES: Final = 200
 _K: Final = 10

@@ -3,6 +3,11 @@
 import csv
 import io
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -214,3 +219,38 @@ def test_the_quarantine_is_taken_after_a_look(tmp_path: Path) -> None:
     looked_at = table.rename(tmp_path / "looked-at.csv")
     _, said = _run(*arguments, "--take-quarantined", str(looked_at))
     assert "1 taken" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_stopped_import_goes_on_and_loses_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    source, out = tmp_path / "films", tmp_path / "out"
+    source.mkdir()
+    for film in range(60):
+        (source / str(film)).write_bytes(encoded(make_film(film, rows=600, columns=500)))
+    command = [
+        sys.executable,
+        "-c",
+        "from app.cli.main import run; run()",
+        "import",
+        "dicom",
+        str(source),
+        str(out),
+    ]
+    environment = {**os.environ, "RECOQUEST_HOME": str(tmp_path / "home")}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 60
+        while len(list(out.glob("images/*.dcm"))) < 5 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert not (out / "manifest.jsonl").exists()
+    if number != signal.SIGKILL:
+        assert "goes on where this one ended" in said
+        assert not [path for path in out.rglob("*") if path.name.endswith(".part")]
+    before = {path: path.stat().st_mtime_ns for path in out.glob("images/*.dcm")}
+    assert 5 <= len(before) < 60
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert len(read_manifest(out).records) == len(list((out / "images").iterdir())) == 60

@@ -287,4 +287,8 @@ def _number(text: str) -> float:
 
 
 def _name(tag: int) -> str:
+    group = tag >> 16
+    # Letters in place of a group are a part of somebody's name.
+    if all(0x20 <= byte < 0x7F for byte in divmod(group, 256)):
+        return "an element"
     return f"({tag >> 16:04X},{tag & 0xFFFF:04X})"

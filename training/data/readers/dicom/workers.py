@@ -11,6 +11,7 @@ from typing import Final
 
 from training.data.readers.dicom.examination import Examined, Rules, limit_memory
 from training.data.readers.dicom.places import Place
+from training.host import end_with_parent
 
 _WAITING: Final = 4
 
@@ -64,10 +65,13 @@ def _examine_alone(examine: Work, place: Place, rules: Rules) -> Examined:
 
 def _pool(workers: int) -> ProcessPoolExecutor:
     # The command has threads, which a fork would not take along.
-    return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_begin)
+    return ProcessPoolExecutor(
+        workers, multiprocessing.get_context("spawn"), initializer=_begin, initargs=(os.getpid(),)
+    )
 
 
-def _begin() -> None:
+def _begin(parent: int) -> None:
+    end_with_parent(parent)
     # A stop is told to the command, which ends its processes in order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     limit_memory()
