@@ -26,7 +26,6 @@ from training.data.decoding.images import ImageLimits
 from training.data.manifest import Manifest, Record
 from training.data.rejections import Rejections
 from training.errors import BundleError, DataError, ImageError
-from training.host import decoding_threads
 from training.progress import progress_bar
 
 RecordWrites = Callable[[Session, Mapping[str, str]], None]
@@ -84,7 +83,6 @@ def ingest_manifest(
     manifest: Manifest,
     *,
     batch_size: int = 64,
-    decoders: int | None = None,
     limits: ImageLimits | None = None,
     keep_metadata: bool = False,
     show_progress: bool = True,
@@ -107,7 +105,6 @@ def ingest_manifest(
         encoder: Loaded from a bundle.
         manifest: Records to index; its rejections say how much may be left out, lines and images together.
         batch_size: Images a forward pass and a transaction.
-        decoders: Threads that read and decode; None: one a core.
         limits: Limits of bytes, pixels and frames of an image.
         keep_metadata: Store files as they are; else without position, names and comments.
         show_progress: Show a bar on standard error.
@@ -152,7 +149,7 @@ def ingest_manifest(
     embedder = Embedder(generation, encoder)
     run = _Run(engine, embedder, intake, manifest, record)
     with progress_bar(f"Indexing {collection}", len(manifest.records), shown=show_progress) as bar:
-        for batch in run.stored_batches(batch_size, decoders or decoding_threads()):
+        for batch in run.stored_batches(batch_size):
             run.write(batch)
             bar.advance(len(batch), f"{len(run.rejections):,} left out" if len(run.rejections) else "")
     # Before the generation is complete: it need not have what goes.
@@ -226,10 +223,10 @@ class _Run:
         self._counts: Counter[Outcome] = Counter()
         self._outdated: set[str] = set()
 
-    def stored_batches(self, batch_size: int, decoders: int) -> Iterator[list[tuple[_Item, _Outcome]]]:
+    def stored_batches(self, batch_size: int) -> Iterator[list[tuple[_Item, _Outcome]]]:
         """Read, decode and store the images of the manifest ahead; yield them in batches to be written."""
-        checked = prefetch(self._manifest.records, self._check, batch_size, decoders)
-        return prefetch(self._noted(checked), self._keep, batch_size, decoders, prefetch_batches=1)
+        checked = prefetch(self._manifest.records, self._check, batch_size)
+        return prefetch(self._noted(checked), self._keep, batch_size, prefetch_batches=1)
 
     def write(self, batch: Sequence[tuple[_Item, _Outcome]]) -> None:
         """Embed and commit a batch."""

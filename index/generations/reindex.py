@@ -1,7 +1,6 @@
 """Embed a collection with another bundle, from the store, in a generation beside the active one."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -34,20 +33,11 @@ from index.writes.missing_vectors import (
 from index.writes.prefetch import prefetch
 from training.data.decoding.images import decode_image
 from training.errors import BundleError, ImageError
-from training.host import decoding_threads
 from training.models.inputs.images import Pixels
 from training.progress import ProgressBar, progress_bar
 
 _ROWS_AT_ONCE: Final = 1024
 _NAMED: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class ReindexReport:
-    """Counts of a run, and its generation."""
-
-    generation: Generation
-    images: int
 
 
 def generation_for(home: Home, collection: str, encoder: ImageEncoder) -> Generation:
@@ -82,9 +72,8 @@ def reindex(
     encoder: ImageEncoder,
     *,
     batch_size: int = 64,
-    decoders: int | None = None,
     show_progress: bool = True,
-) -> ReindexReport:
+) -> int:
     """Give a generation the vectors of all images and texts that it lacks, and write its snapshot.
 
     Each batch is one transaction, so a run that was stopped goes on when it is repeated. Images that are
@@ -95,24 +84,19 @@ def reindex(
         generation: Generation that gets the vectors, in any state.
         encoder: Loaded from the generation's bundle.
         batch_size: Images a forward pass and a transaction.
-        decoders: Threads that read and decode; None: one a core.
         show_progress: Show a bar on standard error.
+
+    Returns:
+        Number of embedded images.
 
     Raises:
         GenerationError: The generation is gone, the encoder is of another bundle, or files in the store are
             missing or damaged; what was embedded stays.
     """
-    embedded = embed_missing(
-        engine,
-        generation,
-        encoder,
-        batch_size=batch_size,
-        decoders=decoders,
-        show_progress=show_progress,
-    )
+    embedded = embed_missing(engine, generation, encoder, batch_size=batch_size, show_progress=show_progress)
     if embedded:
         engine.save_snapshot_of(generation)
-    return ReindexReport(generation, embedded)
+    return embedded
 
 
 def embed_missing(
@@ -120,19 +104,11 @@ def embed_missing(
     generation: Generation,
     encoder: ImageEncoder,
     *,
-    batch_size: int = 64,
-    decoders: int | None = None,
-    show_progress: bool = True,
+    batch_size: int,
+    show_progress: bool,
 ) -> int:
-    """Do what `reindex` does, but for the snapshot, and return how many images were embedded."""
-    run = _Run(
-        engine,
-        Embedder(generation, encoder),
-        encoder,
-        batch_size,
-        decoders or decoding_threads(),
-        show_progress,
-    )
+    """Do what `reindex` does, but for the snapshot."""
+    run = _Run(engine, Embedder(generation, encoder), encoder, batch_size, show_progress)
     while run.embed_images():
         pass
     embed_missing_texts(engine.home, run.embedder, shown=show_progress)
@@ -150,7 +126,6 @@ class _Run:
         embedder: Embedder,
         encoder: ImageEncoder,
         batch_size: int,
-        decoders: int,
         show_progress: bool,
     ) -> None:
         self.embedder = embedder
@@ -159,7 +134,6 @@ class _Run:
         self._engine = engine
         self._encoder = encoder
         self._batch_size = batch_size
-        self._decoders = decoders
         self._show_progress = show_progress
 
     def embed_images(self) -> bool:
@@ -180,7 +154,7 @@ class _Run:
 
     def _pass(self, bar: ProgressBar) -> None:
         untried = (image for image in self._missing() if image not in self.broken)
-        for batch in prefetch(untried, self._prepare, self._batch_size, self._decoders):
+        for batch in prefetch(untried, self._prepare, self._batch_size):
             readable = {image: found for image, found in batch if isinstance(found, np.ndarray)}
             self.broken |= {image: found for image, found in batch if isinstance(found, str)}
             self._write(list(readable), list(readable.values()))

@@ -1,7 +1,6 @@
 """Change of the active generation: missing vectors, preloading by all services, activation."""
 
 import time
-from contextlib import suppress
 from typing import Final
 
 from index.catalogue.collections import Generation
@@ -45,69 +44,25 @@ def swap(
 
     Raises:
         ActiveChangedError: A generation of another model became active meanwhile; it stays.
-        GenerationError: The generation is gone, or files in the store cannot be read; the one before stays.
-    """
-    embedded = reindex(engine, generation, encoder, batch_size=batch_size, show_progress=show_progress).images
-    return embedded + take_over(
-        engine,
-        generation,
-        encoder,
-        preload_s=preload_s,
-        batch_size=batch_size,
-        show_progress=show_progress,
-        instead_of=instead_of,
-    )
-
-
-def take_over(
-    engine: SearchEngine,
-    generation: Generation,
-    encoder: ImageEncoder,
-    *,
-    preload_s: float,
-    batch_size: int = 64,
-    show_progress: bool = True,
-    instead_of: str | None = None,
-) -> int:
-    """Announce a generation, wait until services have loaded it, give it what it lacks, and activate it.
-
-    Args:
-        engine: Home of the collection.
-        generation: Generation to activate.
-        encoder: Loaded from its bundle.
-        preload_s: Seconds that services may take to notice and load the generation.
-        batch_size: Images a forward pass.
-        show_progress: Show a bar on standard error.
-        instead_of: Digest of the only model that it may take the place of; None: of any.
-
-    Returns:
-        How many images had to be embedded.
-
-    Raises:
-        ActiveChangedError: A generation of another model became active meanwhile; it stays.
         IncompleteGenerationError: Writes outpace embedding; the active generation stays.
         GenerationError: The generation is gone, or files in the store cannot be read; the one before stays.
     """
+    embedded = reindex(engine, generation, encoder, batch_size=batch_size, show_progress=show_progress)
     with engine.home.catalogue.write() as session:
         mark_preloading(session, generation)
     engine.warm(generation.id)
     time.sleep(preload_s)
-    embedded = 0
-    for _ in range(_TRIES - 1):
+    for tries_left in reversed(range(_TRIES)):
         # Writes of the meantime, and writes during their embedding. A snapshot would take
         # so long that more was written each time.
         embedded += embed_missing(
             engine, generation, encoder, batch_size=batch_size, show_progress=show_progress
         )
-        with suppress(IncompleteGenerationError):
-            _activate(engine, generation, encoder, instead_of)
-            return embedded
-    _activate(engine, generation, encoder, instead_of)
+        try:
+            with engine.home.catalogue.write() as session:
+                activate(session, generation, texts="text" in encoder.modalities, instead_of=instead_of)
+            break
+        except IncompleteGenerationError:
+            if not tries_left:
+                raise
     return embedded
-
-
-def _activate(
-    engine: SearchEngine, generation: Generation, encoder: ImageEncoder, instead_of: str | None
-) -> None:
-    with engine.home.catalogue.write() as session:
-        activate(session, generation, texts="text" in encoder.modalities, instead_of=instead_of)

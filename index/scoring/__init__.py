@@ -1,1 +1,1 @@
-"""Score statistics of a collection: background sample, reference queries, vocabulary, PCA."""
+"""Score statistics of a collection: background sample, reference queries, vocabulary."""

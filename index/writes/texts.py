@@ -20,9 +20,7 @@ class TextWithoutVector:
 
 def add_texts(session: Session, texts: Mapping[int, Sequence[str]]) -> None:
     """Give images that have none, by their keys, these texts."""
-    _insert_texts(
-        session, {(key, place): text for key, own in texts.items() for place, text in enumerate(own)}
-    )
+    _insert_texts(session, _placed(texts))
 
 
 def replace_texts(

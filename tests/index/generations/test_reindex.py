@@ -150,8 +150,7 @@ def test_a_run_that_was_killed_goes_on_where_it_stopped(
     generation = generation_for(engine.home, "c", other_encoder)
     kept = _vectors(engine, generation)
     assert len(kept) in (8, 12)
-    report = reindex(engine, generation, other_encoder, batch_size=4, show_progress=False)
-    assert report.images == 20 - len(kept)
+    assert reindex(engine, generation, other_encoder, batch_size=4, show_progress=False) == 20 - len(kept)
     after = _vectors(engine, generation)
     assert len(after) == 20
     assert {key: after[key] for key in kept} == kept
@@ -288,7 +287,7 @@ def test_files_that_are_missing_or_damaged_are_named_and_the_rest_is_embedded(
         reindex(engine, generation, other_encoder, show_progress=False)
     assert len(_vectors(engine, generation)) == 18
     _ingest(engine, encoder, manifest)
-    assert reindex(engine, generation, other_encoder, show_progress=False).images == 2
+    assert reindex(engine, generation, other_encoder, show_progress=False) == 2
 
 
 def test_a_file_that_went_with_its_image_meanwhile_is_no_missing_one(
@@ -310,7 +309,7 @@ def test_a_file_that_went_with_its_image_meanwhile_is_no_missing_one(
 
     with monkeypatch.context() as meddling:
         meddling.setattr(engine.home.store, "path", removing)
-        assert reindex(engine, generation, other_encoder, batch_size=6, show_progress=False).images == 18
+        assert reindex(engine, generation, other_encoder, batch_size=6, show_progress=False) == 18
     assert len(_vectors(engine, generation)) == 18
     # One that is really missing is named, and hides none of the others.
     with engine.home.catalogue.write() as session:
@@ -351,8 +350,8 @@ def test_a_file_that_cannot_be_read_does_not_count_once_its_image_is_gone(
                 _ingest(engine, encoder, replace(manifest, records=tuple(kept)))
             return other_encoder.embed_images(images)
 
-    report = reindex(engine, generation, Meddler(), batch_size=6, show_progress=False)
-    assert report.images == len(_vectors(engine, generation)) == 15
+    embedded = reindex(engine, generation, Meddler(), batch_size=6, show_progress=False)
+    assert embedded == len(_vectors(engine, generation)) == 15
 
 
 def test_only_the_bundle_of_a_generation_may_fill_it(

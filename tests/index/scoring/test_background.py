@@ -79,7 +79,7 @@ def test_unusual_equals_its_definition(background: Background) -> None:
 
 @pytest.mark.parametrize("mean", [0.0, 1.0, 100.0])
 @pytest.mark.parametrize("sharpness", [0.0, 0.5, 3.0])
-def test_few_directions_tell_the_spread_of_any_query(sharpness: float, mean: float) -> None:
+def test_the_covariance_tells_the_spread_of_any_query(sharpness: float, mean: float) -> None:
     """Of vectors that vary alike in all directions up to such that vary in few, around any mean."""
     dim, random = 64, np.random.default_rng(2)
     sizes = (np.arange(dim) + 1.0) ** -sharpness
