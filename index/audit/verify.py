@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Row, func, select
+from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
 from index.audit.chain import GENESIS, find_head
@@ -153,8 +153,3 @@ def _check_names(session: Session, key: bytes) -> None:
                     "it was changed, or RECOQUEST_AUDIT_KEY or audit.key in the home is another one."
                 )
         after = rows[-1].digest
-
-
-def count_events(session: Session) -> int:
-    """Return the number of events that the trail holds."""
-    return session.execute(select(func.count()).select_from(AuditEventRow)).scalar_one()

@@ -125,13 +125,7 @@ class AnnSearch:
         return cls(codes, point, store)
 
     def shortlist(self, query: Vectors, rank: int, passing: FilterMask) -> Rows | None:
-        """Return rows that hold the hits of a query (D,) down to a rank; None if everything must be scanned.
-
-        Args:
-            query: Query of length one.
-            rank: Rank of the last hit needed.
-            passing: Mask of the selectable rows.
-        """
+        """Return rows that hold the hits of a query (D,) down to a rank; None if all must be scanned."""
         if not self.point.lists or passing.count <= max(self.scanned_rows, rank):
             return None
         rotated, products = self.codes.rotated(query)
@@ -163,25 +157,16 @@ class AnnSearch:
         index = self.store.index
         if not passing.is_all or index is None or not self.point.lists or passing.count <= self.scanned_rows:
             return [self.shortlist(query, rank, passing) for query in queries]
-        found: list[Rows | None] = [None] * len(queries)
-        left, (lists, candidates) = np.arange(len(queries)), self._unfiltered_effort(rank)
-        # The place of a hit among the candidates is not known, so more of them are ranked.
-        candidates *= _CANDIDATES_OF_EACH
-        while len(left) and candidates <= _MAX_CANDIDATE_SHARE * len(self.store):
-            rows, hard = self._search_each(queries[left], rank, index, lists, candidates)
-            for place, shortlist, is_hard in zip(left.tolist(), rows, hard.tolist(), strict=True):
-                found[place] = None if is_hard else shortlist
-            if lists >= self.codes.lists:
-                break
-            left, lists = left[hard], _MORE * lists
-        return found
+        each = zip(queries, *self._search_each(queries, rank, index), strict=True)
+        return [self.shortlist(query, rank, passing) if is_hard else rows for query, rows, is_hard in each]
 
-    def _search_each(
-        self, queries: Vectors, rank: int, index: Any, lists: int, candidates: int
-    ) -> tuple[list[Rows], Mask]:
+    def _search_each(self, queries: Vectors, rank: int, index: Any) -> tuple[list[Rows], Mask]:
         """Return the rows that may be hits of each query (Q, D), and which queries are hard (Q,)."""
         checked = max(rank, _MIN_CHECKED)
         width = _COMPARED_A_HIT * rerank_depth(checked)
+        lists, candidates = self._unfiltered_effort(rank)
+        # The place of a hit among the candidates is not known, so more of them are ranked.
+        candidates *= _CANDIDATES_OF_EACH
         near, rows = self.codes.search_each(queries, index, lists, candidates, width)
         hard = rows[:, min(rerank_depth(rank), width) - 1] < 0
         each, newest = np.arange(len(queries))[:, None], np.arange(len(self.codes), len(self.store))
@@ -209,13 +194,7 @@ class AnnSearch:
         return round(deeper * self.point.lists), candidates
 
     def _effort(self, rank: int, products: Vectors, passing: FilterMask) -> tuple[int, int]:
-        """Return how many lists to probe and candidates to take first.
-
-        Args:
-            rank: Rank of the last hit needed.
-            products: Inner products of all centroids with the query (lists,).
-            passing: Mask of the selectable rows.
-        """
+        """Return how many lists to probe and candidates to take first, by products with all centroids."""
         lists, candidates = self._unfiltered_effort(rank)
         if passing.is_all:
             return lists, candidates

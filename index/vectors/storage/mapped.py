@@ -59,12 +59,7 @@ class _Part:
         return self.file is None or self.file.size() >= self.offset + self.rows.nbytes
 
     def fetch(self, rows: Rows, *, scattered: bool) -> None:
-        """Have these rows read from the disk at once: else they would be waited for one by one.
-
-        Args:
-            rows: Rows to read.
-            scattered: Whether to read ahead rows that are not contiguous, too.
-        """
+        """Have rows read from the disk at once, not one by one; of scattered ones only if `scattered`."""
         if self.file is None:
             return
         size = self.rows.shape[1] * self.rows.itemsize

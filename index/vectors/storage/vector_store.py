@@ -155,6 +155,8 @@ class VectorStore(ABC):
             index.ntotal = len(part)
             (products,), (places,) = index.search(query[None], min(count, len(part)))
             found.append((products, start + places))
+        if len(found) == 1:
+            return found[0]
         products, places = best_of_parts(found, count)
         order = np.argsort(-products, kind="stable")
         return products[order], places[order]
