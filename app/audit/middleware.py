@@ -52,6 +52,7 @@ WRITES: Final[Mapping[str, Action]] = {
     "link_image": "export",
     "create_collection": "create",
     "upload_images": "create",
+    "store_instances_of_studies": "create",
     "put_image": "create",
     "create_job": "create",
     "register_model": "create",

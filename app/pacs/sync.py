@@ -26,6 +26,7 @@ from index.catalogue.archives.studies import (
 )
 from index.catalogue.collections import require_collection
 from index.engine import SearchEngine
+from index.files.stale import remove_stale
 from index.writes.prefetch import prefetch
 from training.progress import progress_bar
 
@@ -90,6 +91,8 @@ class Sync:
             RecoquestError: The catalogue or the disk cannot be used; what was written stays.
         """
         report = SyncReport()
+        # Of a run that was killed.
+        remove_stale(self._engine.home.store.unfinished())
         try:
             if not self._asked_for_feed:
                 self._feed = OrthancFeed.of(self._archive)

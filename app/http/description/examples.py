@@ -63,6 +63,7 @@ EXAMPLES: Final[Mapping[str, Example]] = {
     "upload_images": Example(
         _WARD, form={"records": json.dumps([{"id": "first", "texts": ["a dog in the snow"]}])}
     ),
+    "store_instances_of_studies": Example(_WARD),
     "put_image": Example(
         {**_WARD, "image_id": "second"}, form={"record": json.dumps({"report": "No finding."})}
     ),

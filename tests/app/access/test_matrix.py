@@ -55,6 +55,7 @@ OPERATIONS: Final[dict[str, Role | None]] = {
     "judge_hit": "judge",
     "count_judgements": "curator",
     "upload_images": "curator",
+    "store_instances_of_studies": "curator",
     "put_image": "curator",
     "update_image": "curator",
     "delete_image": "curator",

@@ -18,6 +18,7 @@ from index.catalogue.jobs import add_job, claim_job, end_job
 from tests.app.api.test_models import trained_further
 from tests.app.api.test_writes import picture, serve
 from tests.app.conftest import Indexed
+from tests.dicom_films import encoded, make_film
 from tests.needed import needed_module
 from training.data.manifest import read_manifest, write_manifest
 from training.models.bundle import read_bundle
@@ -65,6 +66,11 @@ class Service:
         elif "multipart/form-data" in body:
             sent["data"] = body["multipart/form-data"]["example"]
             sent["files"] = {"image": ("x.png", io.BytesIO(picture(90)), "image/png")}
+        elif "multipart/related" in body:
+            kind = 'multipart/related; type="application/dicom"; boundary=frontier'
+            headers["Content-Type"] = kind
+            head = b"--frontier\r\nContent-Type: application/dicom\r\n\r\n"
+            sent["content"] = head + encoded(make_film(1)) + b"\r\n--frontier--"
         else:
             assert not body
         return self.client.request(method, path, params=query, headers=headers, **sent)
@@ -79,7 +85,7 @@ class Service:
             assert not answer.content
             return
         kind = answer.headers["content-type"].split(";")[0]
-        fitting = [name for name in described if re.fullmatch(name.replace("*", ".*"), kind)]
+        fitting = [name for name in described if re.fullmatch(re.escape(name).replace(r"\*", ".*"), kind)]
         assert fitting, f"{kind} is not among {list(described)}"
         if kind == "application/json":
             schema = {**described[kind]["schema"], "components": self.description["components"]}

@@ -52,6 +52,7 @@ OPERATIONS = {
     "update_image",
     "put_image",
     "upload_images",
+    "store_instances_of_studies",
     "judge_hit",
     "count_judgements",
     "create_job",

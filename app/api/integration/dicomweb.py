@@ -1,0 +1,111 @@
+"""DICOM files sent by archives and modalities: STOW-RS of DICOMweb (PS3.18, section 10.5)."""
+
+import json
+from http import HTTPStatus
+from typing import Annotated, Any, Final
+
+import structlog
+from fastapi import APIRouter, Depends, Request, Response
+
+from app.access.permissions import GuardedRoute, may
+from app.audit.noted import Noted, note
+from app.http.disconnect import unless_disconnected
+from app.http.problems import problem_responses
+from app.operations.services import InjectedServices
+from app.pacs.stow import JSON, MEDIA_TYPE, SentInstance, read_instances, store_instances
+from index.audit.event import Detail
+
+router = APIRouter(prefix="/v1/collections", tags=["writes"], route_class=GuardedRoute)
+
+_SEQUENCE: Final = {
+    "type": "object",
+    "properties": {"vr": {"const": "SQ"}, "Value": {"type": "array", "items": {"type": "object"}}},
+}
+_ANSWER: Final[dict[str, Any]] = {
+    "content": {
+        JSON: {
+            "schema": {
+                "type": "object",
+                "description": "DICOM JSON: ReferencedSOPSequence (00081199) names the instances that are "
+                "there, FailedSOPSequence (00081198) the others with their FailureReason (00081197).",
+                "properties": {"00081198": _SEQUENCE, "00081199": _SEQUENCE},
+            }
+        }
+    }
+}
+_BODY: Final = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/related": {
+                "schema": {
+                    "type": "array",
+                    "items": {"type": "string", "format": "binary", "description": "A DICOM file."},
+                },
+                "encoding": {"": {"contentType": MEDIA_TYPE}},
+            }
+        },
+    }
+}
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+async def sent_instances(request: Request, services: InjectedServices) -> list[SentInstance]:
+    """Read the files within the service's limits."""
+    return await read_instances(request, services)
+
+
+@router.post(
+    "/{collection}/dicomweb/studies",
+    summary="Put DICOM instances in (STOW-RS)",
+    responses={
+        **problem_responses(
+            HTTPStatus.BAD_REQUEST,
+            HTTPStatus.UNAUTHORIZED,
+            HTTPStatus.FORBIDDEN,
+            HTTPStatus.NOT_FOUND,
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            HTTPStatus.TOO_MANY_REQUESTS,
+            HTTPStatus.INTERNAL_SERVER_ERROR,
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            HTTPStatus.GATEWAY_TIMEOUT,
+            HTTPStatus.INSUFFICIENT_STORAGE,
+        ),
+        200: {**_ANSWER, "description": "All instances are there."},
+        202: {**_ANSWER, "description": "Some are there; FailedSOPSequence names the others."},
+        409: {**_ANSWER, "description": "None is there, or the collection cannot be written to."},
+    },
+    response_class=Response,
+    openapi_extra=_BODY,
+    dependencies=[may("curator")],
+)
+async def store_instances_of_studies(
+    collection: str,
+    sent: Annotated[list[SentInstance], Depends(sent_instances)],
+    request: Request,
+    services: InjectedServices,
+) -> Response:
+    """Put in the films of DICOM files, as an archive sends them; sent again, they are unchanged.
+
+    They are de-identified before anything of them is kept, and those that may show a name are refused, as
+    `recoquest import dicom` does. The id of an image is its SOP Instance UID.
+    """
+    stored = await unless_disconnected(request, store_instances(services, collection, sent))
+    counts: dict[str, Detail] = {**stored.counts}
+    if stored.written is None:
+        note(request, Noted(objects=[], details=counts))
+    else:
+        active = stored.written.active
+        ids = [image.id for image in stored.written.images if image.status != "refused"]
+        note(
+            request,
+            Noted(objects=ids, model=active.digest, generation=active.generation, details=counts),
+        )
+    reasons = {item.reading.reason for item in sent if item.reading.reason}
+    if reasons:
+        _log.info("instances were not taken", reasons=sorted(reasons), **stored.counts)
+    address = f"{str(request.base_url).rstrip('/')}/v1/collections/{collection}/images"
+    return Response(json.dumps(stored.body(address)), stored.status, media_type=JSON)

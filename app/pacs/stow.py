@@ -1,0 +1,206 @@
+"""DICOM files that are sent by STOW-RS: read as those of an archive, and written as uploads."""
+
+import io
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+
+from fastapi import Request
+from pydicom import dcmread
+from pydicom.errors import InvalidDicomError
+from pydicom.uid import UID
+
+from app.decoding.films import FilmReader, FilmRules, Reading
+from app.http.field_errors import FieldError
+from app.http.problem_kinds import INVALID, UNSUPPORTED
+from app.http.problems import RequestError
+from app.operations.services import Services
+from app.operations.writes.read_uploads import SentImage
+from app.operations.writes.write_images import WrittenImages, write_sent
+from app.pacs.dicomweb.multipart import MultipartError, Part, PartReader, boundary_of
+from app.schemas.changes.writes import MAX_UPLOADS
+from index.catalogue.archives.studies import Outcome
+
+MEDIA_TYPE: Final = "application/dicom"
+JSON: Final = "application/dicom+json"
+_PIECE: Final = 1 << 16
+# Deadline of a file in deadlines of a search, as for an upload.
+_DEADLINES: Final = 6
+# Failure reasons of PS3.18, table I.2-2: processing failure; class not supported; cannot understand.
+_PROCESSING: Final = 0x0110
+_CLASS: Final = 0x0122
+_UNREADABLE: Final = 0xC000
+_REASONS: Final[dict[Outcome, int]] = {
+    "refused": _UNREADABLE,
+    "left out": _CLASS,
+    "quarantined": _PROCESSING,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SentInstance:
+    """A file that was sent.
+
+    Attributes:
+        sop_class: UID of its class; "": it cannot be read.
+        sop: SOP Instance UID; "": it cannot be read.
+        reading: What it is.
+    """
+
+    sop_class: str
+    sop: str
+    reading: Reading
+
+
+@dataclass(frozen=True, slots=True)
+class StoredInstances:
+    """Outcomes of files that were sent.
+
+    Attributes:
+        written: What was written; None: nothing could be.
+        stored: Class and instance UIDs of the files whose images are there.
+        failed: Those of the others, and why, as PS3.18 numbers it.
+        counts: Number of files by outcome.
+    """
+
+    written: WrittenImages | None
+    stored: tuple[tuple[str, str], ...]
+    failed: tuple[tuple[str, str, int], ...]
+    counts: Counter[str]
+
+    @property
+    def status(self) -> HTTPStatus:
+        """200: all are there; 202: some; 409: none."""
+        if not self.failed:
+            return HTTPStatus.OK
+        return HTTPStatus.ACCEPTED if self.stored else HTTPStatus.CONFLICT
+
+    def body(self, address: str) -> dict[str, Any]:
+        """Return the answer in DICOM JSON.
+
+        Args:
+            address: Address of the images of the collection.
+        """
+        body: dict[str, Any] = {}
+        if self.failed:
+            items = [
+                {**_reference(sop_class, sop), "00081197": {"vr": "US", "Value": [reason]}}
+                for sop_class, sop, reason in self.failed
+            ]
+            body["00081198"] = {"vr": "SQ", "Value": items}
+        if self.stored:
+            items = [
+                {**_reference(sop_class, sop), "00081190": {"vr": "UR", "Value": [f"{address}/{sop}"]}}
+                for sop_class, sop in self.stored
+            ]
+            body["00081199"] = {"vr": "SQ", "Value": items}
+        return body
+
+
+async def read_instances(request: Request, services: Services) -> list[SentInstance]:
+    """Read the files of a request.
+
+    Raises:
+        RequestError: The body is not multipart/related with DICOM files, or has too many.
+    """
+    content_type = request.headers.get("content-type", "")
+    try:
+        boundary = boundary_of(content_type)
+    except MultipartError as error:
+        raise RequestError(UNSUPPORTED, f'{error} Send multipart/related; type="{MEDIA_TYPE}".') from None
+    body = await request.body()
+    parts = await services.threads.read(_parts, body, boundary, services.settings.max_image_bytes)
+    if any(part.media_type not in (MEDIA_TYPE, "") for part in parts):
+        raise RequestError(UNSUPPORTED, f"A part is not {MEDIA_TYPE}: send whole DICOM files.")
+    if not 0 < len(parts) <= MAX_UPLOADS:
+        raise _invalid(f"There are {len(parts):,} files; send 1 to {MAX_UPLOADS} in a request.")
+    rules = await services.threads.read(FilmRules.of, services.settings)
+    images = services.images
+    deadline_s = _DEADLINES * images.pool.deadline_s
+    reader = FilmReader(images.pool, rules, images.limits, deadline_s)
+    # One after another: a request takes one place in the queue.
+    return [await _read(services, part, reader) for part in parts]
+
+
+async def store_instances(
+    services: Services, collection: str, sent: Sequence[SentInstance]
+) -> StoredInstances:
+    """Write the images of files that were sent; one that was sent before is there once.
+
+    Raises:
+        RecoquestError: The write failed whole; see `write_sent`.
+    """
+    # Of an instance that is there twice, the last counts.
+    different = {item.sop: item for item in sent if item.reading.outcome == "taken"}
+    images = [
+        SentImage(film.record.id, film.content, film.record)
+        for item in different.values()
+        for film in item.reading.films
+    ]
+    written = await write_sent(services, collection, images) if images else None
+    outcomes = [] if written is None else written.images
+    refused = {image.id for image in outcomes if image.status == "refused"}
+    stored, failed = [], []
+    counts: Counter[str] = Counter()
+    for item in sent:
+        outcome = item.reading.outcome
+        if any(film.record.id in refused for film in item.reading.films):
+            outcome = "refused"
+        counts[outcome] += 1
+        if outcome == "taken":
+            stored.append((item.sop_class, item.sop))
+        else:
+            failed.append((item.sop_class, item.sop, _REASONS[outcome]))
+    return StoredInstances(written, tuple(stored), tuple(failed), counts)
+
+
+def _parts(body: bytes, boundary: bytes, max_bytes: int) -> list[Part]:
+    try:
+        reader = PartReader(boundary, max_bytes)
+        found = []
+        for start in range(0, len(body), _PIECE):
+            found += reader.feed(body[start : start + _PIECE])
+            if len(found) > MAX_UPLOADS:
+                break
+        else:
+            reader.close()
+    except MultipartError as error:
+        raise _invalid(str(error)) from None
+    return found
+
+
+async def _read(services: Services, part: Part, reader: FilmReader) -> SentInstance:
+    if part.content is None:
+        return SentInstance("", "", Reading("refused", reason="The file is too large."))
+    reading = await reader.read_upload(part.content)
+    sop_class, sop = await services.threads.read(_uids, part.content)
+    if reading.films:
+        sop = str(reading.films[0].record.metadata["sop"])
+    return SentInstance(sop_class, sop, reading)
+
+
+def _uids(content: bytes) -> tuple[str, str]:
+    """Return class and instance UID of a file, as it says; "" for what it does not."""
+    try:
+        found = dcmread(
+            io.BytesIO(content),
+            stop_before_pixels=True,
+            force=True,
+            specific_tags=["SOPClassUID", "SOPInstanceUID"],
+        )
+        uids = [str(found.get(name, "")) for name in ("SOPClassUID", "SOPInstanceUID")]
+    except (InvalidDicomError, OSError, ValueError, KeyError, AttributeError, TypeError, NotImplementedError):
+        return "", ""
+    sop_class, sop = (uid if uid and UID(uid).is_valid else "" for uid in uids)
+    return sop_class, sop
+
+
+def _reference(sop_class: str, sop: str) -> dict[str, Any]:
+    uids = (("00081150", sop_class), ("00081155", sop))
+    return {tag: {"vr": "UI", "Value": [uid]} for tag, uid in uids if uid}
+
+
+def _invalid(message: str) -> RequestError:
+    return RequestError(INVALID, message, errors=[FieldError(field="body", message=message)])

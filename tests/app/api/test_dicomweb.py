@@ -1,0 +1,149 @@
+"""DICOM files sent by STOW-RS: by dicomweb-client, by a real Orthanc, and by nobody who may not."""
+
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pydicom
+import pytest
+from dicomweb_client import DICOMwebClient
+from dicomweb_client.session_utils import create_session
+from fastapi.testclient import TestClient
+
+from app.application import create_app
+from tests.access import ADMIN_KEY, AS_ADMIN
+from tests.app.conftest import COLLECTION, Indexed
+from tests.browser.service import running
+from tests.dicom_films import MARKER, encoded, make_film, uid
+from tests.orthanc import OrthancServer
+
+HERE = f"/v1/collections/{COLLECTION}/dicomweb/studies"
+KIND = 'multipart/related; type="application/dicom"; boundary=frontier'
+REASON, SOP, CLASS = "00081197", "00081155", "00081150"
+
+
+@pytest.fixture
+def client(own: Indexed) -> Iterator[TestClient]:
+    application = create_app(own.settings)
+    with TestClient(application, "http://localhost", raise_server_exceptions=False) as running_client:
+        yield running_client
+
+
+def _body(*files: bytes, end: bytes = b"--") -> bytes:
+    head = b"--frontier\r\nContent-Type: application/dicom\r\n\r\n"
+    return b"".join(head + file + b"\r\n" for file in files) + b"--frontier" + end
+
+
+def _send(client: TestClient, *files: bytes, kind: str = KIND, **headers: str) -> Any:
+    return client.post(HERE, content=_body(*files), headers={**AS_ADMIN, "Content-Type": kind, **headers})
+
+
+def _items(answer: Any, sequence: str) -> list[dict[str, Any]]:
+    found = answer.json().get(sequence, {}).get("Value", [])
+    assert isinstance(found, list)
+    return found
+
+
+def test_films_are_there_once_they_are_stored_and_say_nothing_of_their_patient(client: TestClient) -> None:
+    films = [make_film(n, study=1) for n in range(2)]
+    for _ in range(2):
+        answer = _send(client, *map(encoded, films))
+        assert (answer.status_code, answer.headers["content-type"]) == (200, "application/dicom+json")
+        assert [item[SOP]["Value"][0] for item in _items(answer, "00081199")] == [
+            film.SOPInstanceUID for film in films
+        ]
+        assert "00081198" not in answer.json()
+    kept = client.get(f"/v1/collections/{COLLECTION}/images/{uid('film', 0)}").json()
+    assert kept["metadata"]["study"] == uid("study", 1)
+    assert kept["group"] == kept["metadata"]["patient"]
+    assert MARKER not in json.dumps(kept) + answer.text
+    found = client.post(
+        f"/v1/collections/{COLLECTION}/search", json={"like": [{"id": uid("film", 0)}], "limit": 1}
+    )
+    assert found.json()["hits"][0]["id"] == uid("film", 1)
+    content = client.get(f"/v1/collections/{COLLECTION}/images/{uid('film', 0)}/content", headers=AS_ADMIN)
+    assert content.status_code == 200
+    assert MARKER.encode() not in content.content
+
+
+def test_what_cannot_be_taken_is_named_with_its_reason_and_the_rest_is_there(client: TestClient) -> None:
+    damaged = encoded(make_film(2))[:-400]
+    capture = encoded(make_film(3, BurnedInAnnotation="YES"))
+    report = make_film(4, SOPClassUID="1.2.840.10008.5.1.4.1.1.88.11")
+    answer = _send(client, encoded(make_film(1)), damaged, b"no film at all", capture, encoded(report))
+    assert answer.status_code == 202
+    assert [item[SOP]["Value"][0] for item in _items(answer, "00081199")] == [uid("film", 1)]
+    failed = [
+        (item.get(SOP, {}).get("Value"), item[REASON]["Value"][0]) for item in _items(answer, "00081198")
+    ]
+    assert failed == [
+        ([uid("film", 2)], 0xC000),
+        (None, 0xC000),
+        ([uid("film", 3)], 0x0110),
+        ([uid("film", 4)], 0x0122),
+    ]
+    none = _send(client, capture)
+    assert none.status_code == 409
+    assert "00081199" not in none.json()
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "status"),
+    [
+        ("application/dicom", b"x", 415),
+        ("multipart/form-data; boundary=frontier", _body(b"x"), 415),
+        ('multipart/related; type="application/dicom"', _body(b"x"), 415),
+        (KIND, _body(), 422),
+        (KIND, _body(b"x", end=b""), 422),
+        (KIND, _body(*[b"x"] * 65), 422),
+        (KIND, _body(b"x").replace(b"application/dicom", b"text/plain"), 415),
+    ],
+)
+def test_a_body_of_another_form_is_refused(client: TestClient, kind: str, body: bytes, status: int) -> None:
+    answer = client.post(HERE, content=body, headers={**AS_ADMIN, "Content-Type": kind})
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_nobody_stores_without_the_role(client: TestClient) -> None:
+    answer = client.post(HERE, content=_body(encoded(make_film(1))), headers={"Content-Type": KIND})
+    assert answer.status_code == 401
+
+
+@pytest.fixture
+def service(own: Indexed) -> Iterator[str]:
+    with running(create_app(own.settings)) as url:
+        yield url
+
+
+def test_dicomweb_client_stores_films(service: str) -> None:
+    session = create_session()
+    session.headers.update(AS_ADMIN)
+    sender = DICOMwebClient(f"{service}/v1/collections/{COLLECTION}/dicomweb", session=session)
+    films = [pydicom.dcmread(io.BytesIO(encoded(make_film(n)))) for n in range(3)]
+    stored = sender.store_instances(films)
+    assert [item.ReferencedSOPInstanceUID for item in stored.ReferencedSOPSequence] == [
+        film.SOPInstanceUID for film in films
+    ]
+
+
+def test_orthanc_sends_what_it_stores(service: str, orthanc: OrthancServer) -> None:
+    films = [make_film(n, study=1) for n in range(3)]
+    names = orthanc.store(films)
+    peer = {
+        "Url": f"{service}/v1/collections/{COLLECTION}/dicomweb/",
+        "HttpHeaders": {"Authorization": f"Bearer {ADMIN_KEY}"},
+    }
+    orthanc.http.put("/dicom-web/servers/recoquest", json=peer).raise_for_status()
+    sent = orthanc.http.post(
+        "/dicom-web/servers/recoquest/stow", json={"Resources": names, "Synchronous": True}
+    )
+    assert sent.status_code == 200, sent.text
+
+    for film in films:
+        got = httpx.get(
+            f"{service}/v1/collections/{COLLECTION}/images/{film.SOPInstanceUID}", headers=AS_ADMIN
+        )
+        assert got.status_code == 200
