@@ -14,7 +14,7 @@ TESTS_AT_ONCE ?= $(shell nproc)
 # Where modules may not be kept compiled, each of the many processes that tests start compiles them again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo test test-slow client-typescript test-faults test-hostile lint format types screenshots benchmark benchmark-throughput benchmark-encoding benchmark-input benchmark-training benchmark-overload benchmark-objectives benchmark-factors benchmark-feedback benchmark-retraining bench-search sbom check-image clean
+.PHONY: install demo test test-slow client-typescript test-faults test-hostile lint format types screenshots benchmark benchmark-throughput benchmark-encoding benchmark-input benchmark-training benchmark-overload benchmark-pacs benchmark-objectives benchmark-factors benchmark-feedback benchmark-retraining bench-search sbom check-image clean
 
 install: $(INSTALLED)
 
@@ -83,6 +83,10 @@ benchmark-input: install
 # Training from files beside the bare forward and backward pass.
 benchmark-training: install
 	$(BIN)/python -m tests.benchmarks.training $(ARGS)
+
+# Films taken over from Orthanc beside its own speed, killed in between: make benchmark-pacs ARGS="--studies 10000"
+benchmark-pacs: install
+	$(BIN)/python -m tests.benchmarks.pacs $(ARGS)
 
 # What the loss side of a step costs for each objective, beside InfoNCE.
 benchmark-objectives: install
