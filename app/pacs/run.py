@@ -7,6 +7,7 @@ from typing import Final
 
 from sqlalchemy.orm import Session
 
+from app.encoding import EncodingError
 from app.pacs.dicomweb.archive import Archive, ArchiveError
 from app.pacs.dicomweb.instances import ListedInstance
 from app.pacs.dicomweb.listing import ListedStudy
@@ -20,6 +21,7 @@ from index.engine import SearchEngine
 from index.errors import StaleWriteError
 from index.writes.live import remove_images
 from index.writes.prefetch import prefetch
+from training.errors import RecoquestError
 from training.progress import ProgressBar
 
 _THREADS: Final = 4
@@ -61,11 +63,11 @@ class SyncPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Fetched:
-    """A piece with the instances that came, by UID; an error where the archive did not give them."""
+    """A piece with the instances that came, by UID; an error where they did not come or could not be read."""
 
     piece: Piece
     instances: Mapping[str, ReadyInstance] = field(default_factory=dict)
-    error: ArchiveError | OutsideHoursError | None = None
+    error: RecoquestError | OutsideHoursError | None = None
 
 
 class Run:
@@ -145,7 +147,7 @@ class Run:
                 ready = self._fetch_one(piece.study, instance)
                 if ready is not None:
                     instances[instance.sop] = ready
-        except (ArchiveError, OutsideHoursError) as error:
+        except (ArchiveError, EncodingError, OutsideHoursError) as error:
             return _Fetched(piece, error=error)
         return _Fetched(piece, instances)
 
@@ -181,7 +183,8 @@ class Run:
             self._report.waiting = True
             return True
         self._failed_in_a_row += 1
-        if self._failed_in_a_row >= _MOST_FAILURES or fetched.error.status in (401, 403):
+        is_refused = isinstance(fetched.error, ArchiveError) and fetched.error.status in (401, 403)
+        if self._failed_in_a_row >= _MOST_FAILURES or is_refused:
             raise fetched.error
         self._report.failures += 1
         for _ in range(max(1, len(fetched.piece.wanted))):

@@ -57,9 +57,11 @@ class Home:
             return set(known_images(session, found[0]))
 
 
-@pytest.fixture
-def films(tmp_path: Path) -> Iterator[Home]:
-    settings = Settings(home=tmp_path / "home", threads=1, device="cpu", **OPEN)
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def films(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
+    """A collection without films, with its catalogue on either database."""
+    database = None if request.param == "sqlite" else request.getfixturevalue("postgresql_url")
+    settings = Settings(home=tmp_path / "home", threads=1, device="cpu", database_url=database, **OPEN)
     engine = open_engine(settings)
     bundle = read_bundle(make_bundle(tmp_path / "bundle", seed=0))
     with (

@@ -18,7 +18,14 @@ from app.cli.main import run
 from index.audit.chain import Trail
 from index.audit.event import Actor, Event
 from index.backup import restore, restore_backup, write, write_backup
-from index.catalogue.collections import names_of
+from index.catalogue.archives.studies import (
+    Followed,
+    KnownStudy,
+    Position,
+    note_study,
+    write_position,
+)
+from index.catalogue.collections import names_of, require_collection
 from index.catalogue.jobs import add_job, claim_job, list_jobs
 from index.catalogue.tables import ImageRow, RemovalRow, TextRow
 from index.engine import SearchEngine
@@ -63,6 +70,9 @@ def test_everything_comes_back_where_nothing_else_is_left(
         claim_job(session, add_job(session, "tidy", []).id, "a worker of this machine")
         create_key(session, "viewer", {"c": frozenset({"reader"})}, days=1)
         put_alias(session, "current", "c")
+        followed = Followed(require_collection(session, "c").id, "a" * 16)
+        note_study(session, followed, "b" * 16, KnownStudy("c" * 16, "d" * 16, None, {"e" * 16: "taken"}))
+        write_position(session, followed, Position(7, 1, "f" * 16))
         for old, new in (("d", "e"), ("e", "d")):
             rename_collection(session, old, new)
     seen = Event(action="view", actor=Actor("key", "1", "viewer"), collection="c", objects=["a"])
