@@ -9,6 +9,7 @@ from PIL.JpegImagePlugin import JpegImageFile
 
 from training.data.decoding.dicom.attributes import PixelAttributes
 from training.data.decoding.dicom.codestreams import Codestream
+from training.data.decoding.dicom.lossless import rewrite_lossless
 from training.data.decoding.structure import check_structure
 from training.errors import ImageError, ImageTooLargeError
 
@@ -55,6 +56,8 @@ def decode_lossless(content: bytes, header: Codestream, transfer_syntax: str) ->
     from pydicom.encaps import encapsulate
     from pydicom.pixels.decoders.base import get_decoder
 
+    if header.kind == "JPEG lossless":
+        content = rewrite_lossless(content, header)
     options: dict[str, Any] = {
         "rows": header.height,
         "columns": header.width,

@@ -23,7 +23,7 @@ class NativeFrame:
         halved: Whether two pixels share their chrominance.
     """
 
-    content: bytes
+    content: memoryview
     skipped: int
     halved: bool
 
@@ -47,7 +47,7 @@ def native_frame(elements: Elements, attributes: PixelAttributes, frame: int) ->
             f"pixels take {needed:,} bytes; it has {there:,}."
         )
     start, end = element.start + frame * bits // 8, element.start - (-(frame + 1) * bits // 8)
-    return NativeFrame(elements.walk.content[start:end], frame * bits % 8, halved)
+    return NativeFrame(memoryview(elements.walk.content)[start:end], frame * bits % 8, halved)
 
 
 def compressed_frame(elements: Elements, attributes: PixelAttributes, frame: int) -> bytes:

@@ -314,6 +314,22 @@ def test_lossy_jpeg_of_12_bits_is_refused_with_the_reason() -> None:
     )
 
 
+def test_a_jpeg_without_marks_has_the_colours_that_are_stated() -> None:
+    pixels = np.zeros((16, 16, 3), np.uint8)
+    pixels[:] = (200, 60, 120)
+    jpeg = encoded(Image.fromarray(pixels, "YCbCr"), "JPEG", quality=98, subsampling=0)
+    unmarked = jpeg[:2] + jpeg[4 + int.from_bytes(jpeg[4:6]) :]
+    assert b"JFIF" in jpeg and b"JFIF" not in unmarked
+    for photometric, content, expected in (
+        ("RGB", unmarked, (200, 60, 120)),
+        ("YBR_FULL_422", unmarked, tuple(Image.fromarray(pixels, "YCbCr").convert("RGB").getpixel((0, 0)))),
+        ("RGB", jpeg, tuple(Image.fromarray(pixels, "YCbCr").convert("RGB").getpixel((0, 0)))),
+    ):
+        image = data_set(pixels, photometric=photometric, stored=8)
+        seen = decode_whole(file_of(with_frames(image, JPEGBaseline8Bit, [content]))).pixels.getpixel((8, 8))
+        assert np.abs(np.array(seen) - np.array(expected)).max() <= 3, photometric
+
+
 def without(image: Dataset, *keywords: str) -> Dataset:
     for keyword in keywords:
         delattr(image, keyword)
