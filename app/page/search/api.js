@@ -10,7 +10,7 @@ import { Session } from '../shared/session.js';
  * @typedef {{name: string, kinds: Array<'text' | 'number' | 'boolean' | 'date'>, values: FieldValue[], distinct: number,
  *   minimum: number | string | null, maximum: number | string | null}} Field `values` holds the most frequent of `distinct` values
  * @typedef {import('./query/finding-controls.js').CountedFinding} CountedFinding
- * @typedef {CollectionSummary & {fields: Field[], findings?: CountedFinding[], hidden_fields: string[], examples: Array<{id: string, text: string}>}} Collection
+ * @typedef {CollectionSummary & {fields: Field[], regions?: boolean, findings?: CountedFinding[], hidden_fields: string[], examples: Array<{id: string, text: string}>}} Collection
  * @typedef {{image: string, thumbnail: string}} HitLinks
  * @typedef {{text: string, spans: Array<[number, number]>}} Matched a text with the places of words in it, in code points
  * @typedef {{id: string, rank: number, score: number | null, score_kind: string | null, cosine: number | null, cosine_kind: string | null,
@@ -21,7 +21,7 @@ import { Session } from '../shared/session.js';
  *   query: {limit: number, filter: object | null, truncations: Truncation[]}, unknown_keywords?: string[],
  *   served_by: {collection: string, generation: number, model: string, digest: string, exact: boolean} | null,
  *   took_ms: {encode: number, search: number, total: number}}} HitPage
- * @typedef {{text?: string, like?: Array<{id: string}>, unlike?: Array<{id: string}>, keywords?: string, group_by?: string, limit: number,
+ * @typedef {{text?: string, like?: Array<{id: string, box?: import('./query/query.js').Box}>, image_boxes?: Array<import('./query/query.js').Box>, unlike?: Array<{id: string}>, keywords?: string, group_by?: string, limit: number,
  *   filter: object | null, cursor: string | null}} SearchQuery
  */
 
@@ -54,12 +54,19 @@ export class SearchApi {
    * @returns {Promise<HitPage>}
    */
   search(collection, query, images, signal) {
-    const address = `${path(collection)}/search`;
-    if (images.length === 0) return this.#ask(address, { ...sentJson(query), signal });
-    const body = new FormData();
-    body.set('query', JSON.stringify(query));
-    for (const image of images) body.append('image', image, image instanceof File ? image.name : 'image');
-    return this.#ask(address, { method: 'POST', body, signal });
+    return this.#ask(`${path(collection)}/search`, { ...sentSearch(query, images), signal });
+  }
+
+  /**
+   * What matched: a picture to lay over an image, more opaque where it fits the query more.
+   *
+   * @param {string} collection @param {string} id @param {object} query @param {Blob[]} images @param {AbortSignal} signal
+   * @returns {Promise<Blob>}
+   */
+  async overlay(collection, id, query, images, signal) {
+    const { headers, ...sent } = sentSearch(query, images);
+    const answer = await this.session.fetch(this.resolve(`${imagePath(collection, id)}/similarity-map`), { ...sent, headers: { ...headers, Accept: 'image/png' }, signal });
+    return answer.blob();
   }
 
   /**
@@ -108,6 +115,15 @@ export class SearchApi {
   #ask(address, options) {
     return this.session.fetchJson(this.resolve(address), options);
   }
+}
+
+/** @param {object} query @param {Blob[]} images @returns {RequestInit} JSON, or a form where there are images */
+function sentSearch(query, images) {
+  if (images.length === 0) return sentJson(query);
+  const body = new FormData();
+  body.set('query', JSON.stringify(query));
+  for (const image of images) body.append('image', image, image instanceof File ? image.name : 'image');
+  return { method: 'POST', body };
 }
 
 /** @param {string} collection */

@@ -63,7 +63,7 @@ export class ImageSearch extends HTMLElement {
     this.field = new SearchField({
       text: (text, typing) => this.#goTo((query) => withText(text && this.#takesOne() ? withoutPicture(query) : query, text), typing),
       image: (image) => this.#goToImage(image),
-      dropImage: () => this.#goTo(withoutPicture),
+      dropImage: () => this.#goTo(withoutPicture), mark: () => this.opened.markPicture(this.#imageAddress),
       down: () => this.results.grid.focus(),
     });
     this.judgements = new Judgements({
@@ -94,8 +94,8 @@ export class ImageSearch extends HTMLElement {
       group: (group) => this.#goTo((query) => ({ ...query, group })),
       leave: () => this.field.focus(),
     });
-    this.opened = new OpenedImage(() => ({ state: this.#state, hits: this.results.hits }), {
-      api: () => this.api,
+    this.opened = new OpenedImage(() => ({ state: this.#state, hits: this.results.hits, regions: this.fields.described?.regions === true }), {
+      api: () => this.api, search: (change) => this.#goTo(change),
       mark: (id, side) => this.#mark(id, side),
       filter: (finding, state) => this.#go({ filter: withFinding(this.#state.filter, finding, state) }),
       turn: (id, step) => {
@@ -107,6 +107,8 @@ export class ImageSearch extends HTMLElement {
     this.fields = new CollectionFields(this.panel, this.row, () => ({ ...this.#state, api: this.api }), (hidden) => {
       this.results.grid.hide(hidden);
       this.opened.dialog.hidden = hidden;
+      this.field.takeRegions(this.fields.described?.regions === true);
+      this.opened.show();
       this.#showOpening();
     });
     this.person = new SignedIn(() => this.api.session, {
@@ -121,9 +123,7 @@ export class ImageSearch extends HTMLElement {
   }
 
   /** What is searched for and shown. @returns {SearchState} */
-  get state() {
-    return { ...this.#state };
-  }
+  get state() { return { ...this.#state }; }
 
   connectedCallback() {
     const target = this.hasAttribute('fullpage') ? document : this;
@@ -367,7 +367,7 @@ export class ImageSearch extends HTMLElement {
     if (this.#imageAddress) URL.revokeObjectURL(this.#imageAddress);
     this.#imageAddress = query.picture && URL.createObjectURL(query.picture.file);
     const typed = keepTyped && !query.text ? this.field.input.value : query.text;
-    this.field.show(typed, query.picture && { name: query.picture.name, address: this.#imageAddress });
+    this.field.show(typed, query.picture && { ...query.picture, address: this.#imageAddress });
     this.row.showQuery(query);
     this.row.showFilter(filter);
     this.shell.showCollections(this.#collections ?? [], collection, this.hasAttribute('collection'));

@@ -14,6 +14,7 @@ const SHORTCUTS = [
   ['w', 'exact words'],
   ['f', 'filters'],
   ['+ \u2212 0 1 i g', 'in an open image: zoom, fit, actual size, invert, grey levels of a film'],
+  ['h b', 'in an open image: what matched, search a part of it'],
   ['Esc', 'close'],
 ];
 

@@ -33,14 +33,18 @@ export class ImageDialog {
   #request = null;
 
   /**
-   * @param {{mark: (id: string, side: Side | null) => void, filter: (finding: string, state: import('../query/filter.js').State) => void, step: (by: number) => void, closed: (id: string) => void}} actions
-   *   `mark` makes an example of an image, or takes it back
+   * @param {{mark: (id: string, side: Side | null) => void, region: (id: string | null, box: import('../query/query.js').Box | null) => void, filter: (finding: string, state: import('../query/filter.js').State) => void, step: (by: number) => void, closed: (id: string) => void}} actions
+   *   `mark` makes an example of an image, or takes it back; `region` searches by a part of an image, or of the picture that the reader brought
    * @param {import('../judgements/judgements.js').Judgements} judgements
    */
   constructor(actions, judgements) {
     this.actions = actions;
     this.judgements = judgements;
-    this.viewer = new ImageViewer();
+    this.viewer = new ImageViewer((box) => {
+      const { id } = this;
+      this.dismiss();
+      actions.region(id, box);
+    });
     this.heading = h('h2', { id: 'image-dialog-title', class: 'dialog-title' });
     this.facts = h('div', { class: 'dialog-facts' });
     this.previous = iconButton('previous', 'Previous image (\u2190)', () => actions.step(-1));
@@ -59,7 +63,8 @@ export class ImageDialog {
    * @param {string} collection
    * @param {string} id
    * @param {Hit | null} hit the hit that was opened; null for an image opened by its address
-   * @param {{first: boolean, last: boolean, side: Side | null}} place among the hits and the examples
+   * @param {{first: boolean, last: boolean, side: Side | null, box: import('../query/query.js').Box | null, regions: boolean, matched: ((signal: AbortSignal) => Promise<Blob>) | null}} place
+   *   among the hits and the examples; `matched` asks for the overlay of what matched
    */
   async open(api, collection, id, hit, place) {
     this.#request?.abort();
@@ -73,6 +78,10 @@ export class ImageDialog {
     this.next.disabled = place.last;
     this.original = api.contentAddress(collection, id);
     this.viewer.show(api.renditionAddress(collection, id), hit?.texts[0] ?? id);
+    if (place.regions) this.viewer.region.offer(place.box);
+    else this.viewer.region.forget();
+    if (place.matched) this.viewer.matched.offer(place.matched);
+    else this.viewer.matched.forget();
     this.#showFacts(hit, hit ?? {}, 'loading');
     if (!this.element.open) this.element.showModal();
     try {
@@ -83,6 +92,23 @@ export class ImageDialog {
     } catch (error) {
       if (request === this.#request) this.#showFacts(hit, hit ?? {}, 'failed', error);
     }
+  }
+
+  /** Let a part be marked of the picture that the reader brought. @param {import('../query/query.js').Picture} picture @param {string} address */
+  markPicture({ name, box = null }, address) {
+    this.#request?.abort();
+    this.#request = null;
+    this.id = null;
+    this.hit = null;
+    this.sides = [];
+    this.heading.textContent = name;
+    this.previous.disabled = this.next.disabled = true;
+    this.viewer.show(address, name);
+    this.viewer.matched.forget();
+    this.viewer.region.offer(box);
+    fill(this.facts, h('p', { class: 'quiet' }, 'Mark the part of the image to search by.'));
+    this.element.showModal();
+    this.viewer.region.toggle();
   }
 
   /** Without an answer the automatic window is the only one. @param {SearchApi} api @param {string} collection @param {string} id @param {AbortController} request */

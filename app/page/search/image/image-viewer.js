@@ -2,6 +2,8 @@
 
 import { h } from '../../shared/dom.js';
 import { iconButton } from '../../shared/icon-button.js';
+import { MatchedControl } from './matched-control.js';
+import { RegionControl } from './region-control.js';
 import { WindowControl } from './window-control.js';
 
 const LARGEST_ZOOM = 16;
@@ -20,7 +22,8 @@ export class ImageViewer {
   /** Address of the picture through its automatic window. */
   #address = '';
 
-  constructor() {
+  /** @param {(box: import('../query/query.js').Box | null) => void} search by a part of the picture, or by all of it */
+  constructor(search) {
     this.picture = h('img', { class: 'viewer-picture', alt: '', decoding: 'async' });
     this.picture.setAttribute('draggable', 'false');
     this.lost = h('p', { class: 'viewer-lost', hidden: true }, 'This image cannot be shown.');
@@ -29,7 +32,10 @@ export class ImageViewer {
     this.window = new WindowControl((window) => {
       this.picture.src = window === null ? this.#address : `${this.#address}?window=${window.centre},${window.width}`;
     });
-    this.stage = h('div', { class: 'viewer-stage', on: this.#pointerListeners() }, this.picture, this.lost);
+    this.layer = h('div', { class: 'viewer-layer' });
+    this.matched = new MatchedControl(this.layer);
+    this.region = new RegionControl(this.layer, search);
+    this.stage = h('div', { class: 'viewer-stage', on: this.#pointerListeners() }, this.picture, this.layer, this.lost);
     this.element = h('div', { class: 'viewer' }, this.stage,
       h('div', { class: 'viewer-tools', role: 'toolbar', 'aria-label': 'Image' },
         iconButton('zoomOut', 'Zoom out (\u2212)', () => this.zoomBy(1 / ZOOM_STEP)), this.zoomText,
@@ -37,7 +43,7 @@ export class ImageViewer {
         iconButton('fit', 'Fit to the window (0)', () => this.fit()),
         h('button', { class: 'tool viewer-actual', type: 'button', title: 'One pixel of the image for one of the screen (1)',
           'aria-label': 'Actual size', on: { click: () => this.actualSize() } }, '1:1'),
-        this.invertButton, this.window.button), this.window.panel);
+        this.invertButton, this.window.button, this.matched.button, this.region.button), this.window.panel, this.region.panel, this.matched.legend);
     this.picture.addEventListener('error', () => this.#showLost(true));
     this.picture.addEventListener('load', () => { this.#showLost(false); this.#draw(); });
     new ResizeObserver(() => this.#draw()).observe(this.stage);
@@ -60,6 +66,8 @@ export class ImageViewer {
 
   clear() {
     this.#address = '';
+    this.matched.forget();
+    this.region.forget();
     this.window.forget();
     this.picture.removeAttribute('src');
   }
@@ -101,6 +109,8 @@ export class ImageViewer {
     else if (event.key === '1') this.actualSize();
     else if (event.key === 'i') this.invert();
     else if (event.key === 'g') this.window.toggle();
+    else if (event.key === 'h') this.matched.toggle();
+    else if (event.key === 'b') this.region.toggle();
     else if (this.#movable && event.key.startsWith('Arrow')) this.#moveByKey(event.key);
     else return false;
     return true;
@@ -179,7 +189,10 @@ export class ImageViewer {
     this.#x = Math.min(x, Math.max(-x, this.#x));
     this.#y = Math.min(y, Math.max(-y, this.#y));
     const { style } = this.picture;
-    style.transform = `translate(calc(-50% + ${this.#x}px), calc(-50% + ${this.#y}px)) scale(${zoom / devicePixelRatio})`;
+    const transform = `translate(calc(-50% + ${this.#x}px), calc(-50% + ${this.#y}px)) scale(${zoom / devicePixelRatio})`;
+    style.transform = transform;
+    Object.assign(this.layer.style, { transform, width: `${this.picture.naturalWidth}px`, height: `${this.picture.naturalHeight}px` });
+    this.layer.style.setProperty('--scale', String(zoom / devicePixelRatio));
     style.filter = this.#inverted ? 'invert(1)' : '';
     style.imageRendering = zoom >= PIXELATED ? 'pixelated' : '';
     this.stage.classList.toggle('movable', this.#movable);
@@ -190,5 +203,6 @@ export class ImageViewer {
   #showLost(lost) {
     this.lost.hidden = !lost;
     this.picture.hidden = lost;
+    this.layer.hidden = lost;
   }
 }

@@ -1,6 +1,6 @@
 /** The image that is open: one of the hits, an example, or one that an address names. */
 
-import { sideOf } from '../query/query.js';
+import { bodyOf, isUnranked, sideOf, withPictureBox, withRegion } from '../query/query.js';
 import { ImageDialog } from './image-dialog.js';
 
 /**
@@ -11,8 +11,8 @@ import { ImageDialog } from './image-dialog.js';
 
 export class OpenedImage {
   /**
-   * @param {() => {state: SearchState, hits: Hit[]}} now
-   * @param {{api: () => import('../api.js').SearchApi, mark: (id: string, side: Side | null) => void,
+   * @param {() => {state: SearchState, hits: Hit[], regions: boolean}} now `regions`: whether the collection can be searched by parts of images
+   * @param {{api: () => import('../api.js').SearchApi, search: (change: (query: import('../query/query.js').Query) => import('../query/query.js').Query) => void, mark: (id: string, side: Side | null) => void,
    *   filter: (finding: string, state: import('../query/filter.js').State) => void, turn: (id: string | null, step: 'push' | 'replace' | 'close') => void,
    *   closed: (id: string) => void}} actions `turn` makes another image, or none, the one that is open
    * @param {import('../judgements/judgements.js').Judgements} judgements
@@ -22,6 +22,7 @@ export class OpenedImage {
     this.actions = actions;
     this.dialog = new ImageDialog({
       mark: actions.mark,
+      region: (id, box) => actions.search((query) => (id === null ? withPictureBox(query, box) : withRegion(query, id, box))),
       filter: actions.filter,
       step: (by) => this.#step(by),
       closed: (id) => {
@@ -37,16 +38,24 @@ export class OpenedImage {
     this.show();
   }
 
+  /** Let a part of the picture that the reader brought be marked. @param {string} address of the picture */
+  markPicture(address) {
+    this.dialog.markPicture(this.now().state.query.picture, address);
+  }
+
   /** Bring the dialog in line with the state. */
   show() {
-    const { state: { opened, collection, query }, hits } = this.now();
+    const { state: { opened, collection, query }, hits, regions } = this.now();
     if (opened === null) {
       this.dialog.dismiss();
       return;
     }
     const place = hits.findIndex(({ id }) => id === opened);
     const ends = { first: place <= 0, last: place < 0 || place === hits.length - 1 };
-    this.dialog.open(this.actions.api(), collection, opened, hits[place] ?? null, { ...ends, side: sideOf(query, opened) });
+    const api = this.actions.api();
+    const images = query.picture ? [query.picture.file] : [];
+    const matched = regions && !isUnranked(query) ? (signal) => api.overlay(collection, opened, bodyOf(query), images, signal) : null;
+    this.dialog.open(api, collection, opened, hits[place] ?? null, { ...ends, side: sideOf(query, opened), box: query.boxes[opened] ?? null, regions, matched });
   }
 
   /** @param {number} by */

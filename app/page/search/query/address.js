@@ -32,6 +32,7 @@ export function toLink({ collection, query, filter, opened }) {
   if (query.text) parameters.set('q', query.text);
   if (query.picture) parameters.set('by', 'image');
   for (const side of ['like', 'unlike']) for (const id of query[side]) parameters.append(side, id);
+  for (const id of query.like) if (query.boxes[id]) parameters.append('box', boxText(query.boxes[id], id));
   if (query.words) parameters.set('words', query.likeness ? 'exact' : 'only');
   if (query.group) parameters.set('group', query.group);
   const expression = expressionOf(filter);
@@ -40,12 +41,26 @@ export function toLink({ collection, query, filter, opened }) {
   return parameters.toString();
 }
 
+/** @param {import('./query.js').Box} box @param {string} id */
+function boxText({ x, y, width, height }, id) {
+  return `${[x, y, width, height].map((side) => Number(side.toFixed(4))).join(',')} ${id}`;
+}
+
+/** @param {string} text @returns {[string, import('./query.js').Box] | null} the id of a liked image, and its part; null: it cannot be read */
+function parsedBox(text) {
+  const place = text.indexOf(' ');
+  const [x, y, width, height, ...more] = text.slice(0, Math.max(place, 0)).split(',').map(Number);
+  const inside = x >= 0 && y >= 0 && width > 0 && height > 0 && x + width <= 1.0002 && y + height <= 1.0002;
+  return inside && more.length === 0 ? [text.slice(place + 1), { x, y, width: Math.min(width, 1 - x), height: Math.min(height, 1 - y) }] : null;
+}
+
 /** Checks of the parameters that can be broken. @type {Record<string, (value: string) => boolean>} */
 const WHOLE = {
   filter: (value) => parsedFilter(value) !== null,
   words: (value) => value === 'exact' || value === 'only',
   by: (value) => value === 'image',
   group: (value) => value !== '',
+  box: (value) => parsedBox(value) !== null,
 };
 
 /**
@@ -55,7 +70,7 @@ const WHOLE = {
  */
 export function fromLink(text) {
   const parameters = new URLSearchParams(text);
-  const broken = Object.keys(WHOLE).filter((name) => parameters.has(name) && !WHOLE[name](parameters.get(name)));
+  const broken = Object.keys(WHOLE).filter((name) => parameters.has(name) && !parameters.getAll(name).every(WHOLE[name]));
   const given = (name) => (broken.includes(name) ? null : parameters.get(name));
   const examples = (side) => [...new Set(parameters.getAll(side).filter(Boolean))];
   const like = examples('like');
@@ -65,6 +80,7 @@ export function fromLink(text) {
       ...withText(NO_QUERY, parameters.get('q') ?? ''),
       like,
       unlike: examples('unlike').filter((id) => !like.includes(id)),
+      boxes: Object.fromEntries(parameters.getAll('box').map(parsedBox).filter((one) => one !== null && like.includes(one[0]))),
       likeness: given('words') !== 'only',
       words: given('words') !== null,
       group: given('group'),

@@ -2,6 +2,7 @@
 
 import { fill, h } from '../../shared/dom.js';
 import { iconButton } from '../../shared/icon-button.js';
+import { regionMark } from './region-mark.js';
 import { clauseCount, clauseText, fieldTitle, noFilter, withClause, withFinding } from './filter.js';
 
 /**
@@ -57,14 +58,14 @@ export class QueryRow {
   }
 
   /** @param {Query} query */
-  showQuery({ text, picture, like, unlike, likeness, words, group }) {
+  showQuery({ text, picture, like, unlike, boxes, likeness, words, group }) {
     this.switches.likeness.checked = likeness;
     this.switches.words.checked = words;
     this.matching.hidden = picture !== null && !text;
     this.#group = group;
     this.#showGroups();
     this.examples.hidden = like.length + unlike.length === 0;
-    fill(this.examples, like.length > 0 && this.#side('like', like), unlike.length > 0 && this.#side('unlike', unlike),
+    fill(this.examples, like.length > 0 && this.#side('like', like, boxes), unlike.length > 0 && this.#side('unlike', unlike, {}),
       like.length + unlike.length > 1 && this.#clear('Clear examples', this.actions.clearExamples));
   }
 
@@ -86,20 +87,21 @@ export class QueryRow {
     return input;
   }
 
-  /** @param {Side} side @param {string[]} ids */
-  #side(side, ids) {
+  /** @param {Side} side @param {string[]} ids @param {Record<string, import('./query.js').Box>} boxes */
+  #side(side, ids, boxes) {
     const { title, name } = SIDES[side];
     return h('div', { class: `chips ${side}`, role: 'group', 'aria-label': title }, h('span', { class: 'chips-title' }, title),
-      ...ids.map((id) => this.#example(id, name)));
+      ...ids.map((id) => this.#example(id, name, boxes[id] ?? null)));
   }
 
-  /** @param {string} id @param {string} name of its kind */
-  #example(id, name) {
+  /** @param {string} id @param {string} name of its kind @param {import('./query.js').Box | null} box the part of it that is searched by */
+  #example(id, name, box) {
+    const said = box ? `part of ${id}` : id;
     const picture = h('img', { src: this.actions.thumbnail(id), alt: '', on: { error: () => picture.remove() } });
     return h('span', { class: 'chip pictured' },
       h('button', { class: 'chip-open', type: 'button', title: `Open ${id}`, on: { click: () => this.actions.open(id) } },
-        picture, h('span', { class: 'chip-text' }, id)),
-      this.#drop(`Remove the ${name} image ${id}`, () => this.actions.remove(id)));
+        box ? h('span', { class: 'chip-region' }, picture, regionMark(box)) : picture, h('span', { class: 'chip-text' }, said)),
+      this.#drop(`Remove the ${name} ${box ? `part of the image ${id}` : `image ${id}`}`, () => this.actions.remove(id)));
   }
 
   /** @param {string} text @param {() => void} act */

@@ -2,11 +2,12 @@
 
 /**
  * @typedef {'like' | 'unlike'} Side which kind of example an image is
- * @typedef {{file: Blob, name: string}} Picture an image file that the reader brought
+ * @typedef {{x: number, y: number, width: number, height: number}} Box a part of a picture, in fractions of its sides
+ * @typedef {{file: Blob, name: string, box?: Box | null}} Picture an image file that the reader brought, and the part of it to search by
  * @typedef {{likeness: boolean, words: boolean}} Matching how a text is matched: by likeness to images, by its exact words in texts and
  *   reports, or both
- * @typedef {Matching & {text: string, picture: Picture | null, like: string[], unlike: string[], group: string | null}} Query `like` and
- *   `unlike` hold ids of the collection; `group`: the field of which each value has one hit
+ * @typedef {Matching & {text: string, picture: Picture | null, like: string[], unlike: string[], boxes: Record<string, Box>, group: string | null}} Query `like` and
+ *   `unlike` hold ids of the collection, `boxes` the parts of liked images to search by; `group`: the field of which each value has one hit
  * @typedef {import('./filter.js').Filter} Filter
  * @typedef {{collection: string | null, query: Query, filter: Filter, opened: string | null}} SearchState
  */
@@ -14,7 +15,7 @@
 import { expressionOf } from './filter.js';
 
 /** @type {Query} */
-export const NO_QUERY = Object.freeze({ text: '', picture: null, like: [], unlike: [], likeness: true, words: false, group: null });
+export const NO_QUERY = Object.freeze({ text: '', picture: null, like: [], unlike: [], boxes: Object.freeze({}), likeness: true, words: false, group: null });
 
 /** @param {Query} query @returns {boolean} whether there is nothing to search for */
 export function isEmpty({ text, picture, like, unlike }) {
@@ -47,15 +48,26 @@ export function withoutPicture(query) {
   return { ...query, picture: null };
 }
 
+/** @param {Query} query @param {Box | null} box null: the whole @returns {Query} the same by a part of the reader's image */
+export function withPictureBox(query, box) {
+  return query.picture ? { ...query, picture: { ...query.picture, box } } : query;
+}
+
+/** @param {Query} query @param {string} id @param {Box | null} box null: the whole @returns {Query} a search by a part of a stored image alone */
+export function withRegion({ likeness, words, group }, id, box) {
+  return { ...NO_QUERY, likeness, words, group, like: [id], boxes: box ? { [id]: box } : {} };
+}
+
 /** @param {Query} query @param {string} id @param {Side | null} side null: no example @returns {Query} */
 export function withExample(query, id, side) {
-  const others = { like: query.like.filter((other) => other !== id), unlike: query.unlike.filter((other) => other !== id) };
+  const { [id]: _, ...boxes } = query.boxes;
+  const others = { boxes, like: query.like.filter((other) => other !== id), unlike: query.unlike.filter((other) => other !== id) };
   return { ...query, ...others, ...(side && { [side]: [...others[side], id] }) };
 }
 
 /** @param {Query} query @returns {Query} */
 export function withoutExamples(query) {
-  return { ...query, like: [], unlike: [] };
+  return { ...query, like: [], unlike: [], boxes: {} };
 }
 
 /** @param {Query} query @param {string} id @returns {Side | null} */
@@ -76,11 +88,12 @@ export function sameSearch(a, b) {
 }
 
 /** @param {Query} query @returns {object} the part of it that the service reads as JSON */
-export function bodyOf({ text, like, unlike, likeness, words, group }) {
-  const examples = (ids) => ids.map((id) => ({ id }));
+export function bodyOf({ text, picture, like, unlike, boxes, likeness, words, group }) {
+  const examples = (ids) => ids.map((id) => ({ id, ...(boxes[id] && { box: boxes[id] }) }));
   return {
     ...(text && likeness && { text }),
     ...(text && words && { keywords: text }),
+    ...(picture?.box && { image_boxes: [picture.box] }),
     ...(like.length > 0 && { like: examples(like) }),
     ...(unlike.length > 0 && { unlike: examples(unlike) }),
     ...(group && { group_by: group }),
@@ -90,5 +103,6 @@ export function bodyOf({ text, like, unlike, likeness, words, group }) {
 /** @param {Query} query @returns {object | null} what the service keeps of it beside a judgement; null where there is nothing to learn from */
 export function judgedOf(query) {
   const { keywords, group_by: group, ...judged } = bodyOf(query);
-  return query.picture === null && (judged.text || judged.like) ? judged : null;
+  const whole = query.picture === null && Object.keys(query.boxes).length === 0;
+  return whole && (judged.text || judged.like) ? judged : null;
 }

@@ -3,6 +3,7 @@
 import { fill, h } from '../../shared/dom.js';
 import { iconButton } from '../../shared/icon-button.js';
 import { icon } from '../../shared/icons.js';
+import { regionMark } from './region-mark.js';
 
 const PAUSE_MS = 700;
 const SHORTEST_TYPED = 3;
@@ -15,8 +16,8 @@ export class SearchField {
     on: { change: () => this.#onPick() } });
 
   /**
-   * @param {{text: (text: string, typing: boolean) => void, image: (image: File) => void, dropImage: () => void,
-   *   down: () => void}} actions `typing` is true when a pause in typing, not Enter, asks for the search
+   * @param {{text: (text: string, typing: boolean) => void, image: (image: File) => void, dropImage: () => void, mark: () => void,
+   *   down: () => void}} actions `typing` is true when a pause in typing, not Enter, asks for the search; `mark` lets a part of the image be marked
    */
   constructor(actions) {
     this.actions = actions;
@@ -24,6 +25,7 @@ export class SearchField {
       maxLength: 4000, 'aria-label': 'Describe the image', 'aria-keyshortcuts': '/',
       on: { input: (event) => this.#onInput(event), keydown: (event) => this.#onKey(event) } });
     this.chip = h('span', { class: 'field-chip', hidden: true });
+    this.markButton = iconButton('region', 'Search a part of this image', () => actions.mark(), { hidden: true });
     this.clearButton = iconButton('close', 'Clear the field', () => this.#clear(), { hidden: true });
     this.element = h('form', { class: 'field', role: 'search', on: { submit: (event) => this.#onSubmit(event) } },
       icon('search'), this.chip, this.input, this.clearButton,
@@ -37,7 +39,12 @@ export class SearchField {
     this.input.select();
   }
 
-  /** @param {string} text @param {{name: string, address: string} | null} image that is searched with beside the text */
+  /** @param {boolean} taken whether a part of the image may be searched by */
+  takeRegions(taken) {
+    this.markButton.hidden = !taken;
+  }
+
+  /** @param {string} text @param {{name: string, address: string, box: import('./query.js').Box | null} | null} image that is searched with beside the text */
   show(text, image) {
     clearTimeout(this.#timer);
     this.#showImage(image);
@@ -45,7 +52,7 @@ export class SearchField {
     this.#update();
   }
 
-  /** @param {{name: string, address: string} | null} image */
+  /** @param {{name: string, address: string, box?: import('./query.js').Box | null} | null} image */
   #showImage(image) {
     this.chip.hidden = image === null;
     if (image === null) {
@@ -53,7 +60,8 @@ export class SearchField {
       return;
     }
     const picture = h('img', { src: image.address, alt: '', on: { error: () => picture.remove() } });
-    fill(this.chip, picture, h('span', { class: 'field-chip-name' }, image.name),
+    const name = image.box ? `part of ${image.name}` : image.name;
+    fill(this.chip, image.box ? h('span', { class: 'chip-region' }, picture, regionMark(image.box)) : picture, h('span', { class: 'field-chip-name' }, name), this.markButton,
       iconButton('close', `Remove ${image.name}`, () => this.#dropImage(), { title: 'Remove' }));
   }
 
