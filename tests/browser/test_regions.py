@@ -115,7 +115,7 @@ def test_what_matched_lies_over_the_picture_with_a_legend(open_search: OpenSearc
     overlay = search.dialog.locator(".matched-picture")
     expect(overlay).not_to_have_js_property("naturalWidth", 0)
     expect(button).to_have_attribute("aria-pressed", "true")
-    expect(search.dialog.get_by_role("status")).to_contain_text("fits more")
+    expect(search.dialog.locator(".matched-legend")).to_contain_text("fits more")
     picture = search.dialog.locator(".viewer-picture")
     search.page.keyboard.press("+")
     assert overlay.bounding_box() == pytest.approx(picture.bounding_box(), abs=1)

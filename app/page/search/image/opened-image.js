@@ -47,7 +47,8 @@ export class OpenedImage {
   show() {
     const { state: { opened, collection, query }, hits, regions } = this.now();
     if (opened === null) {
-      this.dialog.dismiss();
+      // Hits that come meanwhile do not close a picture that is being marked.
+      if (this.dialog.id !== null) this.dialog.dismiss();
       return;
     }
     const place = hits.findIndex(({ id }) => id === opened);

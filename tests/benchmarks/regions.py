@@ -1,0 +1,210 @@
+"""What a part of a film finds, and where maps point: drawn films, whose findings lie at known places.
+
+Run `python -m tests.benchmarks.regions`; it takes some ten minutes of one core. It draws sample radiographs
+and trains the small encoder of `demo-radiographs` on them. Each finding of other films is then marked by its
+box, and searched by in three ways: by the whole film, by a crop of the box with a quarter of it around, as a
+square, and by the regions of the box. The precision is that of the marked finding among the first ten of the
+other films. A map of `a chest radiograph showing` the finding, and one of its region in another film, are
+measured on each film: how often the highest value lies in the box, and the area under the ROC curve of its
+regions.
+"""
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from PIL import Image
+
+from training.models.encoder import Encoder, load_encoder
+from training.models.inputs.regions import Box, RegionGrid, grid_of
+from training.recipes.load import load_recipe
+from training.samples import write_sample_data
+from training.samples.radiographs.drawing import draw_radiograph
+from training.samples.radiographs.factors import Film, draw_film, draw_patient
+from training.samples.radiographs.places import find_places
+from training.trainer.run import train
+
+_SIZE: Final = 256
+_FIRST: Final = 10
+_AROUND: Final = 0.25
+# Share of a region in the box from which on it counts as in it.
+_INSIDE: Final = 0.2
+_BATCH: Final = 32
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A film of a patient of its own, with the boxes of its findings."""
+
+    film: Film
+    image: Image.Image
+    boxes: Mapping[str, Box]
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """Films with their vectors (N, D) and the grids of their regions."""
+
+    films: Sequence[Drawn]
+    vectors: Floats
+    grids: Sequence[RegionGrid]
+
+    def marked(self) -> Iterator[tuple[int, str, Box]]:
+        """Each finding that has a box, with the number of its film."""
+        for number, film in enumerate(self.films):
+            for name, box in film.boxes.items():
+                yield number, name, box
+
+
+def main() -> None:
+    """Train, search, map, and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--images", type=int, default=2000, help="films drawn, of which 70 %% are trained on")
+    parser.add_argument("--films", type=int, default=700, help="further films, to search among")
+    parser.add_argument("--epochs", type=int, default=25)
+    parser.add_argument("--set", action="append", default=[], help="a setting of the recipe; repeatable")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder) / "data"
+        write_sample_data(data, images=arguments.images, seed=0)
+        settings = (f"train.epochs={arguments.epochs}", *arguments.set)
+        recipe = load_recipe("demo-radiographs", settings)
+        made = train(recipe, data / "radiographs", Path(folder) / "run", device="cpu")
+        encoder = load_encoder(made.bundle, "cpu")
+    if not encoder.regions:
+        raise SystemExit("This encoder has no regions: choose pooling by a mean and a linear head.")
+    embedded = _embedded(encoder, list(islice(_films(), arguments.films)))
+    _print_searches(encoder, embedded)
+    _print_maps(encoder, embedded)
+
+
+def _films() -> Iterator[Drawn]:
+    """Frontal films without end."""
+    rng = np.random.default_rng(7)
+    while True:
+        film, seed = draw_film(rng, draw_patient(rng, 0)), int(rng.integers(2**31))
+        if film.view == "LATERAL":
+            continue
+        image = draw_radiograph(film, np.random.default_rng(seed), _SIZE)
+        places = find_places(film, np.random.default_rng(seed), _SIZE)
+        boxes = {name: Box(at.x, at.y, at.width, at.height) for name, at in places.items()}
+        yield Drawn(film, image, boxes)
+
+
+def _vectors(encoder: Encoder, images: Sequence[Image.Image]) -> Floats:
+    prepared = np.stack([encoder.prepare_image(image) for image in images])
+    parts = [
+        encoder.embed_images(prepared[start : start + _BATCH]) for start in range(0, len(prepared), _BATCH)
+    ]
+    return np.concatenate(parts)
+
+
+def _embedded(encoder: Encoder, films: Sequence[Drawn]) -> Embedded:
+    square = encoder.image_config.square
+    grids = [
+        grid_of(encoder.embed_regions(encoder.prepare_image(film.image)[None])[0], film.image.size, square)
+        for film in films
+    ]
+    return Embedded(films, _vectors(encoder, [film.image for film in films]), grids)
+
+
+def _print_searches(encoder: Encoder, embedded: Embedded) -> None:
+    marked = list(embedded.marked())
+    crops = [_crop(embedded.films[number].image, box) for number, _, box in marked]
+    queries = {
+        "the whole film": embedded.vectors[[number for number, _, _ in marked]],
+        "a crop": _vectors(encoder, crops),
+        "its regions": np.stack([_pooled(embedded.grids[number], box) for number, _, box in marked]),
+    }
+    typer.echo(
+        f"{len(marked)} findings on {len(embedded.films)} films: precision at {_FIRST} of the marked finding"
+    )
+    typer.echo("                     alone on   among others")
+    typer.echo("                     its film    on its film")
+    for name, vectors in queries.items():
+        alone, among = [], []
+        for (number, finding, _), query in zip(marked, vectors, strict=True):
+            precision = _precision(embedded, number, finding, query)
+            (alone if len(embedded.films[number].film.findings) == 1 else among).append(precision)
+        typer.echo(f"{name:20} {statistics.mean(alone):8.2f} {statistics.mean(among):14.2f}")
+    chance = [statistics.mean(name in film.boxes for film in embedded.films) for _, name, _ in marked]
+    typer.echo(f"{'any film':20} {statistics.mean(chance):8.2f}")
+
+
+def _precision(embedded: Embedded, number: int, finding: str, query: Floats) -> float:
+    cosines = embedded.vectors @ query
+    cosines[number] = -np.inf
+    first = np.argsort(-cosines)[:_FIRST]
+    return statistics.mean(finding in embedded.films[hit].boxes for hit in first)
+
+
+def _print_maps(encoder: Encoder, embedded: Embedded) -> None:
+    names = sorted({name for _, name, _ in embedded.marked()})
+    texts = [f"a chest radiograph showing {name.lower()}" for name in names]
+    queries = dict(zip(names, encoder.embed_texts(texts).vectors, strict=True))
+    examples = _examples(embedded)
+    typer.echo("maps of films with the finding  highest in the box  area under the curve")
+    for kind in ("a text", "a region of another film"):
+        hits, areas, chance = [], [], []
+        for number, name, box in embedded.marked():
+            grid = embedded.grids[number]
+            shares = grid.shares(box).ravel()
+            inside = shares >= min(_INSIDE, shares.max())
+            query = queries[name] if kind == "a text" else _pooled(*examples[number, name])
+            values = grid.similarities(query).ravel()
+            hits.append(float(inside[values.argmax()]))
+            chance.append(float(inside.mean()))
+            if not inside.all():
+                areas.append(_area(values, inside))
+        typer.echo(f"{kind:30} {statistics.mean(hits):18.2f} {statistics.mean(areas):21.2f}")
+    typer.echo(f"{'by chance':30} {statistics.mean(chance):18.2f} {0.5:21.2f}")
+
+
+def _examples(embedded: Embedded) -> Mapping[tuple[int, str], tuple[RegionGrid, Box]]:
+    """For each finding of a film the regions of the same finding on the next film that has it."""
+    of_name: dict[str, list[tuple[int, Box]]] = {}
+    for number, name, box in embedded.marked():
+        of_name.setdefault(name, []).append((number, box))
+    return {
+        (number, name): (embedded.grids[other], box)
+        for name, films in of_name.items()
+        for (number, _), (other, box) in zip(films, [*films[1:], films[0]], strict=True)
+    }
+
+
+def _pooled(grid: RegionGrid, box: Box) -> Floats:
+    vector = grid.pool(box)
+    if vector is None:
+        raise SystemExit("The encoder sees nothing of a finding: let its square show the whole film.")
+    return vector
+
+
+def _crop(image: Image.Image, box: Box) -> Image.Image:
+    """The square around a box with a quarter of it on each side, within the film."""
+    side = min(1.0, max(box.width, box.height) * (1 + 2 * _AROUND))
+    left, top = (
+        min(max(middle - side / 2, 0.0), 1.0 - side)
+        for middle in (box.x + box.width / 2, box.y + box.height / 2)
+    )
+    edges = (left, top, left + side, top + side)
+    return image.crop(tuple(round(edge * _SIZE) for edge in edges))  # type: ignore[arg-type]
+
+
+def _area(values: Floats, inside: NDArray[np.bool_]) -> float:
+    """Chance that a region in the box has a higher value than one outside."""
+    higher = values[inside][:, None] > values[~inside][None]
+    return float(higher.mean())
+
+
+if __name__ == "__main__":
+    main()
