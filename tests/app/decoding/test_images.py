@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -42,6 +43,15 @@ def test_the_pixels_of_a_query_are_those_of_an_import(
         expected = to_pixels(decode_image(content), config)
         assert (pixels.dtype, pixels.shape, pixels.flags.c_contiguous) == (expected.dtype, (3, 24, 24), True)
         assert np.array_equal(pixels, expected)
+
+
+def test_the_file_of_a_stored_image_is_decoded_as_a_query(decoders: ImageDecoders, tmp_path: Path) -> None:
+    for name, content in FILES.items():
+        (tmp_path / name).write_bytes(content)
+        sent = asyncio.run(decoders.decode_query(content, CONFIG))
+        stored = asyncio.run(decoders.decode_query(tmp_path / name, CONFIG))
+        assert np.array_equal(stored.pixels, sent.pixels)
+        assert stored.picture == sent.picture == decode_image(content).size
 
 
 def test_an_upload_has_the_size_that_it_is_shown_at(decoders: ImageDecoders) -> None:

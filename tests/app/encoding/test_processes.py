@@ -88,6 +88,8 @@ def test_vectors_are_those_of_the_encoder(
     size = processes.image_config.size
     images = np.random.default_rng(0).integers(0, 256, (3, 3, size, size), np.uint8)
     np.testing.assert_allclose(processes.embed_images(images), encoder.embed_images(images), atol=1e-6)
+    assert processes.regions
+    np.testing.assert_allclose(processes.embed_regions(images), encoder.embed_regions(images), atol=1e-5)
     assert processes.info == encoder.info
     assert processes.modalities == encoder.modalities
     assert processes.knows_only_its_texts == encoder.knows_only_its_texts

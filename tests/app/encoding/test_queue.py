@@ -83,6 +83,19 @@ def test_texts_and_images_never_share_a_batch() -> None:
     assert encoder.batches == [1, 2, 3]
 
 
+def test_regions_come_in_batches_of_their_own() -> None:
+    async def encode() -> None:
+        encoder = FakeEncoder()
+        with queue_of(encoder) as queue:
+            image = np.arange(3 * 4 * 4, dtype=np.uint8).reshape(3, 4, 4)
+            regions, whole = await asyncio.gather(queue.encode_regions(image), queue.encode_image(image))
+        np.testing.assert_array_equal(regions, image.mean(2, dtype=np.float32))
+        np.testing.assert_array_equal(whole.vector, image.mean((1, 2), dtype=np.float32))
+        assert encoder.batches == [1, 1]
+
+    asyncio.run(encode())
+
+
 def test_a_lone_query_does_not_wait_for_a_batch() -> None:
     async def ask(queue: EncodingQueue) -> float:
         started = time.perf_counter()

@@ -1,6 +1,7 @@
 """The encoder for many images: by ONNX Runtime where that can be, else by PyTorch, and told."""
 
 import io
+import json
 import shutil
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from training.models.bundle import read_bundle
 from training.models.encoder import Encoder, load_encoder
 from training.models.onnx import export
 from training.models.onnx.encoder import OnnxEncoder
-from training.models.onnx.files import FOLDER
+from training.models.onnx.files import FOLDER, MANIFEST_FILE, has_regions
+from training.models.onnx.loading import load_onnx_encoder
 
 TEXTS = ["a red square", "two dogs"]
 
@@ -63,3 +65,21 @@ def test_graphs_of_the_bundle_are_taken_over(engine: SearchEngine, bundle: Path)
     shutil.rmtree(bundle)
     installed = engine.home.bundles_folder / digest
     assert isinstance(load_bulk_encoder(engine.home, installed, "cpu"), OnnxEncoder)
+
+
+def test_graphs_of_releases_without_regions_are_made_anew(engine: SearchEngine, bundle: Path) -> None:
+    load_bulk_encoder(engine.home, bundle, "cpu")
+    installed = engine.home.bundles_folder / read_bundle(bundle).digest
+    assert has_regions(installed)
+    manifest = installed / FOLDER / MANIFEST_FILE
+    content = json.loads(manifest.read_text())
+    del content["regions"]
+    manifest.write_text(json.dumps(content))
+    old = load_onnx_encoder(installed)
+    assert old is not None
+    assert not old.regions
+    assert not has_regions(installed)
+    encoder = load_bulk_encoder(engine.home, bundle, "cpu")
+    assert isinstance(encoder, OnnxEncoder)
+    assert encoder.regions
+    assert has_regions(installed)
