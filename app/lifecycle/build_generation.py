@@ -79,10 +79,10 @@ def build_generation(
     engine: SearchEngine, generation: Generation, encoder: ImageEncoder, batch_size: int
 ) -> None:
     """Embed what a generation lacks, and compare it with the one that is searched."""
-    report = embed(engine, generation, encoder, batch_size=batch_size)
+    embedded = embed(engine, generation, encoder, batch_size=batch_size)
     typer.echo(
         f"{generation.collection}: generation {generation.id} by {generation.model} is complete; "
-        f"{report.images:,} images were embedded."
+        f"{embedded:,} images were embedded."
     )
     with engine.home.catalogue.read() as session:
         active = find_generation(session, generation.collection_id, "active")

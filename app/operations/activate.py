@@ -23,7 +23,7 @@ from index.files.bundles import registered_bundle
 from index.generations.activation import require_nearly_complete
 from index.generations.listing import GenerationInfo, describe_generation
 from index.generations.retention import try_drop_old_generations
-from index.generations.swap import take_over
+from index.generations.swap import swap
 
 FindGeneration = Callable[[Session], Generation]
 _ASYNC: Final = "respond-async"
@@ -52,7 +52,7 @@ async def swap_to(
     loaded = await services.encoders.of(services.engine.describe(generation))
     with _unless_dropped(generation):
         take = partial(
-            take_over,
+            swap,
             services.engine,
             generation,
             loaded.encoder,

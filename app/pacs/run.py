@@ -112,7 +112,7 @@ class Run:
         """
         for attempt in range(_ATTEMPTS):
             overtaken: list[Piece] = []
-            for batch in prefetch(pieces, self._fetch, _AT_ONCE, _THREADS, prefetch_batches=1):
+            for batch in prefetch(pieces, self._fetch, _AT_ONCE, threads=_THREADS, prefetch_batches=1):
                 fetched = [result for _, result in batch]
                 try:
                     self._write([item for item in fetched if not self._failed(item)])

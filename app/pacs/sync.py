@@ -190,7 +190,7 @@ class Sync:
         def examine(item: tuple[ListedStudy, KnownStudy | None, Collection[str]]) -> Examined:
             return self._examiner.examine(*item)
 
-        for batch in prefetch(todo, examine, _STUDIES_AT_ONCE, _THREADS, prefetch_batches=1):
+        for batch in prefetch(todo, examine, _STUDIES_AT_ONCE, threads=_THREADS, prefetch_batches=1):
             for _, examined in batch:
                 for outcome in examined.known:
                     report.count(outcome, known=True)

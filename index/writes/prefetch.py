@@ -1,4 +1,4 @@
-"""Work in threads, one a core, a few batches ahead of whoever takes the results."""
+"""Work in threads, a few batches ahead of whoever takes the results."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -18,6 +18,8 @@ def prefetch(
     items: Iterable[Item],
     prepare: Callable[[Item], Result],
     batch_size: int,
+    *,
+    threads: int | None = None,
     prefetch_batches: int = _PREFETCH_BATCHES,
 ) -> Iterator[list[tuple[Item, Result]]]:
     """Prepare items in their order, a few batches ahead, and give them in batches with their results.
@@ -26,11 +28,12 @@ def prefetch(
         items: Taken in the caller's thread.
         prepare: Called in the threads; what it raises is raised here.
         batch_size: Items in a batch.
+        threads: Number of threads; None: one a core.
         prefetch_batches: Batches prepared, or in preparation, while the caller has one.
     """
     waiting: deque[list[tuple[Item, Future[Result]]]] = deque()
     source = iter(items)
-    pool = ThreadPoolExecutor(decoding_threads(), thread_name_prefix="intake")
+    pool = ThreadPoolExecutor(threads or decoding_threads(), thread_name_prefix="intake")
     try:
         while batch := [(item, pool.submit(prepare, item)) for item in islice(source, batch_size)]:
             waiting.append(batch)

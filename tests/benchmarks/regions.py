@@ -132,7 +132,8 @@ def _print_searches(encoder: Encoder, embedded: Embedded) -> None:
     typer.echo("                     alone on   among others")
     typer.echo("                     its film    on its film")
     for name, vectors in queries.items():
-        alone, among = [], []
+        alone: list[float] = []
+        among: list[float] = []
         for (number, finding, _), query in zip(marked, vectors, strict=True):
             precision = _precision(embedded, number, finding, query)
             (alone if len(embedded.films[number].film.findings) == 1 else among).append(precision)
