@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from PIL import Image
 from pydicom import Dataset
-from pydicom.datadict import DicomDictionary
+from pydicom._dicom_dict import DicomDictionary
 from pydicom.encaps import encapsulate
 from pydicom.sequence import Sequence
 from pydicom.uid import JPEGBaseline8Bit

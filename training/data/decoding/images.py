@@ -63,8 +63,7 @@ class ImageLimits:
         checksums: Whether a PNG with a wrong checksum in what its picture needs is refused.
     """
 
-    # A DICOM film of as many pixels, two bytes each, and its header.
-    max_bytes: int = 128 * 1024 * 1024
+    max_bytes: int = 20 * 1024 * 1024
     max_pixels: int = 50_000_000
     max_frames: int = 1_000
     max_scans: int = 100

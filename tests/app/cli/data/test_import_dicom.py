@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pytest
 from fastapi.testclient import TestClient
-from httpx import Response
+from httpx2 import Response
 from typer.testing import CliRunner
 
 from app.application import create_app

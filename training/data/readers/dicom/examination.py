@@ -20,7 +20,7 @@ from training.data.readers.dicom.places import Place, read_place
 from training.data.record import MetadataValue
 from training.errors import DataError, ImageError
 
-MOST_BYTES: Final = ImageLimits().max_bytes
+MOST_BYTES: Final = ImageLimits().max_dicom_bytes
 # A run of fluoroscopy has more; the first ones show what it is of.
 MOST_FRAMES: Final = 100
 _MEMORY_BYTES: Final = 4 << 30
