@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -89,18 +90,24 @@ def read_place(place: Place, max_bytes: int) -> bytes:
         if place.member is None:
             with place.path.open("rb") as file:
                 return file.read(max_bytes + 1)
-        with zipfile.ZipFile(place.path) as archive:
-            info = archive.infolist()[place.member]
-            if info.flag_bits & 1:
-                raise ImageError("it is encrypted; unpack the archive with its password first")
-            with archive.open(info) as file:
-                return file.read(max_bytes + 1)
+        archive = _opened(place.path)
+        info = archive.infolist()[place.member]
+        if info.flag_bits & 1:
+            raise ImageError("it is encrypted; unpack the archive with its password first")
+        with archive.open(info) as file:
+            return file.read(max_bytes + 1)
     except OSError as error:
         raise ImageError(f"it cannot be read: {error.strerror or 'the archive is damaged'}") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):
         raise ImageError(
             "it cannot be read: the archive is damaged, or compressed in an unknown way"
         ) from None
+
+
+@lru_cache(maxsize=1)
+def _opened(path: Path) -> zipfile.ZipFile:
+    """Open an archive once in a process: its directory may have a million members."""
+    return zipfile.ZipFile(path)
 
 
 def _head(path: Path) -> bytes:
