@@ -88,6 +88,7 @@ class _Import:
         frames_left_out: Number of frames above the limit.
         seen: Number and digest of each instance.
         quarantined: Reason for each instance.
+        taken: Names of films.
     """
 
     source: Source
@@ -97,6 +98,7 @@ class _Import:
     frames_left_out: int = 0
     seen: dict[str, tuple[int, str]] = field(default_factory=dict)
     quarantined: dict[str, str] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
 
     def items(self) -> Iterator[Record | Rejection | LeftOut]:
         self._tidy()
@@ -148,6 +150,7 @@ class _Import:
         for frame, name in enumerate(examined.films, 1):
             if name in examined.aside:
                 examined.aside[name].replace(self.rules.folder / name)
+            self.taken.add(name)
             several = len(examined.films) > 1
             yield Record(
                 id=name.removesuffix(".dcm"),
@@ -169,7 +172,10 @@ class _Import:
             with atomic_file(path) as file:
                 file.write(table.getvalue().encode())
         for sop in self.quarantined:
-            (self.rules.folder / f"{sop}.dcm").unlink(missing_ok=True)
+            frames = (f"{sop}.{frame}.dcm" for frame in range(1, MOST_FRAMES + 1))
+            # A UID may go on where another one ends.
+            for name in {f"{sop}.dcm", *frames} - self.taken:
+                (self.rules.folder / name).unlink(missing_ok=True)
 
 
 def _read_uids(path: Path) -> frozenset[str]:

@@ -40,8 +40,8 @@ def _text_film(number: int) -> Dataset:
     return film
 
 
-def _moving(number: int, frames: int) -> Dataset:
-    film = make_film(number, Modality="RF", SOPClassUID="1.2.840.10008.5.1.4.1.1.12.2")
+def _moving(number: int, frames: int, **attributes: str) -> Dataset:
+    film = make_film(number, Modality="RF", SOPClassUID="1.2.840.10008.5.1.4.1.1.12.2", **attributes)
     film.PixelData = b"".join(make_film(number + frame).PixelData for frame in range(frames))
     film.NumberOfFrames = frames
     return film
@@ -86,6 +86,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Imported]:
         "capture": encoded(make_film(11, SOPClassUID=SecondaryCaptureImageStorage, ConversionType="WSD")),
         "ct": encoded(make_film(12, Modality="CT", SOPClassUID=CTImageStorage)),
         "text": encoded(_text_film(13)),
+        "burned run": encoded(_moving(40, 2, BurnedInAnnotation="YES")),
         "moving": encoded(_moving(20, 3)),
         "cut": encoded(make_film(30))[:3000],
         "nouid": encoded(make_film(31)).replace(uid("film", 31).encode(), b"x" * len(uid("film", 31))),
@@ -100,11 +101,11 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Imported]:
 
 def test_all_files_are_accounted_for(imported: Imported) -> None:
     (tally,) = imported.report.tallies
-    assert (tally.found, tally.taken, tally.refused, tally.unaccounted) == (14, 4, 3, 0)
+    assert (tally.found, tally.taken, tally.refused, tally.unaccounted) == (15, 4, 3, 0)
     assert tally.left_out == {
         "files that are not DICOM": 2,
         "copies of instances that came before": 1,
-        "quarantined: BurnedInAnnotation is YES": 1,
+        "quarantined: BurnedInAnnotation is YES": 2,
         "quarantined: secondary capture": 1,
         "quarantined: text at the top left": 1,
         "objects of CT Image Storage: --modality CT takes them": 1,
@@ -154,6 +155,7 @@ def test_quarantined_instances_are_listed_with_their_reasons(imported: Imported)
     with (imported.out / "quarantine.csv").open(newline="") as file:
         assert {row["sop"]: row["reason"] for row in csv.DictReader(file)} == {
             uid("film", 10): "BurnedInAnnotation is YES",
+            uid("film", 40): "BurnedInAnnotation is YES",
             uid("film", 11): "secondary capture",
             uid("film", 13): "text at the top left",
         }
@@ -180,15 +182,17 @@ def test_the_manifest_can_be_read(imported: Imported) -> None:
 @pytest.mark.slow
 def test_an_import_goes_on_and_takes_what_was_looked_at(imported: Imported, tmp_path: Path) -> None:
     looked_at = tmp_path / "looked-at.csv"
-    looked_at.write_text(f"sop,reason\n{uid('film', 13)},text at the top left\n{uid('film', 10)}\n")
+    looked_at.write_text(
+        f"sop,reason\n{uid('film', 13)},text at the top left\n{uid('film', 10)}\n{uid('film', 40)}\n"
+    )
     # As a killed run leaves it.
     (imported.out / "images" / ".7.0.part").write_bytes(b"half")
     before = {path: path.stat().st_mtime_ns for path in (imported.out / "images").glob("*.dcm")}
     report = import_dicom(imported.source, imported.out, key=KEY, looked_at=looked_at, max_rejected=0.5)
-    assert report.records == 8
+    assert report.records == 10
     assert {path: path.stat().st_mtime_ns for path in before} == before
     test_nothing_half_written_is_left(imported)
-    # Without the list, both are in quarantine again.
+    # Without the list, all are in quarantine again.
     report = import_dicom(imported.source, imported.out, key=KEY, max_rejected=0.5)
     assert report.records == 6
     assert len(list((imported.out / "images").glob("*.dcm"))) == 6
