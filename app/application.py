@@ -35,7 +35,7 @@ from app.api import (
     writes,
 )
 from app.api.callers import sessions, sign_in
-from app.api.integration import dicomweb, embeddings, links
+from app.api.integration import embeddings, links
 from app.api.radiology import routes as radiology
 from app.audit.middleware import AuditTrail
 from app.audit.recorder import Recorder
@@ -138,7 +138,6 @@ def create_app(
         radiology,
         links,
         writes,
-        dicomweb,
         browse,
         collections,
         generations,

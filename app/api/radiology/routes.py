@@ -2,8 +2,8 @@
 
 from fastapi import APIRouter
 
-from app.api.radiology import dicomweb, studies
+from app.api.radiology import dicomweb, stow, studies
 
 router = APIRouter()
-for module in (studies, dicomweb):
+for module in (studies, dicomweb, stow):
     router.include_router(module.router)

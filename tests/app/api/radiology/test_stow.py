@@ -47,7 +47,7 @@ def _items(answer: Any, sequence: str) -> list[dict[str, Any]]:
 
 
 def test_films_are_there_once_they_are_stored_and_say_nothing_of_their_patient(client: TestClient) -> None:
-    films = [make_film(n, study=1) for n in range(2)]
+    films = [make_film(n, study=1, patient=n) for n in range(2)]
     for _ in range(2):
         answer = _send(client, *map(encoded, films))
         assert (answer.status_code, answer.headers["content-type"]) == (200, "application/dicom+json")
