@@ -27,12 +27,12 @@ ORDER: Final = {
     ),
     "index": (
         "errors vectors catalogue keys idempotency audit files filters scoring home views search duplicates "
-        "engine studies writes feedback generations backup erasure ingest"
+        "engine reports studies writes feedback generations backup erasure ingest"
     ),
     "app": (
         "secret_files setting_values archive_settings viewer_settings worker_settings settings launch "
         "concurrency engine jobs encoding decoding doctor observability lifecycle schemas http access audit "
-        "viewer operations pacs server api application cli"
+        "viewer reports operations pacs server api application cli"
     ),
 }
 

@@ -21,11 +21,13 @@ from app.cli.data.feedback import feedback
 from app.cli.data.findings import findings
 from app.cli.data.import_ import import_data
 from app.cli.data.lists import collections, recipes
+from app.cli.data.reports import reports
 from app.cli.data.sample_data import sample_data
 from app.cli.errors import ended
 from app.cli.operate.audit import audit
 from app.cli.operate.backup import backup, restore
 from app.cli.operate.doctor import doctor
+from app.cli.operate.hl7 import hl7
 from app.cli.operate.jobs import jobs
 from app.cli.operate.keys import keys
 from app.cli.operate.serve import serve
@@ -84,11 +86,13 @@ def build() -> typer.Typer:
     recoquest.add_typer(aliases)
     recoquest.command()(search)
     recoquest.command()(findings)
+    recoquest.command()(reports)
     recoquest.command()(duplicates)
     recoquest.add_typer(feedback)
     recoquest.command()(delete)
     recoquest.command()(erase)
     recoquest.command()(serve)
+    recoquest.command()(hl7)
     recoquest.command()(worker)
     recoquest.add_typer(jobs)
     recoquest.add_typer(keys)

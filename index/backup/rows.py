@@ -28,7 +28,7 @@ _LEFT_OUT: Final = tuple(
 )
 _TRAIL: Final = tuple(table.__tablename__ for table in (AuditEventRow, AuditHeadRow, AuditNameRow))
 # Tables that count their keys, and what removals call the keys that are gone.
-_COUNTED: Final = {"images": "images", "texts": "texts", "generations": None, "models": None}
+_COUNTED: Final = {"images": "images", "texts": "texts", "generations": None, "models": None, "reports": None}
 
 
 def count_rows(session: Session) -> int:

@@ -25,6 +25,7 @@ from index.errors import UnexpectedCountError
 from index.files.orphans import mark_orphans
 from index.filters.grammar import Filter
 from index.filters.sql import passing_keys
+from index.reports.received import remove_reports, studies_of
 from index.vectors.protocol import Keys
 from index.writes.texts import remove_texts
 
@@ -174,7 +175,9 @@ def _delete(session: Session, collection_id: int, sequence: int, keys: Sequence[
     texts = session.execute(select(TextRow.id).where(TextRow.image_id.in_(keys))).scalars().all()
     remove_texts(session, collection_id, sequence, texts)
     remove_words(session, keys)
+    studies = studies_of(session, collection_id, keys)
     session.execute(delete(ImageRow).where(ImageRow.id.in_(keys)))
+    remove_reports(session, collection_id, studies)
     rows = [
         {"collection_id": collection_id, "target": "images", "key": key, "sequence": sequence} for key in keys
     ]

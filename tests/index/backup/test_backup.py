@@ -36,12 +36,15 @@ from index.generations.names import list_aliases, put_alias, rename_collection
 from index.generations.reindex import generation_for, reindex
 from index.ingest import ingest_manifest
 from index.keys.api_keys import create_key
+from index.reports.received import add_reports
 from index.search.request import SearchRequest
 from index.writes.live import remove_images
 from tests.index.comparing import answers, rows
 from tests.index.homes import open_home
 from tests.index.samples import make_manifest, make_picture, make_records
 from training.data.manifest import Manifest
+from training.data.reports.sections import clinical_sections
+from training.data.reports.study_report import StudyReport
 from training.models.encoder import Encoder, load_encoder
 
 
@@ -73,6 +76,8 @@ def test_everything_comes_back_where_nothing_else_is_left(
         followed = Followed(require_collection(session, "c").id, "a" * 16)
         note_study(session, followed, "b" * 16, KnownStudy("c" * 16, "d" * 16, None, {"e" * 16: "taken"}))
         write_position(session, followed, Position(7, 1, "f" * 16))
+        report = StudyReport(("study:1.2.3.4",), None, None, "final", None, clinical_sections("No effusion."))
+        add_reports(session, require_collection(session, "c").id, [report])
         for old, new in (("d", "e"), ("e", "d")):
             rename_collection(session, old, new)
     seen = Event(action="view", actor=Actor("key", "1", "viewer"), collection="c", objects=["a"])

@@ -11,7 +11,7 @@ from training.reports import CHEXPERT_LABELS, STATES, chexpert_labels
 
 _CODES: Final = ("NF", "EC", "CM", "LL", "LO", "ED", "CO", "PN", "AT", "PX", "PE", "PO", "FX", "SD")
 _SHORT: Final = dict(zip(_CODES, CHEXPERT_LABELS, strict=True))
-_STATE: Final = dict(zip("+?-", STATES, strict=True))
+_STATE: Final[dict[str, str]] = dict(zip("+?-", STATES, strict=True))
 
 
 def _golden() -> Iterator[tuple[str, dict[str, str]]]:
@@ -20,7 +20,9 @@ def _golden() -> Iterator[tuple[str, dict[str, str]]]:
         text, bar, answer = line.partition(" |")
         if bar:
             own = [one for one in answer.strip().split(", ") if one]
-            states = {_SHORT[one[-2:]]: _STATE[one[0]] if len(one) > 2 else "present" for one in own}
+            states: dict[str, str] = {
+                _SHORT[one[-2:]]: _STATE[one[0]] if len(one) > 2 else "present" for one in own
+            }
             yield text.replace("\\n", "\n"), states
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from pydicom import Dataset
 from pydicom.dataset import FileDataset, FileMetaDataset
 from pydicom.sequence import Sequence as Items
-from pydicom.uid import ExplicitVRLittleEndian
+from pydicom.uid import UID, ExplicitVRLittleEndian
 
 KEY: Final = bytes(range(32))
 STUDY: Final = "1.2.826.0.1.3680043.8.498.1"
@@ -53,7 +53,7 @@ def hl7_report(
         f"PID|1||{patient}^^^{b}||{c}^{d}^Q||19500101|M|||{e} Street 1^^Town||030{f}",
         f"PV1|1|I|{g}^101||||4711^{h}^Doc",
         f"ORC|RE|P1|{accession}||||||||{i}^Nurse",
-        f"OBR|1|P1|{accession}|71020^CHEST|||20240304110000||||||{j}||7^{h}^Doc||||||{issued}|||{status}|||||||9^{i}",
+        f"OBR|1|P1|{accession}|71020^CHEST|||20240304110000||||||{j}||7^{h}^Doc|||||||{issued}|||{status}|||||||9^{i}",
         f"NTE|1||{d} called {e} at home",
         *results,
     ]
@@ -103,8 +103,8 @@ def structured_report(items: Sequence[Dataset] = (), **attributes: Any) -> FileD
     """A Basic Text SR with the sections of `TEXT`, or the given items, and people in its header."""
     a, b, c, d, e, *_ = MARKERS
     meta = FileMetaDataset()
-    meta.MediaStorageSOPClassUID = "1.2.840.10008.5.1.4.1.1.88.11"
-    meta.MediaStorageSOPInstanceUID = f"{STUDY}.9"
+    meta.MediaStorageSOPClassUID = UID("1.2.840.10008.5.1.4.1.1.88.11")
+    meta.MediaStorageSOPInstanceUID = UID(f"{STUDY}.9")
     meta.TransferSyntaxUID = ExplicitVRLittleEndian
     report = FileDataset("", {}, file_meta=meta, preamble=b"\0" * 128)
     report.SOPClassUID, report.SOPInstanceUID = meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID

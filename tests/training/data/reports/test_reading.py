@@ -236,7 +236,7 @@ def test_what_is_wrong_with_a_message_is_said(tmp_path: Path, content: bytes, re
 
 
 def test_fhir_in_bundles_lines_and_parts(tmp_path: Path) -> None:
-    observation = {"resourceType": "Observation", "id": "o", "valueString": "Small effusion."}
+    observation: dict[str, Any] = {"resourceType": "Observation", "id": "o", "valueString": "Small effusion."}
     observation["code"] = {"text": "Findings"}
     bare = fhir_report(conclusion="Left effusion.", result=[{"reference": "Observation/o"}])
     del bare["presentedForm"]

@@ -1,0 +1,145 @@
+"""`recoquest reports`: bring reports to the images of their studies."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+import typer
+
+from app.cli.options import Device, Home, indexed, query_device
+
+if TYPE_CHECKING:
+    from app.reports.intake import ReportIntake
+    from training.data.reports.study_report import StudyReport
+
+_AT_ONCE: Final = 64
+_SHOWN: Final = 20
+ChosenFormat = Literal["auto", "text", "csv", "fhir", "hl7", "sr"]
+
+
+@dataclass
+class _Tally:
+    """Counts of a run: found is the sum of matched, waiting, refused and left out."""
+
+    matched: int = 0
+    waiting: int = 0
+    changed: int = 0
+    refused: list[str] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+
+    def sentences(self, collection: str) -> Iterator[str]:
+        left = sum(self.left_out.values())
+        found = self.matched + self.waiting + len(self.refused) + left
+        yield (
+            f"{collection}: {found:,} found = {self.matched:,} matched + {self.waiting:,} waiting + "
+            f"{len(self.refused):,} refused + {left:,} left out; {self.changed:,} images changed."
+        )
+        for reason, count in sorted(self.left_out.items()):
+            yield f"Left out: {count:,} files ({reason})."
+        if self.waiting:
+            yield "`recoquest reports COLLECTION` brings those that wait to images indexed since."
+
+
+def reports(
+    collection: Annotated[str, typer.Argument(help="Name of the collection.")],
+    source: Annotated[
+        Path | None,
+        typer.Argument(
+            help="File or folder of reports; without one, reports that wait are brought to new images."
+        ),
+    ] = None,
+    format: Annotated[
+        ChosenFormat,
+        typer.Option(
+            "--format",
+            help="Format of all files: text, csv, fhir, hl7 (v2) or sr (DICOM); auto: by each file.",
+        ),
+    ] = "auto",
+    encoding: Annotated[
+        str | None, typer.Option("--encoding", help="Encoding of texts and tables that are not UTF-8.")
+    ] = None,
+    drop_waiting: Annotated[
+        bool, typer.Option("--drop-waiting", help="Forget the reports whose studies have no image.")
+    ] = False,
+    home: Home = None,
+    device: Device = None,
+) -> None:
+    """Bring reports to indexed images, by study or accession number; run again, it goes on."""
+    from app.cli.errors import stoppable
+    from app.reports.intake import ReportIntake
+    from app.settings import load_settings
+
+    if drop_waiting and source is not None:
+        raise typer.BadParameter("it goes without a source.", param_hint="--drop-waiting")
+    settings = load_settings(home=home, device=device)
+    settings = settings.model_copy(update={"device": query_device(settings)})
+    with (
+        indexed(settings) as engine,
+        stoppable("Stopped. What is written is kept; the same command goes on."),
+    ):
+        intake = ReportIntake(engine, settings, collection, "reports")
+        if drop_waiting:
+            typer.echo(f"{collection}: {intake.drop_waiting():,} reports that waited are forgotten.")
+        elif source is None:
+            _bring_kept(intake)
+        else:
+            _bring(intake, source, settings.home, format, encoding)
+
+
+def _bring_kept(intake: "ReportIntake") -> None:
+    matched = changed = 0
+    for taken in intake.take_waiting(all_again=True):
+        matched += taken.matched
+        changed += len(taken.changed)
+    typer.echo(
+        f"{intake.collection}: {matched:,} reports matched, {intake.waiting():,} waiting; "
+        f"{changed:,} images changed."
+    )
+
+
+def _bring(
+    intake: "ReportIntake", source: Path, home: Path, format: ChosenFormat, encoding: str | None
+) -> None:
+    from index.keys.patient_key import patient_key
+    from training.data.reports.reading import LeftOutFile, read_reports
+    from training.data.reports.study_report import ReportError
+
+    tally = _Tally()
+    part: list[tuple[str, StudyReport]] = []
+    for read in read_reports(source, patient_key(home), None if format == "auto" else format, encoding):
+        if isinstance(read, LeftOutFile):
+            tally.left_out[read.reason] += 1
+        elif isinstance(read.report, ReportError):
+            tally.refused.append(f"{read.place}: {read.report}.")
+        else:
+            part.append((read.place, read.report))
+        if len(part) == _AT_ONCE:
+            _take(intake, part, tally)
+            part = []
+    _take(intake, part, tally)
+    _say(tally.refused)
+    for sentence in tally.sentences(intake.collection):
+        typer.echo(sentence)
+
+
+def _take(intake: "ReportIntake", part: "Sequence[tuple[str, StudyReport]]", tally: _Tally) -> None:
+    if not part:
+        return
+    taken = intake.take([report for _, report in part])
+    tally.matched += taken.matched
+    tally.waiting += taken.waiting
+    tally.changed += len(taken.changed)
+    tally.refused += (
+        f"{part[place][0]}: its patient is another one than that of its study's images."
+        for place in taken.differing
+    )
+
+
+def _say(refused: Sequence[str]) -> None:
+    """Name reports that were refused."""
+    for sentence in refused[:_SHOWN]:
+        typer.echo(f"Refused: {sentence}", err=True)
+    if len(refused) > _SHOWN:
+        typer.echo(f"Refused: and {len(refused) - _SHOWN:,} more.", err=True)

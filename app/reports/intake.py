@@ -1,0 +1,211 @@
+"""Reports brought to the images of their studies: stored, matched, and written as a change of an image is."""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from app.audit.trail import record_command
+from app.lifecycle.bulk_encoder import load_bulk_encoder
+from app.settings import Settings
+from index.catalogue.collections import get_generation, lock_collection, require_collection
+from index.engine import SearchEngine
+from index.errors import GenerationError, StaleWriteError, UnknownImageError
+from index.reports.received import (
+    add_reports,
+    count_waiting,
+    drop_waiting,
+    find_study,
+    images_of,
+    received_for,
+    reports_after,
+    set_study,
+)
+from index.search.results import ActiveGeneration
+from index.writes.embedder import Embedder
+from index.writes.live import change_image
+from training.data.reports.attach import with_report
+from training.data.reports.current import CurrentReport, current_report
+from training.data.reports.study_report import StudyReport
+
+# Attempts: another writer, or a change of the model, may come between the read and the write.
+_TRIES: Final = 3
+_STUDIES_KEPT: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What became of some reports.
+
+    Attributes:
+        matched: Number of reports whose study has images.
+        waiting: Number of reports whose study has none yet; they are kept.
+        differing: Places, among the given ones, of reports whose study has images of another patient alone;
+            they are not kept.
+        changed: Ids of the images that were changed.
+    """
+
+    matched: int = 0
+    waiting: int = 0
+    differing: tuple[int, ...] = ()
+    changed: tuple[str, ...] = ()
+
+
+@dataclass
+class ReportIntake:
+    """Writes reports to one collection; opens its encoder where a text has to be embedded.
+
+    Attributes:
+        engine: The engine of the home.
+        settings: Say which device computes, and whether there is an audit trail.
+        collection: Name of the collection.
+        command: Name of the command, for the audit trail.
+    """
+
+    engine: SearchEngine
+    settings: Settings
+    collection: str
+    command: str
+    _embedder: Embedder | None = field(default=None, init=False, repr=False)
+    _vectors: OrderedDict[str, dict[str, bytes]] = field(default_factory=OrderedDict, init=False, repr=False)
+
+    def take(self, reports: Sequence[StudyReport]) -> Taken:
+        """Keep reports, and bring them to the images of their studies; given again, they change nothing.
+
+        All is in the catalogue when it returns.
+
+        Raises:
+            UnknownCollectionError: No collection has this name.
+            NoActiveGenerationError: The collection has no active generation.
+            CatalogueError: The catalogue cannot be used.
+            DiskFullError: The disk has no space left.
+        """
+        # A collection that cannot be searched takes no reports.
+        self.engine.active(self.collection)
+        studies: dict[str, None] = {}
+        kept: list[StudyReport] = []
+        differing: list[int] = []
+        with self.engine.home.catalogue.write() as session:
+            collection_id = require_collection(session, self.collection).id
+            lock_collection(session, collection_id)
+            found = [find_study(session, collection_id, report) for report in reports]
+            for place, (report, (_, others)) in enumerate(zip(reports, found, strict=True)):
+                if others:
+                    differing.append(place)
+                else:
+                    kept.append(report)
+            add_reports(session, collection_id, kept)
+            for report, (study, _) in zip(reports, found, strict=True):
+                if study is not None:
+                    set_study(session, collection_id, report.digest, study)
+                    studies[study] = None
+        matched = sum(study is not None for study, _ in found)
+        changed = self._bring(studies)
+        return Taken(matched, len(kept) - matched, tuple(differing), changed)
+
+    def take_waiting(self, *, all_again: bool = False) -> Iterator[Taken]:
+        """Bring kept reports to images that came after them, some at a time.
+
+        Args:
+            all_again: Also those that were brought to images before, which may have got others since.
+
+        Raises:
+            RecoquestError: The same errors as for `take`.
+        """
+        after = 0
+        while True:
+            with self.engine.home.catalogue.read() as session:
+                collection_id = require_collection(session, self.collection).id
+                some = reports_after(session, collection_id, after, waiting=not all_again)
+            if not some:
+                return
+            after = some[-1][0]
+            yield self._match([report for _, report in some])
+
+    def _match(self, reports: Sequence[StudyReport]) -> Taken:
+        studies: dict[str, None] = {}
+        matched = 0
+        with self.engine.home.catalogue.write() as session:
+            collection_id = require_collection(session, self.collection).id
+            for report in reports:
+                study, _ = find_study(session, collection_id, report)
+                if study is not None:
+                    set_study(session, collection_id, report.digest, study)
+                    studies[study] = None
+                    matched += 1
+        return Taken(matched, len(reports) - matched, (), self._bring(studies))
+
+    def waiting(self) -> int:
+        """Return the number of reports that wait for images."""
+        with self.engine.home.catalogue.read() as session:
+            return count_waiting(session, require_collection(session, self.collection).id)
+
+    def drop_waiting(self) -> int:
+        """Remove the reports that wait for images, and return their number."""
+        with self.engine.home.catalogue.write() as session:
+            count = drop_waiting(session, require_collection(session, self.collection).id)
+        if count:
+            record_command(
+                self.settings,
+                self.engine.home.catalogue,
+                "delete",
+                self.command,
+                collection=self.collection,
+                reports=count,
+            )
+        return count
+
+    def _bring(self, studies: Sequence[str] | dict[str, None]) -> tuple[str, ...]:
+        """Write the reports of studies that count to their images, and return the ids of changed ones."""
+        changed: list[str] = []
+        for study in studies:
+            with self.engine.home.catalogue.read() as session:
+                collection_id = require_collection(session, self.collection).id
+                current = current_report(received_for(session, collection_id, study))
+                images = images_of(session, collection_id, study)
+            if current is not None:
+                changed += (image for image in images if self._change(image, current))
+        if changed:
+            record_command(
+                self.settings,
+                self.engine.home.catalogue,
+                "change",
+                self.command,
+                collection=self.collection,
+                objects=changed,
+            )
+        return tuple(changed)
+
+    def _change(self, image: str, current: CurrentReport) -> bool:
+        for attempt in range(_TRIES):
+            active = self.engine.active(self.collection)
+            try:
+                vectors = self._embedded(active, current.sentences)
+                change = partial(with_report, current=current)
+                outcome = change_image(self.engine.home, active, image, change, vectors).outcome
+                return outcome != "unchanged"
+            except UnknownImageError:
+                # Removed meanwhile.
+                return False
+            except (StaleWriteError, GenerationError):
+                if attempt == _TRIES - 1:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _embedded(self, active: ActiveGeneration, sentences: Sequence[str]) -> dict[str, bytes]:
+        """Return vectors of sentences; those of the last studies are kept, whose images share them."""
+        if not sentences:
+            return {}
+        if self._embedder is None or self._embedder.generation.id != active.generation:
+            with self.engine.home.catalogue.read() as session:
+                generation, _ = get_generation(session, active.generation)
+            encoder = load_bulk_encoder(self.engine.home, active.bundle, self.settings.device)
+            self._embedder = Embedder(generation, encoder)
+            self._vectors.clear()
+        key = "\0".join(sentences)
+        if key not in self._vectors:
+            self._vectors[key] = self._embedder.texts(sentences)
+            while len(self._vectors) > _STUDIES_KEPT:
+                self._vectors.popitem(last=False)
+        return self._vectors[key]

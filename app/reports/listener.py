@@ -1,0 +1,209 @@
+"""MLLP: messages of HL7 v2 over TCP, each acknowledged once it is in the catalogue.
+
+A message stands between <VT> and <FS><CR> (HL7 v2, Transport Specification: MLLP, Release 1). Connections are
+few and bounded; one thread writes, in the order of arrival.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from app.reports.acknowledge import Code, acknowledgement
+from app.reports.intake import ReportIntake
+from training.data.reports.hl7 import Message, parse_message, read_message
+from training.data.reports.study_report import ReportError, StudyReport, deidentified
+from training.errors import RecoquestError
+
+_START: Final = b"\x0b"
+_END: Final = b"\x1c\r"
+_CHUNK: Final = 65_536
+_log = structlog.stdlib.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of a listener.
+
+    Attributes:
+        message_bytes: Longest message.
+        connections: Connections at the same time; others are closed at once.
+        message_s: Seconds from the first byte of a message to its last.
+        idle_s: Seconds that a connection may be silent between messages.
+    """
+
+    message_bytes: int = 4 * 2**20
+    connections: int = 32
+    message_s: float = 30.0
+    idle_s: float = 600.0
+
+
+class FrameError(Exception):
+    """Bytes that are no frame of MLLP, or one beyond the limits; the connection ends."""
+
+
+class Listener:
+    """Takes messages from connections to a socket, and writes the reports in them to a collection."""
+
+    def __init__(self, intake: ReportIntake, key: bytes, limits: Limits = Limits()) -> None:
+        """Make a listener.
+
+        Args:
+            intake: Writes to the collection.
+            key: Secret of the home folder, for keyed hashes.
+            limits: Its limits.
+        """
+        self._intake = intake
+        self._key = key
+        self._limits = limits
+        self._open: set[asyncio.Task[None]] = set()
+        # One at a time: the newest version of a report is the one that came last.
+        self._writer = ThreadPoolExecutor(1, "reports")
+
+    async def serve(self, taken: socket.socket, stopping: asyncio.Event) -> None:
+        """Serve until told to stop; messages that are being written are finished and acknowledged."""
+        server = await asyncio.start_server(self._accept, sock=taken, limit=_CHUNK)
+        try:
+            await stopping.wait()
+        finally:
+            server.close()
+            for task in self._open:
+                task.cancel()
+            await asyncio.gather(*self._open, return_exceptions=True)
+            self._writer.shutdown()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if len(self._open) >= self._limits.connections:
+            _log.warning("connection refused: too many are open", open=len(self._open))
+            writer.close()
+            return
+        self._open.add(task)
+        try:
+            await self._converse(reader, writer)
+        except FrameError as error:
+            _log.warning("connection ended", reason=str(error))
+        except (ConnectionError, TimeoutError) as error:
+            _log.info("connection ended", reason=type(error).__name__)
+        except asyncio.CancelledError:
+            # The listener stops.
+            return
+        finally:
+            self._open.discard(task)
+            writer.close()
+            with suppress(ConnectionError, TimeoutError):
+                await writer.wait_closed()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        rest = b""
+        while True:
+            try:
+                message, rest = await self._next(reader, rest)
+            except FrameError as error:
+                await self._send(writer, acknowledgement("AR", b"", str(error)))
+                raise
+            if message is None:
+                return
+            # Shielded: what is being written is acknowledged, also when the listener stops.
+            answer = asyncio.ensure_future(self._answer(message, writer))
+            try:
+                await asyncio.shield(answer)
+            except asyncio.CancelledError:
+                await answer
+                raise
+
+    async def _answer(self, message: bytes, writer: asyncio.StreamWriter) -> None:
+        loop = asyncio.get_running_loop()
+        code, reason = await loop.run_in_executor(self._writer, self.take, message)
+        await self._send(writer, acknowledgement(code, message, reason))
+
+    async def _send(self, writer: asyncio.StreamWriter, answer: bytes) -> None:
+        writer.write(_START + answer + _END)
+        async with asyncio.timeout(self._limits.message_s):
+            await writer.drain()
+
+    async def _next(self, reader: asyncio.StreamReader, rest: bytes) -> tuple[bytes | None, bytes]:
+        """Return the next message and the bytes behind it; None at the end of the connection.
+
+        Raises:
+            FrameError: The bytes are no frame, or too many or too slow.
+        """
+        if not rest:
+            try:
+                async with asyncio.timeout(self._limits.idle_s):
+                    rest = await reader.read(_CHUNK)
+            except TimeoutError:
+                return None, b""
+        parts, size = [rest], len(rest)
+        try:
+            async with asyncio.timeout(self._limits.message_s):
+                while True:
+                    held = b"".join(parts) if len(parts) > 1 else parts[0]
+                    parts = [held]
+                    plain = held.lstrip(b"\r\n")
+                    if plain and not plain.startswith(_START):
+                        raise FrameError("a message begins with the byte 0B")
+                    end = held.find(_END)
+                    if end >= 0:
+                        return held[:end].lstrip(b"\r\n")[1:], held[end + len(_END) :]
+                    if size > self._limits.message_bytes:
+                        raise FrameError(f"a message has at most {self._limits.message_bytes:,} bytes")
+                    more = await reader.read(_CHUNK)
+                    if not more:
+                        if plain:
+                            raise FrameError("the connection ended within a message")
+                        return None, b""
+                    parts.append(more)
+                    size += len(more)
+        except TimeoutError:
+            raise FrameError(f"a message took more than {self._limits.message_s:g} seconds") from None
+
+    def take(self, message: bytes) -> tuple[Code, str]:
+        """Write the reports of a message, and return what to acknowledge."""
+        try:
+            parsed = parse_message(message)
+            reports = self._reports(parsed)
+            taken = self._intake.take(reports)
+        except ReportError as error:
+            _log.warning("message rejected", reason=str(error))
+            return "AR", f"The message is not taken: {error}."
+        except RecoquestError as error:
+            _log.error("message not written", error=type(error).__name__)
+            return "AE", f"The report is not written: {type(error).__name__}. Send it again later."
+        except Exception as error:  # noqa: BLE001 - the sender keeps what is not accepted
+            # A trace could quote the statement with its report.
+            _log.error("message not written", error=type(error).__name__, defect=True)
+            return "AE", "The report is not written, by a defect of the receiver. Send it again later."
+        if taken.differing:
+            _log.warning("message rejected", reason="another patient")
+            return "AR", "The patient is another one than that of the study's images."
+        _log.info("message taken", matched=taken.matched, waiting=taken.waiting, images=len(taken.changed))
+        return "AA", ""
+
+    def _reports(self, message: Message) -> list[StudyReport]:
+        return [deidentified(report, self._key) for report in read_message(message)]
+
+
+def run_listener(
+    listener: Listener, taken: socket.socket, on_stop: Callable[[Callable[[], None]], None]
+) -> None:
+    """Run a listener until it is told to stop.
+
+    Args:
+        listener: The listener.
+        taken: Socket that listens.
+        on_stop: Is given what stops it, to be called in the thread of this function's loop.
+    """
+
+    async def main() -> None:
+        stopping = asyncio.Event()
+        on_stop(stopping.set)
+        await listener.serve(taken, stopping)
+
+    asyncio.run(main())
