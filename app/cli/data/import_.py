@@ -1,7 +1,7 @@
 """`recoquest import`: turn a folder of images or a published data set's layout into a manifest."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -11,6 +11,8 @@ from training.errors import DataError
 
 if TYPE_CHECKING:
     from training.data.readers.report import ImportReport
+
+_SHOWN_REPORTS: Final = 20
 
 
 def import_data(
@@ -71,6 +73,12 @@ def import_data(
             "quarantine.csv.",
         ),
     ] = None,
+    reports: Annotated[
+        Path | None,
+        typer.Option(
+            "--reports", help="dicom only: file or folder of reports for the studies (docs/reports.md)."
+        ),
+    ] = None,
     max_rejected: MaxRejected = 0.01,
     home: Home = None,
 ) -> None:
@@ -81,8 +89,10 @@ def import_data(
         if images or table or encoding or keep_unknown_texts or leave_out:
             raise DataError("DICOM files have no table and no texts: of the options, none of these counts.")
         report = _import_dicom(source, out, modality or [], take_quarantined, max_rejected, home)
-    elif modality or take_quarantined:
-        raise DataError("--modality and --take-quarantined belong to `recoquest import dicom`.")
+        if reports is not None:
+            _attach(report.folder, reports, home)
+    elif modality or take_quarantined or reports:
+        raise DataError("--modality, --take-quarantined and --reports belong to `recoquest import dicom`.")
     else:
         report = import_data_set(
             layout,
@@ -130,3 +140,15 @@ def _import_dicom(
             looked_at=looked_at,
             max_rejected=max_rejected,
         )
+
+
+def _attach(folder: Path, reports: Path, home: Path | None) -> None:
+    """Bring reports to the films of a manifest by the key that their pseudonyms were made with."""
+    from app.settings import load_settings
+    from index.keys.patient_key import patient_key
+    from training.data.reports.attach import attach_source
+
+    attached = attach_source(folder, reports, patient_key(load_settings(home=home).home))
+    for refused in attached.refused[:_SHOWN_REPORTS]:
+        typer.echo(f"Refused: {refused}", err=True)
+    typer.echo(attached.sentence)

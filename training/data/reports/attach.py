@@ -3,12 +3,16 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
 
+from training.data.manifest import read_manifest, write_manifest
 from training.data.record import Record
 from training.data.reports.current import CurrentReport, current_report
-from training.data.reports.study_report import StudyReport
+from training.data.reports.reading import LeftOutFile, read_reports
+from training.data.reports.study_report import ReportError, StudyReport
 
-STATUS_FIELD = "report_status"
+STATUS_FIELD: Final = "report_status"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,58 @@ class Attached:
     matched: int
     waiting: int
     differing: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedSource:
+    """Counts of the reports of a source: found is the sum of matched, unmatched, refused and left out.
+
+    Attributes:
+        matched: Number of those whose study has a record.
+        unmatched: Number of those whose study has none, or records of another patient.
+        refused: Place and reason of each that cannot be taken.
+        left_out: Number of files of other kinds.
+    """
+
+    matched: int
+    unmatched: int
+    refused: tuple[str, ...]
+    left_out: int
+
+    @property
+    def sentence(self) -> str:
+        """The counts for people."""
+        found = self.matched + self.unmatched + len(self.refused) + self.left_out
+        return (
+            f"Reports: {found:,} found = {self.matched:,} matched + {self.unmatched:,} without an image + "
+            f"{len(self.refused):,} refused + {self.left_out:,} left out."
+        )
+
+
+def attach_source(folder: Path, source: Path, key: bytes) -> AttachedSource:
+    """Give the records of a manifest the reports of a file or folder, and write the manifest anew.
+
+    Args:
+        folder: Folder of the manifest.
+        source: File or folder of reports in any format.
+        key: Secret of the home folder, for keyed hashes.
+
+    Raises:
+        DataError: The manifest or the source cannot be read.
+    """
+    reports: list[StudyReport] = []
+    refused: list[str] = []
+    left_out = 0
+    for read in read_reports(source, key):
+        if isinstance(read, LeftOutFile):
+            left_out += 1
+        elif isinstance(read.report, ReportError):
+            refused.append(f"{read.place}: {read.report}.")
+        else:
+            reports.append(read.report)
+    attached = attach_reports(read_manifest(folder, max_rejected=0).records, reports)
+    write_manifest(folder, attached.records)
+    return AttachedSource(attached.matched, attached.waiting + attached.differing, tuple(refused), left_out)
 
 
 def attach_reports(records: Sequence[Record], reports: Iterable[StudyReport]) -> Attached:
