@@ -45,8 +45,8 @@ _WANTED = frozenset({Tag.ROWS, Tag.WINDOW_CENTER, Tag.SHARED_FUNCTIONAL_GROUPS_S
 
 def compare(found: Any, made: Dataset) -> None:
     assert found.numbers(Tag.ROWS, "H") == [made.Rows]
-    centres = made.WindowCenter
-    expected = [] if not centres else [centres] if isinstance(centres, float) else list(centres)
+    centres = made["WindowCenter"]
+    expected = [centres.value] if centres.VM == 1 else centres.value or []
     assert found.numbers(Tag.WINDOW_CENTER) == [float(centre) for centre in expected]
     items = made.get("SharedFunctionalGroupsSequence") or []
     for number, item in enumerate(items):
