@@ -156,7 +156,9 @@ def _print_maps(encoder: Encoder, embedded: Embedded) -> None:
     examples = _examples(embedded)
     typer.echo("maps of films with the finding  highest in the box  area under the curve")
     for kind in ("a text", "a region of another film"):
-        hits, areas, chance = [], [], []
+        hits: list[float] = []
+        areas: list[float] = []
+        chance: list[float] = []
         for number, name, box in embedded.marked():
             grid = embedded.grids[number]
             shares = grid.shares(box).ravel()

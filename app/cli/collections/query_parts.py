@@ -15,12 +15,12 @@ from index.engine import SearchEngine
 from index.errors import StoreError
 from index.files.thumbnails import STORED_LIMITS
 from index.search.query_vector import Part
-from index.search.results import ActiveGeneration
+from index.search.results import ActiveGeneration, StoredImage
 from training.data.decoding.content import read_content
 from training.data.decoding.images import DecodedImage, ImageLimits, decode_whole, read_header
 from training.errors import ImageError, NoRegionsError
 from training.models.config import Modality
-from training.models.inputs.regions import Box, grid_of
+from training.models.inputs.regions import RegionGrid, grid_of
 from training.models.onnx.encoder import OnnxEncoder
 from training.models.onnx.loading import load_query_encoder
 
@@ -53,7 +53,8 @@ class PartMaker:
         if isinstance(source, ImageFile):
             return self._of_image(source)
         if source.box is not None and source.example.id is not None:
-            return self._of_stored(source.example.id, source.box, source.field)
+            _, grid = self.regions_of(source.example.id)
+            return region_part(grid, source.box, f"{source.field}.box")
         return stored_part(self._engine, self._active, source)
 
     @cached_property
@@ -76,31 +77,37 @@ class PartMaker:
             limits = ImageLimits(accept_truncated=self._settings.accept_truncated_images)
             decoded = decode_whole(file.content, limits, encoder.min_image_side)
         if file.box is not None:
-            return self._of_region(decoded, file.box, "image_boxes")
+            return region_part(self._grid(decoded), file.box, "image_boxes")
         image = decoded.pixels
         started = perf_counter()
         vector = encoder.embed_images(encoder.prepare_image(image)[None])[0]
         self.encode_ms += _ms_since(started)
         return Part(vector, "image")
 
-    def _of_stored(self, image_id: str, box: Box, field: str) -> Part:
+    def regions_of(self, image_id: str) -> tuple[StoredImage, RegionGrid]:
+        """Embed the regions of a stored image.
+
+        Raises:
+            UnknownImageError: The collection has no such image.
+            StoreError: The file is missing or damaged.
+            NoRegionsError: The encoder has none.
+        """
         image = self._engine.image(self._active.collection, image_id)
         path = self._engine.home.store.path(image.sha256)
         try:
             decoded = decode_whole(path, STORED_LIMITS, self._encoder.min_image_side)
         except ImageError as error:
             raise StoreError(f"The stored image {image.sha256} is damaged: {error}") from error
-        return self._of_region(decoded, box, f"{field}.box")
+        return image, self._grid(decoded)
 
-    def _of_region(self, decoded: DecodedImage, box: Box, field: str) -> Part:
+    def _grid(self, decoded: DecodedImage) -> RegionGrid:
         encoder = self._encoder
         if not encoder.regions:
             raise NoRegionsError
         started = perf_counter()
         regions = encoder.embed_regions(encoder.prepare_image(decoded.pixels)[None])[0]
         self.encode_ms += _ms_since(started)
-        grid = grid_of(regions, (decoded.width, decoded.height), encoder.image_config.square)
-        return region_part(grid, box, field)
+        return grid_of(regions, (decoded.width, decoded.height), encoder.image_config.square)
 
 
 def read_image(path: Path) -> ImageFile:

@@ -13,8 +13,10 @@ from app.cli.options import Device, Home, indexed, parse_filter_option
 
 if TYPE_CHECKING:
     from app.cli.collections.examples import Given
+    from app.operations.query_sources import QuerySources
     from app.schemas.search.page import SearchResponse
     from app.schemas.search.query import SearchQuery
+    from app.schemas.search.similarity_map import SimilarityMap
     from app.settings import Settings
     from index.engine import SearchEngine
     from index.search.results import ActiveGeneration
@@ -133,6 +135,12 @@ def search(
         str | None, typer.Option("--filter", help='JSON, such as \'{"field": "view", "eq": "PA"}\'.')
     ] = None,
     cursor: Annotated[str | None, typer.Option("--cursor", help="next_cursor of the page before.")] = None,
+    map_of: Annotated[
+        str | None,
+        typer.Option(
+            "--map", help="Search nothing: print which parts of the image of this id fit the query."
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the page that the service would answer.")
     ] = False,
@@ -163,7 +171,7 @@ def search(
         "filter": None if condition is None else parse_filter_option(condition),
     }
     if queries is not None:
-        wanted = (given, images, boxes, like, like_texts, like_vectors)
+        wanted = (given, map_of, images, boxes, like, like_texts, like_vectors)
         unwanted = (unlike, unlike_texts, unlike_vectors, unlike_images)
         _refuse_other_queries(*wanted, *unwanted, exclude_same_group is not None, same_patient, cursor)
         _search_lines(collection, queries, common, settings)
@@ -185,8 +193,42 @@ def search(
     )
     files = _Files(images or [], unlike_images or [])
     with _named(options):
+        if map_of is not None:
+            typer.echo(_map(collection, map_of, query, files, settings).model_dump_json(indent=2))
+            return
         page = _page(collection, query, files, settings)
     _print(page, query, as_json=as_json)
+
+
+def _map(
+    collection: str, image_id: str, query: "SearchQuery", files: _Files, settings: "Settings"
+) -> "SimilarityMap":
+    """Tell which parts of an image fit a query, and note it in the audit trail."""
+    from app.audit.trail import query_parts, record_command
+    from app.cli.collections.query_parts import PartMaker
+    from app.schemas.search.similarity_map import SimilarityMap
+
+    query.check(images=len(files.asked), unlike_images=len(files.disliked))
+    sources = _sources(query, files)
+    if not sources.all:
+        raise typer.BadParameter("give a text, an image or an example with it.", param_hint="--map")
+    with indexed(settings) as engine:
+        active = engine.active(collection)
+        maker = PartMaker(engine, settings, active, None)
+        image, grid = maker.regions_of(image_id)
+        entry = sources.entry(engine, active, [maker.make(source) for source in sources.all])
+        record_command(
+            settings,
+            engine.home.catalogue,
+            "view",
+            "search --map",
+            collection=collection,
+            objects=[image.id],
+            query=query_parts(query),
+            model=active.digest,
+            generation=active.generation,
+        )
+    return SimilarityMap.of(image, active, grid, entry.vector)
 
 
 def _page(collection: str, query: "SearchQuery", files: _Files, settings: "Settings") -> "SearchResponse":
@@ -265,6 +307,14 @@ def _option(options: Mapping[str, str], *location: str | int) -> str | None:
     return options.get(example) or options.get(str(location[0]))
 
 
+def _sources(query: "SearchQuery", files: _Files) -> "QuerySources":
+    from app.cli.collections.query_parts import read_image
+    from app.operations.query_sources import QuerySources
+
+    images, unlike_images = ([read_image(path) for path in kind] for kind in (files.asked, files.disliked))
+    return QuerySources.of(query, images, unlike_images)
+
+
 def _answer(
     engine: "SearchEngine",
     settings: "Settings",
@@ -272,12 +322,10 @@ def _answer(
     query: "SearchQuery",
     files: _Files,
 ) -> "SearchResponse":
-    from app.cli.collections.query_parts import PartMaker, read_image
-    from app.operations.query_sources import QuerySources
+    from app.cli.collections.query_parts import PartMaker
     from app.schemas.search.page import TookMs, page_from
 
-    images, unlike_images = ([read_image(path) for path in kind] for kind in (files.asked, files.disliked))
-    sources = QuerySources.of(query, images, unlike_images)
+    sources = _sources(query, files)
     maker = PartMaker(engine, settings, active, sources.modality)
     page = sources.find(engine, active, [maker.make(source) for source in sources.all])
     took = TookMs(

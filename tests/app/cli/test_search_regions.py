@@ -38,6 +38,19 @@ def test_a_box_finds_what_it_finds_over_http(indexed: Indexed) -> None:
         assert _ids(by_file) == _ids(answer.json())
 
 
+def test_a_map_is_that_of_http(indexed: Indexed) -> None:
+    options = ("a boat", "--like", "image-3", "--box", GIVEN, "--map", "image-5")
+    printed = json.loads(_search(indexed, *options).stdout)
+    with TestClient(create_app(indexed.settings), "http://localhost") as client:
+        address = f"/v1/collections/{COLLECTION}/images/image-5/similarity-map"
+        query = {"text": "a boat", "like": [{"id": "image-3", "box": BOX}]}
+        answered = client.post(address, json=query).json()
+    assert printed.keys() == answered.keys()
+    assert printed["cosine"] == pytest.approx(answered["cosine"], abs=1e-4)
+    for row, other in zip(printed["values"], answered["values"], strict=True):
+        assert row == pytest.approx(other, abs=1e-4)
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -49,6 +62,7 @@ def test_a_box_finds_what_it_finds_over_http(indexed: Indexed) -> None:
         (("--like", "image-3", "--box", GIVEN, "--box", GIVEN), "2 boxes for 1 images"),
         (("a dog", "--box", GIVEN), "1 boxes for 0 images"),
         (("--queries", "none.txt", "--box", GIVEN), "each line is a whole query"),
+        (("--keywords", "boat", "--map", "image-5"), "give a text, an image or an example"),
     ],
 )
 def test_a_box_that_is_none_is_refused_in_one_sentence(
