@@ -15,7 +15,7 @@ PACKAGES: Final = ("app", "index", "training")
 # Scripts of the page: rooms of one page each, and a room of both.
 PAGE: Final = ROOT / "app" / "page"
 SHARED: Final = "shared"
-PAGE_ROOMS: Final = ("operate", "search", SHARED)
+PAGE_ROOMS: Final = ("operate", "search", SHARED, "viewer")
 MAX_MODULES: Final = 12
 # One of a kind each.
 OF_A_KIND: Final = {"training/objectives"}
@@ -127,7 +127,7 @@ def test_scripts_import_from_their_page_and_from_both(room: str) -> None:
 
 def test_pages_load_files_of_their_room_and_of_both() -> None:
     pages = sorted(PAGE.rglob("*.html"))
-    assert len(pages) == 2
+    assert len(pages) == 3
     for page in pages:
         names = _PAGE_FILE.findall(page.read_text(encoding="utf-8"))
         assert names

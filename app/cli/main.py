@@ -33,6 +33,7 @@ from app.cli.operate.keys import keys
 from app.cli.operate.serve import serve
 from app.cli.operate.settings import settings
 from app.cli.operate.tidy import tidy
+from app.cli.operate.viewer import viewer
 from app.cli.operate.worker import worker
 from app.cli.pacs import pacs
 from app.cli.training.bundle import bundle
@@ -96,6 +97,7 @@ def build() -> typer.Typer:
     recoquest.command()(worker)
     recoquest.add_typer(jobs)
     recoquest.add_typer(keys)
+    recoquest.add_typer(viewer)
     recoquest.command()(tidy)
     recoquest.command()(settings)
     recoquest.command()(doctor)

@@ -2,8 +2,8 @@
 
 from fastapi import APIRouter
 
-from app.api.radiology import dicomweb, stow, studies
+from app.api.radiology import dicomweb, stow, studies, viewer
 
 router = APIRouter()
-for module in (studies, dicomweb, stow):
+for module in (studies, dicomweb, stow, viewer):
     router.include_router(module.router)

@@ -11,6 +11,7 @@ from app.audit.trail import filter_parts
 from app.operations.services import Services
 from app.schemas.findings import stated_from
 from app.schemas.radiology.studies import (
+    IndexNow,
     MatchedSentence,
     QueryImage,
     SimilarHit,
@@ -22,6 +23,8 @@ from app.schemas.radiology.studies import (
     whole_number_of,
 )
 from app.schemas.search.page import ServedBy, image_path
+from app.settings import Settings
+from app.viewer.installation import viewer_template
 from app.viewer.links import viewer_link
 from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError
@@ -89,14 +92,16 @@ async def answer_similar(
             details={"limit": asked.limit, "same_patient": asked.same_patient},
         ),
     )
-    prefix, template = request.scope.get("root_path", ""), services.settings.viewer_url
+    prefix, template = request.scope.get("root_path", ""), viewer_template(services.settings)
+    is_indexed = similar is not None and bool(similar.compared)
     return SimilarResponse(
-        state="indexed" if similar is not None and similar.compared else "not_indexed",
+        state="indexed" if is_indexed else "not_indexed",
         collection=None if active is None else active.collection,
         collections=list(found.collections),
         study=wanted.study,
         images=[] if similar is None else [QueryImage.of(image) for image in similar.compared],
         hits=[_described(one, "" if active is None else active.collection, template, prefix) for one in hits],
+        index_now=None if is_indexed else _index_now(services.settings, principal, prefix),
         served_by=None
         if active is None or similar is None
         else ServedBy(
@@ -167,6 +172,12 @@ def _described(one: SimilarStudy, collection: str, template: str | None, prefix:
             viewer=viewer_link(template, known, prefix=prefix),
         ),
     )
+
+
+def _index_now(settings: Settings, principal: Principal, prefix: str) -> IndexNow | None:
+    if settings.pacs_url is None or settings.pacs_sync is None or not principal.may("admin", None):
+        return None
+    return IndexNow(path=f"{prefix}/v1/jobs", body={"kind": "pacs_sync"})
 
 
 def _is_same_patient(query: StudyImage, one: SimilarStudy) -> bool | None:

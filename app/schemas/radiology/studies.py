@@ -108,6 +108,14 @@ class SimilarHit(Answer):
     links: SimilarLinks
 
 
+class IndexNow(Answer):
+    """A request that brings the study over from the archive."""
+
+    method: Literal["POST"] = "POST"
+    path: str
+    body: dict[str, str]
+
+
 class SimilarResponse(Answer):
     """Studies that are like the one that was asked for."""
 
@@ -123,6 +131,10 @@ class SimilarResponse(Answer):
         description="The images that were compared, up to 64: those of a larger study are spread over it."
     )
     hits: list[SimilarHit]
+    index_now: IndexNow | None = Field(
+        description="Of a study that is not indexed, the request that begins a sync with the archive; null "
+        "where the settings describe none, or the caller may not begin one."
+    )
     served_by: ServedBy | None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from recoquest_client.answers.images import Stated
@@ -68,6 +69,15 @@ class SimilarStudy:
 
 
 @dataclass(frozen=True)
+class IndexNow:
+    """A request that begins a sync with the archive; `Client.start_job("pacs_sync")` sends it."""
+
+    method: str
+    path: str
+    body: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class SimilarStudies:
     """Studies like another one; none where `state` is `not_indexed`."""
 
@@ -77,3 +87,4 @@ class SimilarStudies:
     images: tuple[StudyImage, ...] = ()
     collection: str | None = None
     collections: tuple[str, ...] = ()
+    index_now: IndexNow | None = None

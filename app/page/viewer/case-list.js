@@ -1,0 +1,86 @@
+/** Similar cases, each with its picture, its sentence, and what can be done with it. */
+
+import { fill, h } from '../shared/dom.js';
+
+/**
+ * @typedef {import('./cases-api.js').Case} Case
+ * @typedef {import('./cases-api.js').Cases} Cases
+ */
+
+const VERDICTS = /** @type {const} */ ([[true, 'Accept'], [false, 'Reject']]);
+
+export class CaseList {
+  /** @type {Map<string, boolean | null>} */
+  #said = new Map();
+
+  /**
+   * @param {{beside: (hit: Case) => void, address: (hit: Case) => string, picture: (hit: Case) => string,
+   *   judge: (hit: Case, relevant: boolean | null) => Promise<boolean>}} actions `judge` tells whether the service has kept it
+   */
+  constructor(actions) {
+    this.actions = actions;
+    this.element = h('ol', { class: 'case-list', 'aria-label': 'Similar cases' });
+  }
+
+  /** @param {Case[]} hits */
+  show(hits) {
+    this.#said.clear();
+    fill(this.element, ...hits.map((hit) => this.#case(hit)));
+  }
+
+  /** @param {Case} hit */
+  #case(hit) {
+    const same = hit.same_patient === true;
+    return h('li', { class: same ? 'case' : 'case other', data: { id: hit.id, study: hit.study ?? '' } },
+      h('img', { src: this.actions.picture(hit), alt: '', loading: 'lazy', width: 96, height: 96 }),
+      h('div', {},
+        h('div', { class: 'case-facts' }, h('span', { class: 'case-whose' }, whose(hit)), ...factsOf(hit).map((fact) => h('span', {}, fact))),
+        hit.sentence && h('blockquote', {}, hit.sentence.text),
+        hit.findings.present.length > 0 && h('div', { class: 'case-facts' }, hit.findings.present.join(', '))),
+      h('div', { class: 'case-acts' }, this.#opening(hit, same), ...this.#verdicts(hit)));
+  }
+
+  /** A study of the same patient opens beside; one of another patient never in the same tab. @param {Case} hit @param {boolean} same */
+  #opening(hit, same) {
+    if (same) return h('button', { class: 'button', type: 'button', on: { click: () => this.actions.beside(hit) } }, 'Open beside');
+    return h('a', { class: 'button', href: this.actions.address(hit), target: '_blank', rel: 'noopener' }, 'Open in a tab of its own');
+  }
+
+  /** @param {Case} hit */
+  #verdicts(hit) {
+    const buttons = VERDICTS.map(([relevant, name]) => h('button', { class: 'button', type: 'button', 'aria-pressed': 'false',
+      on: { click: () => say(relevant) } }, name));
+    const press = () => buttons.forEach((button, place) => button.setAttribute('aria-pressed', String(this.#said.get(hit.id) === VERDICTS[place][0])));
+    const say = async (relevant) => {
+      const before = this.#said.get(hit.id) ?? null;
+      // Said twice, it is taken back.
+      const now = before === relevant ? null : relevant;
+      this.#said.set(hit.id, now);
+      press();
+      if (!await this.actions.judge(hit, now)) this.#said.set(hit.id, before);
+      press();
+    };
+    return buttons;
+  }
+}
+
+/** @param {Case} hit */
+function whose(hit) {
+  if (hit.same_patient === null) return 'Patient not known';
+  return hit.same_patient ? 'Same patient' : 'Another patient';
+}
+
+/** @param {Case} hit @returns {string[]} */
+function factsOf(hit) {
+  const facts = [hit.modality, hit.view, hit.date, hit.age_band, hit.sex];
+  if (hit.same_patient && hit.days !== null) facts.push(daysText(hit.days));
+  facts.push(hit.score.toFixed(3).replace('-', '\u2212'));
+  return facts.filter((fact) => fact !== null);
+}
+
+/** @param {number} days */
+function daysText(days) {
+  if (days === 0) return 'the same day';
+  const count = `${Math.abs(days)} ${Math.abs(days) === 1 ? 'day' : 'days'}`;
+  return days < 0 ? `${count} before` : `${count} after`;
+}

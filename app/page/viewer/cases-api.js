@@ -1,0 +1,59 @@
+/** Similar cases and judgements over HTTP. */
+
+import { sentJson } from '../shared/http.js';
+
+/**
+ * @typedef {{study: string, series: string, sop: string | null, frame: number | null, date: string, patient: {name: string, id: string}}} ActiveImage
+ * @typedef {{text: string, start: number | null, end: number | null}} Sentence
+ * @typedef {{image: string, thumbnail: string, rendition: string, report: string | null, viewer: string | null}} CaseLinks
+ * @typedef {{id: string, rank: number, score: number, query_image: string, images: number, study: string | null, series: string | null,
+ *   sop: string | null, view: string | null, modality: string | null, date: string | null, days: number | null, age_band: string | null,
+ *   sex: string | null, same_patient: boolean | null, findings: {present: string[]}, sentence: Sentence | null, links: CaseLinks}} Case
+ * @typedef {{path: string, body: object}} IndexNow
+ * @typedef {{state: 'indexed' | 'not_indexed', collection: string | null, collections: string[], hits: Case[], index_now: IndexNow | null}} Cases
+ */
+
+export class CasesApi {
+  /** @param {URL} base address of the service @param {import('../shared/session.js').Session} session */
+  constructor(base, session) {
+    this.base = base;
+    this.session = session;
+  }
+
+  /**
+   * @param {ActiveImage} image @param {string | null} collection null: the service chooses one @param {boolean} samePatient
+   * @param {AbortSignal} signal @returns {Promise<Cases>}
+   */
+  similar(image, collection, samePatient, signal) {
+    const place = collection === null ? '' : `/collections/${encodeURIComponent(collection)}`;
+    const one = image.sop === null ? '' : `/instances/${encodeURIComponent(image.sop)}`;
+    const wanted = new URLSearchParams({ limit: '20', same_patient: String(samePatient) });
+    if (image.sop !== null && image.frame !== null) wanted.set('frame', String(image.frame));
+    return this.#ask(`v1${place}/studies/${encodeURIComponent(image.study)}${one}/similar?${wanted}`, { signal });
+  }
+
+  /**
+   * Say whether a case is like the image; a case that was not found supplements the others.
+   *
+   * @param {string} collection @param {string} image @param {string} hit @param {boolean | null} relevant @param {boolean} [missed]
+   */
+  judge(collection, image, hit, relevant, missed = false) {
+    const body = { query: { like: [{ id: image }] }, hit, relevant, missed };
+    return this.#ask(`v1/collections/${encodeURIComponent(collection)}/feedback`, sentJson(body));
+  }
+
+  /** Begin what brings a study into a collection. @param {IndexNow} request */
+  begin({ path, body }) {
+    return this.#ask(path, sentJson(body));
+  }
+
+  /** @param {string} link @returns {string} */
+  resolve(link) {
+    return new URL(link, this.base).href;
+  }
+
+  /** @param {string} address @param {RequestInit} options @returns {Promise<any>} */
+  #ask(address, options) {
+    return this.session.fetchJson(new URL(address, this.base).href, options);
+  }
+}

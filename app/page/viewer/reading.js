@@ -1,0 +1,157 @@
+/**
+ * The page around the viewer: a panel follows the active image and lists similar cases. The study to open stands in the fragment of the
+ * address, which no browser sends to a server: `#study=UID&series=UID&image=UID`.
+ */
+
+import { fill, h } from '../shared/dom.js';
+import { problemFrom } from '../shared/http.js';
+import { Session } from '../shared/session.js';
+import { signInForm, takeSignInProblem } from '../shared/sign-in.js';
+import { CaseList } from './case-list.js';
+import { CasesApi } from './cases-api.js';
+import { ViewerFrame } from './viewer-frame.js';
+
+/**
+ * @typedef {import('./cases-api.js').ActiveImage} ActiveImage
+ * @typedef {import('./cases-api.js').Case} Case
+ * @typedef {import('./cases-api.js').Cases} Cases
+ */
+
+/** Images are passed quickly by scrolling: only one that stays is searched for. */
+const REST_MS = 200;
+
+const base = new URL('.', location.href);
+const session = new Session(base);
+const api = new CasesApi(base, session);
+/** @type {ActiveImage | null} */
+let active = null;
+/** @type {Cases | null} */
+let cases = null;
+/** @type {string | null} */
+let chosen = null;
+let waiting = 0;
+let asking = new AbortController();
+
+const frame = new ViewerFrame(base, (image) => {
+  if (JSON.stringify(image) === JSON.stringify(active)) return;
+  active = image;
+  clearTimeout(waiting);
+  waiting = setTimeout(search, REST_MS);
+});
+const list = new CaseList({
+  beside: (hit) => frame.open([active.study, hit.study], { series: active.series, sop: active.sop }),
+  address: (hit) => api.resolve(hit.links.viewer ?? `reading#${new URLSearchParams({ study: hit.study ?? '' })}`),
+  picture: (hit) => api.resolve(hit.links.thumbnail),
+  judge: (hit, relevant) => kept(() => api.judge(cases.collection, hit.query_image, hit.id, relevant)),
+});
+const said = h('p', { class: 'cases-said', role: 'status' });
+const picker = h('select', { class: 'select', 'aria-label': 'Collection', hidden: true, on: { change: () => { chosen = picker.value; search(); } } });
+const priors = h('input', { type: 'checkbox', on: { change: () => search() } });
+const missing = h('input', { class: 'number', id: 'missing', autocomplete: 'off', required: true });
+const missingForm = h('form', { class: 'missing', hidden: true, on: { submit: supplement } },
+  h('label', { for: 'missing' }, 'A similar case that is not in the list, by the id of its image'), missing, h('button', { class: 'button' }, 'Add'));
+const panel = h('aside', { class: 'cases', 'aria-label': 'Similar cases' }, h('h1', {}, 'Similar cases'),
+  h('div', { class: 'cases-head' }, h('label', {}, priors, ' Studies of the same patient'), picker), said, list.element, missingForm);
+
+/** Find cases like the active image. */
+async function search() {
+  if (active === null) return;
+  asking.abort();
+  asking = new AbortController();
+  const { signal } = asking;
+  fill(said, 'Searching\u2026');
+  try {
+    const found = await api.similar(active, chosen, priors.checked, signal);
+    if (signal.aborted) return;
+    cases = found;
+    show(found);
+  } catch (error) {
+    if (!signal.aborted) showProblem(error);
+  }
+}
+
+/** @param {Cases} found */
+function show(found) {
+  list.show(found.hits);
+  missingForm.hidden = found.state === 'not_indexed';
+  fill(picker, ...found.collections.map((name) => h('option', { value: name, selected: name === found.collection }, name)));
+  picker.hidden = found.collections.length < 2;
+  if (found.state === 'not_indexed') fill(said, 'This image is not in a collection that you may search. ', found.index_now && indexButton(found.index_now));
+  else fill(said, found.hits.length === 0 ? `${found.collection} has no other study.` : '');
+}
+
+/** @param {import('./cases-api.js').IndexNow} request @returns {HTMLElement} what brings the study over from the archive */
+function indexButton(request) {
+  const button = h('button', { class: 'button', type: 'button', on: { click: async () => {
+    button.disabled = true;
+    if (await kept(() => api.begin(request))) fill(said, 'A sync with the archive has begun. Look again when it has ended: ', h('a', { href: 'operate' }, 'jobs'), '.');
+  } } }, 'Index now');
+  return button;
+}
+
+/** @param {unknown} error */
+function showProblem(error) {
+  const problem = problemFrom(error);
+  if (problem.status === 401) {
+    session.end();
+    signIn('The session has ended. Sign in again to go on.');
+    return;
+  }
+  fill(said, h('span', { role: 'alert' }, `${problem.title}. ${problem.detail}`));
+}
+
+/** Whether the service has kept what was said. @param {() => Promise<unknown>} send @returns {Promise<boolean>} */
+async function kept(send) {
+  try {
+    await send();
+    return true;
+  } catch (error) {
+    showProblem(error);
+    return false;
+  }
+}
+
+/** @param {SubmitEvent} event */
+async function supplement(event) {
+  event.preventDefault();
+  const id = missing.value.trim();
+  const image = cases.hits[0]?.query_image ?? active.sop;
+  if (!await kept(() => api.judge(cases.collection, image, id, true, true))) return;
+  missing.value = '';
+  fill(said, `${id} is kept as a similar case.`);
+}
+
+/** @param {string} why */
+function signIn(why) {
+  document.body.replaceChildren(h('main', {}, signInForm(session, why, start, takeSignInProblem())));
+}
+
+async function start() {
+  try {
+    await session.known();
+  } catch (error) {
+    document.body.replaceChildren(panel);
+    showProblem(error);
+    return;
+  }
+  if (session.name === null) {
+    signIn('Reading needs a key of a reader of all collections, or your organisation\u2019s sign-in.');
+    return;
+  }
+  document.body.replaceChildren(frame.identity, frame.element, panel);
+  open();
+}
+
+/** Open the study of the address. */
+function open() {
+  const wanted = new URLSearchParams(location.hash.slice(1));
+  const study = wanted.get('study');
+  if (study === null) {
+    fill(said, 'The address names no study: open one from a search or the list of work.');
+    return;
+  }
+  frame.open([study], { series: wanted.get('series'), sop: wanted.get('image') });
+}
+
+window.addEventListener('hashchange', open);
+start();

@@ -1,0 +1,55 @@
+/** The viewer in a frame: what is opened in it, and what it tells of its active image. */
+
+import { fill, h } from '../shared/dom.js';
+
+/** @typedef {import('./cases-api.js').ActiveImage} ActiveImage */
+
+const ACTIVE = 'recoquest.active-image';
+
+export class ViewerFrame {
+  /** Patients whose images the frame has shown since it was opened, by name and id. @type {Set<string>} */
+  #patients = new Set();
+
+  /** @param {URL} base @param {(image: ActiveImage) => void} active called with the image of the active viewport */
+  constructor(base, active) {
+    this.base = base;
+    this.element = h('iframe', { class: 'frame', title: 'Viewer', allow: 'cross-origin-isolated; fullscreen' });
+    this.identity = h('div', { class: 'identity', role: 'status', 'aria-label': 'Open patient' });
+    window.addEventListener('message', ({ source, origin, data }) => {
+      if (source !== this.element.contentWindow || origin !== location.origin || data?.type !== ACTIVE) return;
+      this.#showIdentity(data.image);
+      active(data.image);
+    });
+  }
+
+  /**
+   * Open studies of one patient, side by side where there are two.
+   *
+   * @param {string[]} studies @param {{series?: string | null, sop?: string | null}} [first] the image to begin with
+   */
+  open(studies, { series = null, sop = null } = {}) {
+    this.#patients.clear();
+    const wanted = new URLSearchParams({ StudyInstanceUIDs: studies.join(',') });
+    if (series !== null) wanted.set('initialSeriesInstanceUID', series);
+    if (sop !== null) wanted.set('initialSopInstanceUID', sop);
+    if (studies.length > 1) wanted.set('hangingprotocolId', '@recoquest/side-by-side');
+    const address = new URL('viewer', this.base);
+    // OHIF splits the list at commas as they are.
+    address.search = wanted.toString().replaceAll('%2C', ',');
+    this.element.src = address.href;
+  }
+
+  /** @param {ActiveImage} image */
+  #showIdentity({ patient, date }) {
+    const whose = `${patient.name || 'Without a name'} (${patient.id || 'without an id'})`;
+    this.#patients.add(whose);
+    // Collections know patients by hashes: should two be taken for one, the reader sees both names.
+    const several = this.#patients.size > 1 && h('span', { class: 'two-patients', role: 'alert' }, `Images of several patients are open: ${[...this.#patients].join(', ')}`);
+    fill(this.identity, h('strong', {}, whose), date && h('span', {}, dateText(date)), several);
+  }
+}
+
+/** @param {string} date as DICOM has it @returns {string} */
+function dateText(date) {
+  return /^\d{8}$/.test(date) ? `${date.slice(0, 4)}-${date.slice(4, 6)}-${date.slice(6)}` : date;
+}
