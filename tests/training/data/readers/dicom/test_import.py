@@ -40,7 +40,7 @@ def _text_film(number: int) -> Dataset:
     return film
 
 
-def _moving(number: int, frames: int, **attributes: str) -> Dataset:
+def _moving(number: int, frames: int, **attributes: Any) -> Dataset:
     film = make_film(number, Modality="RF", SOPClassUID="1.2.840.10008.5.1.4.1.1.12.2", **attributes)
     film.PixelData = b"".join(make_film(number + frame).PixelData for frame in range(frames))
     film.NumberOfFrames = frames
