@@ -26,14 +26,7 @@ def search_exactly(
 ) -> Neighbours:
     """Find a page of hits by a scan; see `VectorView.search`.
 
-    Args:
-        query: Query vector (D,) of length one.
-        k: Number of hits.
-        passing: Mask of the selectable rows.
-        after: The hit behind which the page begins, if it is not the first.
-        keys: The keys (N,) of all rows.
-        rows: The vectors.
-        on_gpu: Scan on a GPU, as `VectorStore.nearest`; None where it cannot.
+    `keys` are those of all rows (N,); `on_gpu` scans as `VectorStore.nearest`, or gives None if it cannot.
     """
     spare = _SPARE
     while True:

@@ -24,10 +24,7 @@ def has_boundary_ties(scores: Scores, rank: int) -> bool:
     """Tell whether so many are as near as the hit at a rank that more of them may have been left out.
 
     Equal vectors have equal codes, of which a search names any; a page is to have those of the lowest keys.
-
-    Args:
-        scores: Scores of the candidates, best first.
-        rank: Rank of the last hit; `rerank_depth(rank)` candidates were ranked for it, if there were as many.
+    `rerank_depth(rank)` candidates were ranked, best first, if there were as many.
     """
     last = rerank_depth(rank)
     return len(scores) >= last and bool(scores[last - 1] == scores[rank - 1])
@@ -50,13 +47,9 @@ def best_first(keys: Keys, scores: Scores) -> tuple[Keys, Scores]:
 
 
 def ranked(query: Vectors, keys: Keys, rows: Rows, vectors: Callable[[Rows], Vectors]) -> tuple[Keys, Scores]:
-    """Return the keys (R,) of rows and their scores with a query (D,), best first.
+    """Return the keys of rows (R,) and their scores with a query (D,), best first.
 
-    Args:
-        query: Query vector.
-        keys: The keys (N,) of all rows.
-        rows: Rows to rank; their vectors are read in parts.
-        vectors: Gives the vectors of rows.
+    `keys` are those of all rows (N,); `vectors` gives the vectors of some, which are read in parts.
     """
     scores = np.empty(len(rows), dtype=np.float32)
     for at in range(0, len(rows), _RANKED_AT_ONCE):

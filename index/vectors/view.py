@@ -157,12 +157,7 @@ class CosineView(VectorView):
         if self.mapped != (name == "mapped"):
             store = MappedStore(self.dim, folder) if name == "mapped" else MemoryStore(self.dim)
         codes = IvfPq.train(sample, len(living))
-        try:
-            for _, halves in source.blocks(np.ones_like(alive), partial(self._unmoved, layout)):
-                codes.add(widened(halves))
-                if store is not source:
-                    store.append(halves)
-        except MovedError:
+        if not self._copy(source, layout, len(alive), codes.add, store):
             return False
         if isinstance(store, MemoryStore):
             use_huge_pages(store.held)
@@ -181,14 +176,21 @@ class CosineView(VectorView):
         with self._lock.reading():
             source, layout, count = self._store, self._layout, len(self._store)
         store = source if isinstance(source, MemoryStore) else MemoryStore(self.dim)
+        copied = self._copy(source, layout, count, gpu.add, store)
+        return copied and self._replace(source, layout, store, None, gpu)
+
+    def _copy(
+        self, source: VectorStore, layout: int, count: int, add: Callable[[Vectors], None], store: VectorStore
+    ) -> bool:
+        """Give the first rows to codes or a GPU, and to another store; False when rows moved meanwhile."""
         try:
             for _, halves in source.blocks(np.ones(count, dtype=bool), partial(self._unmoved, layout)):
-                gpu.add(widened(halves))
+                add(widened(halves))
                 if store is not source:
                     store.append(halves)
         except MovedError:
             return False
-        return self._replace(source, layout, store, None, gpu)
+        return True
 
     def _replace(
         self, source: VectorStore, layout: int, store: VectorStore, ann: AnnSearch | None, gpu: GpuScan | None

@@ -41,40 +41,31 @@ def choose_view(
     rows = count * (2 * dim + _ROW_BYTES)
     # Half a byte for every two of a third of the numbers, the row's number in its list, and its list.
     codes = count * (dim // 12 + 12)
-    on_gpu = "only when it is asked for"
-    if wanted == "gpu":
-        on_gpu, fits = _on_gpu(2 * count * dim + _GPU_WORK, gpu)
-        wanted = "gpu" if fits else None
-    if wanted is not None:
-        reasons = {name: "chosen for this collection" if name == wanted else "" for name in VIEW_NAMES}
-        best = wanted
-    elif count * dim <= _SCANNED:
-        best = "exact"
-        few = "nothing is gained for so few"
-        reasons = {"exact": "a scan takes a few milliseconds", "ivf": few, "mapped": few}
-    elif rows + codes > _SHARE * memory:
-        best = "mapped"
-        free = f"{memory / _GIB:.1f} GiB of memory are free"
-        reasons = {"exact": free, "ivf": free, "mapped": "vectors stay on the disk"}
-    else:
-        best = "ivf"
-        reasons = {
-            "exact": f"a scan reads {2 * count * dim / _GIB:.2f} GiB a query",
-            "ivf": "the fastest",
-            "mapped": "slower than ivf, which fits in memory",
-        }
-    if best == "gpu" or wanted is None:
-        reasons["gpu"] = on_gpu
     sizes: dict[ViewName, int] = {
         "exact": rows,
         "ivf": rows + codes,
         "mapped": count * _ROW_BYTES + codes,
         "gpu": rows,
     }
-    return [
-        Choice(name, sizes[name], name == best, reasons[name] or f"{best} was chosen for this collection")
-        for name in VIEW_NAMES
-    ]
+    on_gpu = "only when it is asked for"
+    if wanted == "gpu":
+        on_gpu, fits = _on_gpu(2 * count * dim + _GPU_WORK, gpu)
+        wanted = "gpu" if fits else None
+    reasons: dict[ViewName, str]
+    if wanted is not None:
+        best, reasons = wanted, dict.fromkeys(VIEW_NAMES, f"{wanted} was chosen for this collection")
+        reasons[wanted] = on_gpu if wanted == "gpu" else "chosen for this collection"
+    elif count * dim <= _SCANNED:
+        best, few = "exact", "nothing is gained for so few"
+        reasons = {"exact": "a scan takes a few milliseconds", "ivf": few, "mapped": few, "gpu": on_gpu}
+    elif rows + codes > _SHARE * memory:
+        best, free = "mapped", f"{memory / _GIB:.1f} GiB of memory are free"
+        reasons = {"exact": free, "ivf": free, "mapped": "vectors stay on the disk", "gpu": on_gpu}
+    else:
+        best, scan = "ivf", f"a scan reads {2 * count * dim / _GIB:.2f} GiB a query"
+        slower = "slower than ivf, which fits in memory"
+        reasons = {"exact": scan, "ivf": "the fastest", "mapped": slower, "gpu": on_gpu}
+    return [Choice(name, sizes[name], name == best, reasons[name]) for name in VIEW_NAMES]
 
 
 def _on_gpu(size: int, free: int | None) -> tuple[str, bool]:

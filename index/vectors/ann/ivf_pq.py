@@ -109,12 +109,9 @@ class IvfPq:
         return rotated, rotated @ self._centroids
 
     def density(self, products: Vectors, count: int, passing: FilterMask) -> float:
-        """Return the share of rows near a query that pass: the least of all lists, a quarter, a sixteenth.
+        """Return the share of rows near a query that pass, by products with all centroids (lists,).
 
-        Args:
-            products: Inner products of all centroids with the query (lists,).
-            count: Number of lists.
-            passing: Mask of the selectable rows.
+        It is the least of the nearest lists, `count` of them, a quarter and a sixteenth.
         """
         lists = _largest(products, count)
         shares = self._counts(passing)[lists].cumsum() / self._sizes[lists].cumsum().clip(min=1)
@@ -132,16 +129,9 @@ class IvfPq:
     def search(
         self, rotated: Vectors, products: Vectors, lists: Lists, candidates: int, bits: Bits | None
     ) -> Rows:
-        """Return the likely nearest rows (C,) of some lists, likeliest first.
+        """Return the likely nearest rows of some lists, at most so many candidates, likeliest first.
 
-        One thread searches: others run beside it.
-
-        Args:
-            rotated: The rotated query (kept,).
-            products: Inner products of all centroids with the query (lists,).
-            lists: Lists to search.
-            candidates: Maximum number of rows.
-            bits: Bitmap of the selectable rows; None: all rows.
+        `bits` are those of the selectable rows; None selects all. One thread searches: others run beside it.
         """
         use_threads(1)
         library: Any = faiss
@@ -161,14 +151,8 @@ class IvfPq:
     ) -> tuple[Vectors, Rows]:
         """Return the largest inner products (Q, count) with candidates of each query (Q, D), and their rows.
 
-        All cores search: a batch takes a third of the time of its queries one by one (measured).
-
-        Args:
-            queries: Queries of length one.
-            rows: FAISS's index of all rows.
-            lists: Lists to probe for each query.
-            candidates: Rows to re-rank for each query.
-            count: Rows to return, padded with -1.
+        `rows` is FAISS's index of all rows; places without a row hold -1. All cores search: a batch takes a
+        third of the time of its queries one by one (measured).
         """
         use_threads(cores())
         library: Any = faiss
@@ -187,18 +171,8 @@ class IvfPq:
 
     @classmethod
     def read(cls, path: Path) -> "IvfPq":
-        """Return what `write` put into a file.
-
-        Raises:
-            ValueError: The file holds no such codes.
-        """
-        library: Any = faiss
-        index = library.read_index(str(path))
-        if not isinstance(index, faiss.IndexPreTransform) or not isinstance(
-            library.downcast_index(index.index), faiss.IndexIVFPQFastScan
-        ):
-            raise ValueError("the file holds no inverted file of PQ codes")
-        return cls(index)
+        """Return what `write` put into a file."""
+        return cls(faiss.read_index(str(path)))
 
     def _counts(self, passing: FilterMask) -> NDArray[np.int64]:
         """Return how many rows of each list pass a filter."""

@@ -19,6 +19,7 @@ from index.vectors.filter_mask import FilterMask
 from index.vectors.id_map import Mask, Rows
 from index.vectors.protocol import Vectors
 from index.vectors.ranking import rerank_depth
+from index.vectors.storage.memory import MemoryStore
 from index.vectors.storage.vector_store import VectorStore
 
 # Passing rows up to which a filtered search is a scan: about as fast, and exact.
@@ -154,10 +155,10 @@ class AnnSearch:
 
     def shortlists(self, queries: Vectors, rank: int, passing: FilterMask) -> list[Rows | None]:
         """Return the shortlist of each query (Q, D) of a batch; without a filter all cores search at once."""
-        index = self.store.index
-        if not passing.is_all or index is None or not self.point.lists or passing.count <= self.scanned_rows:
+        is_scanned = not self.point.lists or passing.count <= self.scanned_rows
+        if is_scanned or not passing.is_all or not isinstance(self.store, MemoryStore):
             return [self.shortlist(query, rank, passing) for query in queries]
-        each = zip(queries, *self._search_each(queries, rank, index), strict=True)
+        each = zip(queries, *self._search_each(queries, rank, self.store.index), strict=True)
         return [self.shortlist(query, rank, passing) if is_hard else rows for query, rows, is_hard in each]
 
     def _search_each(self, queries: Vectors, rank: int, index: Any) -> tuple[list[Rows], Mask]:

@@ -25,44 +25,39 @@ _ROOM: Final = 33 / 32
 
 
 class MemoryStore(VectorStore):
-    """Rows in the memory of one of FAISS's indexes."""
+    """Rows in the memory of one of FAISS's indexes.
+
+    Attributes:
+        index: FAISS's index of the rows, until one is added.
+        held: The rows (N, D) themselves, until one is added.
+    """
 
     def __init__(self, dim: int) -> None:
         super().__init__(dim)
-        self._index = zero_index(dim)
-        self._held = memory_of(self._index)
+        self.index = zero_index(dim)
+        self.held = memory_of(self.index)
 
     def __len__(self) -> int:
         """Return the number of rows."""
-        return int(self._index.ntotal)
+        return int(self.index.ntotal)
 
     @property
     def memory_bytes(self) -> int:
         """Memory that the rows hold."""
         return len(self) * self.dim * 2
 
-    @property
-    def index(self) -> Any:
-        """FAISS's index of the rows, until one is added."""
-        return self._index
-
-    @property
-    def held(self) -> Float16Array:
-        """The rows (N, D) themselves, until one is added."""
-        return self._held
-
     def append(self, vectors: Float16Array) -> None:
         """Append vectors (N, D) as they are stored."""
         try:
             if len(vectors):
-                self._index.add_sa_codes(vectors.view(np.uint8))
+                self.index.add_sa_codes(vectors.view(np.uint8))
         finally:
-            self._held = memory_of(self._index)
+            self.held = memory_of(self.index)
 
     def take(self, rows: Rows, out: Float16Array) -> None:
         """Copy these rows into `out` (N, D); see `VectorStore`."""
         # Valid rows need no check, and mode "clip" copies them once only.
-        np.take(self._held, rows, axis=0, out=out, mode="clip")
+        np.take(self.held, rows, axis=0, out=out, mode="clip")
 
     def read(self, path: Path) -> None:
         """Take the rows of a file in place of those here; see `VectorStore`."""
@@ -75,7 +70,7 @@ class MemoryStore(VectorStore):
             held = memory_of(index)
             if file.readinto(held.data) != held.nbytes:
                 raise ValueError("the file ends before its rows do")
-        self._index, self._held = index, held
+        self.index, self.held = index, held
         use_huge_pages(held)
 
     def _scan(self, query: Vectors, count: int, passing: FilterMask, start: int, stop: int) -> Found:
@@ -88,7 +83,7 @@ class MemoryStore(VectorStore):
             bits[part] = passing.bits[part]
             chosen = library.IDSelectorBitmap(bits)
         parameters = library.SearchParameters(sel=chosen)
-        (products,), (rows,) = self._index.search(query[None], count, params=parameters)
+        (products,), (rows,) = self.index.search(query[None], count, params=parameters)
         return products[rows >= 0], rows[rows >= 0]
 
 

@@ -63,11 +63,6 @@ class VectorStore(ABC):
     def memory_bytes(self) -> int:
         """Memory that the rows hold."""
 
-    @property
-    def index(self) -> Any | None:
-        """FAISS's index of the rows, until one is added; None where they are not in memory."""
-        return None
-
     def fresh(self) -> Self:
         """Return an empty store of the same kind."""
         return type(self)(self.dim)
