@@ -8,8 +8,7 @@ import numpy as np
 from index.vectors.filter_mask import FilterMask
 from index.vectors.protocol import After, Keys, Neighbours, Scores, Vectors
 from index.vectors.ranking import page_offset, ranked
-from index.vectors.storage.faiss_rows import Found
-from index.vectors.storage.vector_store import VectorStore
+from index.vectors.storage.vector_store import Found, VectorStore
 
 # Candidates beyond those asked for that are ranked exactly: rounding may have put them in another order.
 _SPARE: Final = 8

@@ -18,11 +18,10 @@ from index.vectors.filter_mask import FilterMask
 from index.vectors.id_map import IdMap, Mask, Rows
 from index.vectors.protocol import After, Keys, Neighbours, Scores, Vectors, ViewName
 from index.vectors.ranking import cosines, has_boundary_ties, page_offset, ranked
-from index.vectors.storage.faiss_rows import write_header
 from index.vectors.storage.gpu import GpuScan
 from index.vectors.storage.mapped import MappedStore
 from index.vectors.storage.memory import MemoryStore, use_huge_pages
-from index.vectors.storage.vector_store import VectorStore
+from index.vectors.storage.vector_store import VectorStore, write_header
 from index.vectors.vector_view import VectorView
 
 # Codes have 16 values for each pair of numbers.
@@ -165,10 +164,7 @@ class CosineView(VectorView):
         return self._replace(source, layout, store, AnnSearch(codes, point, store), None)
 
     def upload(self, gpu: GpuScan) -> bool:
-        """Scan by copies of all vectors on a GPU from now on; codes go.
-
-        Returns:
-            False when rows moved meanwhile.
+        """Scan by copies of all vectors on a GPU from now on; codes go. False when rows moved meanwhile.
 
         Raises:
             RuntimeError: The GPU does not take them.
@@ -208,11 +204,7 @@ class CosineView(VectorView):
         return True
 
     def encode_pending(self) -> bool:
-        """Add rows that came since to the codes, while searches and writes go on.
-
-        Returns:
-            False when they are so many that there should be other codes.
-        """
+        """Add rows that came since to the codes; False when they are so many that there should be others."""
         with self._encoding:
             with self._lock.reading():
                 ann, layout = self._ann, self._layout

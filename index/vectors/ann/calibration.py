@@ -35,14 +35,9 @@ _SEED: Final = 0
 def calibrate(
     codes: IvfPq, store: VectorStore, alive: Mask, guard: Guard, stored_queries: Vectors | None = None
 ) -> OperatingPoint:
-    """Return the smallest operating point that finds the hits of all kinds of queries.
+    """Return the smallest operating point that finds the hits of all kinds of queries among live rows.
 
-    Args:
-        codes: PQ codes of all rows.
-        store: The vectors.
-        alive: Mask (N,) of the live rows.
-        guard: Held whenever rows are read, and let go in between.
-        stored_queries: Embedded texts (Q, D) where images are searched, or the other way.
+    `stored_queries` (Q, D) are embedded texts where images are searched, or the other way.
     """
     passing = FilterMask(alive, int(np.count_nonzero(alive)))
     with guard():

@@ -8,7 +8,7 @@ import numpy as np
 
 from index.vectors.filter_mask import FilterMask
 from index.vectors.protocol import Vectors
-from index.vectors.storage.faiss_rows import Found
+from index.vectors.storage.vector_store import Found
 
 # FAISS gives at most so many of the nearest from a GPU.
 _MOST_FOUND: Final = 2048
@@ -17,13 +17,9 @@ _log = logging.getLogger(__name__)
 
 
 class GpuScan:
-    """float16 vectors in one of FAISS's flat indexes on a GPU.
+    """float16 vectors in one of FAISS's flat indexes on a GPU, which `new_index` makes.
 
     Searches that need more than 2,048 rows, dead and filtered ones included, are scanned by the CPU.
-
-    Args:
-        dim: Length of a vector.
-        new_index: Makes the empty index.
 
     Attributes:
         failed: Whether the GPU failed, so that everything is scanned by the CPU.

@@ -15,9 +15,8 @@ from index.errors import ViewError
 from index.vectors.filter_mask import FilterMask
 from index.vectors.id_map import Rows
 from index.vectors.protocol import Vectors
-from index.vectors.storage.faiss_rows import Float16Array, Found, read_count
 from index.vectors.storage.memory import MemoryStore
-from index.vectors.storage.vector_store import VectorStore
+from index.vectors.storage.vector_store import Float16Array, Found, VectorStore, read_count
 
 # Bytes of new rows held in memory before they move to a file.
 _BUFFER_BYTES: Final = 64 * 1024**2

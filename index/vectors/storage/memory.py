@@ -13,8 +13,15 @@ from numpy.typing import NDArray
 from index.vectors.filter_mask import FilterMask
 from index.vectors.id_map import Rows
 from index.vectors.protocol import Vectors
-from index.vectors.storage.faiss_rows import Float16Array, Found, memory_of, read_count, resize, zero_index
-from index.vectors.storage.vector_store import VectorStore
+from index.vectors.storage.vector_store import (
+    Float16Array,
+    Found,
+    VectorStore,
+    memory_of,
+    read_count,
+    resize,
+    zero_index,
+)
 
 # Minimum size of an array that gains from huge pages.
 _WORTHWHILE: Final = 32 * 1024**2
