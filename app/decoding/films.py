@@ -23,16 +23,13 @@ from training.data.dicom.films import write_film
 from training.data.dicom.objects import kind_of, read_object
 from training.data.dicom.pseudonyms import keyed_hash
 from training.data.readers.common.splits import draw_split
+from training.data.readers.dicom.examination import MOST_BYTES, MOST_FRAMES
 from training.data.record import MetadataValue, Record
 from training.errors import ImageError
 from training.host import decoding_threads
 
 FilmOutcome = Literal["taken", "refused", "left out", "quarantined"]
 
-# A film of 50 megapixels in cells of 16 bits, and its header.
-MOST_BYTES: Final = 128 << 20
-# A run of fluoroscopy has more; the first ones show what it is of.
-MOST_FRAMES: Final = 100
 # Samples of 16 bits, which some syntaxes need less of.
 _BYTES_A_PIXEL: Final = 4
 _HEADER_BYTES: Final = 1 << 20

@@ -162,3 +162,28 @@ def test_killed_at_any_moment_it_goes_on_with_nothing_missing_or_doubled(
     assert len(orthanc.instances()) == 239
     again = _command(home, *arguments)
     assert "239 instances found = 0 taken + 239 up to date" in again.stdout
+
+
+@pytest.mark.slow
+def test_it_follows_the_archive_until_it_is_stopped(
+    orthanc: OrthancServer, bundle: Path, tmp_path: Path
+) -> None:
+    orthanc.store(FILMS[:2])
+    home = tmp_path / "home"
+    words = _words(home, "films", "--url", orthanc.dicom_web, "--bundle", str(bundle), "--every", "1")
+    process = subprocess.Popen(
+        words, env=_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert "2 taken" in process.stdout.readline()
+        orthanc.store(FILMS[2:4])
+        assert "2 taken + 2 up to date" in process.stdout.readline()
+        orthanc.delete(FILMS[0].StudyInstanceUID)
+        assert "Removed: 2." in process.stdout.readline()
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "the same command goes on from there" in told
+    assert _ids(home) == orthanc.instances()
