@@ -76,9 +76,9 @@ _OLD: Final = re.compile(
 _OLDEST: Final = "90"
 # Whoever was told of a finding.
 _TOLD: Final = re.compile(
-    r"\b(?:discussed|communicated|conveyed|relayed|telephoned|phoned|paged|called|faxed|notified|reviewed|"
-    r"reported|"
-    r"interpreted|performed|supervised)\b[^.\n]{0,80}?\b(?:with|to|by)\s+(?P<who>(?:\b(?:drs?|prof|mrs?|ms|med)\.|[^.\n])*)",
+    r"\b(?:(?:discussed|communicated|conveyed|relayed|telephoned|phoned|paged|called|faxed|notified)\b"
+    r"[^.\n]{0,80}?\b(?:with|to|by)|(?:reviewed|reported|interpreted|performed|supervised)\b[^.\n]{0,40}?\bby)\s+"
+    r"(?P<who>(?:\b(?:drs?|prof|mrs?|ms|med)\.|[ap]\.m\.|[^.\n])*)",
     re.IGNORECASE,
 )
 _WAS_TOLD: Final = re.compile(

@@ -100,7 +100,7 @@ def _blocks(text: str) -> Iterator[Section]:
     places += [
         (match.start(), match.end(), match)
         for match in heading_within().finditer(text)
-        if match.start() not in taken and match.end() - 1 not in taken
+        if match.start() not in taken and match.end() - 1 not in taken and _begins(text, match)
     ]
     places.sort(key=lambda place: place[:2])
     start = 0
@@ -113,6 +113,14 @@ def _blocks(text: str) -> Iterator[Section]:
         kind = kind_of_match(match)
         heading, start = " ".join(match.group(kind).upper().split()), end
     yield from _closed(kind, heading, text[start:])
+
+
+def _begins(text: str, found: re.Match[str]) -> bool:
+    """Tell whether words within a line are a heading, not the end of a phrase such as "Chest Comparison:"."""
+    heading = found.group().strip()
+    gap = found.group()[: len(found.group()) - len(found.group().lstrip())]
+    is_behind_end = text[found.start() - 1] in ".!?;" or len(gap) > 1
+    return kind_of_match(found) == "identifying" or is_behind_end or heading.isupper()
 
 
 def _closed(kind: Kind, heading: str, text: str) -> Iterator[Section]:

@@ -32,6 +32,8 @@ def _pairs(text: str) -> list[tuple[str, str]]:
         ("The lungs are clear and expanded.\n\nIMPRESSION: Normal.",
          [("", "The lungs are clear and expanded."), ("IMPRESSION", "Normal.")]),
         ("WET READ: Pneumothorax.\nFINDINGS: No pneumothorax.", [("FINDINGS", "No pneumothorax.")]),
+        ("FINDINGS: Chest Comparison: A mass.", [("FINDINGS", "Chest Comparison: A mass.")]),
+        ("FINDINGS: Clear IMPRESSION: Normal", [("FINDINGS", "Clear"), ("IMPRESSION", "Normal")]),
         ("WET READ: Pneumothorax.", [("WET READ", "Pneumothorax.")]),
         ("FINDINGS: Clear.\n____________\nJohn Smith\nConsultant Physician", [("FINDINGS", "Clear.")]),
         ("FINDINGS:\r\nClear.\x00\x07", [("FINDINGS", "Clear.")]),
@@ -141,6 +143,7 @@ def test_names_numbers_and_days_are_taken_out(text: str, cleaned: str) -> None:
         "Pneumothorax wurde telefonisch mitgeteilt.",
         "Right PA is enlarged, no MS.",
         "Prior films were reviewed.",
+        "Examination was performed with nipple markers.",
     ],
 )
 def test_words_and_measures_of_reports_stay(text: str) -> None:
