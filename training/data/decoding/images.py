@@ -72,8 +72,8 @@ class ImageLimits:
 
     @property
     def max_dicom_bytes(self) -> int:
-        """Size of a DICOM file: most have two bytes for each pixel, and no compression."""
-        return max(self.max_bytes, 2 * self.max_pixels)
+        """Size of a DICOM file: most have two bytes for each pixel, no compression, and a header."""
+        return max(self.max_bytes, 2 * self.max_pixels + (1 << 20))
 
 
 @dataclass(frozen=True)

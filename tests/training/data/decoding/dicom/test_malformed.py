@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydicom.uid import UID
 
 from tests.training.data.decoding.dicom.malformed import SYNTAXES, malformed_files, whole
-from training.data.decoding.images import decode_whole
+from training.data.decoding.images import ImageLimits, decode_whole
 from training.errors import ImageError
 
 _ROOT: Final = Path(__file__).parents[5]
@@ -66,7 +66,8 @@ def test_malformed_files_are_refused_or_decoded_in_little_time_and_memory(tmp_pa
     found = _decode_all(tmp_path, 64, seed=1)
     _judge(found, 64)
     bombs = [line["outcome"] for name, line in found.items() if name.endswith("_bomb")]
-    assert "The DICOM file inflates to over 100.0 MB, the limit of an image file." in bombs
+    limit = f"{ImageLimits().max_dicom_bytes / 1e6:,.1f} MB"
+    assert f"The DICOM file inflates to over {limit}, the limit of an image file." in bombs
     assert len(bombs) == 4
 
 
