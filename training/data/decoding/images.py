@@ -233,8 +233,7 @@ def _open(content: bytes, limits: ImageLimits) -> _File:
     with _naming_damage(f"The header of the {name} image is damaged", limits):
         if name == "DICOM":
             dicom = open_dicom(content, limits.max_dicom_bytes, limits.max_pixels)
-            laid = dicom.attributes
-            header = ImageHeader(name, laid.columns, laid.rows, laid.frames, MEDIA_TYPES[name])
+            header = ImageHeader(name, *dicom.extent, MEDIA_TYPES[name])
             return _File(content, header, None, None, dicom=dicom)
         if name == "TIFF":
             frames = count_tiff_pages(content, limits.max_frames)

@@ -33,6 +33,11 @@ class DicomImage:
     file: DicomFile
     attributes: PixelAttributes
 
+    @property
+    def extent(self) -> tuple[int, int, int]:
+        """Width, height, and number of frames."""
+        return self.attributes.columns, self.attributes.rows, self.attributes.frames
+
     def decode(self, frame: int) -> Image.Image | DeepImage:
         """Decode a frame, by its number from 0.
 
