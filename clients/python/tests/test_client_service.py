@@ -141,6 +141,20 @@ def test_a_collection_is_begun_filled_searched_changed_and_removed(
         client.collection(name)
 
 
+def test_a_part_of_an_image_searches_and_a_map_tells_what_matched(client: Client) -> None:
+    first = next(iter(client.images(COLLECTION))).id
+    box = {"x": 0.25, "y": 0.1, "width": 0.4, "height": 0.5}
+    like = [{"id": first, "box": box}]
+    page = client.search(COLLECTION, like=like, limit=3)
+    assert len(page.hits) == 3
+    found = client.similarity_map(COLLECTION, page.hits[0].id, like=like)
+    assert found.id == page.hits[0].id
+    assert len(found.values) == found.height
+    assert sum(map(sum, found.values)) / (found.width * found.height) == pytest.approx(
+        page.hits[0].cosine, abs=1e-3
+    )
+
+
 def test_collections_models_generations_and_the_audit_trail_are_listed(client: Any) -> None:
     assert COLLECTION in [collection.name for collection in client.collections()]
     overview = client.collection(COLLECTION)
