@@ -2,6 +2,7 @@
 
 import { sentJson } from '../shared/http.js';
 import { Session } from '../shared/session.js';
+import { showPicture } from './picture.js';
 
 /**
  * @typedef {{number: number, model: string, digest: string}} Generation
@@ -26,10 +27,16 @@ import { Session } from '../shared/session.js';
  */
 
 export class SearchApi {
-  /** @param {string | URL} base address of the service */
-  constructor(base) {
+  /** @param {string | URL} base address of the service @param {string | null} [token] a key or a token of the caller */
+  constructor(base, token = null) {
     this.base = new URL(base, document.baseURI);
     this.session = new Session(this.base);
+    this.session.token = token;
+  }
+
+  /** Show a picture. @param {HTMLImageElement} element @param {string} link */
+  picture(element, link) {
+    showPicture(element, this.resolve(link), this.session);
   }
 
   /** @param {string} link a link from an answer @returns {string} */

@@ -3,15 +3,12 @@
  *
  * Attributes: `src`, the address of the service (by default, where this module came from); `collection`, the one
  * collection to search (by default, the reader chooses); `fullpage`, when the element is the whole page: then keys,
- * dropped and pasted images count wherever they land.
- *
- * Events: `image-select` when an image is opened, with the image in `detail` (preventDefault() keeps the element's own
- * dialog closed); `search-change` when what is searched for or shown has changed, with `detail.state`.
+ * dropped and pasted images count wherever they land; `compare`, whether tiles have a button to compare an image with the
+ * page's own. Property: `token`. docs/page.md describes its events.
  */
 
 import { ProblemError, problemFrom } from '../shared/http.js';
 import { SignedIn, signInForm, takeSignInProblem } from '../shared/sign-in.js';
-import { SearchApi } from './api.js';
 import { OpenedImage } from './image/opened-image.js';
 import { Judgements } from './judgements/judgements.js';
 import { CollectionFields } from './query/collection-fields.js';
@@ -26,6 +23,7 @@ import { brokenLink, imageIsGone, noCollections, noRole } from './results/notice
 import { ResultPages } from './results/result-pages.js';
 import { ResultsView } from './results/results-view.js';
 import { SearchShell } from './search-shell.js';
+import { ServiceElement } from './service-element.js';
 import { takeKeys } from './shortcuts.js';
 import { linkStyles } from './styles.js';
 
@@ -38,7 +36,7 @@ import { linkStyles } from './styles.js';
 
 const PAGE_SIZE = 24;
 
-export class ImageSearch extends HTMLElement {
+export class ImageSearch extends ServiceElement {
   static observedAttributes = ['src', 'collection'];
 
   /** @type {SearchState} */
@@ -67,12 +65,16 @@ export class ImageSearch extends HTMLElement {
       down: () => this.results.grid.focus(),
     });
     this.judgements = new Judgements({
-      send: (collection, judgement) => this.api.judge(collection, judgement),
+      send: async (collection, judgement) => {
+        await this.api.judge(collection, judgement);
+        this.tell('image-judge', { ...judgement, collection });
+      },
       changed: (id) => [this.results.grid, this.opened.dialog].forEach((view) => view.showJudged(id)),
       refused: (error) => this.results.showNotKept(problemFrom(error)),
     });
     this.results = new ResultsView({
-      address: (link) => this.api.resolve(link),
+      picture: (element, link) => this.api.picture(element, link),
+      compare: (hit) => this.tell('image-compare', this.told(hit, this.#state.collection)),
       open: (hit) => this.#select(hit),
       mark: (hit, side) => this.#mark(hit.id, side),
       leave: () => this.field.focus(),
@@ -89,7 +91,7 @@ export class ImageSearch extends HTMLElement {
       remove: (id) => this.#mark(id, null),
       clearExamples: () => this.#goTo(withoutExamples),
       open: (id) => this.opened.open(id),
-      thumbnail: (id) => this.api.thumbnailAddress(this.#state.collection, id),
+      thumbnail: (element, id) => this.api.picture(element, this.api.thumbnailAddress(this.#state.collection, id)),
       filter: (filter) => this.#go({ filter }),
       group: (group) => this.#goTo((query) => ({ ...query, group })),
       leave: () => this.field.focus(),
@@ -115,7 +117,7 @@ export class ImageSearch extends HTMLElement {
       out: () => this.#start(),
       refused: (error) => this.results.showProblem(problemFrom(error), () => this.#start()),
     });
-    this.#makeApi();
+    this.makeApi();
     this.shell = new SearchShell(root, {
       field: this.field.element, row: this.row.element, panel: this.panel.element, results: this.results.element, dialog: this.opened.dialog.element, person: this.person.element,
     }, { collection: (collection) => this.#changeCollection(collection), togglePanel: () => this.#openPanel(this.panel.element.hidden) });
@@ -127,6 +129,7 @@ export class ImageSearch extends HTMLElement {
 
   connectedCallback() {
     const target = this.hasAttribute('fullpage') ? document : this;
+    this.results.grid.comparable = this.hasAttribute('compare');
     this.#connection = new AbortController();
     const stopDrop = takeImages(target, {
       over: (over) => this.shell.showDrop(over),
@@ -141,7 +144,7 @@ export class ImageSearch extends HTMLElement {
     });
     this.#connection.signal.addEventListener('abort', () => { stopDrop(); stopKeys(); });
     this.styled.then(() => this.#appear());
-    this.#started = this.#start();
+    this.begin();
   }
 
   disconnectedCallback() {
@@ -152,7 +155,7 @@ export class ImageSearch extends HTMLElement {
   /** @param {string} name @param {string | null} before @param {string | null} now */
   attributeChangedCallback(name, before, now) {
     if (before === now) return;
-    if (name === 'src') this.#makeApi();
+    if (name === 'src') this.makeApi();
     else this.#state.collection = now;
     if (!this.isConnected || !this.#connection) return;
     if (name === 'src') this.#start();
@@ -185,8 +188,8 @@ export class ImageSearch extends HTMLElement {
     this.results.showProblem(new ProblemError({ title: 'That cannot be searched with', detail: reason }), () => this.field.pickImage());
   }
 
-  #makeApi() {
-    this.api = new SearchApi(this.getAttribute('src') ?? new URL('../..', import.meta.url));
+  begin() {
+    this.#started = this.#start();
   }
 
   #appear() {
@@ -377,10 +380,7 @@ export class ImageSearch extends HTMLElement {
 
   /** @param {Hit} hit */
   #select(hit) {
-    const links = Object.fromEntries(Object.entries(hit.links).map(([name, link]) => [name, this.api.resolve(link)]));
-    const detail = { ...hit, collection: this.#state.collection, links };
-    const event = new CustomEvent('image-select', { detail, bubbles: true, composed: true, cancelable: true });
-    if (this.dispatchEvent(event)) this.opened.open(hit.id);
+    if (this.tell('image-select', this.told(hit, this.#state.collection))) this.opened.open(hit.id);
   }
 
   /** @param {boolean} open */
@@ -393,7 +393,7 @@ export class ImageSearch extends HTMLElement {
 
   /** Tell the page around. @param {'push' | 'replace' | 'close'} step */
   #announce(step) {
-    this.dispatchEvent(new CustomEvent('search-change', { detail: { state: this.state, step }, bubbles: true, composed: true }));
+    this.tell('search-change', { state: this.state, step });
   }
 }
 

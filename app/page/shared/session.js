@@ -16,6 +16,8 @@ export class Session {
   /** @type {Promise<void> | null} */
   #looking = null;
   #address;
+  /** A key or a token that each question brings, in place of a session. @type {string | null} */
+  token = null;
   /** Page of the identity provider that ends its own session, for whoever has signed out here. @type {string | null} */
   leftProvider = null;
 
@@ -49,16 +51,14 @@ export class Session {
 
   /** Find out who is signed in, once. */
   async known() {
-    if (!this.isOwn || this.#state !== null) return;
+    if ((!this.isOwn && this.token === null) || this.#state !== null) return;
     this.#looking ??= this.#look().finally(() => { this.#looking = null; });
     await this.#looking;
   }
 
   /** @param {string} key a key, or a token of an identity provider */
   async signIn(key) {
-    // A header takes bytes, one a character; the service compares those of UTF-8.
-    const bytes = String.fromCharCode(...new TextEncoder().encode(key));
-    const answer = await fetchAnswer(this.#address, { method: 'POST', headers: { Authorization: `Bearer ${bytes}` } });
+    const answer = await fetchAnswer(this.#address, { method: 'POST', headers: bearer(key) });
     this.#state = await answer.json();
     this.leftProvider = null;
   }
@@ -97,13 +97,20 @@ export class Session {
   }
 
   async #look() {
-    this.#state = await (await fetchAnswer(this.#address)).json();
+    this.#state = await (await fetchAnswer(this.#address, this.#signed({}))).json();
   }
 
   /** @param {RequestInit} options @returns {RequestInit} */
   #signed(options) {
+    if (this.token !== null) return { ...options, headers: { ...options.headers, ...bearer(this.token) } };
     const token = this.#state?.csrf_token;
     if (!token || READING.includes(options.method ?? 'GET')) return options;
     return { ...options, headers: { ...options.headers, 'X-CSRF-Token': token } };
   }
+}
+
+/** @param {string} key */
+function bearer(key) {
+  // A header takes bytes, one a character; the service compares those of UTF-8.
+  return { Authorization: `Bearer ${String.fromCharCode(...new TextEncoder().encode(key))}` };
 }

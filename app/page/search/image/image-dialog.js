@@ -76,8 +76,9 @@ export class ImageDialog {
     this.heading.textContent = hit ? `Number ${hit.rank}` : 'Image';
     this.previous.disabled = place.first;
     this.next.disabled = place.last;
-    this.original = api.contentAddress(collection, id);
-    this.viewer.show(api.renditionAddress(collection, id), hit?.texts[0] ?? id);
+    // A new tab brings no token.
+    this.original = api.session.token === null ? api.contentAddress(collection, id) : null;
+    this.viewer.show(api.renditionAddress(collection, id), hit?.texts[0] ?? id, api);
     if (place.regions) this.viewer.region.offer(place.box);
     else this.viewer.region.forget();
     if (place.matched) this.viewer.matched.offer(place.matched);
@@ -136,7 +137,7 @@ export class ImageDialog {
         judgeButtons(hit, this.judgements)),
       h('div', { class: 'dialog-actions' },
         ...this.sides.map((entry) => this.#markButton(entry)),
-        h('a', { class: 'button original', href: this.original, target: '_blank', rel: 'noopener' }, icon('open'), 'Original')),
+        this.original !== null && h('a', { class: 'button original', href: this.original, target: '_blank', rel: 'noopener' }, icon('open'), 'Original')),
       texts.length > 0 && section(texts.length > 1 ? 'Texts' : 'Text', h('ul', { class: 'texts' }, ...texts.map((text) => h('li', {}, text)))),
       record.report && !texts.includes(record.report) && section('Report', h('p', { class: 'report' }, record.report)),
       labels.length > 0 && !this.hidden.has('labels') && section('Labels', h('p', { class: 'tags' }, ...labels.map((label) => h('span', { class: 'tag' }, label)))),

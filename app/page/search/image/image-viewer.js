@@ -21,6 +21,8 @@ export class ImageViewer {
   #grip = null;
   /** Address of the picture through its automatic window. */
   #address = '';
+  /** @type {(address: string) => void} */
+  #load = () => undefined;
 
   /** @param {(box: import('../query/query.js').Box | null) => void} search by a part of the picture, or by all of it */
   constructor(search) {
@@ -30,7 +32,7 @@ export class ImageViewer {
     this.zoomText = h('output', { class: 'viewer-zoom', 'aria-label': 'Zoom' });
     this.invertButton = iconButton('invert', 'Invert grey values (i)', () => this.invert(), { 'aria-pressed': 'false' });
     this.window = new WindowControl((window) => {
-      this.picture.src = window === null ? this.#address : `${this.#address}?window=${window.centre},${window.width}`;
+      this.#load(window === null ? this.#address : `${this.#address}?window=${window.centre},${window.width}`);
     });
     this.layer = h('div', { class: 'viewer-layer' });
     this.matched = new MatchedControl(this.layer);
@@ -52,16 +54,17 @@ export class ImageViewer {
   /**
    * Show an image; one that is on show already keeps its zoom and place.
    *
-   * @param {string} address @param {string} description
+   * @param {string} address @param {string} description @param {import('../api.js').SearchApi} api
    */
-  show(address, description) {
+  show(address, description, api) {
+    this.#load = (wanted) => api.picture(this.picture, wanted);
     this.picture.alt = description;
     if (this.#address === address) return;
     this.#address = address;
     this.window.forget();
     this.fit();
     this.#showLost(false);
-    this.picture.src = address;
+    this.#load(address);
   }
 
   clear() {

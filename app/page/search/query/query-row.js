@@ -29,7 +29,7 @@ export class QueryRow {
 
   /**
    * @param {{match: (kind: keyof Matching, on: boolean) => void, remove: (id: string) => void, clearExamples: () => void, open: (id: string) => void,
-   *   thumbnail: (id: string) => string, filter: (filter: Filter) => void, group: (field: string | null) => void, leave: () => void}} actions `leave` is called when the
+   *   thumbnail: (element: HTMLImageElement, id: string) => void, filter: (filter: Filter) => void, group: (field: string | null) => void, leave: () => void}} actions `leave` is called when the
    *   focus was on a chip and none is left
    */
   constructor(actions) {
@@ -97,7 +97,8 @@ export class QueryRow {
   /** @param {string} id @param {string} name of its kind @param {import('./query.js').Box | null} box the part of it that is searched by */
   #example(id, name, box) {
     const said = box ? `part of ${id}` : id;
-    const picture = h('img', { src: this.actions.thumbnail(id), alt: '', on: { error: () => picture.remove() } });
+    const picture = h('img', { alt: '', on: { error: () => picture.remove() } });
+    this.actions.thumbnail(picture, id);
     return h('span', { class: 'chip pictured' },
       h('button', { class: 'chip-open', type: 'button', title: `Open ${id}`, on: { click: () => this.actions.open(id) } },
         box ? h('span', { class: 'chip-region' }, picture, regionMark(box)) : picture, h('span', { class: 'chip-text' }, said)),

@@ -21,9 +21,11 @@ export class HitGrid {
   hidden = new Set();
   /** The field that the hits are grouped by. @type {string | null} */
   group = null;
+  /** Whether the page around compares images with its own. */
+  comparable = false;
 
   /**
-   * @param {{address: (link: string) => string, open: (hit: Hit) => void, mark: (hit: Hit, side: import('../query/query.js').Side) => void,
+   * @param {{picture: (element: HTMLImageElement, link: string) => void, compare: (hit: Hit) => void, open: (hit: Hit) => void, mark: (hit: Hit, side: import('../query/query.js').Side) => void,
    *   leave: () => void, others: (field: string, value: any) => void}} actions `mark` makes an example of a hit; `leave` is called when the
    *   arrows walk out over the top row; `others` shows the whole group of a hit
    * @param {import('../judgements/judgements.js').Judgements} judgements
@@ -99,10 +101,11 @@ export class HitGrid {
   /** @param {Hit} hit */
   #tile(hit) {
     const picture = h('img', {
-      src: this.actions.address(hit.links.thumbnail), alt: '', loading: 'lazy', decoding: 'async', draggable: false,
+      alt: '', loading: 'lazy', decoding: 'async', draggable: false,
       on: { error: (event) => event.target.replaceWith(h('span', { class: 'hit-lost' }, 'No picture')) },
     });
     picture.setAttribute('draggable', 'false');
+    this.actions.picture(picture, hit.links.thumbnail);
     const text = textOf(hit);
     const labels = labelsOf(hit, this.hidden);
     const findings = findingsOf(hit);
@@ -118,6 +121,7 @@ export class HitGrid {
         findings.length > 0 && h('span', { class: 'hit-findings', title: findings.join('\n') }, findings.slice(0, MOST_FINDINGS).join(', '),
           findings.length > MOST_FINDINGS && ` and ${findings.length - MOST_FINDINGS} more`)),
       hit.group_size > 1 && this.#others(hit),
+      this.comparable && h('button', { class: 'link hit-compare', type: 'button', 'aria-label': `Compare number ${hit.rank}`, on: { click: () => this.actions.compare(hit) } }, 'Compare'),
       h('span', { class: 'hit-marks' }, ...sidesOf(hit).map((side) => this.#mark(hit, side))),
       judgeButtons(hit, this.judgements));
   }

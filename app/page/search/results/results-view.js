@@ -21,7 +21,7 @@ export class ResultsView {
   #hadFocus = false;
 
   /**
-   * @param {{address: (link: string) => string, open: (hit: Hit) => void, mark: (hit: Hit, side: import('../query/query.js').Side) => void,
+   * @param {{picture: (element: HTMLImageElement, link: string) => void, compare: (hit: Hit) => void, open: (hit: Hit) => void, mark: (hit: Hit, side: import('../query/query.js').Side) => void,
    *   leave: () => void, more: () => void, clearFilter: () => void, byLikeness: () => void, others: (field: string, value: any) => void,
    *   text: (text: string) => void, pick: () => void}} actions
    * @param {import('../judgements/judgements.js').Judgements} judgements

@@ -1,0 +1,30 @@
+/** Pictures of the service in image elements, which send no token by themselves. */
+
+/** The address that each element is to show. @type {WeakMap<HTMLImageElement, string>} */
+const wanted = new WeakMap();
+
+/**
+ * Show a picture; where the session has a token it is fetched with it.
+ *
+ * @param {HTMLImageElement} element @param {string} address @param {import('../shared/session.js').Session} session
+ */
+export async function showPicture(element, address, session) {
+  wanted.set(element, address);
+  if (session.token === null) {
+    element.src = address;
+    return;
+  }
+  try {
+    const answer = await session.fetch(address, { headers: { Accept: 'image/*' } });
+    const own = URL.createObjectURL(await answer.blob());
+    if (wanted.get(element) !== address) {
+      URL.revokeObjectURL(own);
+      return;
+    }
+    element.addEventListener('load', () => URL.revokeObjectURL(own), { once: true });
+    element.src = own;
+  } catch {
+    // As where the browser itself finds no picture.
+    if (wanted.get(element) === address) element.dispatchEvent(new Event('error'));
+  }
+}
