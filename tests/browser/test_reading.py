@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pytest
 from PIL import Image
+from pydantic import SecretStr
 from pydicom.dataset import Dataset
 
 from app.application import create_app
@@ -95,7 +96,7 @@ def reading(home: Path, orthanc_server: OrthancServer) -> Iterator[Reading]:
         home=home,
         threads=1,
         device="cpu",
-        admin_key=ADMIN_KEY,  # type: ignore[arg-type]
+        admin_key=SecretStr(ADMIN_KEY),
         pacs_url=orthanc_server.dicom_web,
         dicomweb=True,
     )
