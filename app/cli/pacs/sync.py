@@ -11,7 +11,7 @@ from app.cli.errors import stoppable
 from app.cli.options import Device, Home
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from app.decoding.films import FilmReader
     from app.pacs.dicomweb.archive import Archive
@@ -85,7 +85,10 @@ def sync(
         try:
             _prepare(engine, settings, collection, bundle)
             with film_reader(settings, selection.modalities) as reader:
-                _follow(_sync(engine, settings, archive, collection, selection, reader), collection, every)
+                bring = _bringing(engine, settings, collection)
+                _follow(
+                    _sync(engine, settings, archive, collection, selection, reader), collection, every, bring
+                )
         finally:
             engine.close()
 
@@ -192,7 +195,15 @@ def _sync(
     return Sync(engine, archive, writer, plan)
 
 
-def _follow(syncing: "Sync", collection: str, every: float | None) -> None:
+def _bringing(engine: "SearchEngine", settings: "Settings", collection: str) -> "Callable[[], int]":
+    """Return what brings reports that wait to films that came, and counts the films."""
+    from app.reports.intake import ReportIntake
+
+    intake = ReportIntake(engine, settings, collection, "pacs sync")
+    return lambda: sum(len(taken.changed) for taken in intake.take_waiting())
+
+
+def _follow(syncing: "Sync", collection: str, every: float | None, bring: "Callable[[], int]") -> None:
     from app.pacs.dicomweb.archive import ArchiveError
 
     is_first = True
@@ -211,6 +222,8 @@ def _follow(syncing: "Sync", collection: str, every: float | None) -> None:
             if every is None or is_first or report.has_changed:
                 typer.echo(report.line(collection))
             is_first = False
+            if films := bring():
+                typer.echo(f"Reports that waited are at {films:,} films now.", err=True)
         if every is None:
             return
         time.sleep(every)

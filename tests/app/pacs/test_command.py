@@ -15,13 +15,17 @@ from fastapi.testclient import TestClient
 
 from app.application import create_app
 from app.engine import open_engine
+from app.reports.intake import ReportIntake
 from app.settings import Settings
 from index.catalogue.collections import find_active
+from index.keys.patient_key import patient_key
 from index.writes.intake import known_images
 from tests.access import OPEN
 from tests.app.conftest import make_bundle
 from tests.dicom_films import MARKER, make_film, uid
 from tests.orthanc import OrthancPrograms, OrthancServer, serve_orthanc
+from training.data.reports.reading import ReadReport, read_reports
+from training.data.reports.study_report import StudyReport
 
 FILMS = [make_film(n, study=n // 2, view=("PA", "LL")[n % 2]) for n in range(6)]
 
@@ -80,6 +84,28 @@ def test_films_of_the_archive_are_found_and_say_nothing_of_their_patients(
         assert metadata["sop"] == hits[0]["id"]
         assert re.fullmatch("[0-9a-f]{16}", metadata["patient"])
     _assert_no_trace(home, done.stdout, done.stderr, again.stdout, again.stderr, found.text)
+
+
+def test_reports_that_wait_get_to_the_films_that_come(
+    orthanc: OrthancServer, bundle: Path, tmp_path: Path
+) -> None:
+    orthanc.store(FILMS[:2])
+    home, report = tmp_path / "home", tmp_path / f"{uid('study', 1)}.txt"
+    assert _command(home, "films", "--url", orthanc.dicom_web, "--bundle", str(bundle)).returncode == 0
+    report.write_text("IMPRESSION: Left effusion.")
+    settings = Settings(home=home, threads=1, device="cpu", **OPEN)
+    engine = open_engine(settings)
+    (read,) = read_reports(report, patient_key(home))
+    assert isinstance(read, ReadReport)
+    assert isinstance(read.report, StudyReport)
+    assert ReportIntake(engine, settings, "films", "reports").take([read.report]).waiting == 1
+    engine.close()
+    orthanc.store(FILMS)
+    done = _command(home, "films", "--url", orthanc.dicom_web)
+    assert "Reports that waited are at 2 films now." in done.stderr
+    with TestClient(create_app(settings), "http://localhost") as client:
+        image = client.get(f"/v1/collections/films/images/{uid('film', 2)}").json()
+        assert image["report"] == "IMPRESSION: Left effusion."
 
 
 def _assert_no_trace(home: Path, *texts: str) -> None:

@@ -254,3 +254,18 @@ def test_a_stopped_import_goes_on_and_loses_nothing(tmp_path: Path, number: sign
     subprocess.run(command, env=environment, check=True, capture_output=True)
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert len(read_manifest(out).records) == len(list((out / "images").iterdir())) == 60
+
+
+def test_films_get_the_reports_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "films").mkdir()
+    (tmp_path / "films" / "a.dcm").write_bytes(encoded(make_film(1)))
+    (tmp_path / "reports").mkdir()
+    (tmp_path / "reports" / f"{uid('study', 1)}.txt").write_text("Patient: X\nIMPRESSION: Left effusion.")
+    folders = [str(tmp_path / name) for name in ("films", "out")]
+    reports = ["--reports", str(tmp_path / "reports")]
+    code, said = _run("dicom", *folders, *reports, "--home", str(tmp_path / "home"))
+    assert code == 0, said
+    assert "Reports: 1 found = 1 matched + 0 without an image + 0 refused + 0 left out." in said
+    (record,) = read_manifest(tmp_path / "out").records
+    assert (record.report, record.texts) == ("IMPRESSION: Left effusion.", ("Left effusion.",))
+    assert _run("folder", *folders, *reports)[0] != 0
