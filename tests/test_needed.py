@@ -9,7 +9,18 @@ import pytest
 from tests.needed import VARIABLE, needed, needed_module
 
 _CI = Path(__file__).parents[1] / ".ci" / "run"
-_PROGRAMS = ("chromium", "initdb", "npm", "caddy", "promtool", "ip", "curl", "python3.11")
+_PROGRAMS = (
+    "chromium",
+    "initdb",
+    "npm",
+    "caddy",
+    "promtool",
+    "ip",
+    "curl",
+    "Orthanc",
+    "dcmcjpeg",
+    "python3.11",
+)
 
 
 @pytest.mark.parametrize(

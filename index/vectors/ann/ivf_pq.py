@@ -171,8 +171,11 @@ class IvfPq:
 
     @classmethod
     def read(cls, path: Path) -> "IvfPq":
-        """Return what `write` put into a file."""
-        return cls(faiss.read_index(str(path)))
+        """Return what `write` put into a file; a `ValueError` says that there are no such codes."""
+        index: Any = faiss.read_index(str(path))
+        if not isinstance(index, faiss.IndexPreTransform):
+            raise ValueError("the file holds no inverted file of PQ codes")
+        return cls(index)
 
     def _counts(self, passing: FilterMask) -> NDArray[np.int64]:
         """Return how many rows of each list pass a filter."""
