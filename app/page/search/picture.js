@@ -10,7 +10,8 @@ const wanted = new WeakMap();
  */
 export async function showPicture(element, address, session) {
   wanted.set(element, address);
-  if (session.token === null) {
+  // The reader's own picture is in the page already.
+  if (session.token === null || address.startsWith('blob:')) {
     element.src = address;
     return;
   }

@@ -95,8 +95,8 @@ export class ImageDialog {
     }
   }
 
-  /** Let a part be marked of the picture that the reader brought. @param {import('../query/query.js').Picture} picture @param {string} address */
-  markPicture({ name, box = null }, address) {
+  /** Let a part be marked of the picture that the reader brought. @param {import('../query/query.js').Picture} picture @param {string} address @param {SearchApi} api */
+  markPicture({ name, box = null }, address, api) {
     this.#request?.abort();
     this.#request = null;
     this.id = null;
@@ -104,7 +104,7 @@ export class ImageDialog {
     this.sides = [];
     this.heading.textContent = name;
     this.previous.disabled = this.next.disabled = true;
-    this.viewer.show(address, name);
+    this.viewer.show(address, name, api);
     this.viewer.matched.forget();
     this.viewer.region.offer(box);
     fill(this.facts, h('p', { class: 'quiet' }, 'Mark the part of the image to search by.'));

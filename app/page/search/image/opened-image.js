@@ -40,7 +40,7 @@ export class OpenedImage {
 
   /** Let a part of the picture that the reader brought be marked. @param {string} address of the picture */
   markPicture(address) {
-    this.dialog.markPicture(this.now().state.query.picture, address);
+    this.dialog.markPicture(this.now().state.query.picture, address, this.actions.api());
   }
 
   /** Bring the dialog in line with the state. */
