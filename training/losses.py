@@ -1,6 +1,7 @@
 """Losses on embeddings, for the training loops of other projects.
 
-Each is a module that is called with two tensors and gives a scalar. Rows of equal number are partners.
+Each is a module that is called with two tensors of one shape and gives a scalar; others raise a ValueError.
+Rows of equal number are partners.
 Embeddings are not normalised beforehand. With several processes of `torch.distributed` the rows of all are
 gathered. Parameters, such as a temperature, are learned with those of the model.
 """
@@ -128,5 +129,10 @@ class QuestLoss(nn.Module):
 def _loss(
     objective: Objective, image: ModalityFeatures, text: ModalityFeatures, positive_mask: Tensor | None
 ) -> Tensor:
+    if image.embedding.shape != text.embedding.shape:
+        raise ValueError(
+            f"Image embeddings {tuple(image.embedding.shape)} and text embeddings "
+            f"{tuple(text.embedding.shape)} must have one shape: row i of both is a pair."
+        )
     output: LossOutput = objective(Features({"image": image, "text": text}, positive_mask))
     return output.total

@@ -20,11 +20,13 @@ from pathlib import Path
 from typing import Final, Literal
 
 import numpy as np
+import onnxruntime
 import typer
+from numpy.typing import NDArray
 
 from training.models.bundle import read_bundle, read_tokenizer
 from training.models.onnx.encoder import OnnxEncoder
-from training.models.onnx.files import FOLDER, GraphName
+from training.models.onnx.files import FOLDER, GraphName, graph_file
 
 Runtime = Literal["PyTorch", "ONNX Runtime"]
 _RUNTIMES: Final[tuple[Runtime, ...]] = ("PyTorch", "ONNX Runtime")
@@ -76,6 +78,10 @@ def _print(beside: str, both: dict[Runtime, dict[str, float]]) -> None:
     for what, torch_ms in both["PyTorch"].items():
         onnx_ms = both["ONNX Runtime"][what]
         typer.echo(f"{what:24}{torch_ms:>12.2f}{onnx_ms:>14.2f}{torch_ms / onnx_ms:>8.2f}")
+    for size in _BATCHES:
+        own = both["ONNX Runtime"]
+        image, graph = own[f"image, batch of {size}"], own[f"graph alone, batch of {size}"]
+        typer.echo(f"The graph of images alone, batch of {size}: {graph:.2f} ms, ratio {graph / image:.2f}")
     typer.echo()
 
 
@@ -118,7 +124,18 @@ def _measure(runtime: Runtime, bundle: Path, graphs: Path, threads: int) -> dict
         found[f"image, batch of {size}"] = _median_ms(partial(encoder.embed_images, images)) / size
         if "text" in info.config.modalities:
             found[f"text, batch of {size}"] = _median_ms(partial(encoder.embed_texts, [_TEXT] * size)) / size
+        if runtime == "ONNX Runtime":
+            found[f"graph alone, batch of {size}"] = _graph_ms(graphs, threads, images) / size
     return found
+
+
+def _graph_ms(graphs: Path, threads: int, images: NDArray[np.uint8]) -> float:
+    """Milliseconds of a batch (B, 3, S, S) by ONNX Runtime without recoquest."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(graphs / FOLDER / graph_file("image"), options)
+    name = session.get_inputs()[0].name
+    return _median_ms(lambda: session.run(None, {name: images}))
 
 
 def _median_ms(one: Callable[[], object]) -> float:

@@ -82,3 +82,9 @@ def test_the_documented_loop_learns() -> None:
     }
     exec(code, names)
     assert float(losses[-1]) < 0.5 * float(losses[0])
+
+
+def test_batches_of_unequal_size_are_refused() -> None:
+    for image, text in ((5, 8), (8, 5)):
+        with pytest.raises(ValueError, match=r"must have one shape: row i of both is a pair\.$"):
+            ReCoLoss(0.6)(torch.rand(image, 12), torch.rand(text, 12))
