@@ -1,6 +1,5 @@
 """DICOM files that are sent by STOW-RS: read as those of an archive, and written as uploads."""
 
-import io
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,9 +7,6 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from fastapi import Request
-from pydicom import dcmread
-from pydicom.errors import InvalidDicomError
-from pydicom.uid import UID
 
 from app.decoding.films import FilmReader, FilmRules, Reading
 from app.http.field_errors import FieldError
@@ -22,6 +18,9 @@ from app.operations.writes.write_images import WrittenImages, write_sent
 from app.pacs.dicomweb.multipart import MultipartError, Part, PartReader, boundary_of
 from app.schemas.changes.writes import MAX_UPLOADS
 from index.catalogue.archives.studies import Outcome
+from training.data.dicom.elements import uid_of
+from training.data.dicom.objects import read_object
+from training.errors import ImageError
 
 MEDIA_TYPE: Final = "application/dicom"
 JSON: Final = "application/dicom+json"
@@ -175,26 +174,19 @@ async def _read(services: Services, part: Part, reader: FilmReader) -> SentInsta
     if part.content is None:
         return SentInstance("", "", Reading("refused", reason="The file is too large."))
     reading = await reader.read_upload(part.content)
-    sop_class, sop = await services.threads.read(_uids, part.content)
+    sop_class, sop = await services.threads.read(_uids, part.content, reader.limits.max_bytes)
     if reading.films:
         sop = str(reading.films[0].record.metadata["sop"])
     return SentInstance(sop_class, sop, reading)
 
 
-def _uids(content: bytes) -> tuple[str, str]:
+def _uids(content: bytes, max_bytes: int) -> tuple[str, str]:
     """Return class and instance UID of a file, as it says; "" for what it does not."""
     try:
-        found = dcmread(
-            io.BytesIO(content),
-            stop_before_pixels=True,
-            force=True,
-            specific_tags=["SOPClassUID", "SOPInstanceUID"],
-        )
-        uids = [str(found.get(name, "")) for name in ("SOPClassUID", "SOPInstanceUID")]
-    except (InvalidDicomError, OSError, ValueError, KeyError, AttributeError, TypeError, NotImplementedError):
+        dataset = read_object(content, max_bytes)
+    except ImageError:
         return "", ""
-    sop_class, sop = (uid if uid and UID(uid).is_valid else "" for uid in uids)
-    return sop_class, sop
+    return uid_of(dataset, "SOPClassUID"), uid_of(dataset, "SOPInstanceUID")
 
 
 def _reference(sop_class: str, sop: str) -> dict[str, Any]:

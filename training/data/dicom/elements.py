@@ -3,6 +3,7 @@
 import datetime
 import re
 import struct
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -15,7 +16,7 @@ from pydicom.tag import Tag
 # Errors of pydicom at bytes that are no DICOM attributes.
 UNREADABLE: Final = (
     *(OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, RecursionError, struct.error),
-    *(NotImplementedError, InvalidDicomError, BytesLengthException),
+    *(NotImplementedError, InvalidDicomError, BytesLengthException, zlib.error),
 )
 # Longer values of the attributes that are read here are no values of theirs.
 _MOST_BYTES: Final = 1024

@@ -2,6 +2,8 @@
 
 import io
 import json
+import tracemalloc
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from dicomweb_client import DICOMwebClient
 from dicomweb_client.session_utils import create_session
 from fastapi.testclient import TestClient
+from pydicom.uid import DeflatedExplicitVRLittleEndian
 
 from app.application import create_app
 from tests.access import ADMIN_KEY, AS_ADMIN
@@ -105,6 +108,30 @@ def test_a_body_of_another_form_is_refused(client: TestClient, kind: str, body: 
     answer = client.post(HERE, content=body, headers={**AS_ADMIN, "Content-Type": kind})
     assert answer.status_code == status
     assert answer.headers["content-type"] == "application/problem+json"
+
+
+def _deflated(data: bytes) -> bytes:
+    """A file whose data set is said to be deflated, with this in its place."""
+    film = make_film(5)
+    film.file_meta.TransferSyntaxUID = DeflatedExplicitVRLittleEndian
+    content = encoded(film)
+    length = int.from_bytes(content[140:144], "little")
+    return content[: 144 + length] + data
+
+
+def test_a_deflated_file_takes_no_more_memory_than_a_file_may(own: Indexed) -> None:
+    settings = own.settings.model_copy(update={"max_image_bytes": 1 << 20})
+    inflater = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+    bomb = inflater.compress(b"\x09\0\x10\0UN\0\0" + (1 << 27).to_bytes(4, "little") + bytes(1 << 27))
+    files = [_deflated(data) for data in (bomb + inflater.flush(), b"\xff not deflated", bomb[:100])]
+    with TestClient(create_app(settings), "http://localhost", raise_server_exceptions=False) as client:
+        tracemalloc.start()
+        answer = _send(client, *files)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert (answer.status_code, len(_items(answer, "00081198"))) == (409, 3)
+    assert {item[REASON]["Value"][0] for item in _items(answer, "00081198")} == {0xC000}
+    assert most < 1 << 26
 
 
 def test_nobody_stores_without_the_role(client: TestClient) -> None:

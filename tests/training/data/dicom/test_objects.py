@@ -4,6 +4,7 @@ from typing import Final
 
 import pytest
 from pydicom import Dataset
+from pydicom.uid import DeflatedExplicitVRLittleEndian
 
 from tests.dicom_forms import GreyForm
 from training.data.dicom.objects import kind_of, read_object
@@ -82,6 +83,13 @@ def test_cut_files_are_refused_or_read(cut: int) -> None:
         read_object(content[:cut], 1 << 20)
     except ImageError as error:
         assert str(error).startswith("The DICOM file is damaged")
+
+
+@pytest.mark.parametrize("cut", [20, 200])
+def test_a_deflated_file_that_is_cut_is_damaged(cut: int) -> None:
+    content = GreyForm(syntax=DeflatedExplicitVRLittleEndian).make()
+    with pytest.raises(ImageError, match="The DICOM file is damaged"):
+        read_object(content[:-cut], 1 << 20)
 
 
 def test_the_header_of_a_file_is_read_without_its_pixels() -> None:
