@@ -180,9 +180,10 @@ def _write_table(
     """Write a lookup table with its entries alone; one that is damaged is left to the decoder."""
     order = ">" if elements.walk.big else "<"
     signed = descriptor in elements and elements.found[descriptor].representation == b"SS"
-    numbers = np.frombuffer(elements.value(descriptor)[:6], f"{order}{'i' if signed else 'u'}2").tolist()
-    if len(numbers) < 3:
+    value = elements.value(descriptor)[:6]
+    if len(value) < 6:
         return
+    numbers = np.frombuffer(value, f"{order}{'i' if signed else 'u'}2").tolist()
     content = elements.value(data)
     count = (numbers[0] & 0xFFFF) or 1 << 16
     if len(content) >= 2 * count:

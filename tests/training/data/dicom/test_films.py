@@ -20,8 +20,9 @@ from pydicom.uid import (
     JPEGLSLossless,
 )
 
-from tests.dicom_forms import COLOUR_FORMS, GREY_FORMS, ColourForm, GreyForm, file_of
+from tests.dicom_forms import COLOUR_FORMS, GREY_FORMS, ColourForm, GreyForm, data_set, file_of, film
 from training.data.decoding.dicom.picture import open_dicom
+from training.data.decoding.dicom.tags import Tag
 from training.data.decoding.images import decode_whole
 from training.data.dicom.codestreams import strip_comments
 from training.data.dicom.films import write_film
@@ -208,6 +209,23 @@ def test_cut_frames_are_refused_or_passed_on(cut: int) -> None:
         strip_comments(file.getvalue()[:cut])
     except ImageError:
         assert cut < len(file.getvalue())
+
+
+@pytest.mark.parametrize("length", [1, 5])
+def test_a_table_whose_descriptor_is_cut_is_left_out(length: int) -> None:
+    table = Dataset()
+    table.add_new(Tag.LUT_DESCRIPTOR, "OB", b"\4\0\0\0\x08\0")
+    table.add_new(Tag.LUT_DATA, "OW", bytes(8))
+    content = file_of(data_set(film().astype(np.uint8), photometric="MONOCHROME2", stored=8))
+    cut = dcmread(io.BytesIO(content))
+    cut.VOILUTSequence = [table]
+    cut["VOILUTSequence"].is_undefined_length = True
+    table.is_undefined_length_sequence_item = True
+    content = file_of(cut)
+    element = b"OB\0\0\6\0\0\0\4\0\0\0\x08\0"
+    assert content.count(element) == 1
+    content = content.replace(element, b"OB\0\0" + bytes((length, 0, 0, 0)) + element[8 : 8 + length])
+    assert "VOILUTSequence" in dcmread(io.BytesIO(_written(content)))
 
 
 def test_a_view_that_fits_is_kept() -> None:

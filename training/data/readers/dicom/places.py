@@ -1,6 +1,7 @@
 """The DICOM files of a source: a file, a folder, a zip archive, or a medium with a DICOMDIR."""
 
 import itertools
+import lzma
 import os
 import stat
 import zipfile
@@ -98,7 +99,7 @@ def read_place(place: Place, max_bytes: int) -> bytes:
             return file.read(max_bytes + 1)
     except OSError as error:
         raise ImageError(f"it cannot be read: {error.strerror or 'the archive is damaged'}") from None
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError):
         raise ImageError(
             "it cannot be read: the archive is damaged, or compressed in an unknown way"
         ) from None

@@ -265,6 +265,14 @@ def test_members_of_zip_archives_that_are_damaged_or_encrypted_are_refused(tmp_p
     assert examine(place, Rules(tmp_path, KEY)).refused == (
         "it cannot be read: the archive is damaged, or compressed in an unknown way"
     )
+    packed = tmp_path / "packed.zip"
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_LZMA) as file:
+        file.writestr("1", encoded(make_film(1)))
+    content = bytearray(packed.read_bytes())
+    content[60:160] = bytes(100)
+    packed.write_bytes(content)
+    (place,) = find_places(packed).places
+    assert "the archive is damaged" in examine(place, Rules(tmp_path, KEY)).refused
     # The flag of encryption in the local header and in the directory.
     secret = tmp_path / "secret.zip"
     with zipfile.ZipFile(secret, "w") as file:
