@@ -150,7 +150,7 @@ class Message:
             return signs[name]
         if name.startswith((".br", ".ce", ".sp")):
             count = name[3:].lstrip("+")
-            return "\n" * min(int(count) if count.isdigit() else 1, _MOST_LINES)
+            return "\n" * min(int(count) if count.isdecimal() else 1, _MOST_LINES)
         if name.startswith((".in", ".ti", ".sk")):
             return " "
         if name[0] == "X":

@@ -3,6 +3,8 @@
 from html.parser import HTMLParser
 from typing import Final
 
+from training.data.reports.study_report import ReportError
+
 _BLOCKS: Final = (
     *("address", "article", "blockquote", "br", "dd", "div", "dl", "dt", "h1", "h2", "h3", "h4", "h5", "h6"),
     *("hr", "li", "ol", "p", "pre", "section", "table", "tbody", "thead", "tr", "ul"),
@@ -34,9 +36,16 @@ class _Reader(HTMLParser):
 
 
 def text_of_html(html: str) -> str:
-    """Return what a page says, without scripts, styles and its title."""
+    """Return what a page says, without scripts, styles and its title.
+
+    Raises:
+        ReportError: It has marked sections that are none of HTML.
+    """
     reader = _Reader()
-    reader.feed(html)
-    reader.close()
+    try:
+        reader.feed(html)
+        reader.close()
+    except AssertionError:
+        raise ReportError("its HTML cannot be read") from None
     lines = (" ".join(line.split()) for line in "".join(reader.parts).split("\n"))
     return "\n".join(lines).strip()

@@ -8,9 +8,14 @@ from typing import Any, Final
 
 from pydicom import Dataset, dcmread
 from pydicom.errors import InvalidDicomError
+from pydicom.filereader import read_file_meta_info
+from pydicom.uid import DeflatedExplicitVRLittleEndian
 
+from training.data.decoding.dicom.file import open_file
+from training.data.dicom.elements import UNREADABLE
 from training.data.reports.headings import kind_of
 from training.data.reports.study_report import ReportError, SourceReport, Status
+from training.errors import ImageError
 
 _SOP_CLASSES: Final = frozenset(f"1.2.840.10008.5.1.4.1.1.88.{number}" for number in (11, 22, 33, 34))
 _DEEPEST: Final = 16
@@ -37,8 +42,8 @@ def is_structured_report(path: Path) -> bool:
     """Tell whether a file is a structured report in DICOM."""
     try:
         with warnings.catch_warnings(action="ignore"):
-            return str(dcmread(path, specific_tags=["SOPClassUID"]).get("SOPClassUID", "")) in _SOP_CLASSES
-    except (InvalidDicomError, OSError, ValueError, AttributeError, KeyError, TypeError, NotImplementedError):
+            return str(_opened(path, ["SOPClassUID"]).get("SOPClassUID", "")) in _SOP_CLASSES
+    except (ImageError, *UNREADABLE):
         return False
 
 
@@ -53,22 +58,21 @@ def read_structured(path: Path) -> SourceReport:
         raise ReportError(f"it has more than {_LONGEST_FILE >> 20} MiB")
     try:
         with warnings.catch_warnings(action="ignore"):
-            return _read(dcmread(path))
-    except ReportError:
+            return _read(_opened(path))
+    except (ReportError, OSError):
         raise
     except InvalidDicomError:
         raise ReportError("it is no DICOM file") from None
-    except (
-        ValueError,
-        AttributeError,
-        KeyError,
-        TypeError,
-        NotImplementedError,
-        LookupError,
-        RecursionError,
-    ):
+    except (ImageError, *UNREADABLE):
         # pydicom decodes values where they are read, and raises any of these for a damaged one.
         raise ReportError("it is damaged, or no DICOM file that can be read") from None
+
+
+def _opened(path: Path, tags: list[str] | None = None) -> Dataset:
+    """Read a file, of which a deflated data set stays within the limit of a file."""
+    if read_file_meta_info(path).get("TransferSyntaxUID") == DeflatedExplicitVRLittleEndian:
+        open_file(path.read_bytes(), _LONGEST_FILE)
+    return dcmread(path, specific_tags=tags)
 
 
 def _read(dataset: Dataset) -> SourceReport:

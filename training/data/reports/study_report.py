@@ -127,8 +127,8 @@ def _moved(issued: datetime | None, key: bytes, study: str) -> str | None:
     """Return a time that keeps the order of a study's reports and tells nobody the day."""
     if issued is None:
         return None
-    plain = issued.replace(tzinfo=None) if issued.tzinfo is None else issued.astimezone().replace(tzinfo=None)
     try:
+        plain = issued if issued.tzinfo is None else issued.astimezone().replace(tzinfo=None)
         return (plain - timedelta(days=shift_days(key, study))).isoformat(timespec="seconds")
     except OverflowError:
         return None

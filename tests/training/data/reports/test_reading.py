@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydicom.uid import DeflatedExplicitVRLittleEndian
 
 from tests.training.data.reports.documents import (
     ACCESSION,
@@ -24,6 +25,7 @@ from tests.training.data.reports.documents import (
     text_report,
 )
 from training.data.dicom.pseudonyms import keyed_hash
+from training.data.reports import structured
 from training.data.reports.reading import LeftOutFile, ReadReport, read_reports
 from training.data.reports.study_report import ReportError, StudyReport
 from training.errors import DataError
@@ -132,6 +134,7 @@ def test_names_of_the_head_are_taken_out_of_the_text(tmp_path: Path) -> None:
         (r"Gro\XC39F\er Erguss.", "Großer Erguss."),
         ("Effusion.~No edema.", "Effusion.\nNo edema."),
         (r"Effusion.\.sp2\No edema.", "Effusion.\n\nNo edema."),
+        (r"Effusion.\.sp²\No edema.", "Effusion.\nNo edema."),
     ],
 )
 def test_escapes_and_repetitions_of_hl7(tmp_path: Path, line: str, text: str) -> None:
@@ -271,6 +274,7 @@ def test_fhir_in_bundles_lines_and_parts(tmp_path: Path) -> None:
             {"BEFUND": "Ödem."},
         ),
         ({"contentType": "application/pdf", "data": b"%PDF"}, "documents such as PDF"),
+        ({"contentType": "text/html", "data": "<![other [<p>No effusion.</p>"}, "its HTML cannot be read"),
         ({"contentType": "text/plain", "data": b"\xff\xfe\xff"}, "is not text in its character set"),
     ],
 )
@@ -301,6 +305,13 @@ def test_status_of_fhir(tmp_path: Path, given: str, status: str) -> None:
     path = tmp_path / "a.json"
     path.write_text(as_json(fhir_report(status=given)))
     assert _one(path).status == status
+
+
+@pytest.mark.parametrize("issued", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_a_time_at_the_ends_of_the_calendar_is_left_out(tmp_path: Path, issued: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(as_json(fhir_report(issued=issued)))
+    assert _one(path).issued is None
 
 
 @pytest.mark.parametrize(
@@ -345,6 +356,27 @@ def test_damaged_structured_reports_are_refused_or_left_out(tmp_path: Path) -> N
         path = tmp_path / f"b{size}.dcm"
         path.write_bytes(content[:size])
         assert len(_read(path)) == 1
+
+
+@pytest.mark.parametrize("data", ["bomb", "cut", "other"])
+def test_a_deflated_structured_report_stays_within_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: str
+) -> None:
+    monkeypatch.setattr(structured, "_LONGEST_FILE", 1 << 20)
+    report = structured_report()
+    report.file_meta.TransferSyntaxUID = DeflatedExplicitVRLittleEndian
+    if data == "bomb":
+        report.add_new(0x00091000, "UN", bytes(2 << 20))
+    path = tmp_path / "a.dcm"
+    report.save_as(path, enforce_file_format=True)
+    content = path.read_bytes()
+    assert len(content) < 1 << 16
+    if data == "cut":
+        path.write_bytes(content[:-20])
+    elif data == "other":
+        path.write_bytes(content[:-400] + b"\xff" * 400)
+    assert _read(path) == ["DICOM files that are no structured reports"]
+    assert _read(path, format="sr") == ["it is damaged, or no DICOM file that can be read"]
 
 
 def test_a_folder_counts_what_it_passes_over(tmp_path: Path) -> None:
