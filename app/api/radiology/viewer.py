@@ -95,4 +95,8 @@ def _file_of(folder: Path, path: str) -> Path | None:
     if "\x00" in path:
         return None
     file = (folder / path).resolve()
-    return file if file.is_relative_to(folder.resolve()) and file.is_file() else None
+    try:
+        return file if file.is_relative_to(folder.resolve()) and file.is_file() else None
+    except OSError:
+        # Longer than a name may be.
+        return None

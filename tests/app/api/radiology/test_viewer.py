@@ -47,7 +47,18 @@ def test_the_page_around_compiles_no_code_and_is_shown_by_nobody(installed: Test
 
 @pytest.mark.parametrize(
     "path",
-    ["../secret", "%2e%2e/secret", "link", "missing.js", "assets", "", "%00", "..%2fsecret", "/etc/passwd"],
+    [
+        "../secret",
+        "%2e%2e/secret",
+        "link",
+        "missing.js",
+        "assets",
+        "",
+        "%00",
+        "..%2fsecret",
+        "/etc/passwd",
+        "a" * 300,
+    ],
 )
 def test_nothing_but_its_files_is_shown(installed: TestClient, path: str) -> None:
     answer = installed.get(f"/viewer/{path}", follow_redirects=False)
