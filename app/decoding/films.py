@@ -1,4 +1,4 @@
-"""DICOM files as films: de-identified in a decoding process, or why they are not taken."""
+"""DICOM files as films: de-identified in a decoding process, or the reason why they are not taken."""
 
 import asyncio
 from collections.abc import Iterator, Mapping
@@ -15,13 +15,11 @@ from app.encoding import EncodingTimeoutError
 from app.settings import Settings
 from index.keys.patient_key import patient_key
 from training.data.decoding.dicom.picture import open_dicom
-from training.data.decoding.images import ImageLimits, decode_whole
+from training.data.decoding.images import ImageLimits
 from training.data.dicom.attributes import read_attributes
-from training.data.dicom.burned_text import as_grey, find_text
 from training.data.dicom.elements import uid_of
-from training.data.dicom.films import write_film
+from training.data.dicom.instances import find_text_on, group_of, missing_uid, write_films
 from training.data.dicom.objects import kind_of, read_object
-from training.data.dicom.pseudonyms import keyed_hash
 from training.data.readers.common.splits import draw_split
 from training.data.readers.dicom.examination import MOST_BYTES, MOST_FRAMES
 from training.data.record import MetadataValue, Record
@@ -30,7 +28,7 @@ from training.host import decoding_threads
 
 FilmOutcome = Literal["taken", "refused", "left out", "quarantined"]
 
-# Samples of 16 bits, which some syntaxes need less of.
+# Enough for samples of 16 bits; some transfer syntaxes take less.
 _BYTES_A_PIXEL: Final = 4
 _HEADER_BYTES: Final = 1 << 20
 _LARGEST: Final = 512 << 20
@@ -41,7 +39,7 @@ _WAITING: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class FilmRules:
-    """How films are read.
+    """Rules for reading films.
 
     Attributes:
         key: Secret of the pseudonyms and of the shifts of dates.
@@ -163,9 +161,8 @@ class FilmReader:
         return Reading("taken", tuple(films))
 
     def _record(self, metadata: Mapping[str, MetadataValue], frame: int | None) -> Record:
-        sop, study = str(metadata["sop"]), str(metadata["study"])
-        # Without a patient, the films of a study stay together.
-        group = str(metadata.get("patient") or keyed_hash(self.rules.key, "study", study))
+        sop = str(metadata["sop"])
+        group = group_of(metadata, self.rules.key)
         own = metadata if frame is None else {**metadata, "frame": frame}
         name = sop if frame is None else f"{sop}.{frame}"
         return Record(name, "sent", draw_split(group), group=group, metadata=own)
@@ -203,15 +200,12 @@ def read_film(header: Mapping[str, Any], content: bytes) -> tuple[dict[str, Any]
     if kind.quarantined:
         return _not_taken("quarantined", kind.quarantined)
     metadata = read_attributes(dataset, key=bytes.fromhex(header["key"]), keep_dates=header["keep_dates"])
-    if "sop" not in metadata or "study" not in metadata:
-        missing = "study" if "sop" in metadata else "instance"
+    if missing := missing_uid(metadata):
         raise ImageError(f"The DICOM file has no valid UID of its {missing}.")
     image = open_dicom(content, limits.max_bytes, limits.max_pixels)
     films = []
-    for frame in range(min(image.attributes.frames, MOST_FRAMES)):
-        film = write_film(image, range(frame, frame + 1), metadata, uid_of(dataset, "SOPClassUID"))
-        place = find_text(as_grey(decode_whole(film, limits).pixels))
-        if place:
+    for film in write_films(image, metadata, uid_of(dataset, "SOPClassUID"), MOST_FRAMES):
+        if place := find_text_on(film, limits):
             return _not_taken("quarantined", f"text {place}")
         films.append(film)
     about = {"what": "taken", "metadata": metadata, "sizes": [len(film) for film in films]}

@@ -1,4 +1,4 @@
-"""One file of an import, in a process of its own: its films are written aside, or why not is told."""
+"""One file of an import, in a process of its own: films are written aside; else there is a reason why not."""
 
 import hashlib
 import resource
@@ -9,13 +9,11 @@ from typing import Final
 
 from training.data.decoding.dicom.file import is_dicom
 from training.data.decoding.dicom.picture import open_dicom
-from training.data.decoding.images import ImageLimits, decode_whole
+from training.data.decoding.images import ImageLimits
 from training.data.dicom.attributes import read_attributes
-from training.data.dicom.burned_text import as_grey, find_text
 from training.data.dicom.elements import uid_of
-from training.data.dicom.films import write_film
+from training.data.dicom.instances import find_text_on, group_of, missing_uid, write_films
 from training.data.dicom.objects import DIRECTORY, kind_of, read_object
-from training.data.dicom.pseudonyms import keyed_hash
 from training.data.readers.dicom.places import Place, read_place
 from training.data.record import MetadataValue
 from training.errors import DataError, ImageError
@@ -29,14 +27,14 @@ LIMITS: Final = ImageLimits()
 
 @dataclass(frozen=True)
 class Rules:
-    """What an import takes, and how it names patients.
+    """Rules of an import: the files to take, and pseudonyms.
 
     Attributes:
-        folder: Of the films; what is written aside lies there, too.
+        folder: Folder of the films, also of those that are written aside.
         key: Secret for hashes and shifts.
         keep_dates: Keep dates as they are.
-        modalities: Taken beside those of films.
-        looked_at: SOP Instance UIDs that a person has looked at: these are not quarantined.
+        modalities: Modalities that are taken beside those of films, such as CT.
+        looked_at: SOP Instance UIDs that a person has looked at: their films are not quarantined.
     """
 
     folder: Path
@@ -48,17 +46,17 @@ class Rules:
 
 @dataclass(frozen=True)
 class Examined:
-    """What became of a file.
+    """Outcome of a file.
 
     Attributes:
-        number: Of the file.
-        refused: Why it cannot be used.
-        left_out: Why it is passed over.
-        quarantined: Why a person has to look at it first.
-        metadata: Of its films.
+        number: Number of the file.
+        refused: Reason why the file cannot be used.
+        left_out: Reason why the file is passed over.
+        quarantined: Reason why a person has to look at the file first.
+        metadata: Metadata of the films.
         group: Pseudonym of the patient, or of the study where no patient is named.
-        films: Names of its films, one a frame; those that were not there are written aside.
-        aside: Film by the file that holds it until it is taken.
+        films: Names of the films, one a frame; new films are written aside.
+        aside: The file that holds a new film until it is taken, by name.
         digest: SHA-256 of all films.
         frames_left_out: Number of frames above the limit.
     """
@@ -117,32 +115,27 @@ def _examine(place: Place, rules: Rules) -> Examined:
     if kind.left_out:
         return Examined(place.number, left_out=kind.left_out)
     metadata = read_attributes(dataset, key=rules.key, keep_dates=rules.keep_dates)
-    missing = [name for name in ("sop", "study") if name not in metadata]
-    if missing:
-        raise ImageError(f"it has no valid UID of its {'instance' if 'sop' in missing else 'study'}")
-    sop, study = str(metadata["sop"]), str(metadata["study"])
+    if missing := missing_uid(metadata):
+        raise ImageError(f"it has no valid UID of its {missing}")
+    sop = str(metadata["sop"])
     looked_at = sop in rules.looked_at
     if kind.quarantined and not looked_at:
         return Examined(place.number, quarantined=kind.quarantined, metadata=metadata)
     image = open_dicom(content, MOST_BYTES, LIMITS.max_pixels)
     frames = image.attributes.frames
     films, aside, digest, text = [], {}, hashlib.sha256(), ""
-    for frame in range(min(frames, MOST_FRAMES)):
-        film = write_film(
-            image,
-            range(frame, frame + 1),
-            metadata,
-            uid_of(dataset, "SOPClassUID"),
-            looked_at=looked_at,
-        )
+    sop_class = uid_of(dataset, "SOPClassUID")
+    written = write_films(image, metadata, sop_class, MOST_FRAMES, looked_at=looked_at)
+    for frame, film in enumerate(written):
         name = f"{sop}.{frame + 1}.dcm" if frames > 1 else f"{sop}.dcm"
         films.append(name)
         digest.update(film)
         if _is_there(rules.folder / name, film):
-            # It was looked through when it was written.
+            # An earlier run has looked for text on it.
             continue
-        grey = as_grey(decode_whole(film, LIMITS).pixels)
-        if not looked_at and not text and (text := find_text(grey)):
+        found = find_text_on(film, LIMITS)
+        if found and not looked_at:
+            text = found
             break
         aside[name] = rules.folder / f".{place.number}.{frame}.part"
         aside[name].write_bytes(film)
@@ -152,7 +145,7 @@ def _examine(place: Place, rules: Rules) -> Examined:
     return Examined(
         place.number,
         metadata=metadata,
-        group=str(metadata.get("patient") or keyed_hash(rules.key, "study", study)),
+        group=group_of(metadata, rules.key),
         films=tuple(films),
         aside=aside,
         digest=digest.hexdigest(),
