@@ -63,7 +63,7 @@ class ServedEncoder(QueryEncoder, Protocol):
 
     @property
     def regions(self) -> bool:
-        """Whether it embeds regions of images."""
+        """True if the encoder embeds regions of images."""
 
     @property
     def info(self) -> BundleInfo | None:

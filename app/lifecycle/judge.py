@@ -96,7 +96,7 @@ def _described(records: Sequence[Record]) -> str:
 
 
 def _differ_in_texts(records: Sequence[Record]) -> bool:
-    """Whether two images have different texts: otherwise every model finds every image of a text first."""
+    """Tell if two images have different texts: otherwise every model finds every image of a text first."""
     return len({frozenset(record.texts) for record in records if record.texts}) > 1
 
 

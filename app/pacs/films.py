@@ -34,7 +34,7 @@ class ReadyInstance:
 
     Attributes:
         outcome: Outcome once they are written.
-        films: What is to be written; films that are there already as they are have none.
+        films: Films to write; unchanged ones are left out.
         reason: Why it was not taken.
         generation: Number of the generation that they were prepared for; None: none.
     """
@@ -79,7 +79,7 @@ class FilmWriter:
         engine.active(collection)
 
     def renew(self) -> None:
-        """Have the model that the collection is searched with now taken for what comes next."""
+        """Load the active model of the collection anew for the next films."""
         with self._lock:
             self._loaded = None
 

@@ -44,7 +44,7 @@ class SyncReport:
 
     @property
     def has_changed(self) -> bool:
-        """Whether the collection is another than before."""
+        """True if the pass changed the collection."""
         return bool(self.taken or self.removed)
 
     def count(self, outcome: Outcome, reason: str = "", *, known: bool = False) -> None:

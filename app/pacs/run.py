@@ -36,7 +36,7 @@ RecordRemoved = Callable[[Collection[str]], None]
 
 @dataclass(frozen=True, slots=True)
 class SyncPlan:
-    """What is brought over, and how it is read.
+    """Films that a pass brings over, and how their files are read.
 
     Attributes:
         collection: Name of the collection.
@@ -216,7 +216,7 @@ class Run:
             for ready in item.instances.values():
                 self._report.count(ready.outcome, ready.reason)
             for _ in range(len(item.piece.wanted) - len(item.instances)):
-                # Deleted meanwhile, or there twice; the next comparison asks again.
+                # An instance was deleted meanwhile or is there twice; the next comparison asks again.
                 self._report.count("refused", "The archive lists it and does not give it.")
 
     def _note_piece(self, session: Session, item: _Fetched) -> None:

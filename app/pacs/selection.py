@@ -47,12 +47,12 @@ class Selection:
 
     @property
     def is_dated(self) -> bool:
-        """Whether it is limited to some dates."""
+        """True if the filters limit the dates."""
         return self.first is not None or self.last is not None
 
     @property
     def looks_inside(self) -> bool:
-        """Whether it needs attributes that listings of an archive rarely have."""
+        """True if the filters need attributes that listings of an archive rarely have."""
         return bool(self.body_parts or self.views)
 
     def includes_day(self, day: str) -> bool:

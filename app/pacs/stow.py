@@ -45,7 +45,7 @@ class SentInstance:
     Attributes:
         sop_class: UID of its class; "": it cannot be read.
         sop: SOP Instance UID; "": it cannot be read.
-        reading: What it is.
+        reading: Outcome of reading it.
     """
 
     sop_class: str
@@ -119,7 +119,7 @@ async def read_instances(request: Request, services: Services) -> list[SentInsta
     images = services.images
     deadline_s = _DEADLINES * images.pool.deadline_s
     reader = FilmReader(images.pool, rules, images.limits, deadline_s)
-    # One after another: a request takes one place in the queue.
+    # Files of a request are read one after another, so a request takes one place in the queue.
     return [await _read(services, part, reader) for part in parts]
 
 

@@ -38,7 +38,7 @@ _RECHECK: Final = timedelta(hours=24)
 
 @dataclass(frozen=True, slots=True)
 class _News:
-    """What the feed of an archive tells.
+    """News from the feed of an archive.
 
     Attributes:
         touched: UIDs of studies that changed, with those of the instances that came in.
@@ -91,7 +91,7 @@ class Sync:
             RecoquestError: The catalogue or the disk cannot be used; what was written stays.
         """
         report = SyncReport()
-        # Of a run that was killed.
+        # A run that was killed may have left unfinished files.
         remove_stale(self._engine.home.store.unfinished())
         try:
             if not self._asked_for_feed:
@@ -109,7 +109,7 @@ class Sync:
             known = read_studies(session, self._followed)
             position = read_position(session, self._followed)
         news = _News() if self._feed is None else self._news(self._feed, position)
-        # Without a feed, or with deletions, which are in none, everything is compared.
+        # Without a feed, or after deletions, which no feed has, everything is compared.
         studies = self._named(news.touched) if news.is_all else self._all()
         hashed = {self._hashes.study(uid) for uid in studies}
         report.studies = len(known.keys() | hashed) if news.is_all else len(studies)
@@ -125,7 +125,7 @@ class Sync:
                 write_position(session, self._followed, news.position)
 
     def _news(self, feed: OrthancFeed, position: Position | None) -> _News:
-        # First: what comes in from here on is news to the next pass.
+        # The position is read first: instances that come in from here on are news to the next pass.
         last, before = feed.last(), feed.count("CountInstances")
         selection = self._plan.selection.dated_digest
         if position is None or last < position.change or position.selection != selection:
@@ -144,7 +144,7 @@ class Sync:
         if self._feed is None or self._plan.selection != Selection():
             return studies
         if len(studies) < self._feed.count("CountStudies"):
-            # Cut by a limit of the archive, such as studies without a date, which cannot be asked for apart.
+            # The archive may cut its list, as of studies without a date, which cannot be listed apart.
             studies |= self._named([uid for uid in self._feed.study_uids() if uid not in studies])
         return studies
 

@@ -1,4 +1,4 @@
-"""Acknowledgements of HL7 v2: what became of a message, without a word of it."""
+"""Acknowledgements of HL7 v2: the outcome of a message, without a word of it."""
 
 import re
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ def acknowledgement(code: Code, message: bytes, reason: str = "") -> bytes:
     """Return the message ACK for a message, which may be damaged.
 
     Args:
-        code: What became of it.
+        code: Outcome of the message.
         message: The message.
         reason: A sentence for whoever runs the sender; nothing of the message.
     """

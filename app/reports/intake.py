@@ -36,7 +36,7 @@ _STUDIES_KEPT: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What became of some reports.
+    """Outcomes of some reports.
 
     Attributes:
         matched: Number of reports whose study has images.

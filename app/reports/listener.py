@@ -62,7 +62,7 @@ class Listener:
         self._key = key
         self._limits = limits
         self._open: set[asyncio.Task[None]] = set()
-        # One at a time: the newest version of a report is the one that came last.
+        # Messages are written one at a time: the newest version of a report is the one that came last.
         self._writer = ThreadPoolExecutor(1, "reports")
 
     async def serve(self, taken: socket.socket, stopping: asyncio.Event) -> None:
@@ -110,7 +110,7 @@ class Listener:
                 raise
             if message is None:
                 return
-            # Shielded: what is being written is acknowledged, also when the listener stops.
+            # A message that is being written is acknowledged, also when the listener stops.
             answer = asyncio.ensure_future(self._answer(message, writer))
             try:
                 await asyncio.shield(answer)

@@ -31,13 +31,13 @@ NOT_FOUND: Final = Kind("not-in-archive", "The archive has no such thing", HTTPS
 
 _CONNECT_S: Final = 5.0
 _READ_S: Final = 30.0
-# A whole answer, however slowly it comes.
+# Limit for a complete answer.
 _ANSWER_S: Final = 900.0
 _CHUNK: Final = 1 << 16
 # Answers at a time: a browser asks for six.
 _CONCURRENT: Final = 48
 _THREADS: Final = 16
-# What a viewer asks for. A page or a drawing with scripts would run as one of the service's own.
+# Media types that viewers ask for. A page or a drawing with scripts would run as one of the service's own.
 _MEDIA_TYPES: Final = (
     "application/dicom+json",
     "application/json",

@@ -128,7 +128,7 @@ def _taught(session: Session, collection: str) -> _Taught:
 
 
 def _can_choose(validation: Iterable[tuple[ImageRow, list[str]]], taught: _Taught) -> bool:
-    """Whether images for validation tell one model from another: two by their texts, or eleven by labels."""
+    """Tell if images for validation distinguish two models: two by their texts, or eleven by labels."""
     said: set[frozenset[str]] = set()
     labelled = 0
     for row, texts in validation:

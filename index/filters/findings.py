@@ -30,7 +30,7 @@ class FindingCounts(NamedTuple):
 
 
 class FindingKeys:
-    """Looks up the images of a collection by findings, or their texts,.
+    """Looks up the images of a collection by findings, or their texts.
 
     Args:
         passing: Keys that pass filters.

@@ -32,7 +32,7 @@ class Sentence(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What is told of a hit beyond its image: a sentence, and whether there is a report."""
+    """Text of a hit: a sentence, and whether there is a report."""
 
     sentence: Sentence | None
     has_report: bool

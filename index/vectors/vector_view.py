@@ -30,7 +30,7 @@ class VectorView(ABC):
         self._lock = ReadWriteLock()
         # Changes when rows move: anything being built then fits no longer.
         self._layout = 0
-        # Whether keys and rows may not fit together after a failed change.
+        # True after a failed change: keys and rows may not fit together.
         self._inconsistent = False
 
     def __len__(self) -> int:
@@ -44,7 +44,7 @@ class VectorView(ABC):
 
     @property
     def damaged(self) -> bool:
-        """Whether another view must be read in place of this."""
+        """True if the view must be read anew."""
         return self._inconsistent
 
     def add(self, keys: Keys, vectors: Vectors) -> None:
@@ -85,7 +85,7 @@ class VectorView(ABC):
         Args:
             query: Query vector.
             k: At most this many; fewer only when fewer can be found.
-            allowed: Search among these keys only, in rising order; None for all. Its rows are cached: the
+            allowed: Search among these keys only, in rising order; None for all. Rows of it are cached: the
                 array must not change.
             after: Leave out all hits up to this one.
         """

@@ -43,7 +43,7 @@ class MovedError(Exception):
 class CosineView(VectorView):
     """Vectors that are scanned until `build` has made codes, which then name candidates for exact ranking.
 
-    They are rounded to float16 and made of length one when they are read, as the catalogue's are:
+    Vectors are rounded to float16 and normalised when they are read, as the catalogue's are:
     `rounded_vectors` come out exactly as `decode_vectors` has them.
 
     Args:

@@ -88,7 +88,7 @@ def convert(source: str, out: Path, *, name: str, size: int | None = None) -> Co
 
 
 def _is_name(name: str) -> bool:
-    """Whether a name fits a line of a table and can be taken for no path."""
+    """Tell if a name fits a line of a table and cannot be taken for a path."""
     return (
         name[:1].isalnum()
         and name.isprintable()

@@ -19,7 +19,7 @@ ImageArchitecture = Literal[
     "siglip_vision_model",
     "vit",
 ]
-# Their own pooled output is the mean of their map.
+# Pooled output of these towers is the mean of their map.
 _POOLED_BY_MEAN: Final = frozenset({"mobilenet_v2", "resnet"})
 TextArchitecture = Literal[
     "altclip_text_model",
@@ -218,10 +218,10 @@ class DualEncoderConfig(Frozen):
 
     @property
     def regions(self) -> bool:
-        """Whether the embedding of an image is the mean of embeddings of its regions.
+        """True if the embedding of an image is the mean of embeddings of its regions.
 
-        It is behind a linear head of a mean over a map or patches. What attention pools, or a class token
-        gathers, is not in single regions: maps of such encoders point beside what was asked for (measured).
+        Then the head is linear and the pooling is a mean over a map or patches. Under attention pooling or a
+        class token, maps of single regions point to other places than the objects asked for (measured).
         """
         means = ("mean", "tower") if self.image.architecture in _POOLED_BY_MEAN else ("mean",)
         linear = self.image.head.kind != "mlp" and self.concepts is None

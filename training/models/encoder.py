@@ -97,8 +97,8 @@ class Encoder(ImageInput):
     def embed_regions(self, images: Pixels) -> NDArray[np.float32]:
         """Embeddings (B, K, D) of the regions of prepared images (B, 3, S, S), of an encoder that has such.
 
-        They are not normalised: their mean has the direction of the image's vector. The regions are squares
-        of a grid, row by row.
+        Embeddings are not normalised: their mean has the direction of the image's vector. The regions are
+        squares of a grid, row by row.
         """
         with self._evaluation():
             features = self.model.encode_image(self._normalised(images), regions=True)

@@ -104,7 +104,7 @@ def find_findings(text: str) -> tuple[Finding, ...]:
 def stated_sentences(text: str) -> Iterator[tuple[int, str]]:
     """Give the sentences in which a report describes the image, each with its offset.
 
-    Those under headings such as INDICATION, HISTORY or COMPARISON, and in other languages, are left out.
+    Sentences under headings such as INDICATION, HISTORY or COMPARISON, and in other languages, are left out.
     """
     stated = True
     for start, end in _sentences(text[:MAX_CHARACTERS]):

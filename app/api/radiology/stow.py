@@ -90,7 +90,7 @@ async def store_instances_of_studies(
 ) -> Response:
     """Put in the films of DICOM files, as an archive sends them; sent again, they are unchanged.
 
-    They are de-identified before anything of them is kept, and those that may show a name are refused, as
+    Files are de-identified before anything of them is kept, and those that may show a name are refused, as
     `recoquest import dicom` does. The id of an image is its SOP Instance UID.
     """
     stored = await unless_disconnected(request, store_instances(services, collection, sent))

@@ -45,7 +45,7 @@ SopUid = Annotated[
 
 
 class _StudiesWanted(BaseModel):
-    # A parameter that is unknown may be a slip, and the answer one to another question.
+    # A misspelt parameter would be ignored otherwise, and another question be answered.
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     limit: int = Field(default=10, ge=1, le=MAX_LIMIT, description="Number of studies.")
@@ -129,7 +129,7 @@ async def find_similar_anywhere(
     services: InjectedServices,
     principal: InjectedPrincipal,
 ) -> SimilarResponse:
-    """The same for a viewer that knows no collection.
+    """Studies like this one, for a viewer that knows no collection.
 
     Of the collections that the caller may read and that hold the study, the first by name is searched: scores
     of several cannot be compared. `collections` names all of them, for a choice.
@@ -152,7 +152,7 @@ async def find_like_image_anywhere(
     services: InjectedServices,
     principal: InjectedPrincipal,
 ) -> SimilarResponse:
-    """The same for an image of a viewer that knows no collection."""
+    """Studies with an image like this one, for a viewer that knows no collection."""
     sought = wanted.asked(services)
     named = Wanted(study, sop, wanted.frame)
     return await answer_similar(request, services, principal, None, named, sought, wanted.sent_filter)

@@ -1,4 +1,4 @@
-"""Which parts of a stored image fit a query: a grid of numbers, and an overlay of it."""
+"""Similarity maps: how well each part of a stored image fits a query, as numbers and as an overlay."""
 
 import io
 from typing import Final

@@ -21,7 +21,7 @@ _Answer = TypeVar("_Answer")
 
 _CONNECT_S: Final = 10.0
 _READ_S: Final = 60.0
-# A whole answer, however slowly it comes.
+# Limit for a complete answer.
 _ANSWER_S: Final = 900.0
 _PAUSES: Final = (1.0, 3.0, 9.0)
 _LONGEST_RETRY_AFTER: Final = 60.0
@@ -29,7 +29,7 @@ _AGAIN: Final = frozenset((408, 425, 429, 500, 502, 503, 504))
 _MOST_JSON_BYTES: Final = 256 << 20
 _CHUNK: Final = 1 << 18
 _JSON: Final = "application/dicom+json, application/json"
-# As the archive has them; without it, some convert every file.
+# In the stored transfer syntax; without this parameter, some archives convert every file.
 _DICOM: Final = 'multipart/related; type="application/dicom"; transfer-syntax=*'
 
 
@@ -53,7 +53,7 @@ class ArchiveError(RecoquestError):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Credentials for an archive, and whom to believe that it is the archive.
+    """Credentials for an archive, and certificates that it is trusted by.
 
     Attributes:
         user: Name of the user; None: none.
@@ -91,7 +91,7 @@ class Archive:
         pauses: Seconds before each repetition of a request that failed.
 
     Raises:
-        ArchiveError: This is no address of an archive.
+        ArchiveError: The URL is no address of an archive.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class Archive:
         def read(answer: requests.Response) -> bytes | None:
             kind = answer.headers.get("Content-Type", "")
             if kind.lower().startswith("application/dicom"):
-                # As it is: some archives do so against the standard.
+                # Some archives send the file alone, against the standard.
                 return _whole(answer, max_bytes)
             parts = list(_parts(answer, kind, max_bytes))
             if len(parts) != 1:

@@ -33,7 +33,7 @@ class Changes:
 class OrthancFeed:
     """Reads the changes of an Orthanc, whose own interface is beside its DICOMweb.
 
-    The feed has no deletions. They show in the number of instances.
+    The feed has no deletions, which show in the number of instances.
     """
 
     def __init__(self, archive: Archive) -> None:

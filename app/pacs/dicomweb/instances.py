@@ -51,7 +51,7 @@ def list_instances(archive: Archive, study: ListedStudy, *, with_attributes: boo
             break
         found |= listed
     if study.count is not None and len(found) < study.count:
-        # Cut by a limit of the archive, which metadata have not.
+        # A limit of the archive cut the list; metadata have no such limit.
         return _by_metadata(archive, study.uid)
     return list(found.values())
 
@@ -75,9 +75,9 @@ def _instance(item: Mapping[str, Any]) -> ListedInstance:
 def _with_attributes(item: Mapping[str, Any]) -> ListedInstance:
     listed = _instance(item)
     try:
-        # Bulk data is only named in it, and never fetched.
+        # Bulk data is only referred to, and never fetched.
         attributes = Dataset.from_json(dict(item), bulk_data_uri_handler=lambda *_: None)
     except (TypeError, ValueError, KeyError, AttributeError):
-        # The file itself will tell.
+        # The attributes are read from the file, then.
         return listed
     return ListedInstance(listed.sop, listed.series, listed.sop_class, listed.modality, attributes)

@@ -54,7 +54,7 @@ class _Window:
         return found
 
     def halves(self, today: date) -> "tuple[_Window, _Window] | None":
-        """Split it in two by date, a single date by time; None: it cannot be split."""
+        """Split the window in two by date, a single date by time; None: the window cannot be split."""
         if self.first is None or self.first != self.last:
             low, high = self.first or FIRST_DAY, self.last or today + timedelta(days=1)
             if low >= high:
@@ -142,7 +142,7 @@ class StudyList:
             try:
                 answer = self._archive.get_json("studies", {**params, **place})
             except ArchiveError as error:
-                # Some refuse an offset.
+                # Some archives refuse an offset.
                 if page and error.status is not None and 400 <= error.status < 500:
                     return found, self._is_first_page_whole(len(found), has_more)
                 raise
@@ -150,7 +150,7 @@ class StudyList:
             if not listed:
                 return found, False if has_more else self._is_whole(len(found))
             if not listed.keys() - found.keys():
-                # The same studies again: the archive does not know of offsets.
+                # An archive that ignores offsets answers with the first page again.
                 return found, self._is_first_page_whole(len(found), answer.partial)
             found |= listed
             has_more = answer.partial
@@ -160,7 +160,7 @@ class StudyList:
         return False if has_more or count >= PAGE else self._is_whole(count)
 
     def _is_whole(self, count: int) -> bool | None:
-        """Tell whether an answer of so many studies is whole; None: it may be.
+        """Tell whether an answer of so many studies is complete; None: unknown.
 
         Orthanc cuts without a word what exceeds its LimitFindResults, over all pages. So an answer is known
         to be whole where a larger one was given, and the largest is compared with its halves.
@@ -186,7 +186,7 @@ def items(value: Any) -> list[Mapping[str, Any]]:
     """Return the data sets of an answer in DICOM JSON.
 
     Raises:
-        ArchiveError: It is none.
+        ArchiveError: The answer is no list of data sets.
     """
     listed = [] if value is None else [value] if isinstance(value, dict) else value
     if not isinstance(listed, list) or not all(isinstance(item, dict) for item in listed):

@@ -41,7 +41,7 @@ class QueryImage(Answer):
 
 
 class SimilarLinks(Answer):
-    """Paths and addresses of what was found."""
+    """Paths and addresses of a similar study."""
 
     image: str
     thumbnail: str

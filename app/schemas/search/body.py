@@ -1,4 +1,4 @@
-"""What bodies of requests have in common: unknown fields are refused, and texts can be seen."""
+"""Base of request bodies: unknown fields are refused, and texts can be seen."""
 
 import unicodedata
 from collections.abc import Collection

@@ -7,9 +7,9 @@ from pydantic import Field, model_validator
 from app.schemas.search.body import Request
 from training.models.inputs.regions import Box
 
-# Share of a side: thinner boxes are of lines, which no region shows.
+# Share of a side; a thinner box is a line, which no region shows.
 MIN_BOX_SIDE: Final = 0.01
-# What is left of a sum of decimal fractions.
+# Rounding error of a sum of decimal fractions.
 _ROUNDING: Final = 1e-6
 
 _Place = Annotated[float, Field(ge=0, le=1)]
@@ -32,5 +32,5 @@ class QueryBox(Request):
 
     @property
     def box(self) -> Box:
-        """The same for the encoder."""
+        """The box as the encoder takes it."""
         return Box(self.x, self.y, self.width, self.height)

@@ -22,7 +22,7 @@ class Area(Answer):
 
 
 class SimilarityMap(Answer):
-    """Which parts of an image fit a query: what each region adds to the cosine."""
+    """Similarity map: the share of each region of an image in its cosine with a query."""
 
     id: str = Field(description="Id of the image.")
     cosine: float = Field(description="Cosine of image and query: the mean of the values.")

@@ -1,1 +1,1 @@
-"""What collections have taken over from image archives."""
+"""Progress of collections that follow image archives."""

@@ -1,4 +1,4 @@
-"""What is known of the studies of an archive: outcomes by study, and the place in its feed of changes."""
+"""Known studies of an archive: outcomes by study, and the place in the feed of changes."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

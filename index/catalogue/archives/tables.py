@@ -7,7 +7,7 @@ from index.catalogue.tables import Table
 
 
 class ArchiveRow(Table):
-    """How far a collection has followed the change feed of an archive.
+    """Progress of a collection in the change feed of an archive.
 
     `archive` is a keyed hash of the archive's address. `position` is the number of the last change,
     `instances` the number of instances that the archive had then, and `selection` names the filters, dates

@@ -23,7 +23,7 @@ def strip_dicom(content: bytes) -> bytes:
         ImageTooLargeError: The image has more parts, bytes or pixels than one may.
         ImageError: It has no pixels that can be read.
     """
-    # They load a package that takes longer than most commands.
+    # Importing pydicom takes longer than most commands.
     from training.data.dicom.films import write_film
 
     image = open_dicom(content, max(len(content), _MOST_INFLATED), _MOST_PIXELS)
@@ -31,7 +31,7 @@ def strip_dicom(content: bytes) -> bytes:
         if _is_film(content, image):
             return content
         unnamed = write_film(image, range(1), {"sop": "2.25.0"}, _SECONDARY_CAPTURE)
-        # The same pixels get the same name.
+        # Equal pixels get the same UID.
         number = int.from_bytes(hashlib.sha256(unnamed).digest()[:16])
         return write_film(image, range(1), {"sop": f"2.25.{number}"}, _SECONDARY_CAPTURE)
     except (ImageError, MemoryError):

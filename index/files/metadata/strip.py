@@ -31,8 +31,8 @@ _STRIPPERS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
 def strip_metadata(content: bytes) -> bytes:
     """Return an image file without position, names, serial numbers, times, comments and thumbnails.
 
-    What the picture depends on stays: coded pixels bit by bit, orientation, colour profile, frames; of a
-    DICOM image the first frame alone. A file without metadata is returned as it is.
+    Kept is all that the picture depends on: coded pixels bit by bit, orientation, colour profile, frames; of
+    a DICOM image the first frame alone. A file without metadata is returned as it is.
 
     Raises:
         ImageTooLargeError: The file has more parts than any program writes.

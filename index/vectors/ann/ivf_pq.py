@@ -111,7 +111,7 @@ class IvfPq:
     def density(self, products: Vectors, count: int, passing: FilterMask) -> float:
         """Return the share of rows near a query that pass, by products with all centroids (lists,).
 
-        It is the least of the nearest lists, `count` of them, a quarter and a sixteenth.
+        The minimum over the `count` nearest lists, a quarter and a sixteenth of them.
         """
         lists = _largest(products, count)
         shares = self._counts(passing)[lists].cumsum() / self._sizes[lists].cumsum().clip(min=1)
@@ -131,7 +131,7 @@ class IvfPq:
     ) -> Rows:
         """Return the likely nearest rows of some lists, at most so many candidates, likeliest first.
 
-        `bits` are those of the selectable rows; None selects all. One thread searches: others run beside it.
+        `bits` are those of the selectable rows; None selects all. One thread a search: others run beside it.
         """
         use_threads(1)
         library: Any = faiss

@@ -143,7 +143,7 @@ class AnnSearch:
                 hits = places[:checked]
                 hits = hits[hits < len(found)]
                 more_candidates = _is_hard(hits >= _TAIL_CANDIDATES * candidates, rank)
-                # Where all lists were probed, no hit lies in others.
+                # After a probe of all lists no hit lies in another.
                 if len(lists) == list_count:
                     edge = products[lists[math.ceil(_TAIL_LISTS * list_count)]]
                     more_lists = _is_hard(products[self.codes.list_of_row[found[hits]]] <= edge, rank)

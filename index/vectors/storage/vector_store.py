@@ -43,7 +43,7 @@ _SUMMATION: Final = 1e-5
 
 
 class VectorStore(ABC):
-    """Vectors (N, D) in float16; rows are only appended. Its owner keeps readers and writers apart.
+    """Vectors (N, D) in float16; rows are only appended. The owner locks readers against writers.
 
     Attributes:
         dim: Length of a vector.

@@ -62,7 +62,7 @@ def sniff_format(content: bytes) -> str:
     Raises:
         ImageError: It is of none that can be read.
     """
-    # Its preamble may be that of a TIFF: names would not be looked for behind it.
+    # The preamble may be the header of a TIFF; names behind it would not be looked for then.
     if is_dicom(content):
         return "DICOM"
     if content.startswith(b"\xff\xd8\xff"):

@@ -37,11 +37,11 @@ _KEYWORDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What becomes of an object.
+    """Verdict on an object: a film, left out, or quarantined.
 
     Attributes:
-        left_out: Name of what it is, where it is no film; "" for a film.
-        quarantined: Why a person has to look at it first; "" where none has to.
+        left_out: Name of the object's kind; "" for a film.
+        quarantined: Reason why a person has to look at it first; "" without one.
     """
 
     left_out: str = ""
@@ -71,7 +71,7 @@ def read_object(content: bytes, max_bytes: int) -> Dataset:
 
 
 def kind_of(dataset: Dataset, modalities: Collection[str] = ()) -> Kind:
-    """Tell what becomes of an object.
+    """Tell whether an object is a film, left out, or quarantined.
 
     Args:
         dataset: Its attributes.

@@ -15,7 +15,7 @@ _DESCRIBING: Final = ("findings", "impression", "addendum")
 
 @dataclass(frozen=True, slots=True)
 class CurrentReport:
-    """What a study's images get of its reports.
+    """Report, sentences and labels that a study's images get.
 
     Attributes:
         text: The whole report, with headings, addenda behind it; None: it was withdrawn.

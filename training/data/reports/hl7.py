@@ -45,7 +45,7 @@ _CHARSETS: Final = {
     "KS X 1001": "euc_kr",
     "WINDOWS-1252": "windows-1252",
 }
-# What many senders without a declared character set write, after UTF-8.
+# Encoding of many senders that declare no character set, tried after UTF-8.
 _USUAL: Final = "windows-1252"
 _TEXT_TYPES: Final = ("TX", "FT", "ST", "CE", "CWE")
 _WITHDRAWN: Final = ("D", "W", "X")

@@ -74,7 +74,7 @@ _OLD: Final = re.compile(
     r"\b(?:9\d|1[0-2]\d)(?=[\s-]?(?:years?|yrs?\b|y\.?o\b|y/o|yo\b|jahre\b|jährig|-jähr|jahr))", re.IGNORECASE
 )
 _OLDEST: Final = "90"
-# Whoever was told of a finding.
+# Names of people who were told of a finding.
 _TOLD: Final = re.compile(
     r"\b(?:(?:discussed|communicated|conveyed|relayed|telephoned|phoned|paged|called|faxed|notified)\b"
     r"[^.\n]{0,80}?\b(?:with|to|by)|(?:reviewed|reported|interpreted|performed|supervised)\b[^.\n]{0,40}?\bby)\s+"
@@ -172,5 +172,5 @@ def _phone(found: re.Match[str]) -> str:
 def _without_group(found: re.Match[str]) -> str:
     start, end = (place - found.start() for place in found.span("who"))
     whole = found.group()
-    # What is said of findings stays.
+    # Statements on findings stay.
     return whole if has_forms(whole[start:end]) else whole[:start] + MARK + whole[end:]

@@ -34,7 +34,7 @@ _HEADINGS: Final = {
     "121111": "SUMMARY",
 }
 _PERSONAL: Final = ("PatientID", "PatientBirthDate", "OtherPatientIDs", "InstitutionName")
-# Who saw what when: left out with all that stands below.
+# Observers and times, which are left out with all that stands below.
 _CONTEXT: Final = ("HAS OBS CONTEXT", "HAS ACQ CONTEXT", "HAS CONCEPT MOD")
 
 

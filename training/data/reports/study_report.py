@@ -5,13 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 from training.data.dicom.pseudonyms import keyed_hash, shift_days
 from training.data.reports.sections import Section, clinical_sections, is_addendum
 
 Status = Literal["preliminary", "final", "amended", "corrected", "withdrawn"]
-STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 # Characters of a report; longer texts are logs or whole records.
 LONGEST: Final = 200_000
 _UID: Final = re.compile(r"[0-2](?:\.(?:0|[1-9][0-9]*)){3,}")
@@ -20,7 +19,7 @@ _FEWEST_LETTERS: Final = 2
 
 
 class ReportError(Exception):
-    """Why a report cannot be taken; the sentence holds nothing of it and goes without its place."""
+    """Reason why a report cannot be taken, without its place and without a word of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ class StudyReport:
 
     @property
     def is_addendum(self) -> bool:
-        """Whether it only adds to another report."""
+        """True if the report only adds to another one."""
         return bool(self.sections) and all(map(is_addendum, self.sections))
 
     @property

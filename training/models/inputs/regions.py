@@ -60,7 +60,7 @@ class RegionGrid:
         return shares
 
     def similarities(self, vector: Floats) -> Floats:
-        """What each region (S, S) adds to the cosine of the picture with a unit vector (D,).
+        """Share of each region (S, S) in the cosine of the picture with a unit vector (D,).
 
         Region k with embedding r_k has s_k = r_k . q / |mean of all r|, so that the mean of s is the cosine
         of picture and query: a class activation map (Zhou et al., "Learning deep features for discriminative

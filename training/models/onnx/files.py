@@ -77,7 +77,7 @@ def read_graphs(info: BundleInfo, folder: Path) -> Manifest | None:
 
 
 def has_regions(bundle: Path) -> bool:
-    """Whether a bundle's encoder embeds regions of images; graphs of earlier releases do not."""
+    """Tell if a bundle's encoder embeds regions of images; graphs of earlier releases do not."""
     try:
         config = DualEncoderConfig.model_validate_json((bundle / CONFIG_FILE).read_bytes())
     except (OSError, ValidationError):

@@ -54,7 +54,7 @@ class Area:
 
 @dataclass(frozen=True)
 class SimilarityMap:
-    """What each region of an image adds to its cosine with a query, row by row over `area`."""
+    """Share of each region of an image in its cosine with a query, row by row over `area`."""
 
     id: str
     cosine: float

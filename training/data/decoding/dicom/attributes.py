@@ -22,13 +22,13 @@ _COLOUR_SAMPLES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class PixelAttributes:
-    """How the samples of an image are laid out.
+    """Layout of the samples of an image.
 
     Attributes:
         columns: Width.
         rows: Height.
         frames: Number of frames.
-        samples: Of a pixel: 1 or 3.
+        samples: Samples of a pixel: 1 or 3.
         photometric: Photometric interpretation.
         allocated: Bits of the cell of a sample.
         stored: Bits that are used.
@@ -50,7 +50,7 @@ class PixelAttributes:
 
     @property
     def is_grey(self) -> bool:
-        """Whether samples are grey values."""
+        """True if samples are grey values."""
         return self.photometric in _GREY
 
     @property
@@ -61,25 +61,25 @@ class PixelAttributes:
 
     @property
     def is_inverted(self) -> bool:
-        """Whether the smallest value is white."""
+        """True if the smallest value is white (MONOCHROME1)."""
         return self.photometric == "MONOCHROME1"
 
     @property
     def is_ybr(self) -> bool:
-        """Whether the colours are stated as one of luminance and two of chrominance."""
+        """True if colours are stated as luminance and chrominance (YBR)."""
         return self.photometric in _YBR
 
 
 def read_attributes(elements: Elements, max_pixels: int) -> PixelAttributes:
-    """Read and judge them.
+    """Read and check the attributes of the pixels.
 
     Args:
-        elements: Of the data set.
+        elements: Elements of the data set.
         max_pixels: Limit of rows times columns.
 
     Raises:
         ImageTooLargeError: The image has too many pixels or frames.
-        ImageError: It has none, or they are of a form that cannot be read.
+        ImageError: The image has no pixels, or none of a form that is read.
     """
     columns, rows = _whole(elements, Tag.COLUMNS), _whole(elements, Tag.ROWS)
     check_size(columns, rows, max_pixels)

@@ -52,7 +52,7 @@ def decode_lossless(content: bytes, header: Codestream, transfer_syntax: str) ->
     Raises:
         ImageError: It is damaged, or its decoder has too little memory.
     """
-    # These packages take longer to load than most images to decode.
+    # Importing GDCM takes longer than decoding most images.
     from pydicom.encaps import encapsulate
     from pydicom.pixels.decoders.base import get_decoder
 

@@ -165,7 +165,7 @@ class Walk:
         return place
 
     def is_explicit(self, place: int) -> bool:
-        """Whether the element at a place has a value representation."""
+        """Tell if the element at a place has a value representation."""
         return _is_representation(self.content[place + 4 : place + 6])
 
     def _element(self, place: int, *, implicit: bool) -> tuple[int, Element]:
@@ -211,10 +211,10 @@ class Elements:
     """Elements of a data set or an item, by tag.
 
     Attributes:
-        walk: Over the file that has them.
-        found: Those that were wanted.
+        walk: Walk over the file.
+        found: The wanted elements.
         end: The byte after the last one.
-        implicit: Whether they have no value representation.
+        implicit: Whether elements have no value representation.
     """
 
     walk: Walk
@@ -223,7 +223,7 @@ class Elements:
     implicit: bool
 
     def __contains__(self, tag: int) -> bool:
-        """Whether there is such an element that is not empty."""
+        """Tell if an element is there and not empty."""
         element = self.found.get(tag)
         return element is not None and (element.undefined or element.end > element.start)
 

@@ -27,7 +27,7 @@ class DicomFile:
     """A file whose elements were walked over.
 
     Attributes:
-        elements: Those that decide its pixels.
+        elements: The elements that decide its pixels.
         transfer_syntax: UID of the transfer syntax.
     """
 
@@ -41,7 +41,7 @@ class DicomFile:
 
 
 def is_dicom(content: bytes) -> bool:
-    """Whether a file begins as a DICOM file does."""
+    """Tell if a file begins as a DICOM file does."""
     return content[_PREAMBLE_BYTES : _PREAMBLE_BYTES + 4] == _MARK or content.startswith(_STARTS)
 
 
@@ -61,7 +61,7 @@ def open_file(content: bytes, max_bytes: int) -> DicomFile:
     if syntax == _DEFLATED:
         content, start = _inflated(content[start:], max_bytes), 0
     walk = Walk(content, big=syntax == BIG_ENDIAN)
-    # Some programs write another one than they state.
+    # Some programs write another transfer syntax than they state.
     implicit = not walk.is_explicit(start)
     elements = walk.elements(start, len(content), PIXEL_TAGS, implicit=implicit, last=PIXELS)
     return DicomFile(elements, syntax or (IMPLICIT if implicit else EXPLICIT))

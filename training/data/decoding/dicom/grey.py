@@ -58,7 +58,7 @@ def read_table(elements: Elements, descriptor: int, data: int, *, signed: bool) 
     """Read a lookup table.
 
     Args:
-        elements: That have it.
+        elements: Elements with the table.
         descriptor: Tag of its number of entries, first value and bits.
         data: Tag of its entries.
         signed: Whether the first value may be negative.
@@ -90,7 +90,7 @@ def read_table(elements: Elements, descriptor: int, data: int, *, signed: bool) 
 
 @dataclass(frozen=True, slots=True)
 class GreyScale:
-    """How cells of a frame become grey values.
+    """Conversion of the cells of a frame to grey values.
 
     Attributes:
         bits: Bits of a cell that belong to the sample.
@@ -110,7 +110,7 @@ class GreyScale:
 
     @property
     def is_plain(self) -> bool:
-        """Whether samples are grey values from 0 on, and nothing is said of how they are shown."""
+        """True if samples are grey values from 0 on, without rescaling, window or table."""
         return self.modality is None and self.tone is None and not self.signed
 
     def values(self, cells: Cells) -> Values:
@@ -142,7 +142,7 @@ def read_grey_scale(
     """Read what the attributes say of grey values.
 
     Args:
-        elements: Of the data set.
+        elements: Elements of the data set.
         attributes: Layout of the samples.
         frame: Number of the frame from 0: each may have its own.
         bits: Bits of a cell that belong to the sample.

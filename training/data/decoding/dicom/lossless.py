@@ -18,7 +18,7 @@ _HUFFMAN: Final = 0xC4
 _FRAME: Final = 0xC3
 _RESTART: Final = 0xDD
 _SCAN: Final = 0xDA
-# Of applications, quantization tables and comments: a lossless frame needs none of them.
+# Segments of applications, quantization tables and comments, which a lossless frame does not need.
 _LEFT_OUT: Final = frozenset({0xDB, *range(0xE0, 0xF0), 0xFE})
 _MOST_SEGMENTS: Final = 2_000
 _CATEGORIES: Final = 16
@@ -35,7 +35,7 @@ def rewrite_lossless(frame: bytes, header: Codestream) -> bytes:
 
     Args:
         frame: The stream.
-        header: Of the stream.
+        header: Header of the stream.
 
     Raises:
         ImageError: A part of it is damaged or missing, or it is of a form that no program writes.
@@ -49,11 +49,11 @@ def rewrite_lossless(frame: bytes, header: Codestream) -> bytes:
 
 @dataclass(slots=True)
 class _Stream:
-    """What the segments up to a place have said.
+    """State of the stream up to a segment.
 
     Attributes:
-        header: Of the stream.
-        components: Their numbers, by the frame header.
+        header: Header of the stream.
+        components: Numbers of the components, by the frame header.
         tables: Numbers of the Huffman tables.
         scanned: Components that have a scan.
     """

@@ -38,7 +38,7 @@ class DecodedFrame:
     """The samples of a frame.
 
     Attributes:
-        cells: What is stored for each (H, W, C), without a sign.
+        cells: Stored value of each sample (H, W, C), unsigned.
         bits: Bits of a cell that belong to the sample.
         shift: Bits below them.
         ybr: Whether colours are one of luminance and two of chrominance.
@@ -97,7 +97,7 @@ def decode_frame(file: DicomFile, attributes: PixelAttributes, frame: int) -> De
     if header.kind == "JPEG":
         return DecodedFrame(decode_jpeg(content, header, attributes), bits, shift, ybr=False)
     if header.kind == "JPEG 2000":
-        # Its decoder undoes the transforms of its own.
+        # The decoder undoes the transforms of JPEG 2000.
         return DecodedFrame(decode_j2k(content), bits, shift, attributes.is_ybr and not header.colours)
     cells = decode_lossless(content, header, file.transfer_syntax)
     return DecodedFrame(cells, bits, shift, attributes.is_ybr)

@@ -159,7 +159,7 @@ class _Import:
                 group=examined.group,
                 metadata={**examined.metadata, **({"frame": frame} if several else {})},
                 line=examined.number,
-                # Frames are of one file.
+                # All frames come from one file.
                 rows=1 if frame == 1 else 0,
             )
 

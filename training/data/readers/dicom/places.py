@@ -29,10 +29,10 @@ _SMALL_ARCHIVE: Final = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a file lies.
+    """Place of a file in a source.
 
     Attributes:
-        number: In the order of the source, from 1.
+        number: Number in the order of the source, from 1.
         path: The file, or the archive that has it.
         member: Number of the archive's member, from 0; None for a file of its own.
     """
@@ -47,7 +47,7 @@ class Source:
     """The files of a source.
 
     Attributes:
-        places: Of the files, in order.
+        places: Places of the files, in order.
         order: How the numbers of files are counted, for messages.
         refused: Files that are named and not there.
         left_out: Files that are passed over.

@@ -23,7 +23,7 @@ _SYSTEM_FILES: Final = frozenset({"thumbs.db", "ehthumbs.db", "desktop.ini"})
 _PHOTOGRAPHS: Final = frozenset({".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf"})
 # They may hold images.
 _ARCHIVES: Final = frozenset({".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"})
-# They hold names of patients, which an import of their own leaves out.
+# DICOM files hold names of patients; `import dicom` leaves them out.
 _DICOM: Final = frozenset({".dcm", ".dicom"})
 _OTHER_IMAGES: Final = frozenset(
     {".jp2", ".j2k", ".jxl", ".jxr", ".psd", ".svg", ".ico", ".pcx", ".tga", ".eps"}
