@@ -1,4 +1,4 @@
-"""Jobs by themselves: retrainings at certain times or when enough was said of hits, and syncs."""
+"""Scheduled jobs: retrainings at certain times or after enough judgements, and syncs with an archive."""
 
 import shlex
 from datetime import UTC, datetime, timedelta

@@ -36,7 +36,7 @@ _LENGTH: Final = frozenset({"train.epochs", "train.steps", "schedule.warmup_step
 def continued_recipe(base: BundleInfo, recipe: str | None, overrides: Sequence[str]) -> Recipe:
     """The recipe that goes on with a model: its own or another, shorter and at lower learning rates.
 
-    A recipe that starts from a model is short and slow already, and stays what it is. Images of a service are
+    A recipe that starts from a model is short and has low rates already: both stay. Images of a service are
     copied to no disk.
 
     Args:
@@ -49,7 +49,7 @@ def continued_recipe(base: BundleInfo, recipe: str | None, overrides: Sequence[s
     """
     tree = _tree(base, recipe)
     if recipe is None:
-        # The number fitted the machine that the model was trained on.
+        # The chunk size of the model's recipe fits the machine that it was trained on.
         tree["train"]["chunk_size"] = "auto"
     if tree["train"].get("start_from") is None:
         _shorten(tree)

@@ -29,8 +29,8 @@ _MAX_FILES: Final = 2000
 _CHUNK: Final = 1 << 20
 _FOLDER: Final = PurePosixPath("package/dist")
 _LICENCE: Final = PurePosixPath("package/LICENSE")
-# Scripts look for the others where they are themselves, instead of at the root of the origin: that is the
-# search page's, or lies outside of the path that a proxy gives the service.
+# Scripts load other scripts from their own folder instead of the root of the origin, which has the search
+# page, or lies outside of the path that a proxy gives the service.
 _AT_ROOT: Final = b'__webpack_require__.p = "/";'
 _AT_SCRIPT: Final = (
     b"__webpack_require__.p = (self.document ? document.currentScript.src : location.href)"

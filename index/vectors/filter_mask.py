@@ -82,7 +82,7 @@ class FilterMasks:
         made = _mask(allowed, ids)
         with self._lock:
             if place not in self._known:
-                # The keys are held with it: no other array gets their identity.
+                # A reference to the keys keeps another array from getting their id().
                 self._known[place] = allowed, made
                 self._bytes += made.memory_bytes
             while self._bytes > _CACHE_BYTES and len(self._known) > 1:

@@ -21,7 +21,7 @@ def rerank_depth(rank: int) -> int:
 
 
 def has_boundary_ties(scores: Scores, rank: int) -> bool:
-    """Tell whether so many are as near as the hit at a rank that more of them may have been left out.
+    """Tell whether ties with the hit at a rank fill the candidates, so that some may have been left out.
 
     Equal vectors have equal codes, of which a search names any; a page is to have those of the lowest keys.
     `rerank_depth(rank)` candidates were ranked, best first, if there were as many.

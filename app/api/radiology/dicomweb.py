@@ -74,7 +74,7 @@ class _PassedOn(StreamingResponse):
         super().__init__(body, answer.status, headers, media_type=answer.content_type or None)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it, or what the caller takes of it."""
+        """Send the answer; close it also when the caller goes away."""
         try:
             await super().__call__(scope, receive, send)
         finally:

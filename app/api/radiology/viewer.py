@@ -17,7 +17,7 @@ router = APIRouter(include_in_schema=False)
 
 _MISSING: Final = Kind("no-viewer", "No viewer is installed", HTTPStatus.NOT_FOUND)
 _CONFIGURATION: Final = PAGE_FOLDER / "viewer" / "ohif-config.js"
-# Pixels go to threads in memory that these let pages share: without them, viewports stay black.
+# Browsers give SharedArrayBuffer to isolated pages only; without it, viewports of OHIF stay black.
 _ISOLATED: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Embedder-Policy": "require-corp",

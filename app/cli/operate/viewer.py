@@ -12,7 +12,7 @@ viewer = typer.Typer(name="viewer", no_args_is_help=True, help="The viewer of st
 
 @viewer.callback()
 def _group() -> None:
-    """Keep the name of the only command a part of the command line."""
+    """Make Typer keep the name of the only command on the command line."""
 
 
 @viewer.command("install")

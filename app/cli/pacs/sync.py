@@ -196,7 +196,7 @@ def _sync(
 
 
 def _bringing(engine: "SearchEngine", settings: "Settings", collection: str) -> "Callable[[], int]":
-    """Return what brings reports that wait to films that came, and counts the films."""
+    """Return a function that brings waiting reports to new films, and returns the number of changed films."""
     from app.reports.intake import ReportIntake
 
     intake = ReportIntake(engine, settings, collection, "pacs sync")

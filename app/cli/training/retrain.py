@@ -92,7 +92,7 @@ def _refuse_beside_a_job(engine: "SearchEngine", collection: str) -> None:
 def _recipe(
     engine: "SearchEngine", collection: str, out: Path, recipe: str | None, overrides: list[str]
 ) -> "Recipe":
-    """The recipe of the retraining, as it was when it began; then the collection is exported beside it."""
+    """Return the recipe of the retraining; the first time, export the collection beside it."""
     from app.launch.image_copies import without_copies
     from app.lifecycle.continued_recipe import continued_recipe, fit_recipe, settled_settings
     from app.lifecycle.judge import describe_held_out
@@ -121,7 +121,7 @@ def _recipe(
         fitted = fit_recipe(resolved, manifest, settled)
     except DataError:
         if exported:
-            # The next try exports what was judged meanwhile.
+            # The next try exports again, with judgements made meanwhile.
             shutil.rmtree(data)
         raise
     for sentence in (describe_held_out(manifest), *fitted.changes):
@@ -155,7 +155,7 @@ def _refuse_another(out: Path, begun: "Recipe", recipe: str | None, overrides: l
 
 
 def _export(engine: "SearchEngine", collection: str, data: Path, recipe: "Recipe") -> bool:
-    """Write what the retraining learns from, unless that was done before; whether it was done now."""
+    """Export the collection for the retraining, unless that was done before; tell if it was done now."""
     from index.feedback.export import export_collection
 
     if data.exists():

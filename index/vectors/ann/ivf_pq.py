@@ -171,7 +171,11 @@ class IvfPq:
 
     @classmethod
     def read(cls, path: Path) -> "IvfPq":
-        """Return what `write` put into a file; a `ValueError` says that there are no such codes."""
+        """Read the codes that `write` put into a file.
+
+        Raises:
+            ValueError: The file holds no such codes.
+        """
         index: Any = faiss.read_index(str(path))
         if not isinstance(index, faiss.IndexPreTransform):
             raise ValueError("the file holds no inverted file of PQ codes")

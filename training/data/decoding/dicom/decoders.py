@@ -39,7 +39,7 @@ def decode_jpeg(content: bytes, header: Codestream, attributes: PixelAttributes)
     image = JpegImageFile(io.BytesIO(content))
     as_it_is = header.components > 1 and not header.colours and not attributes.is_ybr
     if as_it_is:
-        # A stream without a marker is taken for luminance and chrominance; asked for these, it stays itself.
+        # Pillow takes a stream without a marker for YCbCr; a draft in YCbCr keeps it from converting to RGB.
         image.draft("YCbCr", image.size)
     image.load()
     pixels = np.asarray(image)
@@ -87,6 +87,6 @@ def decode_j2k(content: bytes) -> Samples:
     from openjpeg.utils import decode
 
     pixels = decode(content)
-    # Two's complement in its cells, whatever the sign.
+    # Cells are unsigned: signed samples stay in two's complement.
     cells = pixels.view(pixels.dtype.str.replace("i", "u"))
     return cells.reshape(*cells.shape[:2], -1)

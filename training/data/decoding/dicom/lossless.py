@@ -1,4 +1,4 @@
-"""Lossless JPEG written anew from its parts: its decoder ends the whole process at some that are damaged.
+"""Lossless JPEG, checked and written anew: GDCM ends the whole process at some damaged streams.
 
 Each part is judged by ITU-T T.81 (sections B.2 and H.1). The stream ends with its marker, so that the decoder
 never waits for more bytes.
@@ -26,12 +26,12 @@ _LENGTHS: Final = 16
 _TABLES: Final = 4
 _PRECISIONS: Final = range(2, 17)
 _PREDICTORS: Final = range(1, 8)
-# Neither a byte that stands for itself nor a restart.
+# All markers but stuffed bytes and restarts.
 _MARKER: Final = re.compile(rb"\xff[^\x00\xd0-\xd7]")
 
 
 def rewrite_lossless(frame: bytes, header: Codestream) -> bytes:
-    """Return the frame as it was, but for segments that do not decide its pixels.
+    """Return a frame without the segments that do not decide its pixels.
 
     Args:
         frame: The stream.
