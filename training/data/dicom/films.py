@@ -17,6 +17,7 @@ from training.data.decoding.dicom.attributes import PALETTE, YBR_422, PixelAttri
 from training.data.decoding.dicom.elements import Elements
 from training.data.decoding.dicom.file import NATIVE
 from training.data.decoding.dicom.frames import compressed_frame
+from training.data.decoding.dicom.grey import functional_group
 from training.data.decoding.dicom.picture import DicomImage
 from training.data.decoding.dicom.samples import decode_frame
 from training.data.decoding.dicom.tags import Tag
@@ -130,11 +131,13 @@ def _shortened(words: str) -> str:
 
 def _write_grey_scale(film: Dataset, elements: Elements, laid: PixelAttributes, frame: int) -> None:
     """Write how the frame's samples become grey levels: the first table or window of several."""
-    rescaled = _of_frame(elements, frame, Tag.PIXEL_VALUE_TRANSFORMATION_SEQUENCE, _RESCALES.values())
+    rescaled = functional_group(
+        elements, frame, Tag.PIXEL_VALUE_TRANSFORMATION_SEQUENCE, frozenset(_RESCALES.values())
+    )
     _write_numbers(film, rescaled or elements, _RESCALES)
     _write_lut(film, elements, Tag.MODALITY_LUT_SEQUENCE, "ModalityLUTSequence")
-    wanted = (*_WINDOWS.values(), Tag.VOI_LUT_FUNCTION, Tag.VOI_LUT_SEQUENCE)
-    shown = _of_frame(elements, frame, Tag.FRAME_VOI_LUT_SEQUENCE, wanted) or elements
+    wanted = frozenset((*_WINDOWS.values(), Tag.VOI_LUT_FUNCTION, Tag.VOI_LUT_SEQUENCE))
+    shown = functional_group(elements, frame, Tag.FRAME_VOI_LUT_SEQUENCE, wanted) or elements
     _write_numbers(film, shown, _WINDOWS)
     if (function := shown.text(Tag.VOI_LUT_FUNCTION).upper()) in _FUNCTIONS:
         film.VOILUTFunction = function
@@ -144,20 +147,6 @@ def _write_grey_scale(film: Dataset, elements: Elements, laid: PixelAttributes, 
             value = int(number) & 0xFFFF
             signed = value - (1 << 16) if laid.signed and value >> 15 else value
             film.add_new(keyword, "SS" if laid.signed else "US", signed)
-
-
-def _of_frame(elements: Elements, frame: int, tag: Tag, wanted: Any) -> Elements | None:
-    """Return a functional group of a frame, or of all frames; None where there is none."""
-    groups = (
-        (Tag.PER_FRAME_FUNCTIONAL_GROUPS_SEQUENCE, frame),
-        (Tag.SHARED_FUNCTIONAL_GROUPS_SEQUENCE, 0),
-    )
-    for sequence, number in groups:
-        group = elements.item(sequence, {tag}, number)
-        found = None if group is None else group.item(tag, frozenset(wanted))
-        if found is not None:
-            return found
-    return None
 
 
 def _write_numbers(film: Dataset, elements: Elements, tags: Mapping[str, Tag]) -> None:

@@ -151,17 +151,24 @@ def read_grey_scale(
     Raises:
         ImageError: A lookup table is damaged.
     """
-    transformed = _of_frame(elements, frame, Tag.PIXEL_VALUE_TRANSFORMATION_SEQUENCE, _RESCALE_TAGS)
+    transformed = functional_group(elements, frame, Tag.PIXEL_VALUE_TRANSFORMATION_SEQUENCE, _RESCALE_TAGS)
     modality = _read_modality(transformed or elements, elements, signed=attributes.signed)
     ends = np.array(attributes.range, np.float64)
     below_zero = float((ends if modality is None else modality(ends)).min()) < 0
-    shown = _of_frame(elements, frame, Tag.FRAME_VOI_LUT_SEQUENCE, _WINDOW_TAGS)
+    shown = functional_group(elements, frame, Tag.FRAME_VOI_LUT_SEQUENCE, _WINDOW_TAGS)
     tone = _read_tone(shown or elements, signed=below_zero)
     return GreyScale(bits, shift, attributes.signed, _padding(elements, attributes), modality, tone)
 
 
-def _of_frame(elements: Elements, frame: int, tag: Tag, wanted: frozenset[Tag]) -> Elements | None:
-    """Return a functional group of a frame, or of all frames; None where there is none."""
+def functional_group(elements: Elements, frame: int, tag: Tag, wanted: frozenset[Tag]) -> Elements | None:
+    """Return a functional group of a frame, or of all frames; None where there is none.
+
+    Args:
+        elements: Elements of the data set.
+        frame: Number of the frame from 0.
+        tag: Sequence of the group, such as Pixel Value Transformation.
+        wanted: Tags to read of the group.
+    """
     groups = (
         (Tag.PER_FRAME_FUNCTIONAL_GROUPS_SEQUENCE, frame),
         (Tag.SHARED_FUNCTIONAL_GROUPS_SEQUENCE, 0),
