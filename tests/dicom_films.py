@@ -104,11 +104,16 @@ def make_film(
             setattr(film, keyword, value)
         elif keyword in film:
             delattr(film, keyword)
-    film.file_meta = FileMetaDataset()
-    film.file_meta.MediaStorageSOPClassUID = film.SOPClassUID
-    film.file_meta.MediaStorageSOPInstanceUID = film.SOPInstanceUID
-    film.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    return film
+    return with_header(film)
+
+
+def with_header(made: Dataset) -> Dataset:
+    """Give a data set the header of a file, in explicit little-endian."""
+    made.file_meta = FileMetaDataset()
+    made.file_meta.MediaStorageSOPClassUID = made.SOPClassUID
+    made.file_meta.MediaStorageSOPInstanceUID = made.SOPInstanceUID
+    made.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    return made
 
 
 def encoded(film: Dataset) -> bytes:

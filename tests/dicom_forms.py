@@ -18,7 +18,7 @@ import pydicom
 from numpy.typing import NDArray
 from PIL import Image
 from pydicom.dataelem import DataElement
-from pydicom.dataset import Dataset, FileMetaDataset
+from pydicom.dataset import Dataset
 from pydicom.encaps import encapsulate
 from pydicom.uid import (
     JPEG2000,
@@ -38,6 +38,8 @@ from pydicom.uid import (
     SecondaryCaptureImageStorage,
     generate_uid,
 )
+
+from tests.dicom_films import with_header
 
 Array = NDArray[Any]
 
@@ -97,11 +99,7 @@ def data_set(
     made["PixelData"].VR = "OB" if pixels.itemsize == 1 else "OW"
     for keyword, value in attributes.items():
         setattr(made, keyword, value)
-    made.file_meta = FileMetaDataset()
-    made.file_meta.MediaStorageSOPClassUID = made.SOPClassUID
-    made.file_meta.MediaStorageSOPInstanceUID = made.SOPInstanceUID
-    made.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    return made
+    return with_header(made)
 
 
 def padded(content: bytes) -> bytes:
@@ -241,7 +239,7 @@ class GreyForm:
 
     @property
     def lossy(self) -> bool:
-        """Whether other values come back."""
+        """True if other values come back."""
         return self.syntax in _LOSSY
 
     def samples(self) -> Array:

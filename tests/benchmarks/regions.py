@@ -1,4 +1,4 @@
-"""What a part of a film finds, and where maps point: drawn films, whose findings lie at known places.
+"""Searches by a part of a film, and similarity maps, on drawn films with findings at known places.
 
 Run `python -m tests.benchmarks.regions`; it takes some ten minutes of one core. It draws sample radiographs
 and trains the small encoder of `demo-radiographs` on them. Each finding of other films is then marked by its

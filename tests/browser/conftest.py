@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,14 +94,21 @@ def find_chromium() -> str:
     return needed(found, "Chromium", "`apt-get install chromium`")
 
 
-@pytest.fixture(scope="package")
-def chromium() -> "Iterator[Browser]":
+@contextmanager
+def launched(arguments: list[str]) -> "Iterator[Browser]":
+    """Start Chromium with options of its command line."""
     playwright = needed_module("playwright.sync_api", "`pip install playwright`")
     executable = find_chromium()
     with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=executable, args=_ARGUMENTS)
+        browser = started.chromium.launch(executable_path=executable, args=arguments)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="package")
+def chromium() -> "Iterator[Browser]":
+    with launched(_ARGUMENTS) as browser:
+        yield browser
 
 
 @pytest.fixture(scope="package")

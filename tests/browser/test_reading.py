@@ -23,7 +23,7 @@ from index.feedback.judgements import count_feedback
 from index.ingest import ingest_manifest
 from tests.access import ADMIN_KEY
 from tests.app.conftest import make_bundle
-from tests.browser.conftest import find_chromium
+from tests.browser.conftest import launched
 from tests.browser.search_page import expect
 from tests.browser.service import running
 from tests.dicom_films import BITS, make_film
@@ -145,12 +145,8 @@ def _index(settings: Settings, films: dict[int, Dataset]) -> None:
 
 @pytest.fixture(scope="module")
 def drawing() -> "Iterator[Browser]":
-    playwright = needed_module("playwright.sync_api", "`pip install playwright`")
-    executable = find_chromium()
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=executable, args=_ARGUMENTS)
+    with launched(_ARGUMENTS) as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Which of two models is better on held-out images."""
+"""Comparison of two models on held-out images."""
 
 import shutil
 from dataclasses import replace

@@ -30,7 +30,7 @@ def _configured(folder: Path, jobs: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((DEPLOY / "orthanc.json").read_text(encoding="utf-8"))
     for name in ("StorageDirectory", "IndexDirectory"):
         found[name] = str(folder / "db")
-    # Those of the test's machine.
+    # Proxies of the test's machine.
     for name in ("HttpPort", "DicomPort", "Plugins"):
         del found[name]
     return {
@@ -89,7 +89,7 @@ def test_what_a_modality_stores_starts_a_job_and_is_taken_over(
     assert {(job["kind"], *job["arguments"]) for job in jobs} == {
         ("pacs_sync", COLLECTION, "--modality", "DX")
     }
-    # One that waits brings over what came after it was given.
+    # A waiting job brings over films that came after it was queued.
     assert len(jobs) == 1
 
 

@@ -206,7 +206,7 @@ def _listen(films: Indexed) -> tuple[subprocess.Popen[str], int]:
 
 @pytest.mark.slow
 def test_what_was_acknowledged_survives_a_kill(films: Indexed) -> None:
-    """Whatever a listener acknowledges before it is killed is there, and the rest can be sent again."""
+    """Reports acknowledged before a kill are in the catalogue, and the rest can be sent again."""
     acknowledged = -1
     for round_ in range(3):
         process, port = _listen(films)

@@ -53,7 +53,7 @@ def test_the_files_that_the_service_shows_are_unpacked(package: Path, tmp_path: 
     assert install_viewer(home, package) == viewer_folder(home)
     installed = _installed(home)
     assert installed.keys() == {"LICENSE", "app.bundle.0.js", "app.bundle.css", "assets/a.wasm"}
-    # Whatever the path below which a proxy has the service.
+    # A proxy may have the service below any path.
     assert installed["app.bundle.css"] == b"@font-face{src:url(a.woff2)}"
     assert b'.p = "/"' not in installed["app.bundle.0.js"]
     assert installed["app.bundle.0.js"].startswith(b"x();__webpack_require__.p = (self.document")

@@ -1,4 +1,4 @@
-"""What is known of the studies of an archive: kept by collection and archive, merged, and gone with them."""
+"""Known studies of an archive: kept by collection and archive, merged, and gone with them."""
 
 from sqlalchemy import func, select
 

@@ -77,7 +77,7 @@ def searched(tmp_path: Path, json_log: io.StringIO) -> Iterator[tuple[Searched, 
         film = marked_film(number, patient=number // 2, view="PA" if number % 2 else "LL")
         (source / f"{MARKER}^{number}").write_bytes(encoded(film))
     (source / "jpeg").write_bytes(encoded(jpeg_film(7)))
-    # What is refused or left out has markers, too.
+    # Refused and left-out files have markers, too.
     (source / f"{MARKER}.cut").write_bytes(encoded(marked_film(20))[:-1000])
     (source / "photometric").write_bytes(
         encoded(marked_film(21)).replace(b"MONOCHROME2 ", f"{MARKER}1234".encode())

@@ -20,7 +20,7 @@ from training.data.decoding.images import decode_whole
 
 pytestmark = pytest.mark.slow
 
-# It ends at a palette of 8-bit entries in words.
+# Orthanc ends at a palette of 8-bit entries in words.
 _NOT_SENT: Final = frozenset({"palette of 8-bit colours"})
 _UNREAD: Final = frozenset(
     {"YBR_FULL_422", "YBR_FULL_422 that is not shared", "palette of 16 bits", "palette big-endian"}
@@ -43,7 +43,7 @@ def correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
 
 
 def reads_like_us(form: GreyForm) -> bool:
-    """Whether Orthanc applies all that the form states."""
+    """Tell if Orthanc applies all that the form states."""
     plain = form.high is None and form.allocated < 32 and not (form.allocated == 8 and form.signed)
     return plain and form.modality != "table" and form.voi != "table"
 
