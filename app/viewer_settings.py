@@ -18,8 +18,8 @@ class ViewerSettings(ArchiveSettings):
     )
     viewer_url: str | None = Field(
         default=None,
-        description="Address that opens a study in a viewer, with {study}, {series} and {sop}; None: hits "
-        "have no link to one.",
+        description="Address that opens a study in a viewer, with {study}, {series} and {sop}; None: that "
+        "of the installed viewer, where RECOQUEST_DICOMWEB is on.",
     )
 
     @field_validator("viewer_url")
