@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.access.permissions import GuardedRoute, InjectedPrincipal, may
+from app.access.principal import Principal
 from app.http.problems import problem_responses
 from app.operations.radiology.similar import answer_similar
 from app.operations.read_search import read_filter
@@ -58,13 +59,6 @@ class _StudiesWanted(BaseModel):
         examples=['{"field": "view", "eq": "PA"}'],
     )
 
-    def asked(self, services: Services) -> SimilarRequest:
-        return SimilarRequest(self.limit, read_filter(self.filter, services.settings), self.same_patient)
-
-    @property
-    def sent_filter(self) -> object:
-        return None if self.filter is None else json.loads(self.filter)
-
 
 class _ImagesWanted(_StudiesWanted):
     frame: int | None = Field(default=None, ge=1, description="One frame of several, from 1.")
@@ -89,10 +83,7 @@ async def find_similar_studies(
     The study itself is left out, and so are other studies of the patient unless they are asked for. A study
     that the collection does not hold has the state `not_indexed`.
     """
-    sought = wanted.asked(services)
-    return await answer_similar(
-        request, services, principal, collection, Wanted(study), sought, wanted.sent_filter
-    )
+    return await _answer(request, services, principal, collection, Wanted(study), wanted)
 
 
 @router.get(
@@ -111,9 +102,8 @@ async def find_studies_like_image(
     principal: InjectedPrincipal,
 ) -> SimilarResponse:
     """Studies with an image like this one of a study; a viewer asks for its active image."""
-    sought = wanted.asked(services)
     named = Wanted(study, sop, wanted.frame)
-    return await answer_similar(request, services, principal, collection, named, sought, wanted.sent_filter)
+    return await _answer(request, services, principal, collection, named, wanted)
 
 
 @router.get(
@@ -134,8 +124,7 @@ async def find_similar_anywhere(
     Of the collections that the caller may read and that hold the study, the first by name is searched: scores
     of several cannot be compared. `collections` names all of them, for a choice.
     """
-    sought = wanted.asked(services)
-    return await answer_similar(request, services, principal, None, Wanted(study), sought, wanted.sent_filter)
+    return await _answer(request, services, principal, None, Wanted(study), wanted)
 
 
 @router.get(
@@ -153,6 +142,17 @@ async def find_like_image_anywhere(
     principal: InjectedPrincipal,
 ) -> SimilarResponse:
     """Studies with an image like this one, for a viewer that knows no collection."""
-    sought = wanted.asked(services)
-    named = Wanted(study, sop, wanted.frame)
-    return await answer_similar(request, services, principal, None, named, sought, wanted.sent_filter)
+    return await _answer(request, services, principal, None, Wanted(study, sop, wanted.frame), wanted)
+
+
+async def _answer(
+    request: Request,
+    services: Services,
+    principal: Principal,
+    collection: str | None,
+    named: Wanted,
+    wanted: _StudiesWanted,
+) -> SimilarResponse:
+    asked = SimilarRequest(wanted.limit, read_filter(wanted.filter, services.settings), wanted.same_patient)
+    sent_filter = None if wanted.filter is None else json.loads(wanted.filter)
+    return await answer_similar(request, services, principal, collection, named, asked, sent_filter)

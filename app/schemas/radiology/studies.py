@@ -50,8 +50,8 @@ class SimilarLinks(Answer):
         description="The record whose `report` is the image's report; null without one."
     )
     viewer: str | None = Field(
-        description="Opens the study in the viewer of the settings; null where they name none, or where the "
-        "image has no study."
+        description="Opens the study in the viewer of the settings, or the installed one; null without a "
+        "viewer, or where the image lacks a UID."
     )
 
 
