@@ -18,6 +18,7 @@ from pydicom.uid import (
     JPEGBaseline8Bit,
     JPEGLosslessSV1,
     JPEGLSLossless,
+    RLELossless,
 )
 
 from tests.dicom_forms import COLOUR_FORMS, GREY_FORMS, ColourForm, GreyForm, data_set, file_of, film
@@ -216,6 +217,15 @@ def test_a_table_whose_descriptor_is_cut_is_left_out(length: int) -> None:
     assert content.count(element) == 1
     content = content.replace(element, b"OB\0\0" + bytes((length, 0, 0, 0)) + element[8 : 8 + length])
     assert "VOILUTSequence" in dcmread(io.BytesIO(_written(content)))
+
+
+def test_runs_that_end_too_soon_are_refused() -> None:
+    whole = GreyForm(syntax=RLELossless).make()
+    cut = dcmread(io.BytesIO(whole))
+    (frame,) = generate_frames(cut.PixelData, number_of_frames=1)
+    cut.PixelData = encapsulate([frame[:-200]])
+    with pytest.raises(ImageError, match="runs end too soon"):
+        _written(file_of(cut))
 
 
 def test_a_view_that_fits_is_kept() -> None:

@@ -162,7 +162,10 @@ def _unpack_runs(content: bytes, attributes: PixelAttributes) -> Samples:
     planes = []
     for start, end in pairwise(offsets):
         # The runs are those of PackBits, and may go on in the next row.
-        line = Image.frombytes("L", (rows * columns, 1), content[start:end], "packbits", "L")
+        try:
+            line = Image.frombytes("L", (rows * columns, 1), content[start:end], "packbits", "L")
+        except ValueError:
+            raise ImageError("The DICOM image is damaged: its runs end too soon.") from None
         planes.append(np.asarray(line).reshape(rows, columns))
     # The most significant bytes of each sample come first.
     cells = np.stack(planes, axis=-1).reshape(rows, columns, samples, size)
