@@ -34,8 +34,8 @@ _LONGEST_UID: Final = 64
 
 def text_of(dataset: Dataset, keyword: str) -> str:
     """Return an attribute as text without its padding; "" where it has no value that is text."""
-    element = dataset.get_item(Tag(keyword))
-    if not isinstance(element, (DataElement, RawDataElement)) or element.VR == "SQ":
+    element = _element(dataset, keyword)
+    if element is None or element.VR == "SQ":
         return ""
     value = element.value
     if isinstance(value, bytes):
@@ -103,9 +103,18 @@ def _stated_age(text: str) -> int | None:
     return int(int(count) * _DAYS[unit or "Y"] / _DAYS["Y"] + 1e-9)
 
 
+def _element(dataset: Dataset, keyword: str) -> DataElement | RawDataElement | None:
+    """Return an element as it was read; None where it is missing, or its value cannot be read."""
+    try:
+        element = dataset.get_item(Tag(keyword))
+    except UNREADABLE:
+        return None
+    return element if isinstance(element, (DataElement, RawDataElement)) else None
+
+
 def _encodings(dataset: Dataset) -> list[str]:
-    element = dataset.get_item(Tag("SpecificCharacterSet"))
-    value = element.value if isinstance(element, (DataElement, RawDataElement)) else None
+    element = _element(dataset, "SpecificCharacterSet")
+    value = None if element is None else element.value
     text = value.decode("latin-1") if isinstance(value, bytes) else value
     texts = text.split("\\") if isinstance(text, str) else text
     names = list(map(str, texts)) if isinstance(texts, Iterable) else []

@@ -256,3 +256,12 @@ def test_a_file_gives_what_its_attributes_in_memory_give() -> None:
     film.save_as(file, enforce_file_format=True)
     file.seek(0)
     assert _read(dcmread(file)) == _read(film)
+
+
+@pytest.mark.parametrize("vr", ["RH", "LO", "SH"])
+@pytest.mark.parametrize("keyword", ["AccessionNumber", "SpecificCharacterSet"])
+def test_a_value_that_was_never_read_is_left_out(keyword: str, vr: str) -> None:
+    film = _raw(Manufacturer=b"Maker ")
+    tag = Tag(keyword)
+    film[tag] = RawDataElement(tag, vr, 4, None, 0, False, True)
+    assert _read(film) == {"sop": "1.2.3", "study": "1.2.1", "manufacturer": "Maker"}
