@@ -15,6 +15,7 @@ from app.application import create_app
 from app.engine import open_engine
 from index.ingest import ingest_manifest
 from index.search.request import SearchRequest
+from tests.app.api.test_browse import search
 from tests.app.api.test_search import ids, problem
 from tests.app.conftest import COLLECTION, Indexed
 from tests.training.models.tiny import tiny_config, tiny_model, tiny_preprocessing
@@ -34,13 +35,6 @@ def grid(indexed: Indexed, number: int) -> RegionGrid:
     image = decode_image(indexed.image_bytes(number))
     regions = encoder.embed_regions(encoder.prepare_image(image)[None])[0]
     return grid_of(regions, image.size, encoder.image_config.square)
-
-
-def search(client: TestClient, **query: Any) -> dict[str, Any]:
-    answer = client.post(f"{HERE}/search", json=query)
-    assert answer.status_code == 200, answer.text
-    page: dict[str, Any] = answer.json()
-    return page
 
 
 def search_file(client: TestClient, content: bytes, **query: Any) -> Any:

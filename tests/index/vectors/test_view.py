@@ -15,7 +15,7 @@ from index.vectors.protocol import After, Keys, Neighbours, Vectors, ViewName
 from index.vectors.storage.memory import MemoryStore
 from index.vectors.view import CosineView
 from tests.index.samples import unit_vectors
-from tests.index.vectors.coding import prefer_codes
+from tests.index.vectors.coding import prefer_codes, recall
 from tests.index.vectors.reference import ReferenceView
 
 DIM = 48
@@ -48,11 +48,6 @@ def _clustered(count: int, seed: int = 0) -> Vectors:
 def _same(found: Neighbours, expected: Neighbours) -> None:
     assert found.keys.tolist() == expected.keys.tolist()
     np.testing.assert_array_equal(found.scores, expected.scores)
-
-
-def _recall(found: list[Neighbours], expected: list[Neighbours]) -> float:
-    hits = sum(len(np.intersect1d(one.keys, other.keys)) for one, other in zip(found, expected, strict=True))
-    return hits / sum(len(one.keys) for one in expected)
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -156,7 +151,7 @@ def test_recall_at_every_share_of_passing_keys(
         expected.append(reference.search(query, 10, allowed=allowed))
         assert len(found[-1].keys) == min(10, len(allowed))
         assert np.isin(found[-1].keys, allowed).all()
-    assert _recall(found, expected) >= 0.99
+    assert recall(found, expected) >= 0.99
 
 
 def test_codes_answer_and_say_that_they_do(built: tuple[CosineView, ReferenceView]) -> None:
@@ -164,7 +159,7 @@ def test_codes_answer_and_say_that_they_do(built: tuple[CosineView, ReferenceVie
     queries = _clustered(100, seed=9)
     found = [view.search(query, 10) for query in queries]
     assert not all(one.exact for one in found)
-    assert _recall(found, [reference.search(query, 10) for query in queries]) >= 0.99
+    assert recall(found, [reference.search(query, 10) for query in queries]) >= 0.99
     for one, query in zip(found, queries, strict=True):
         # Scores are those of the stored vectors, whatever found them.
         np.testing.assert_array_equal(
@@ -238,7 +233,7 @@ def test_writes_are_found_at_once_through_codes(name: ViewName) -> None:
     probes = [*vectors[4000:4100:10], *vectors[5000:5050:10], *vectors[100:300:20], *vectors[:50:10]]
     found = [view.search(query, 10) for query in probes]
     assert any(not one.exact for one in found)
-    assert _recall(found, [reference.search(query, 10) for query in probes]) >= 0.99
+    assert recall(found, [reference.search(query, 10) for query in probes]) >= 0.99
     for place in range(0, 100, 10):
         assert view.search(vectors[4000 + place], 1).keys.tolist() == [4000 + place]
     assert not np.isin(np.concatenate([one.keys for one in found]), np.arange(100, 300)).any()

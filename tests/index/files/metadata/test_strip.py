@@ -13,6 +13,7 @@ from PIL import Image, ImageOps, ImageSequence
 from PIL.TiffImagePlugin import TiffImageFile
 
 from index.files.metadata.strip import strip_metadata
+from tests.dicom_forms import COLOUR_FORMS, GREY_FORMS, ColourForm, GreyForm
 from tests.image_formats import IMAGE_FORMS, ImageForm
 from tests.index.files.metadata.files import FILES, HOSTILE, PROFILE, SECRET, avif_of, exif, jpeg, png, tiff
 from training.data.decoding.formats import sniff_format
@@ -43,8 +44,10 @@ def test_pixels_stay_and_words_go(name: str) -> None:
     assert seen.pixels.tobytes() == shown.pixels.tobytes()
 
 
-@pytest.mark.parametrize("form", IMAGE_FORMS, ids=lambda form: form.name)
-def test_every_form_of_file_shows_the_same_afterwards(form: ImageForm) -> None:
+@pytest.mark.parametrize(
+    "form", [*IMAGE_FORMS, *GREY_FORMS[::5], *COLOUR_FORMS[::5]], ids=lambda form: form.name
+)
+def test_every_form_of_file_shows_the_same_afterwards(form: ImageForm | GreyForm | ColourForm) -> None:
     content = form.make()
     stripped = strip_metadata(content)
     assert decode_whole(stripped).pixels.tobytes() == decode_whole(content).pixels.tobytes()
