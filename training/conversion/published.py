@@ -73,6 +73,7 @@ def read_published(folder: Path, size: int | None = None) -> Published:
     image_input = image_preprocessing(folder, size)
     pretrained = None if parts is None or not has_tokenizer(folder) else transformers_tokenizer(folder)
     image = _image_tower(kind if parts is None else parts[VISION_PART], folder)
+    _check_pooling(image.backbone, folder)
     _check_size(image.backbone, image_input.size, folder, given=size is not None)
     if parts is None or pretrained is None:
         preprocessing = PreprocessingConfig(image=image_input)
@@ -102,6 +103,17 @@ def _check_images(kind: str, folder: Path) -> None:
     if kind not in known:
         raise RecipeError(
             f"{folder} holds a model of type {kind!r}: choose one of {', '.join([*COMPOSITES, *known])}."
+        )
+
+
+def _check_pooling(backbone: ImageBackbone, folder: Path) -> None:
+    """Make sure that the tower of a SigLIP has the head that makes one vector of an image."""
+    if backbone.options.get("vision_use_head") is False:
+        raise RecipeError(
+            f"{folder} has an image tower without the head that makes one vector of an image "
+            "(vision_use_head is false in its config.json), so its images have no vectors to search by: "
+            "choose one with that head, or train from this one with `recoquest train` and "
+            "model.image.pretrained."
         )
 
 

@@ -1,6 +1,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -205,6 +206,24 @@ def test_what_cannot_be_followed_is_refused(
     spoil(tmp_path / "model")
     with pytest.raises(RecipeError, match=message):
         convert(str(tmp_path / "model"), tmp_path / "bundle", name="mine")
+    assert not (tmp_path / "bundle").exists()
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_a_siglip_without_the_head_of_its_image_tower_is_refused(half: bool, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folders.siglip_2(folder)
+    model: Any = transformers.SiglipModel.from_pretrained(folder)
+    vision = model.config.vision_config
+    vision.vision_use_head = False
+    del model.vision_model.head
+    if half:
+        model = transformers.SiglipVisionModel(vision)
+    model.save_pretrained(folder)
+    with pytest.raises(
+        RecipeError, match=r"without the head .* \(vision_use_head is false in its config\.json\)"
+    ):
+        convert(str(folder), tmp_path / "bundle", name="mine")
     assert not (tmp_path / "bundle").exists()
 
 
