@@ -76,9 +76,22 @@ def finish_swap(engine: SearchEngine, settings: Settings, generation: Generation
 
 
 def build_generation(
-    engine: SearchEngine, generation: Generation, encoder: ImageEncoder, batch_size: int
+    engine: SearchEngine,
+    generation: Generation,
+    encoder: ImageEncoder,
+    batch_size: int,
+    *,
+    activated: bool = False,
 ) -> None:
-    """Embed what a generation lacks, and compare it with the one that is searched."""
+    """Embed what a generation lacks, and compare it with the one that is searched.
+
+    Args:
+        engine: Engine of the home.
+        generation: Complete afterwards.
+        encoder: Of its model.
+        batch_size: Images a forward pass.
+        activated: The caller makes it the one that is searched, so nobody has to be told how.
+    """
     embedded = embed(engine, generation, encoder, batch_size=batch_size)
     typer.echo(
         f"{generation.collection}: generation {generation.id} by {generation.model} is complete; "
@@ -91,7 +104,8 @@ def build_generation(
     comparison = compare(engine.home, active, generation)
     if comparison is not None:
         print_comparison(comparison, generation.id)
-    typer.echo(f"To search in it: recoquest activate {generation.collection} {generation.id}", err=True)
+    if not activated:
+        typer.echo(f"To search in it: recoquest activate {generation.collection} {generation.id}", err=True)
 
 
 def print_comparison(comparison: Comparison, number: int) -> None:

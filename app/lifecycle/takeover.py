@@ -96,8 +96,9 @@ class Promotion:
             verdict = self._verdict_against(base)
             if verdict is not None and not verdict.passed:
                 return self._outcome("rejected", None, verdict)
-            generation, encoder, seconds = self._embedded()
-            if verdict is None or not self.promote:
+            activated = verdict is not None and self.promote
+            generation, encoder, seconds = self._embedded(activated=activated)
+            if not activated:
                 return self._outcome("waiting", generation.id, verdict)
             try:
                 self._promote(generation, encoder, seconds, base)
@@ -155,10 +156,10 @@ class Promotion:
         kept = StoredVerdict.model_validate_json(path.read_bytes())
         return kept.judgement if against in (None, kept.against) else None
 
-    def _embedded(self) -> tuple[Generation, ImageEncoder, float]:
+    def _embedded(self, *, activated: bool) -> tuple[Generation, ImageEncoder, float]:
         """The generation by the new model, which lacks nothing, its encoder, and the seconds to load that."""
         opened = open_generation(self.engine, self.settings, self.collection, self.new.folder, None)
-        build_generation(self.engine, opened[0], opened[1], self.batch_size)
+        build_generation(self.engine, opened[0], opened[1], self.batch_size, activated=activated)
         return opened
 
     def _promote(

@@ -46,7 +46,7 @@ def reindex(
             with engine.home.catalogue.read() as session:
                 bundle = engine.home.bundles_folder / find_model(session, model).digest
         found, encoder, seconds = open_generation(engine, settings, collection, bundle, generation)
-        build_generation(engine, found, encoder, batch_size)
+        build_generation(engine, found, encoder, batch_size, activated=activate)
         if activate:
             swap_to(engine, settings, found, encoder, seconds, batch_size)
             record_command(

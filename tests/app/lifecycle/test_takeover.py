@@ -92,6 +92,17 @@ def test_it_is_judged_against_what_is_searched_by_then(
     assert rejected.judgement.before != waiting.judgement.before
 
 
+@pytest.mark.parametrize("promote", [False, True])
+def test_how_to_search_in_it_is_said_where_it_is_not_activated_at_once(
+    retrained: Retrained, capsys: pytest.CaptureFixture[str], promote: bool
+) -> None:
+    outcome = retrained.decide(-1000, promote=promote)
+    said = capsys.readouterr()
+    advice = f"To search in it: recoquest activate {COLLECTION} {outcome.generation}"
+    assert (advice in said.err) == (not promote)
+    assert ("is now searched in generation" in said.out) == promote
+
+
 def test_one_that_is_searched_with_already_is_not_judged_again(
     retrained: Retrained, capsys: pytest.CaptureFixture[str]
 ) -> None:

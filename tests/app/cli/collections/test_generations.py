@@ -34,6 +34,10 @@ def test_a_model_is_changed_and_taken_back(work: Work) -> None:
     assert "To search in it: recoquest activate c 2" in built.stderr
     assert "0 images were embedded" in work.run("reindex", "c", "--bundle", "second").stdout
     assert "now searched in generation 2 by second" in work.run("activate", "c", 2).stdout
+    work.run("rollback", "c")
+    at_once = work.run("reindex", "c", "--bundle", "second", "--activate")
+    assert "now searched in generation 2 by second" in at_once.stdout
+    assert "To search in it" not in at_once.stderr
     make_manifest(work.folder / "data", make_records(20))
     work.run("index", "c", "--bundle", "second", "--data", "data")
     back = work.run("rollback", "c")
