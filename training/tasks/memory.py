@@ -34,15 +34,16 @@ def check_step(module: TrainedModule, inputs: Sequence[Tensor], fabric: Fabric, 
         RecipeError: It has not.
     """
     samples = len(inputs[0])
-    free = free_bytes(fabric.device, processes)
+    device = fabric.device
+    free = free_bytes(device, processes)
     learning = bytes_of_learning(module, processes)
 
     def fits(needed: int) -> bool:
-        return not any(processes.any_of([with_margin(needed + learning) > free]))
+        return not any(processes.any_of([with_margin(needed + learning, device) > free]))
 
     # A forward pass may train networks beside the model. Adam will take twice as much as this copy.
     weights = deepcopy(module.state_dict())
-    with unchanged(module, fabric.device):
+    with unchanged(module, device):
         rows = min(_FEW, samples)
         trace = _trace(module, inputs, rows, fabric)
         growth = Growth(rows, rows, trace, trace)
@@ -53,8 +54,8 @@ def check_step(module: TrainedModule, inputs: Sequence[Tensor], fabric: Fabric, 
     needed = growth.at(samples)
     if not fits(needed):
         raise RecipeError(
-            f"A training step needs {said(with_margin(needed + learning))} of memory, and {said(free)} are "
-            "free: make room, or set train.batch_size to less."
+            f"A training step needs {said(with_margin(needed + learning, device))} of memory, and "
+            f"{said(free)} are free: make room, or set train.batch_size to less."
         )
 
 

@@ -48,10 +48,10 @@ def settled_chunk_size(
     constant = waiting + bytes_of_learning(loss.task, processes)
     if device.type == "cpu":
         constant += batches.cache_bytes
-    if with_margin(constant) > free:
+    if with_margin(constant, device) > free:
         message = (
             "The gradients of the weights, the optimizer and the batches that wait need "
-            f"{said(with_margin(constant))} of memory, and {said(free)} are free: "
+            f"{said(with_margin(constant, device))} of memory, and {said(free)} are free: "
             f"{_relief(constant, waiting)}."
         )
         if train.chunk_size == "auto":
@@ -61,6 +61,8 @@ def settled_chunk_size(
         return train.chunk_size
     trial = StepTrial(loss, batches.largest, processes, free - constant)
     memory = trial.measure(share, constant)
+    # The first pass leaves memory that its libraries keep, and others may have taken some meanwhile.
+    free = free_bytes(device, processes)
     if train.chunk_size == "auto":
         chunk = min(processes.gathered(_largest_chunk(memory, free)))
         chosen = None if chunk >= share else chunk

@@ -21,8 +21,10 @@ _MANY: Final = 4
 _NOISE: Final = 0.01
 # Features are compared with each other: nothing grows faster than the square of their number.
 _DEGREE: Final = 2
-# Workspaces of operations, and gaps that an allocator leaves.
+# Workspaces of operations, and gaps that an allocator leaves: on a CPU those of the C library, which keeps
+# what is freed in pieces of all sizes.
 _MARGIN: Final = 1.25
+_MARGIN_ON_CPU: Final = 1.5
 # A bound need not be made exact where so many times as much is free.
 _PLENTY: Final = 4
 
@@ -37,6 +39,7 @@ class StepMemory:
         loss: Of the features of the whole share.
         features: Of the whole share.
         constant: Gradients of the parameters, state of the optimizer and batches that wait.
+        device: That holds them.
     """
 
     share: int
@@ -44,14 +47,16 @@ class StepMemory:
     loss: int
     features: int
     constant: int
+    device: torch.device
 
     def peak(self, chunk: int) -> int:
         """The most, with at most so many items encoded at a time."""
         if chunk >= self.share:
-            return with_margin(self.constant + self.encoding.at(self.share) + self.loss)
+            return with_margin(self.constant + self.encoding.at(self.share) + self.loss, self.device)
         # Of the features there are those of the chunks, the joined ones, and later their gradients.
         with_loss = self.loss + 2 * self.features
-        return with_margin(self.constant + max(with_loss, self.encoding.at(chunk) + 3 * self.features))
+        most = max(with_loss, self.encoding.at(chunk) + 3 * self.features)
+        return with_margin(self.constant + most, self.device)
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,8 @@ class StepTrial:
             constant: As in `StepMemory`.
         """
         # A compiled tower that meets the count of storages first would never be compiled.
-        with torch.compiler.set_stance("force_eager"), unchanged(self.loss.task, self.loss.fabric.device):
+        device = self.loss.fabric.device
+        with torch.compiler.set_stance("force_eager"), unchanged(self.loss.task, device):
             count = min(_FEW, share)
             trace, features = self._encode(count)
             growth = Growth(count, count, trace, trace)
@@ -90,13 +96,13 @@ class StepTrial:
                 more, features = self._encode(count)
                 growth = Growth(growth.few, count, trace, more)
             size = sum(part.nbytes for part in parts_of(features).values())
-            return StepMemory(
-                share, growth, self._measure_loss(features, count, share), size * share // count, constant
-            )
+            loss = self._measure_loss(features, count, share)
+            return StepMemory(share, growth, loss, size * share // count, constant, device)
 
     def _fits(self, needed: int) -> bool:
         """Whether all processes have room, so that all go on alike."""
-        return not any(self.processes.any_of([with_margin(needed) > self.room]))
+        device = self.loss.fabric.device
+        return not any(self.processes.any_of([with_margin(needed, device) > self.room]))
 
     def _encode(self, items: int) -> tuple[list[int], FeaturesBySource]:
         """The bytes held by encoding some items and by the backward pass, and their features."""
@@ -129,9 +135,9 @@ class StepTrial:
         return max(live.trace)
 
 
-def with_margin(size: int) -> int:
-    """Bytes of memory that so many bytes of tensors take."""
-    return round(_MARGIN * size)
+def with_margin(size: int, device: torch.device) -> int:
+    """Bytes of memory that so many bytes of tensors take on a device."""
+    return round((_MARGIN_ON_CPU if device.type == "cpu" else _MARGIN) * size)
 
 
 def _grown(peak: int, items: int, more: int) -> int:

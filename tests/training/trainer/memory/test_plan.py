@@ -15,12 +15,14 @@ from training.recipes.schema import Recipe
 from training.trainer.loop import TrainingLoop
 from training.trainer.memory import plan, room
 from training.trainer.memory.live import Growth
-from training.trainer.memory.trial import StepMemory, with_margin
+from training.trainer.memory.room import said
+from training.trainer.memory.trial import StepMemory, StepTrial, with_margin
 from training.trainer.run import train
 from training.trainer.run_state.checkpoint import load_checkpoint
 from training.trainer.run_state.errors import TrainingError, TrainingInterruptedError
 
 MIB = 2**20
+CPU = torch.device("cpu")
 
 
 def run(recipe: Recipe, data: Path, out: Path, *, resume: bool = False) -> None:
@@ -65,6 +67,30 @@ def test_what_does_not_fit_is_cut_and_said(
     run(recipe(chunk_size=6), scenes, tmp_path / "explicit")
     ours, theirs = (read_bundle(tmp_path / name / "bundle").digest for name in ("out", "explicit"))
     assert ours == theirs
+
+
+def test_what_the_trial_leaves_is_not_free(
+    scenes: Path,
+    tmp_path: Path,
+    scarce: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tried: list[StepMemory] = []
+    measure = StepTrial.measure
+
+    def noted(trial: StepTrial, share: int, constant: int) -> StepMemory:
+        tried.append(measure(trial, share, constant))
+        return tried[-1]
+
+    monkeypatch.setattr(StepTrial, "measure", noted)
+    monkeypatch.setattr(room, "free_memory_each", lambda: scarce if tried else 100 * scarce)
+    run(recipe(), scenes, tmp_path / "out")
+    assert f"{said(scarce)} are free: of a batch of 12, a process encodes 6 at a time" in caplog.text
+
+
+def test_on_a_cpu_the_margin_is_larger() -> None:
+    assert (with_margin(1000, CPU), with_margin(1000, torch.device("cuda"))) == (1500, 1250)
 
 
 def test_what_fits_is_as_without_a_trial(
@@ -125,7 +151,7 @@ def test_what_cannot_fit_is_refused_before_the_first_step(
 
 def memory(share: int, *, item: int = 100, loss: int = 50, features: int = 10) -> StepMemory:
     """A hundred bytes an item."""
-    return StepMemory(share, Growth(1, 2, [item], [2 * item]), loss, features, constant=1000)
+    return StepMemory(share, Growth(1, 2, [item], [2 * item]), loss, features, 1000, CPU)
 
 
 def test_chunks_are_the_largest_even_ones_that_fit() -> None:
@@ -148,7 +174,7 @@ def test_of_an_odd_share_one_chunk_has_three() -> None:
 def test_a_loss_that_cannot_fit_is_named() -> None:
     pairs = memory(64, loss=10**6)
     with pytest.raises(RecipeError, match=r"compares all its pairs, so set train\.batch_size to less"):
-        plan._largest_chunk(pairs, with_margin(10**6))
+        plan._largest_chunk(pairs, with_margin(10**6, CPU))
 
 
 def test_a_number_of_the_recipe_is_tried_even_if_the_weights_alone_do_not_fit(

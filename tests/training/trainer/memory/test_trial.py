@@ -32,6 +32,7 @@ from training.trainer.run_state.processes import Processes
 from training.trainer.task import TrainingTask
 
 PLENTY = 2**40
+CPU = torch.device("cpu")
 
 
 def make(items: int) -> Batch:
@@ -73,11 +74,11 @@ def test_few_items_tell_what_a_step_of_many_takes(image: ImageArchitecture, text
     loss = loss_of(image, text)
     found = trial(loss, room=1).measure(32, 0)
     assert found.encoding.many == 2
-    exact = trial(loss, room=with_margin(4 * found.encoding.at(32)) - 1).measure(32, 0)
+    exact = trial(loss, room=with_margin(4 * found.encoding.at(32), CPU) - 1).measure(32, 0)
     assert exact.encoding.many == 4
     peak = step_peak(loss, 32)
     gradients = sum(p.nbytes for p in loss.task.parameters())
-    assert with_margin(peak - gradients) * 0.98 <= exact.peak(32) <= with_margin(peak) * 1.02
+    assert with_margin(peak - gradients, CPU) * 0.98 <= exact.peak(32) <= with_margin(peak, CPU) * 1.02
     assert exact.peak(32) <= found.peak(32)
 
 
@@ -88,7 +89,7 @@ def test_chunks_take_as_much_less() -> None:
     peak, whole = step_peak(chunked, 32), step_peak(loss, 32)
     gradients = sum(p.nbytes for p in loss.task.parameters())
     assert peak < whole / 2
-    assert with_margin(peak - gradients) * 0.98 <= found.peak(8) <= with_margin(peak) * 1.1
+    assert with_margin(peak - gradients, CPU) * 0.98 <= found.peak(8) <= with_margin(peak, CPU) * 1.1
 
 
 def test_a_trial_leaves_no_trace() -> None:
