@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
-from app.pacs.dicomweb.archive import Archive
+from app.pacs.dicomweb.archive import Archive, ArchiveError
 from app.pacs.dicomweb.changes import OrthancFeed
 from app.pacs.dicomweb.listing import ListedStudy, StudyList
 from app.pacs.dicomweb.pace import OutsideHoursError
@@ -34,6 +34,8 @@ _THREADS: Final = 4
 _STUDIES_AT_ONCE: Final = 16
 # Without a feed of changes, another instance in the place of one is seen within a day.
 _RECHECK: Final = timedelta(hours=24)
+# An archive that lists none of so many studies is closed to its user, or was restored empty.
+_MANY: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ class Sync:
             for row in missing.values():
                 _count_known(row, report)
         else:
-            self._remove_missing(missing, report)
+            self._remove_missing(missing, report, lists_none=not studies)
         if news.position is not None and not report.waiting and not report.failures:
             with self._catalogue.write() as session:
                 write_position(session, self._followed, news.position)
@@ -196,8 +198,14 @@ class Sync:
                     report.count(outcome, known=True)
                 yield from examined.pieces
 
-    def _remove_missing(self, missing: Mapping[str, KnownStudy], report: SyncReport) -> None:
-        """Remove the films of studies that are not listed any more; the archive is asked again for each."""
+    def _remove_missing(
+        self, missing: Mapping[str, KnownStudy], report: SyncReport, *, lists_none: bool
+    ) -> None:
+        """Remove the films of studies that are not listed any more; the archive is asked again for each.
+
+        Raises:
+            ArchiveError: The archive lists no study at all, and many were known.
+        """
         selection = self._plan.selection
         if selection.is_dated:
             days = {self._hashes.day(day) for day in selection.days(date.today())}
@@ -205,6 +213,11 @@ class Sync:
         missing = {name: row for name, row in missing.items() if row.selection == selection.digest}
         if not missing:
             return
+        if lists_none and len(missing) >= _MANY:
+            raise ArchiveError(
+                f"The archive lists no study, where {len(missing):,} were known: nothing was removed. See "
+                "whether the user may read them; if they are gone, `recoquest delete` removes their films."
+            )
         with self._catalogue.read() as session:
             uids = {self._hashes.study(uid): uid for uid in study_uids(session, self._followed.collection_id)}
         run = self._run(report)

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import Final
+from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response, StreamingResponse
@@ -53,12 +54,18 @@ async def read_archive(
         Noted(
             action="browse" if wanted.is_query else "view",
             objects=[] if wanted.uid is None else [wanted.uid],
-            query={"dicomweb": [query]} if wanted.is_query and query else None,
+            query={"dicomweb": _attributes(query)} if wanted.is_query and query else None,
         ),
     )
     answer = await reader.get(wanted.path, query, ",".join(request.headers.getlist("accept")))
     root = services.settings.public_url or str(request.base_url).rstrip("/")
     return _PassedOn(answer, f"{root}{PREFIX}/")
+
+
+def _attributes(query: str) -> list[str]:
+    """Return the attributes that a query compares; their values are names and numbers of patients."""
+    names = (name for name, _ in parse_qsl(query, keep_blank_values=True))
+    return [name for name in names if name.isascii() and name.isalnum()]
 
 
 class _PassedOn(StreamingResponse):

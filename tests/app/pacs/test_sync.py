@@ -4,7 +4,7 @@ from datetime import date
 
 import pytest
 
-from app.pacs.dicomweb.archive import Archive
+from app.pacs.dicomweb.archive import Archive, ArchiveError
 from app.pacs.selection import Selection
 from tests.app.pacs.conftest import Home
 from tests.dicom_films import make_film, uid
@@ -40,6 +40,20 @@ def test_what_the_archive_deletes_vanishes(films: Home, orthanc: OrthancServer) 
     report = sync.run()
     assert (report.removed, report.found, report.up_to_date) == (2, 2, 2)
     assert films.ids() == _sops(1, 4)
+
+
+def test_an_archive_that_lists_none_of_many_studies_removes_nothing(
+    films: Home, orthanc: OrthancServer
+) -> None:
+    orthanc.store([make_film(number) for number in range(10)])
+    sync = films.sync(Archive(orthanc.dicom_web))
+    sync.run()
+    for number in range(10):
+        orthanc.delete(uid("study", number))
+    for _ in range(2):
+        with pytest.raises(ArchiveError, match="lists no study, where 10 were known: nothing was removed"):
+            sync.run()
+    assert films.ids() == _sops(*range(10))
 
 
 def test_a_film_in_the_place_of_another_is_seen(films: Home, orthanc: OrthancServer) -> None:

@@ -140,7 +140,7 @@ def test_reads_are_in_the_audit_trail(proxy: TestClient) -> None:
     path = _of(3, 3)
     sop = path.rpartition("/")[2]
     proxy.get(f"/dicomweb/{path}/metadata", headers=AS_ADMIN)
-    proxy.get("/dicomweb/studies?PatientID=RQ7", headers=AS_ADMIN)
+    proxy.get("/dicomweb/studies?PatientID=RQ7&StudyID=RQ8", headers=AS_ADMIN)
     recorder: Recorder = proxy.app.state.recorder  # type: ignore[attr-defined]
     deadline = time.monotonic() + 10
     while len(recorder) and time.monotonic() < deadline:
@@ -148,7 +148,7 @@ def test_reads_are_in_the_audit_trail(proxy: TestClient) -> None:
     events = proxy.get("/v1/audit", headers=AS_ADMIN).json()["events"]
     (read,) = [event for event in events if event["ids"] == [sop]]
     assert (read["action"], read["details"]["operation"]) == ("view", "read_archive")
-    (asked,) = [event for event in events if event["query"] == {"dicomweb": ["PatientID=RQ7"]}]
+    (asked,) = [event for event in events if event["query"] == {"dicomweb": ["PatientID", "StudyID"]}]
     assert asked["action"] == "browse"
     catalogue = proxy.app.state.services.engine.home.catalogue  # type: ignore[attr-defined]
     with catalogue.read() as session:
