@@ -211,7 +211,7 @@ def archive_of(settings: Settings) -> ArchiveReader | None:
     if not settings.dicomweb:
         return None
     if settings.open_reading:
-        # Whoever has a key for one collection would be a reader of all.
+        # A key for one collection would open the films of all.
         raise SettingsError(
             "RECOQUEST_DICOMWEB does not go with RECOQUEST_OPEN_READING: the archive has names of patients. "
             "Leave one of them out."

@@ -1,4 +1,4 @@
-"""What was brought over from image archives."""
+"""Tables of the studies and instances that were brought over from image archives."""
 
 import sqlalchemy as sa
 from alembic import op
