@@ -138,33 +138,6 @@ class FindingRow(Table):
     image_finding: Mapped[str] = mapped_column(ComparedText)
 
 
-class ReportRow(Table):
-    """A report that was received for a study, without what identifies people; see `index.reports`.
-
-    `study` is the key of the study whose images it was brought to, such as "study:1.2.3", and None while it
-    waits for them; `keys` are those that it may belong to. `sections` are lists of kind, heading and text.
-    Keys rise with the order in which reports came.
-    """
-
-    __tablename__ = "reports"
-    __table_args__ = (
-        UniqueConstraint("collection_id", "digest", name="uq_reports_digest"),
-        Index("ix_reports_study", "collection_id", "study"),
-        {"sqlite_autoincrement": True},
-    )
-
-    id: Mapped[int] = mapped_column(Key, primary_key=True)
-    collection_id: Mapped[int] = mapped_column(ForeignKey("collections.id", ondelete="CASCADE"))
-    digest: Mapped[str] = mapped_column(String(64))
-    study: Mapped[str | None] = mapped_column(ComparedText)
-    keys: Mapped[list[str]] = mapped_column(JSON)
-    patient: Mapped[str | None] = mapped_column(String(16))
-    identity: Mapped[str | None] = mapped_column(String(16))
-    status: Mapped[str] = mapped_column(String(12))
-    issued: Mapped[str | None] = mapped_column(Text)
-    sections: Mapped[list[list[str]]] = mapped_column(JSON)
-
-
 class AttributeRow(Table):
     """One value of one field of an image, as filters search it; a list has a row for each value."""
 

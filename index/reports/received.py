@@ -6,7 +6,8 @@ from typing import Final, TypeVar, cast
 from sqlalchemy import ColumnElement, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
-from index.catalogue.tables import AttributeRow, ImageRow, ReportRow
+from index.catalogue.archives.tables import ReportRow
+from index.catalogue.tables import AttributeRow, ImageRow
 from training.data.reports.headings import Kind
 from training.data.reports.sections import Section
 from training.data.reports.study_report import Status, StudyReport

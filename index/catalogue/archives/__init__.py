@@ -1,1 +1,1 @@
-"""Progress of collections that follow image archives."""
+"""Studies of image archives, and reports of hospitals."""

@@ -1,9 +1,9 @@
-"""The catalogue's tables of what was brought over from image archives."""
+"""Tables of studies and instances brought over from image archives, and of reports received."""
 
-from sqlalchemy import JSON, BigInteger, ForeignKey, String, Text
+from sqlalchemy import JSON, BigInteger, ForeignKey, Index, String, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from index.catalogue.tables import Table
+from index.catalogue.tables import ComparedText, Key, Table
 
 
 class ArchiveRow(Table):
@@ -45,3 +45,30 @@ class ArchiveStudyRow(Table):
     selection: Mapped[str] = mapped_column(String(16))
     checked: Mapped[str | None] = mapped_column(Text)
     instances: Mapped[dict[str, str]] = mapped_column(JSON)
+
+
+class ReportRow(Table):
+    """A report that was received for a study, without what identifies people; see `index.reports`.
+
+    `study` is the key of the study whose images it was brought to, such as "study:1.2.3", and None while it
+    waits for them; `keys` are those that it may belong to. `sections` are lists of kind, heading and text.
+    Keys rise with the order in which reports came.
+    """
+
+    __tablename__ = "reports"
+    __table_args__ = (
+        UniqueConstraint("collection_id", "digest", name="uq_reports_digest"),
+        Index("ix_reports_study", "collection_id", "study"),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: Mapped[int] = mapped_column(Key, primary_key=True)
+    collection_id: Mapped[int] = mapped_column(ForeignKey("collections.id", ondelete="CASCADE"))
+    digest: Mapped[str] = mapped_column(String(64))
+    study: Mapped[str | None] = mapped_column(ComparedText)
+    keys: Mapped[list[str]] = mapped_column(JSON)
+    patient: Mapped[str | None] = mapped_column(String(16))
+    identity: Mapped[str | None] = mapped_column(String(16))
+    status: Mapped[str] = mapped_column(String(12))
+    issued: Mapped[str | None] = mapped_column(Text)
+    sections: Mapped[list[list[str]]] = mapped_column(JSON)

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from app.cli.main import build
 from app.engine import open_engine
-from index.catalogue.tables import ReportRow
+from index.catalogue.archives.tables import ReportRow
 from index.search.results import StoredImage
 from index.writes.live import remove_images
 from tests.app.conftest import COLLECTION, Indexed
