@@ -24,6 +24,7 @@ from tests.training.data.reports.documents import (
     text_item,
     text_report,
 )
+from tests.training.data.reports.reading import read_all, read_one, texts_of
 from training.data.dicom.pseudonyms import keyed_hash
 from training.data.reports import structured
 from training.data.reports.reading import LeftOutFile, ReadReport, read_reports
@@ -31,26 +32,6 @@ from training.data.reports.study_report import ReportError, StudyReport
 from training.errors import DataError
 
 ACCESSION_KEY = f"accession:{keyed_hash(KEY, 'accession', ACCESSION)}"
-
-
-def _read(path: Path, **options: Any) -> list[StudyReport | str]:
-    """The reports of a source, and the reasons of those that were not taken."""
-    return [
-        own.report
-        if isinstance(own, ReadReport) and isinstance(own.report, StudyReport)
-        else str(own.report if isinstance(own, ReadReport) else own.reason)
-        for own in read_reports(path, KEY, **options)
-    ]
-
-
-def _one(path: Path) -> StudyReport:
-    (report,) = _read(path)
-    assert isinstance(report, StudyReport), report
-    return report
-
-
-def _texts(report: StudyReport) -> dict[str, str]:
-    return {section.heading: section.text for section in report.sections}
 
 
 def _write(folder: Path, kind: str) -> Path:
@@ -78,7 +59,7 @@ def _write(folder: Path, kind: str) -> Path:
 
 @pytest.mark.parametrize("kind", ["hl7", "fhir", "sr", "csv"])
 def test_every_format_gives_the_same_report(tmp_path: Path, kind: str) -> None:
-    report = _one(_write(tmp_path, kind))
+    report = read_one(_write(tmp_path, kind))
     assert report.keys[:2] == (f"study:{STUDY}", ACCESSION_KEY)
     assert report.patient == keyed_hash(KEY, "patient", PATIENT)
     assert report.status == "final"
@@ -93,9 +74,9 @@ def test_every_format_gives_the_same_report(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_text_file_is_named_after_its_study(tmp_path: Path) -> None:
-    report = _one(_write(tmp_path, "text"))
+    report = read_one(_write(tmp_path, "text"))
     assert report.keys == (ACCESSION_KEY,)
-    assert _texts(report) == {
+    assert texts_of(report) == {
         "EXAM": "Chest, ___",
         "HISTORY": "Mr. ___ has a cough since ___.",
         "COMPARISON": "Film of ___.",
@@ -104,12 +85,12 @@ def test_a_text_file_is_named_after_its_study(tmp_path: Path) -> None:
     }
     by_uid = tmp_path / f"{STUDY}.txt"
     by_uid.write_text("No effusion.")
-    assert _one(by_uid).keys == (f"study:{STUDY}",)
+    assert read_one(by_uid).keys == (f"study:{STUDY}",)
 
 
 @pytest.mark.parametrize("kind", ["hl7", "fhir", "sr", "csv", "text"])
 def test_no_marker_is_left(tmp_path: Path, kind: str) -> None:
-    kept = repr(_one(_write(tmp_path, kind))).lower()
+    kept = repr(read_one(_write(tmp_path, kind))).lower()
     assert [marker for marker in MARKERS if marker.lower() in kept] == []
     for secret in (ACCESSION, PATIENT, "1950", "4711", "2024"):
         assert secret.lower() not in kept
@@ -121,121 +102,7 @@ def test_names_of_the_head_are_taken_out_of_the_text(tmp_path: Path) -> None:
     path.write_bytes(
         hl7_report([f"FINDINGS: {name} has an effusion; {name.upper()}'s heart is normal. ID {PATIENT}."])
     )
-    assert _texts(_one(path)) == {"FINDINGS": "___ has an effusion; ___ heart is normal. ID ___."}
-
-
-@pytest.mark.parametrize(
-    ("line", "text"),
-    [
-        (r"Effusion.\.br\No edema.", "Effusion.\nNo edema."),
-        (r"Mass \T\ effusion \F\ nodule \S\ x \R\ y \E\ z.", "Mass & effusion | nodule ^ x ~ y \\ z."),
-        (r"\H\Effusion\N\ left.", "Effusion left."),
-        (r"Gro\XDF\er Erguss.", "Großer Erguss."),
-        (r"Gro\XC39F\er Erguss.", "Großer Erguss."),
-        ("Effusion.~No edema.", "Effusion.\nNo edema."),
-        (r"Effusion.\.sp2\No edema.", "Effusion.\n\nNo edema."),
-        (r"Effusion.\.sp²\No edema.", "Effusion.\nNo edema."),
-    ],
-)
-def test_escapes_and_repetitions_of_hl7(tmp_path: Path, line: str, text: str) -> None:
-    path = tmp_path / "a.hl7"
-    path.write_bytes(hl7_report([f"FINDINGS: {line}"]))
-    assert _texts(_one(path)) == {"FINDINGS": text}
-
-
-@pytest.mark.parametrize(
-    ("declared", "encoding"),
-    [
-        ("", "utf-8"),
-        ("", "latin-1"),
-        ("8859/1", "latin-1"),
-        ("UNICODE UTF-8", "utf-8"),
-        ("8859/15", "iso-8859-15"),
-    ],
-)
-def test_character_sets_of_hl7(tmp_path: Path, declared: str, encoding: str) -> None:
-    message = hl7_report(["Befund: Kein Erguß, größeres Ödem."]).decode()
-    message = message.replace("|P|2.5.1", f"|P|2.5.1||||||{declared}")
-    path = tmp_path / "a.hl7"
-    path.write_bytes(message.encode(encoding))
-    assert _texts(_one(path)) == {"BEFUND": "Kein Erguß, größeres Ödem."}
-
-
-def test_a_file_of_hl7_may_hold_many_messages(tmp_path: Path) -> None:
-    path = tmp_path / "a.hl7"
-    framed = [
-        b"\x0b" + hl7_report(accession=f"A{n}", study=None).replace(b"\r", b"\r\n") + b"\x1c\r"
-        for n in range(3)
-    ]
-    path.write_bytes(b"FHS|^~\\&|a\rBHS|^~\\&|a\r" + b"".join(framed) + b"BTS|3\rFTS|1\r")
-    reports = _read(path)
-    assert [report.keys for report in reports if isinstance(report, StudyReport)] == [
-        (
-            f"accession:{keyed_hash(KEY, 'accession', f'A{n}')}",
-            f"accession:{keyed_hash(KEY, 'accession', 'P1')}",
-        )
-        for n in range(3)
-    ]
-
-
-def test_sections_of_hl7_are_named_by_codes(tmp_path: Path) -> None:
-    path = tmp_path / "a.hl7"
-    message = hl7_report(["Effusion.", "No edema.", "Left effusion.", "Rib fracture."]).decode()
-    lines = message.split("\r")
-    codes = iter(["71020&GDT", "71020&GDT", "19005-8^Impression^LN", "71020&ADT"])
-    lines = [
-        line.replace(f"18748-4^{MARKERS[9]}^LN", next(codes)) if line.startswith("OBX") else line
-        for line in lines
-    ]
-    path.write_text("\r".join(lines))
-    assert _texts(_one(path)) == {
-        "FINDINGS": "Effusion.\nNo edema.",
-        "IMPRESSION": "Left effusion.",
-        "ADDENDUM": "Rib fracture.",
-    }
-
-
-@pytest.mark.parametrize(
-    ("sign", "status"),
-    [
-        ("F", "final"),
-        ("P", "preliminary"),
-        ("R", "preliminary"),
-        ("C", "corrected"),
-        ("X", "withdrawn"),
-        ("", "final"),
-    ],
-)
-def test_status_of_hl7(tmp_path: Path, sign: str, status: str) -> None:
-    path = tmp_path / "a.hl7"
-    path.write_bytes(hl7_report(status=sign))
-    assert _one(path).status == status
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b"", "no message that begins with MSH"),
-        (b"hello", "no message that begins with MSH"),
-        (b"MSH|\r", "MSH-2 does not name"),
-        (b"MSH|^~\\&|a\rPID|1\r", "no message with a report"),
-        (hl7_report(kind="ADT^A01"), "no message with a report"),
-        (hl7_report([]), "no text in OBX-5"),
-        (hl7_report().replace(b"|TX|", b"|ED|"), "only documents such as PDF"),
-        (hl7_report(accession="", study=None).replace(b"P1", b""), "neither a study nor an accession"),
-        (hl7_report().replace(b"|P|2.5.1", b"|P|2.5.1||||||KLINGON"), "character set that is not known"),
-        (hl7_report().replace(b"PID|", b"\x01\x02|"), "has no name of three letters"),
-        (hl7_report(["Electronically signed by Jane Roe"]), "no clinical section"),
-        (hl7_report(["FINDINGS: " + "No effusion. " * 20_000]), "more than 200,000 characters"),
-    ],
-)
-def test_what_is_wrong_with_a_message_is_said(tmp_path: Path, content: bytes, reason: str) -> None:
-    path = tmp_path / "a.hl7"
-    path.write_bytes(content)
-    (said,) = _read(path)
-    assert isinstance(said, str)
-    assert reason in said
-    assert not any(marker in said for marker in MARKERS)
+    assert texts_of(read_one(path)) == {"FINDINGS": "___ has an effusion; ___ heart is normal. ID ___."}
 
 
 def test_fhir_in_bundles_lines_and_parts(tmp_path: Path) -> None:
@@ -250,14 +117,14 @@ def test_fhir_in_bundles_lines_and_parts(tmp_path: Path) -> None:
     bundle = {"resourceType": "Bundle", "entry": [{"resource": bare}, {"resource": observation}]}
     path = tmp_path / "a.json"
     path.write_text(as_json(bundle))
-    assert _texts(_one(path)) == {
+    assert texts_of(read_one(path)) == {
         "TECHNIQUE": "PA & lateral.",
         "FINDINGS": "Small effusion.",
         "IMPRESSION": "Left effusion.",
     }
     lines = tmp_path / "b.ndjson"
     lines.write_text(f"{as_json(fhir_report())}\n\n{{\n{as_json({'resourceType': 'Patient'})}\n")
-    report, broken, other = _read(lines)
+    report, broken, other = read_all(lines)
     assert isinstance(report, StudyReport)
     assert (broken, other) == ("it is not JSON", "it has no DiagnosticReport")
 
@@ -282,13 +149,13 @@ def test_forms_of_fhir(tmp_path: Path, form: dict[str, Any], text: dict[str, str
     data = form["data"].encode() if isinstance(form["data"], str) else form["data"]
     path = tmp_path / "a.json"
     path.write_text(as_json(fhir_report(presentedForm=[form | {"data": base64.b64encode(data).decode()}])))
-    (report,) = _read(path)
+    (report,) = read_all(path)
     if isinstance(text, str):
         assert isinstance(report, str)
         assert text in report
     else:
         assert isinstance(report, StudyReport)
-        assert _texts(report) == text
+        assert texts_of(report) == text
 
 
 @pytest.mark.parametrize(
@@ -304,14 +171,14 @@ def test_forms_of_fhir(tmp_path: Path, form: dict[str, Any], text: dict[str, str
 def test_status_of_fhir(tmp_path: Path, given: str, status: str) -> None:
     path = tmp_path / "a.json"
     path.write_text(as_json(fhir_report(status=given)))
-    assert _one(path).status == status
+    assert read_one(path).status == status
 
 
 @pytest.mark.parametrize("issued", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
 def test_a_time_at_the_ends_of_the_calendar_is_left_out(tmp_path: Path, issued: str) -> None:
     path = tmp_path / "a.json"
     path.write_text(as_json(fhir_report(issued=issued)))
-    assert _one(path).issued is None
+    assert read_one(path).issued is None
 
 
 @pytest.mark.parametrize(
@@ -320,7 +187,7 @@ def test_a_time_at_the_ends_of_the_calendar_is_left_out(tmp_path: Path, issued: 
 def test_other_json_is_refused(tmp_path: Path, broken: Any) -> None:
     path = tmp_path / "a.json"
     path.write_text(json.dumps(broken))
-    (said,) = _read(path)
+    (said,) = read_all(path)
     assert isinstance(said, str)
 
 
@@ -332,20 +199,20 @@ def test_items_of_a_structured_report(tmp_path: Path) -> None:
     structured_report([nested, addendum], PreliminaryFlag="PRELIMINARY").save_as(
         path, enforce_file_format=True
     )
-    report = _one(path)
+    report = read_one(path)
     assert report.status == "preliminary"
-    assert _texts(report) == {"FINDINGS": "Small effusion.\nNo pneumothorax.", "ADDENDUM": "Rib fracture."}
+    assert texts_of(report) == {"FINDINGS": "Small effusion.\nNo pneumothorax.", "ADDENDUM": "Rib fracture."}
     deep = container("121070", "Findings")
     for _ in range(20):
         outer = container("121070", "Findings")
         outer.ContentSequence.append(deep)
         deep = outer
     structured_report([deep]).save_as(path, enforce_file_format=True)
-    assert _read(path) == ["its content tree is too large or too deep"]
+    assert read_all(path) == ["its content tree is too large or too deep"]
     structured_report([item("IMAGE", nested.ConceptNameCodeSequence[0])]).save_as(
         path, enforce_file_format=True
     )
-    assert _read(path) == ["no clinical section was found in it"]
+    assert read_all(path) == ["no clinical section was found in it"]
 
 
 def test_damaged_structured_reports_are_refused_or_left_out(tmp_path: Path) -> None:
@@ -355,7 +222,7 @@ def test_damaged_structured_reports_are_refused_or_left_out(tmp_path: Path) -> N
     for size in (0, 100, 132, 200, 400, len(content) - 40):
         path = tmp_path / f"b{size}.dcm"
         path.write_bytes(content[:size])
-        assert len(_read(path)) == 1
+        assert len(read_all(path)) == 1
 
 
 @pytest.mark.parametrize("data", ["bomb", "cut", "other"])
@@ -375,8 +242,8 @@ def test_a_deflated_structured_report_stays_within_the_limit(
         path.write_bytes(content[:-20])
     elif data == "other":
         path.write_bytes(content[:-400] + b"\xff" * 400)
-    assert _read(path) == ["DICOM files that are no structured reports"]
-    assert _read(path, format="sr") == ["it is damaged, or no DICOM file that can be read"]
+    assert read_all(path) == ["DICOM files that are no structured reports"]
+    assert read_all(path, format="sr") == ["it is damaged, or no DICOM file that can be read"]
 
 
 def test_a_folder_counts_what_it_passes_over(tmp_path: Path) -> None:
@@ -409,7 +276,7 @@ def test_a_table_without_its_columns_ends_with_a_sentence(tmp_path: Path, table:
     path = tmp_path / "a.csv"
     path.write_text(table)
     with pytest.raises(DataError, match=message):
-        _read(path)
+        read_all(path)
 
 
 def test_rows_of_a_table_that_cannot_be_taken_are_named(tmp_path: Path) -> None:
@@ -419,7 +286,7 @@ def test_rows_of_a_table_that_cannot_be_taken_are_named(tmp_path: Path) -> None:
     path.write_text("\n".join(rows))
     found = [own for own in read_reports(path, KEY) if isinstance(own, ReadReport)]
     assert isinstance(found[0].report, StudyReport)
-    assert _texts(found[0].report) == {"FINDINGS": "No effusion.", "IMPRESSION": "Normal chest."}
+    assert texts_of(found[0].report) == {"FINDINGS": "No effusion.", "IMPRESSION": "Normal chest."}
     assert [own.place for own in found] == [f"a.csv, line {line}" for line in range(2, 8)]
     assert all(isinstance(own.report, ReportError) for own in found[1:])
 

@@ -1,34 +1,29 @@
 """Single rules for DICOM images: frames, windows, padding, marks of files, and what is refused by name."""
 
 import base64
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from PIL import Image
 from pydicom.dataset import Dataset
 from pydicom.uid import (
     HTJ2K,
-    MPEG2MPML,
     UID,
     ExplicitVRLittleEndian,
     HTJ2KLossless,
     ImplicitVRLittleEndian,
     JPEGBaseline8Bit,
-    JPEGExtended12Bit,
-    JPEGLossless,
     RLELossless,
 )
 
 from tests.dicom_forms import data_set, file_of, film, in_syntax, with_frames
 from tests.image_files import encoded
+from tests.training.data.decoding.dicom.pictures import grey, made, ramp, several
 from training.data.decoding.depth import Levels
 from training.data.decoding.dicom.tags import PIXEL_TAGS
-from training.data.decoding.images import ImageLimits, decode_whole, read_header
+from training.data.decoding.images import decode_whole, read_header
 from training.data.decoding.window import Window
-from training.errors import ImageError, ImageTooLargeError
+from training.errors import ImageError
 
 # x * 100 + y * y of 24 rows and 32 columns with 12 bits, coded by OpenJPH 0.26.
 _HTJ2K = (
@@ -38,33 +33,6 @@ _HTJ2K = (
     "A+/AO/AOvAPvwDvw/mBCACCEIAMf16/WXoxqMbEBwAAtaAAF6kBGo9FoNBqNRqPR+Pn+Cnp6enpxAnsA/3//f/9//3//f/9//3//f/9//3//"
     "B7AAC7AAC7AAC7AAC7AAC7AAC7AAC7AA+wEIAIIQgAghCACCEIAMcAAAaAAAGgAABoAAAaKlSpUqVK20Av/Z"
 )
-
-
-def grey(content: bytes, **options: Any) -> NDArray[np.uint8]:
-    pixels = np.asarray(decode_whole(content, **options).pixels)
-    assert (pixels == pixels[..., :1]).all()
-    return pixels[..., 0]
-
-
-def ramp(dtype: str = "u2") -> NDArray[Any]:
-    """Samples 0 to 4095 in 64 rows and columns."""
-    return np.arange(4096).reshape(64, 64).astype(dtype)
-
-
-def made(pixels: NDArray[Any] | None = None, stored: int = 12, **attributes: Any) -> Dataset:
-    given = {"photometric": "MONOCHROME2", **attributes}
-    return data_set(ramp() if pixels is None else pixels, stored=stored, **given)
-
-
-def several(count: int, syntax: UID = ExplicitVRLittleEndian) -> Dataset:
-    """An image of frames that have one grey value each, but for a corner."""
-    frames = np.stack([np.full((16, 16), 10 * (number + 1), np.uint8) for number in range(count)])
-    frames[:, 0, 0] = 255
-    image = data_set(frames[0], photometric="MONOCHROME2", stored=8, NumberOfFrames=str(count))
-    image.PixelData = frames.tobytes()
-    if syntax == RLELossless:
-        image.compress(syntax, generate_instance_uid=False)
-    return image
 
 
 @pytest.mark.parametrize("syntax", [HTJ2KLossless, HTJ2K])
@@ -282,38 +250,6 @@ def test_a_missing_end_of_fragments_is_no_loss() -> None:
     assert grey(content[:-8], frame=2)[8, 8] == 20
 
 
-def refusal(content: bytes, limits: ImageLimits | None = None) -> str:
-    with pytest.raises(ImageError) as caught:
-        decode_whole(content, limits)
-    return str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("syntax", "name"),
-    [
-        (MPEG2MPML, "MPEG2 Main Profile / Main Level"),
-        (UID("1.2.840.10008.1.2.4.94"), "JPIP Referenced"),
-        (UID("1.2.3.4"), "1.2.3.4"),
-    ],
-)
-def test_a_syntax_that_nothing_decodes_is_refused_by_its_name(syntax: UID, name: str) -> None:
-    content = file_of(with_frames(made(), syntax, [bytes(64)]))
-    assert refusal(content) == (
-        f"The DICOM image has the transfer syntax {name}, which cannot be read; save it uncompressed or in "
-        "JPEG 2000."
-    )
-
-
-def test_lossy_jpeg_of_12_bits_is_refused_with_the_reason() -> None:
-    jpeg = bytearray(encoded(Image.new("L", (64, 64)), "JPEG"))
-    place = jpeg.index(b"\xff\xc0")
-    jpeg[place + 1], jpeg[place + 4] = 0xC1, 12
-    said = refusal(file_of(with_frames(made(), JPEGExtended12Bit, [bytes(jpeg)])))
-    assert said.startswith(
-        "The DICOM image is coded by lossy JPEG of 12 bits a sample (JPEG Extended), which"
-    )
-
-
 def test_a_jpeg_without_marks_has_the_colours_that_are_stated() -> None:
     pixels = np.zeros((16, 16, 3), np.uint8)
     pixels[:] = (200, 60, 120)
@@ -329,70 +265,6 @@ def test_a_jpeg_without_marks_has_the_colours_that_are_stated() -> None:
         image = data_set(pixels, photometric=photometric, stored=8)
         seen = decode_whole(file_of(with_frames(image, JPEGBaseline8Bit, [content]))).pixels.getpixel((8, 8))
         assert np.abs(np.array(seen) - np.array(expected)).max() <= 3, photometric
-
-
-def without(image: Dataset, *keywords: str) -> Dataset:
-    for keyword in keywords:
-        delattr(image, keyword)
-    return image
-
-
-def report() -> Dataset:
-    image = without(made(), "PixelData")
-    image.SOPClassUID = "1.2.840.10008.5.1.4.1.1.88.11"
-    return image
-
-
-def floats() -> Dataset:
-    image = without(made(), "PixelData")
-    image.FloatPixelData = ramp("f4").tobytes()
-    return image
-
-
-_REFUSED: dict[str, Callable[[], Dataset]] = {
-    "has no pixels: it is Basic Text SR Storage.": report,
-    "has pixels of floating point": floats,
-    "The image is 64 x 0 pixels": lambda: made(Rows=0),
-    "has a photometric interpretation that cannot be read": lambda: made(photometric="HSV"),
-    "says that RGB has 1 samples a pixel, where it has 3": lambda: made(photometric="RGB"),
-    "says that MONOCHROME2 has 3 samples": lambda: made(SamplesPerPixel=3),
-    "has 17 bits up to number 16 in cells of 16": lambda: made(BitsStored=17, HighBit=16),
-    "has 12 bits up to number 11 in cells of 12": lambda: made(BitsAllocated=12),
-    "has 12 bits up to number 3 in cells of 16": lambda: made(HighBit=3),
-    "9 x 64 x 64 pixels take 73,728 bytes; it has 8,192": lambda: made(NumberOfFrames="9"),
-    "1 x 64 x 640 pixels take 81,920 bytes; it has 8,192": lambda: made(Rows=640),
-    "has a palette in segments or none": lambda: made(photometric="PALETTE COLOR"),
-}
-
-
-@pytest.mark.parametrize("reason", _REFUSED)
-def test_what_cannot_be_read_is_refused_with_the_reason(reason: str) -> None:
-    assert reason in refusal(file_of(_REFUSED[reason]()))
-
-
-def test_sizes_are_judged_before_anything_is_decoded() -> None:
-    huge = file_of(made(Rows=65_535, Columns=65_535))
-    assert isinstance(_error(huge), ImageTooLargeError)
-    assert "4,294.836225 megapixels; the limit is 50 megapixels" in refusal(huge)
-    many = file_of(made(NumberOfFrames="2000000"))
-    assert isinstance(_error(many), ImageTooLargeError)
-    assert refusal(many) == "The DICOM image has over 20,000 frames, the limit."
-    with pytest.raises(ImageTooLargeError):
-        read_header(huge)
-
-
-def _error(content: bytes) -> BaseException:
-    with pytest.raises(ImageError) as caught:
-        read_header(content)
-    return caught.value
-
-
-def test_a_codestream_of_another_size_is_not_decoded() -> None:
-    jpeg = encoded(Image.new("L", (5000, 5000)), "JPEG")
-    said = refusal(file_of(with_frames(made(), JPEGBaseline8Bit, [jpeg])))
-    assert "its frame has 5000 x 5000 pixels of 1 samples, where 64 x 64 of 1 are stated" in said
-    said = refusal(file_of(with_frames(made(), JPEGLossless, [jpeg])))
-    assert "its frame is JPEG, where JPEG lossless is stated" in said
 
 
 def test_a_file_of_the_attributes_that_count_has_the_same_pixels() -> None:
