@@ -5,28 +5,15 @@ Add a row here, and every test of decoding, of uploads, queries, imports and thu
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image, ImageCms
-from pydicom.uid import (
-    UID,
-    DeflatedExplicitVRLittleEndian,
-    ExplicitVRBigEndian,
-    ExplicitVRLittleEndian,
-    ImplicitVRLittleEndian,
-    JPEG2000Lossless,
-    JPEGBaseline8Bit,
-    JPEGLosslessSV1,
-    JPEGLSLossless,
-    RLELossless,
-)
 
-from tests.dicom_forms import data_set, file_of, in_syntax
 from tests.image_files import encoded, png, png_chunk, tiff
+from tests.image_form import ImageForm
+from tests.image_formats_dicom import dicoms
 from tests.image_quadrants import (
     BILEVEL,
     COLOURS,
@@ -64,25 +51,6 @@ from tests.image_quadrants import (
     without_data,
     ycck_jpeg,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ImageForm:
-    """One form of image file.
-
-    Attributes:
-        name: Of the row.
-        make: Returns the bytes of the file.
-        quadrants: Colours of the four quadrants, as they are seen.
-        tolerance: Most that a channel may differ.
-        flags: Fields that the picture has.
-    """
-
-    name: str
-    make: Callable[[], bytes]
-    quadrants: Quadrants
-    tolerance: int = 1
-    flags: tuple[str, ...] = ()
 
 
 def _pngs() -> list[ImageForm]:
@@ -356,57 +324,4 @@ def _others() -> list[ImageForm]:
     ]
 
 
-def _dicoms() -> list[ImageForm]:
-    def row(
-        name: str, samples: NDArray[Any], bits: int, syntax: UID = ExplicitVRLittleEndian, **attributes: Any
-    ) -> ImageForm:
-        photometric = attributes.pop("photometric", "MONOCHROME2")
-
-        def make() -> bytes:
-            pixels = samples[..., 0] if samples.shape[-1] == 1 else samples
-            return in_syntax(data_set(pixels, photometric=photometric, stored=bits, **attributes), syntax)
-
-        quadrants = COLOURS if samples.shape[-1] == 3 else GREYS
-        return ImageForm(f"dicom {name}", make, quadrants, LOSSY if syntax == JPEGBaseline8Bit else 1)
-
-    def framed() -> bytes:
-        frames = np.stack((grey(4095, "u2"), np.zeros_like(grey(4095, "u2"))))[..., 0]
-        image = data_set(frames[0], photometric="MONOCHROME2", stored=12, NumberOfFrames="2")
-        image.PixelData = frames.tobytes()
-        return file_of(image)
-
-    deep, small, colour = grey(4095, "u2"), grey(), levels(COLOURS)
-    window: dict[str, Any] = {
-        "WindowCenter": "1.5",
-        "WindowWidth": "4096",
-        "RescaleSlope": "1",
-        "RescaleIntercept": "-2046",
-    }
-    negative: dict[str, Any] = {"photometric": "MONOCHROME1"}
-    return [
-        row("grey 8", small, 8),
-        row("grey 12", deep, 12),
-        row("grey 16 signed", grey(32_767, "i2", smallest=-32_768), 16, ImplicitVRLittleEndian),
-        row("grey 12 with a window", deep, 12, **window),
-        row("grey 12 of MONOCHROME1", (4095 - deep).astype("u2"), 12, **negative),
-        row("grey 12 big-endian", deep, 12, ExplicitVRBigEndian),
-        row("grey 12 deflated", deep, 12, DeflatedExplicitVRLittleEndian),
-        row("grey 12 in runs", deep, 12, RLELossless),
-        row("grey 8 in JPEG", small, 8, JPEGBaseline8Bit),
-        row(
-            "grey 12 in lossless JPEG of MONOCHROME1",
-            (4095 - deep).astype("u2"),
-            12,
-            JPEGLosslessSV1,
-            **negative,
-        ),
-        row("grey 12 in JPEG-LS", deep, 12, JPEGLSLossless),
-        row("grey 12 in JPEG 2000 with a window", deep, 12, JPEG2000Lossless, **window),
-        row("rgb 8", colour, 8, photometric="RGB"),
-        row("rgb 16", levels(COLOURS, 4095, "u2"), 16, photometric="RGB"),
-        row("rgb 8 in runs", colour, 8, RLELossless, photometric="RGB"),
-        ImageForm("dicom frames", framed, GREYS),
-    ]
-
-
-IMAGE_FORMS: Final = (*_pngs(), *_jpegs(), *_tiffs(), *_others(), *_dicoms())
+IMAGE_FORMS: Final = (*_pngs(), *_jpegs(), *_tiffs(), *_others(), *dicoms())

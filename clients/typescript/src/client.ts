@@ -206,19 +206,13 @@ export class RecoquestClient {
       const params = { path: { study, sop }, query: ofImage };
       return answer(this.api.GET("/v1/studies/{study}/instances/{sop}/similar", { params, ...passed(options) }));
     }
+    const path = "/v1/collections/{collection}/studies/{study}" as const;
     if (sop === undefined) {
       const params = { path: { collection, study }, query };
-      return answer(
-        this.api.GET("/v1/collections/{collection}/studies/{study}/similar", { params, ...passed(options) }),
-      );
+      return answer(this.api.GET(`${path}/similar`, { params, ...passed(options) }));
     }
     const params = { path: { collection, study, sop }, query: ofImage };
-    return answer(
-      this.api.GET("/v1/collections/{collection}/studies/{study}/instances/{sop}/similar", {
-        params,
-        ...passed(options),
-      }),
-    );
+    return answer(this.api.GET(`${path}/instances/{sop}/similar`, { params, ...passed(options) }));
   }
 
   /** All that is known of one image. */

@@ -13,8 +13,10 @@ from PIL import Image, ImageOps, ImageSequence
 from PIL.TiffImagePlugin import TiffImageFile
 
 from index.files.metadata.strip import strip_metadata
-from tests.dicom_forms import COLOUR_FORMS, GREY_FORMS, ColourForm, GreyForm
-from tests.image_formats import IMAGE_FORMS, ImageForm
+from tests.dicom_colour_forms import COLOUR_FORMS, ColourForm
+from tests.dicom_grey_forms import GREY_FORMS, GreyForm
+from tests.image_form import ImageForm
+from tests.image_formats import IMAGE_FORMS
 from tests.index.files.metadata.files import FILES, HOSTILE, PROFILE, SECRET, avif_of, exif, jpeg, png, tiff
 from training.data.decoding.formats import sniff_format
 from training.data.decoding.images import decode_whole

@@ -12,7 +12,8 @@ from PIL import Image
 
 from index.files.thumbnails import make_thumbnail
 from tests.image_files import encoded, png, png_chunk, tiff
-from tests.image_formats import IMAGE_FORMS, ImageForm
+from tests.image_form import ImageForm
+from tests.image_formats import IMAGE_FORMS
 from tests.image_quadrants import (
     COLOURS,
     GREYS,

@@ -21,7 +21,9 @@ from pydicom.uid import (
     RLELossless,
 )
 
-from tests.dicom_forms import COLOUR_FORMS, GREY_FORMS, ColourForm, GreyForm, data_set, file_of, film
+from tests.dicom_colour_forms import COLOUR_FORMS, ColourForm
+from tests.dicom_forms import data_set, file_of, film
+from tests.dicom_grey_forms import GREY_FORMS, GreyForm
 from training.data.decoding.dicom.picture import open_dicom
 from training.data.decoding.dicom.tags import Tag
 from training.data.decoding.images import decode_whole

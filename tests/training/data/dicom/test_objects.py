@@ -6,7 +6,7 @@ import pytest
 from pydicom import Dataset
 from pydicom.uid import DeflatedExplicitVRLittleEndian
 
-from tests.dicom_forms import GreyForm
+from tests.dicom_grey_forms import GreyForm
 from training.data.dicom.objects import kind_of, read_object
 from training.errors import ImageError
 

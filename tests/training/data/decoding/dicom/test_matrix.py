@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.dicom_forms import COLOUR_FORMS, GREY_FORMS, ColourForm, GreyForm, colours, film
+from tests.dicom_colour_forms import COLOUR_FORMS, ColourForm, colours
+from tests.dicom_forms import film
+from tests.dicom_grey_forms import GREY_FORMS, GreyForm
 from training.data.decoding.images import decode_whole, read_header
 
 # Of lossy compression, behind a window that shows most of a film.

@@ -14,7 +14,9 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from tests.dicom_forms import COLOUR_FORMS, GREY_FORMS, PADDED_ROWS, GreyForm
+from tests.dicom_colour_forms import COLOUR_FORMS
+from tests.dicom_forms import PADDED_ROWS
+from tests.dicom_grey_forms import GREY_FORMS, GreyForm
 from tests.orthanc import OrthancServer
 from training.data.decoding.images import decode_whole
 
