@@ -15,7 +15,7 @@ from tests.browser.service import index_films, index_shapes, running, site
 from tests.needed import needed, needed_module
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
+    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, Request
 
     from tests.browser.search_page import SearchPage
 
@@ -95,19 +95,24 @@ def find_chromium() -> str:
 
 
 @contextmanager
-def launched(arguments: list[str]) -> "Iterator[Browser]":
+def launched(playwright: "Playwright", arguments: list[str]) -> "Iterator[Browser]":
     """Start Chromium with options of its command line."""
-    playwright = needed_module("playwright.sync_api", "`pip install playwright`")
-    executable = find_chromium()
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=executable, args=arguments)
-        yield browser
-        browser.close()
+    browser = playwright.chromium.launch(executable_path=find_chromium(), args=arguments)
+    yield browser
+    browser.close()
 
 
 @pytest.fixture(scope="package")
-def chromium() -> "Iterator[Browser]":
-    with launched(_ARGUMENTS) as browser:
+def playwright() -> "Iterator[Playwright]":
+    """The one Playwright of a process, which allows no second one beside it."""
+    module = needed_module("playwright.sync_api", "`pip install playwright`")
+    with module.sync_playwright() as started:
+        yield started
+
+
+@pytest.fixture(scope="package")
+def chromium(playwright: "Playwright") -> "Iterator[Browser]":
+    with launched(playwright, _ARGUMENTS) as browser:
         yield browser
 
 

@@ -35,7 +35,7 @@ from training.models.encoder import load_encoder
 TooLate = needed_module("playwright.sync_api", "`pip install playwright`").TimeoutError
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page
+    from playwright.sync_api import Browser, BrowserContext, Page, Playwright
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -144,8 +144,8 @@ def _index(settings: Settings, films: dict[int, Dataset]) -> None:
 
 
 @pytest.fixture(scope="module")
-def drawing() -> "Iterator[Browser]":
-    with launched(_ARGUMENTS) as browser:
+def drawing(playwright: "Playwright") -> "Iterator[Browser]":
+    with launched(playwright, _ARGUMENTS) as browser:
         yield browser
 
 
