@@ -13,6 +13,7 @@ from index.catalogue.collections import Generation, find_generation, open_genera
 from index.engine import SearchEngine
 from index.errors import IncompleteGenerationError
 from index.files.bundles import installed_bundle, register_bundle
+from index.files.image_store import WRITES_AT_ONCE
 from index.files.orphans import collect_orphans, keep_files, mark_orphans
 from index.files.stale import remove_stale
 from index.generations.activation import activate, require_complete
@@ -226,7 +227,8 @@ class _Run:
     def stored_batches(self, batch_size: int) -> Iterator[list[tuple[_Item, _Outcome]]]:
         """Read, decode and store the images of the manifest ahead; yield them in batches to be written."""
         checked = prefetch(self._manifest.records, self._check, batch_size)
-        return prefetch(self._noted(checked), self._keep, batch_size, prefetch_batches=1)
+        noted = self._noted(checked)
+        return prefetch(noted, self._keep, batch_size, threads=WRITES_AT_ONCE, prefetch_batches=1)
 
     def write(self, batch: Sequence[tuple[_Item, _Outcome]]) -> None:
         """Embed and commit a batch."""

@@ -22,6 +22,7 @@ from index.catalogue import open_catalogue
 from index.catalogue.tables import CollectionRow, GenerationRow, ModelRow
 from index.errors import BackupError
 from index.files.bundles import check_digest, install_bundle
+from index.files.image_store import WRITES_AT_ONCE
 from index.files.orphans import forget_used, mark_orphans
 from index.files.unused_bundles import changing_models
 from index.home import Home
@@ -95,6 +96,7 @@ def _opened(path: Path) -> Iterator[tarfile.TarFile]:
 def _take_files(tar: tarfile.TarFile, path: Path, home: Home, scratch: Path, show_progress: bool) -> Summary:
     """Put images into the store and all else into `scratch`; return what should have been there."""
     images = 0
+    waiting: list[bytes] = []
     others: dict[str, str] = {}
     summary: Summary | None = None
     with progress_bar("Restoring files", None, shown=show_progress) as bar:
@@ -104,13 +106,17 @@ def _take_files(tar: tarfile.TarFile, path: Path, home: Home, scratch: Path, sho
                 raise BackupError(f"{path} holds {member.name!r}, which no backup of recoquest does.")
             sha256 = image_of(member.name)
             if sha256 is not None:
-                _store(home, sha256, content.read(), path)
+                waiting.append(_whole(sha256, content.read(), path))
                 images += 1
+                if len(waiting) == WRITES_AT_ONCE:
+                    home.store.put_all(waiting)
+                    waiting.clear()
             elif member.name == SUMMARY:
                 summary = _read_summary(path, content.read(_MAX_SUMMARY_BYTES))
             else:
                 others[member.name] = _extract(content, scratch / _place(member.name))
             bar.advance()
+    home.store.put_all(waiting)
     if summary is None:
         raise BackupError(f"{path} is no whole backup: it was cut off.")
     wrong = sorted(
@@ -134,10 +140,10 @@ def _noted(tar: tarfile.TarFile, home: Home) -> Iterator[tarfile.TarInfo]:
         yield from some
 
 
-def _store(home: Home, sha256: str, content: bytes, path: Path) -> None:
+def _whole(sha256: str, content: bytes, path: Path) -> bytes:
     if hashlib.sha256(content).hexdigest() != sha256:
         raise BackupError(f"{path} is damaged: the image {sha256} in it has other bytes.")
-    home.store.put(content)
+    return content
 
 
 def _place(member: str) -> Path:

@@ -2,10 +2,11 @@
 
 import fcntl
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from index.catalogue.disk_full import is_disk_full
 from index.errors import DiskFullError, StoreError, StoreWriteError
@@ -16,6 +17,9 @@ from training.data.decoding.images import PIXELS_VERSION
 from training.errors import ImageError
 
 MakeThumbnail = Callable[[Path], bytes]
+
+# Flushes that wait at the same time share one write of the file system's journal.
+WRITES_AT_ONCE: Final = 8
 
 
 class ImageStore:
@@ -47,6 +51,21 @@ class ImageStore:
         if not self.holds(digest, content):
             _write(self._original(digest), content)
         return digest
+
+    def put_all(self, contents: Collection[bytes]) -> None:
+        """Keep image files as `put` does, several at a time.
+
+        Raises:
+            DiskFullError: The disk has no space left; some of the files may be there.
+            StoreError: The disk does not take one; some of the files may be there.
+        """
+        if len(contents) < 2:
+            for content in contents:
+                self.put(content)
+            return
+        with ThreadPoolExecutor(min(len(contents), WRITES_AT_ONCE), "store") as pool:
+            for _ in pool.map(self.put, contents):
+                pass
 
     def holds(self, sha256: str, content: bytes) -> bool:
         """Tell whether a file is there and whole; if so, its name is on the disk when this returns.

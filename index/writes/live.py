@@ -177,8 +177,7 @@ def _store(home: Home, files: Mapping[str, bytes]) -> None:
     if files:
         with home.catalogue.write() as session:
             mark_orphans(session, files)
-    for content in files.values():
-        home.store.put(content)
+    home.store.put_all(files.values())
 
 
 def change_image(

@@ -1,6 +1,8 @@
 import errno
 import hashlib
+import itertools
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -195,3 +197,33 @@ def test_a_full_disk_is_an_error_of_its_own(
     with pytest.raises(DiskFullError, match="the disk is full"):
         store.put(content)
     assert [file.read_bytes() for file in _files(tmp_path / "store")] == [b"other"]
+
+
+def test_files_that_are_kept_together_are_each_flushed_with_their_name(
+    tmp_path: Path, synced: list[Path]
+) -> None:
+    contents = [f"file {number}".encode() for number in range(40)]
+    store = ImageStore(tmp_path / "store")
+    store.put_all(contents)
+    digests = {hashlib.sha256(content).hexdigest(): content for content in contents}
+    assert {digest: store.path(digest).read_bytes() for digest in digests} == digests
+    flushed = Counter(synced)
+    assert sum(path.suffix == ".part" for path in flushed) == len(contents)
+    for folder, files in Counter(store.path(digest).parent for digest in digests).items():
+        assert flushed[folder] >= files
+
+
+def test_a_disk_that_fills_up_ends_files_that_are_kept_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flush, flushed = os.fsync, itertools.count()
+
+    def fill(descriptor: int) -> None:
+        if next(flushed) > 30:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fill)
+    with pytest.raises(DiskFullError, match="the disk is full"):
+        ImageStore(tmp_path / "store").put_all([f"file {number}".encode() for number in range(40)])
+    assert not list(ImageStore(tmp_path / "store").unfinished())
