@@ -12,10 +12,11 @@ import pytest
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PACKAGES: Final = ("app", "index", "training")
-# Scripts of the page: rooms of one page each, and a room of both.
+# Scripts of the page: rooms of one page each, a room of all, and the tables of their texts.
 PAGE: Final = ROOT / "app" / "page"
 SHARED: Final = "shared"
-PAGE_ROOMS: Final = ("operate", "search", SHARED, "viewer")
+WORDS: Final = "words"
+PAGE_ROOMS: Final = ("operate", "search", SHARED, "viewer", WORDS)
 MAX_MODULES: Final = 12
 # One of a kind each.
 OF_A_KIND: Final = {"training/objectives"}
@@ -122,7 +123,7 @@ def test_scripts_import_from_their_page_and_from_both(room: str) -> None:
     for script in scripts:
         for other in _imported_by_script(script):
             assert other.is_file(), f"{script} imports {other}"
-            assert other.relative_to(PAGE).parts[0] in {room, SHARED}, f"{script} imports {other}"
+            assert other.relative_to(PAGE).parts[0] in {room, SHARED, WORDS}, f"{script} imports {other}"
 
 
 def test_pages_load_files_of_their_room_and_of_both() -> None:

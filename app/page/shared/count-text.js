@@ -1,6 +1,8 @@
 /** Counts, as a reader writes them. */
 
+import { numberText } from './words.js';
+
 /** @param {number} count @returns {string} */
 export function countText(count) {
-  return count.toLocaleString('en');
+  return numberText(count);
 }

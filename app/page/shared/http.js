@@ -1,22 +1,24 @@
 /** Questions to the service, and the problems that it answers with. */
 
-const OFFLINE = {
-  title: 'The service cannot be reached',
-  status: 0,
-  detail: 'No answer came from the search service. Check the connection, then try again.',
-};
+import { say, term } from './words.js';
+
+const KIND = 'urn:recoquest:';
+/** Details of the service are English in every language of the page. */
+const LANGUAGE_OF_DETAILS = 'en';
 
 /** What the service answered instead of a result: a problem document (RFC 9457), or no answer at all. */
 export class ProblemError extends Error {
   /** @param {{type?: string, title?: string, status?: number, detail?: string, request_id?: string | null,
    *   errors?: Array<{field: string}>}} problem @param {number | null} [retryAfter] seconds */
   constructor(problem, retryAfter = null) {
-    super(problem.detail || problem.title || 'The service gave no reason.');
+    super(problem.detail || problem.title || say('notice.noReason'));
     this.name = 'ProblemError';
     this.type = problem.type ?? null;
-    this.title = problem.title || 'The search did not work';
+    this.title = term(`problem.${this.type?.replace(KIND, '')}`, problem.title || say('notice.failed'));
     this.status = problem.status ?? 0;
     this.detail = this.message;
+    /** Language of the detail; null: that of the page. */
+    this.lang = this.status > 0 && problem.detail ? LANGUAGE_OF_DETAILS : null;
     this.fields = (problem.errors ?? []).map(({ field }) => field);
     this.requestId = problem.request_id ?? null;
     this.retryAfter = retryAfter;
@@ -33,7 +35,7 @@ export async function fetchAnswer(address, options = {}) {
     response = await fetch(address, { ...options, headers: { Accept: 'application/json', ...options.headers } });
   } catch (error) {
     if (options.signal?.aborted) throw error;
-    throw new ProblemError(OFFLINE);
+    throw new ProblemError({ title: say('notice.offline'), status: 0, detail: say('notice.offlineWhy') });
   }
   if (response.ok) return response;
   throw await problemOf(response);
@@ -61,5 +63,5 @@ async function problemOf(response) {
 /** @param {unknown} error @returns {ProblemError} what a reader is told of it */
 export function problemFrom(error) {
   if (error instanceof ProblemError) return error;
-  return new ProblemError({ title: 'The page could not show the answer', detail: error instanceof Error ? error.message : String(error) });
+  return new ProblemError({ title: say('notice.defect'), detail: error instanceof Error ? error.message : String(error) });
 }

@@ -3,16 +3,13 @@
 import { fill, h } from './dom.js';
 import { problemFrom } from './http.js';
 import { icon } from './icons.js';
+import { say } from './words.js';
 
 /** @typedef {import('./session.js').Session} Session */
 
-/** What became of a sign-in at the organisation's page, by the reason in the address. @type {Record<string, string>} */
+/** Texts of what became of a sign-in at the organisation's page, by the reason in the address. @type {Record<string, string>} */
 const REASONS = {
-  refused: 'Your organisation did not let you sign in here, or the sign-in was cancelled. Sign in again, or ask the administrator of this service.',
-  unavailable: 'The sign-in of your organisation does not answer. Try again in a moment, or use a key.',
-  ended: 'That sign-in took too long, or was begun in another browser or under another address of this service. Sign in again.',
-  unfit: 'The sign-in of your organisation and this service do not fit together. Ask the administrator of this service: its log says why.',
-  'too-many-roles': 'Your groups give more roles than a session holds. Ask the administrator of this service to give them in all collections.',
+  refused: 'signIn.refused', unavailable: 'signIn.unavailable', ended: 'signIn.ended', unfit: 'signIn.unfit', 'too-many-roles': 'signIn.tooManyRoles',
 };
 
 /** What a sign-in that failed has left in the address; it is taken out of there. @returns {string | null} */
@@ -20,7 +17,7 @@ export function takeSignInProblem() {
   const reason = new URLSearchParams(location.hash.slice(1)).get('sign-in');
   if (reason === null) return null;
   history.replaceState(history.state, '', location.pathname + location.search);
-  return Object.hasOwn(REASONS, reason) ? REASONS[reason] : null;
+  return Object.hasOwn(REASONS, reason) ? say(REASONS[reason]) : null;
 }
 
 /**
@@ -31,7 +28,7 @@ export function takeSignInProblem() {
  */
 export function signInForm(session, why, done, problem = null) {
   const input = h('input', { class: 'number', type: 'password', id: 'key', autocomplete: 'off', required: true });
-  const button = h('button', { class: 'button primary' }, 'Sign in');
+  const button = h('button', { class: 'button primary' }, say('signIn.title'));
   const said = h('p', { role: problem !== null && 'alert' }, problem ?? why);
   const elsewhere = session.signInAddress;
   // The page around may want to keep what is not in its address.
@@ -42,8 +39,9 @@ export function signInForm(session, why, done, problem = null) {
     try {
       await session.signIn(input.value);
     } catch (error) {
+      const { detail, lang } = problemFrom(error);
       said.setAttribute('role', 'alert');
-      fill(said, problemFrom(error).detail);
+      fill(said, h('span', { lang }, detail));
       button.disabled = false;
       input.focus();
       input.select();
@@ -51,9 +49,9 @@ export function signInForm(session, why, done, problem = null) {
     }
     done();
   };
-  return h('form', { class: 'notice sign-in', on: { submit } }, icon('key'), h('h2', {}, 'Sign in'), said,
-    h('label', { for: 'key', class: 'unseen' }, 'Key'), h('div', { class: 'key-row' }, input, button),
-    elsewhere !== null && h('a', { class: 'button', href: elsewhere, on: { click: leaves } }, 'Sign in with your organisation'));
+  return h('form', { class: 'notice sign-in', on: { submit } }, icon('key'), h('h2', {}, say('signIn.title')), said,
+    h('label', { for: 'key', class: 'unseen' }, say('signIn.key')), h('div', { class: 'key-row' }, input, button),
+    elsewhere !== null && h('a', { class: 'button', href: elsewhere, on: { click: leaves } }, say('signIn.organisation')));
 }
 
 /** Whoever is signed in, with a button that ends the session; after that, the way to the sign-out of the organisation. */
@@ -62,8 +60,8 @@ export class SignedIn {
   constructor(session, actions) {
     this.session = session;
     this.name = h('span', { class: 'person-name' });
-    this.button = h('button', { class: 'button', type: 'button', on: { click: () => this.#signOut() } }, 'Sign out');
-    this.left = h('a', { class: 'button', hidden: true }, 'Sign out at your organisation too');
+    this.button = h('button', { class: 'button', type: 'button', on: { click: () => this.#signOut() } }, say('signOut.here'));
+    this.left = h('a', { class: 'button', hidden: true }, say('signOut.organisation'));
     this.element = h('span', { class: 'person', hidden: true }, this.name, this.button, this.left);
     this.actions = actions;
   }
