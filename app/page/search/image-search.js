@@ -1,10 +1,9 @@
 /**
  * `<image-search>`: a search over the images of a recoquest service, by text and by image.
  *
- * Attributes: `src`, the address of the service (by default, where this module came from); `collection`, the one
- * collection to search (by default, the reader chooses); `fullpage`, when the element is the whole page: then keys,
- * dropped and pasted images count wherever they land; `compare`, whether tiles have a button to compare an image with the
- * page's own. Property: `token`. docs/page.md describes its events.
+ * Attributes: `src`, the address of the service (by default, where this module came from); `collection`, the one collection to search (by default, the
+ * reader chooses); `lang`, the language of its texts; `fullpage`, when the element is the whole page: then keys, dropped and pasted images count
+ * wherever they land; `compare`, whether tiles have a button to compare an image with the page's own. Property: `token`. docs/page.md has its events.
  */
 
 import { ProblemError, problemFrom } from '../shared/http.js';
@@ -26,6 +25,7 @@ import { SearchShell } from './search-shell.js';
 import { ServiceElement } from './service-element.js';
 import { takeKeys } from './shortcuts.js';
 import { linkStyles } from './styles.js';
+import { say } from './words.js';
 
 /**
  * @typedef {import('./api.js').Hit} Hit
@@ -54,9 +54,8 @@ export class ImageSearch extends ServiceElement {
   #connection = null;
   #started = Promise.resolve();
 
-  constructor() {
-    super();
-    const root = this.attachShadow({ mode: 'open' });
+  /** @param {ShadowRoot} root */
+  build(root) {
     this.styled = linkStyles(root);
     this.field = new SearchField({
       text: (text, typing) => this.#goTo((query) => withText(text && this.#takesOne() ? withoutPicture(query) : query, text), typing),
@@ -128,6 +127,7 @@ export class ImageSearch extends ServiceElement {
   get state() { return { ...this.#state }; }
 
   connectedCallback() {
+    super.connectedCallback();
     const target = this.hasAttribute('fullpage') ? document : this;
     this.results.grid.comparable = this.hasAttribute('compare');
     this.#connection = new AbortController();
@@ -185,7 +185,7 @@ export class ImageSearch extends ServiceElement {
   async #refuse(reason) {
     await this.#started;
     this.#pages.stop();
-    this.results.showProblem(new ProblemError({ title: 'That cannot be searched with', detail: reason }), () => this.field.pickImage());
+    this.results.showProblem(new ProblemError({ title: say('field.refused'), detail: reason }), () => this.field.pickImage());
   }
 
   begin() {
@@ -206,7 +206,7 @@ export class ImageSearch extends ServiceElement {
       if (api !== this.api) return;
       this.person.show();
       if (api.session.needsKey) {
-        this.#askForKey('Searching here needs a key, which whoever runs the service gives out.');
+        this.#askForKey(say('notice.keyNeeded'));
         return;
       }
       if (api.session.hasNoRole) {
@@ -223,7 +223,7 @@ export class ImageSearch extends ServiceElement {
     }
   }
 
-  /** Let somebody sign in, then go on. @param {string} why */
+  /** Let somebody sign in, then go on. @param {string | null} why null: the session has ended */
   #askForKey(why) {
     this.#collections = null;
     this.#pages.stop();
@@ -241,7 +241,7 @@ export class ImageSearch extends ServiceElement {
     }
     session.end();
     this.person.show();
-    this.#askForKey('The session has ended. Sign in again to go on.');
+    this.#askForKey(null);
   }
 
   /** @param {{keepTyped?: boolean}} [options] whether to leave what the reader typed while the page was starting */
@@ -290,7 +290,7 @@ export class ImageSearch extends ServiceElement {
 
   /** @param {File} file */
   #goToImage(file) {
-    this.#goTo((query) => withPicture(query, { file, name: file.name || 'pasted image' }));
+    this.#goTo((query) => withPicture(query, { file, name: file.name || say('field.pasted') }));
   }
 
   /** Make an image an example, or no longer one. @param {string} id @param {Side | null} side */

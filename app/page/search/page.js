@@ -7,7 +7,9 @@
 import './image-search.js';
 import { fill, h } from '../shared/dom.js';
 import { icon } from '../shared/icons.js';
+import { speakPage } from '../shared/words.js';
 import { fromLink, isLink, toAddress, toLink } from './query/address.js';
+import { say } from './words.js';
 
 /** @typedef {import('./query/query.js').SearchState} SearchState */
 
@@ -57,16 +59,17 @@ async function copyLink() {
     // Only pages that came over HTTPS, or from this machine, have a clipboard.
     await navigator.clipboard.writeText(link);
   } catch {
-    window.prompt('Copy this link:', link);
+    window.prompt(say('link.prompt'), link);
     return;
   }
-  fill(told, state.query.picture ? 'Link copied, without the image.' : 'Link copied. Whoever opens it sees this search.');
+  fill(told, state.query.picture ? say('link.copiedWithoutImage') : say('link.copied'));
   told.hidden = false;
   setTimeout(() => { told.hidden = true; }, TOLD_MS);
 }
 
-search.append(h('button', { slot: 'tools', class: 'tool-link copy-link', type: 'button', title: 'Copy a link to this search', 'aria-label': 'Copy link', on: { click: copyLink } },
-  icon('link'), h('span', {}, 'Copy link')));
+speakPage();
+search.append(h('button', { slot: 'tools', class: 'tool-link copy-link', type: 'button', title: say('link.copyWhat'), 'aria-label': say('link.copy'), on: { click: copyLink } },
+  icon('link'), h('span', {}, say('link.copy'))));
 search.after(told);
 search.addEventListener('search-change', ({ detail: { state, step } }) => {
   if (step === 'close' && history.state?.openedHere) history.back();

@@ -4,19 +4,23 @@ import { fill, h } from '../shared/dom.js';
 import { iconButton } from '../shared/icon-button.js';
 import { icon } from '../shared/icons.js';
 import { clauseCount } from './query/filter.js';
+import { say } from './words.js';
 
+/** Keys, apart by blanks, and the text of what they do. */
 const SHORTCUTS = [
-  ['/', 'go to the search field'],
-  ['\u2190 \u2191 \u2192 \u2193', 'walk through the images'],
-  ['Enter', 'open the image'],
-  ['m l', 'more like this, less like this'],
-  ['y n', 'this is what I searched for, this is not'],
-  ['w', 'exact words'],
-  ['f', 'filters'],
-  ['+ \u2212 0 1 i g', 'in an open image: zoom, fit, actual size, invert, grey levels of a film'],
-  ['h b', 'in an open image: what matched, search a part of it'],
-  ['Esc', 'close'],
+  ['/', 'keyboard.field'],
+  ['\u2190 \u2191 \u2192 \u2193', 'keyboard.walk'],
+  ['Enter', 'keyboard.open'],
+  ['m l', 'keyboard.examples'],
+  ['y n', 'keyboard.judge'],
+  ['w', 'keyboard.words'],
+  ['f', 'keyboard.filters'],
+  ['+ \u2212 0 1 i g', 'keyboard.image'],
+  ['h b', 'keyboard.parts'],
+  ['Esc', 'keyboard.escape'],
 ];
+/** Keys that have names of their own in each language. */
+const KEY_NAMES = { Enter: 'keyboard.enter' };
 
 /** @typedef {import('./query/filter.js').Filter} Filter */
 
@@ -27,17 +31,17 @@ export class SearchShell {
    * @param {{collection: (name: string) => void, togglePanel: () => void}} actions
    */
   constructor(root, parts, actions) {
-    this.picker = h('select', { class: 'select', 'aria-label': 'Collection', on: { change: (event) => actions.collection(event.target.value) } });
+    this.picker = h('select', { class: 'select', 'aria-label': say('shell.collection'), on: { change: (event) => actions.collection(event.target.value) } });
     this.pickerPlace = h('span', { class: 'picker', hidden: true }, this.picker);
     this.filterCount = h('span', { class: 'badge', hidden: true });
-    this.filterButton = h('button', { class: 'button', type: 'button', 'aria-label': 'Filters', 'aria-expanded': 'false', 'aria-controls': 'filters', 'aria-keyshortcuts': 'f',
-      on: { click: actions.togglePanel } }, icon('filter'), h('span', { class: 'filter-name' }, 'Filters'), this.filterCount);
+    this.filterButton = h('button', { class: 'button', type: 'button', 'aria-label': say('shell.filters'), 'aria-expanded': 'false', 'aria-controls': 'filters', 'aria-keyshortcuts': 'f',
+      on: { click: actions.togglePanel } }, icon('filter'), h('span', { class: 'filter-name' }, say('shell.filters')), this.filterCount);
     this.overlay = h('div', { class: 'drop-over', 'aria-hidden': 'true' }, h('div', { class: 'drop-card' }, icon('image'),
-      h('strong', {}, 'Drop to find images like this one'), h('span', {}, 'JPEG, PNG, WebP, AVIF, GIF, BMP, TIFF, DICOM, and HEIC where the service reads it')));
+      h('strong', {}, say('shell.drop')), h('span', {}, say('shell.dropFormats'))));
     this.shortcuts = shortcutDialog();
     this.element = h('div', { class: 'shell' },
       h('div', { class: 'bar' }, h('slot', { name: 'brand' }), parts.field, h('div', { class: 'bar-end' }, this.pickerPlace, this.filterButton,
-        iconButton('keyboard', 'Keyboard shortcuts', () => this.showShortcuts(), { class: 'keys', title: 'Keyboard shortcuts (?)' }),
+        iconButton('keyboard', say('shell.shortcuts'), () => this.showShortcuts(), { class: 'keys', title: say('shell.shortcutsKey') }),
         h('slot', { name: 'tools' }), parts.person)),
       parts.row,
       h('div', { class: 'body' }, parts.panel, parts.results),
@@ -58,7 +62,7 @@ export class SearchShell {
     const count = clauseCount(filter);
     this.filterCount.hidden = count === 0;
     this.filterCount.textContent = String(count);
-    this.filterButton.setAttribute('aria-label', count > 0 ? `Filters, ${count} set` : 'Filters');
+    this.filterButton.setAttribute('aria-label', count > 0 ? say('shell.filtersSet', { count }) : say('shell.filters'));
   }
 
   /** @param {boolean} open */
@@ -78,9 +82,9 @@ export class SearchShell {
 }
 
 function shortcutDialog() {
-  const dialog = h('dialog', { class: 'box shortcuts', 'aria-label': 'Keyboard shortcuts' }, h('h2', {}, 'Keyboard'),
-    h('dl', {}, ...SHORTCUTS.flatMap(([keys, act]) => [h('dt', {}, ...keys.split(' ').map((key) => h('kbd', {}, key))), h('dd', {}, act)])),
-    h('form', { class: 'box-end', method: 'dialog' }, h('button', { class: 'button primary' }, 'Close')));
+  const dialog = h('dialog', { class: 'box shortcuts', 'aria-label': say('shell.shortcuts') }, h('h2', {}, say('keyboard.title')),
+    h('dl', {}, ...SHORTCUTS.flatMap(([keys, act]) => [h('dt', {}, ...keys.split(' ').map((key) => h('kbd', {}, KEY_NAMES[key] ? say(KEY_NAMES[key]) : key))), h('dd', {}, say(act))])),
+    h('form', { class: 'box-end', method: 'dialog' }, h('button', { class: 'button primary' }, say('keyboard.close'))));
   dialog.addEventListener('click', (event) => event.target === dialog && dialog.close());
   return dialog;
 }

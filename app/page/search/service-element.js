@@ -1,5 +1,6 @@
 /** An element that asks a service and tells the page around what becomes of it. */
 
+import { language, speakAt } from '../shared/words.js';
 import { SearchApi } from './api.js';
 
 /** @typedef {import('./api.js').Hit} Hit */
@@ -7,6 +8,24 @@ import { SearchApi } from './api.js';
 export class ServiceElement extends HTMLElement {
   /** @type {string | null} */
   #token = null;
+  #built = false;
+
+  constructor() {
+    super();
+    this.attachShadow({ mode: 'open' });
+  }
+
+  /** Attributes, and elements around, choose the language: there are none before the element is in a page. */
+  connectedCallback() {
+    if (this.#built) return;
+    this.#built = true;
+    speakAt(this);
+    this.build(this.shadowRoot);
+    for (const part of this.shadowRoot.children) part.lang = language();
+  }
+
+  /** Fill the shadow tree, once. @param {ShadowRoot} root */
+  build(root) {}
 
   /** A key or a token that each request brings; pages of other origins have no session. @param {string | null} token */
   set token(token) {

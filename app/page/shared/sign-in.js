@@ -21,7 +21,7 @@ export function takeSignInProblem() {
 }
 
 /**
- * @param {Session} session @param {string} why what the key is for
+ * @param {Session} session @param {string | null} why what the key is for; null: to go on after the session has ended
  * @param {() => void} done called once somebody has signed in
  * @param {string | null} [problem] what has kept somebody from signing in at the organisation's page
  * @returns {HTMLElement}
@@ -29,7 +29,7 @@ export function takeSignInProblem() {
 export function signInForm(session, why, done, problem = null) {
   const input = h('input', { class: 'number', type: 'password', id: 'key', autocomplete: 'off', required: true });
   const button = h('button', { class: 'button primary' }, say('signIn.title'));
-  const said = h('p', { role: problem !== null && 'alert' }, problem ?? why);
+  const said = h('p', { role: problem !== null && 'alert' }, problem ?? why ?? say('signIn.sessionEnded'));
   const elsewhere = session.signInAddress;
   // The page around may want to keep what is not in its address.
   const leaves = ({ currentTarget }) => currentTarget.dispatchEvent(new CustomEvent('sign-in-elsewhere', { bubbles: true, composed: true }));

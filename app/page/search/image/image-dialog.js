@@ -3,9 +3,11 @@
 import { fill, h } from '../../shared/dom.js';
 import { iconButton } from '../../shared/icon-button.js';
 import { icon } from '../../shared/icons.js';
+import { fieldTitle, findingTitle, stateTitle } from '../../shared/terms.js';
 import { judgeButtons, pressJudged, verdictOf } from '../judgements/judge-buttons.js';
-import { fieldTitle, STATES } from '../query/filter.js';
+import { STATES } from '../query/filter.js';
 import { kindText, metadataText, scoreText, sidesOf } from '../results/hit.js';
+import { say } from '../words.js';
 import { ImageViewer } from './image-viewer.js';
 
 /**
@@ -14,10 +16,9 @@ import { ImageViewer } from './image-viewer.js';
  * @typedef {import('../query/query.js').Side} Side
  */
 
-const SIDES = /** @type {const} */ ([{ side: 'like', name: 'More like this', key: 'm' }, { side: 'unlike', name: 'Less like this', key: 'l' }]);
-
-/** Orders that a hit was found by, in words. */
-const ORDERS = /** @type {const} */ ({ vector: 'likeness', keywords: 'exact words', findings: 'findings' });
+const SIDES = /** @type {const} */ ([
+  { side: 'like', name: 'hit.like', title: 'hit.likeKey', key: 'm' }, { side: 'unlike', name: 'hit.unlike', title: 'hit.unlikeKey', key: 'l' },
+]);
 
 /** Media types of files that may have more than 8 bits. */
 const DEEP_TYPES = ['image/png', 'image/tiff', 'application/dicom'];
@@ -47,14 +48,14 @@ export class ImageDialog {
     });
     this.heading = h('h2', { id: 'image-dialog-title', class: 'dialog-title' });
     this.facts = h('div', { class: 'dialog-facts' });
-    this.previous = iconButton('previous', 'Previous image (\u2190)', () => actions.step(-1));
-    this.next = iconButton('next', 'Next image (\u2192)', () => actions.step(1));
+    this.previous = iconButton('previous', say('dialog.previous'), () => actions.step(-1));
+    this.next = iconButton('next', say('dialog.next'), () => actions.step(1));
     this.element = h('dialog', { class: 'image-dialog', 'aria-labelledby': 'image-dialog-title',
       on: { keydown: (event) => this.#onKey(event), close: () => this.#onClose(), click: (event) => this.#onClick(event) } },
       h('div', { class: 'dialog-frame' }, this.viewer.element,
         h('section', { class: 'dialog-side' },
           h('header', { class: 'dialog-head' }, this.heading, this.previous, this.next,
-            iconButton('close', 'Close (Esc)', () => this.element.close())),
+            iconButton('close', say('dialog.close'), () => this.element.close())),
           this.facts)));
   }
 
@@ -73,7 +74,7 @@ export class ImageDialog {
     this.side = place.side;
     this.hit = hit;
     this.sides = SIDES.filter(({ side: one }) => hit === null || sidesOf(hit).includes(one));
-    this.heading.textContent = hit ? `Number ${hit.rank}` : 'Image';
+    this.heading.textContent = hit ? say('hit.number', { rank: hit.rank }) : say('dialog.image');
     this.previous.disabled = place.first;
     this.next.disabled = place.last;
     // A new tab brings no token.
@@ -107,7 +108,7 @@ export class ImageDialog {
     this.viewer.show(address, name, api);
     this.viewer.matched.forget();
     this.viewer.region.offer(box);
-    fill(this.facts, h('p', { class: 'quiet' }, 'Mark the part of the image to search by.'));
+    fill(this.facts, h('p', { class: 'quiet' }, say('dialog.markPart')));
     this.element.showModal();
     this.viewer.region.toggle();
   }
@@ -137,14 +138,14 @@ export class ImageDialog {
         judgeButtons(hit, this.judgements)),
       h('div', { class: 'dialog-actions' },
         ...this.sides.map((entry) => this.#markButton(entry)),
-        this.original !== null && h('a', { class: 'button original', href: this.original, target: '_blank', rel: 'noopener' }, icon('open'), 'Original')),
-      texts.length > 0 && section(texts.length > 1 ? 'Texts' : 'Text', h('ul', { class: 'texts' }, ...texts.map((text) => h('li', {}, text)))),
-      record.report && !texts.includes(record.report) && section('Report', h('p', { class: 'report' }, record.report)),
-      labels.length > 0 && !this.hidden.has('labels') && section('Labels', h('p', { class: 'tags' }, ...labels.map((label) => h('span', { class: 'tag' }, label)))),
-      record.findings?.length > 0 && section('Findings in the texts', this.#findings(record.findings)),
-      section('Details', detailList(this.id, record, this.hidden)),
-      state === 'loading' && h('p', { class: 'quiet' }, 'Loading\u2026'),
-      state === 'failed' && h('p', { class: 'dialog-problem', role: 'alert' }, error?.message));
+        this.original !== null && h('a', { class: 'button original', href: this.original, target: '_blank', rel: 'noopener' }, icon('open'), say('dialog.original'))),
+      texts.length > 0 && section(say('dialog.texts', { count: texts.length }), h('ul', { class: 'texts' }, ...texts.map((text) => h('li', {}, text)))),
+      record.report && !texts.includes(record.report) && section(say('dialog.report'), h('p', { class: 'report' }, record.report)),
+      labels.length > 0 && !this.hidden.has('labels') && section(say('dialog.labels'), h('p', { class: 'tags' }, ...labels.map((label) => h('span', { class: 'tag' }, label)))),
+      record.findings?.length > 0 && section(say('dialog.findings'), this.#findings(record.findings)),
+      section(say('dialog.details'), detailList(this.id, record, this.hidden)),
+      state === 'loading' && h('p', { class: 'quiet' }, say('dialog.loading')),
+      state === 'failed' && h('p', { class: 'dialog-problem', role: 'alert', lang: error?.lang }, error?.message));
   }
 
   /** @param {Array<{finding: string, state: import('../query/filter.js').State}>} mentions */
@@ -154,14 +155,14 @@ export class ImageDialog {
       this.actions.filter(finding, state);
     };
     return h('ul', { class: 'tags findings', role: 'list' }, ...Object.entries(statesOf(mentions)).map(([finding, state]) => h('li', {},
-      h('button', { class: 'tag finding', type: 'button', data: { state }, title: 'Show the images of which texts say the same', on: { click: () => filter(finding, state) } },
-        `${finding}: `, h('strong', {}, state)))));
+      h('button', { class: 'tag finding', type: 'button', data: { state }, title: say('dialog.sameFinding'), on: { click: () => filter(finding, state) } },
+        `${findingTitle(finding)}: `, h('strong', {}, stateTitle(state))))));
   }
 
   /** @param {typeof SIDES[number]} entry */
-  #markButton({ side, name, key }) {
-    return h('button', { class: `button mark ${side}`, type: 'button', title: `${name} (${key})`, 'aria-pressed': String(this.side === side),
-      on: { click: () => this.#mark(side) } }, icon(side), name);
+  #markButton({ side, name, title }) {
+    return h('button', { class: `button mark ${side}`, type: 'button', title: say(title), 'aria-pressed': String(this.side === side),
+      on: { click: () => this.#mark(side) } }, icon(side), say(name));
   }
 
   /** @param {Side} side */
@@ -203,8 +204,11 @@ export class ImageDialog {
 
 /** @param {Hit} hit @returns {string} what its score says */
 function meaningOf(hit) {
-  if (hit.score_kind === 'fused') return `by ${hit.found_by.map((order) => ORDERS[order]).join(' and ')}; cosine ${scoreText(hit.cosine)}`;
-  return `${kindText(hit)} similarity to the query`;
+  if (hit.score_kind === 'fused') {
+    const orders = hit.found_by.map((order) => say(`order.${order}`)).join(say('joined.and'));
+    return say('dialog.foundBy', { orders, score: scoreText(hit.cosine) });
+  }
+  return say('dialog.similarity', { kind: kindText(hit) });
 }
 
 /** The one state of each finding in all texts of an image, as filters take it: present in one of them, else uncertain, else absent.
@@ -222,7 +226,7 @@ function section(title, content) {
 /** @param {string} id @param {any} record @param {ReadonlySet<string>} hidden fields that are not shown */
 function detailList(id, record, hidden) {
   const entries = [['id', id]];
-  if (record.width) entries.push(['size', `${record.width} \u00d7 ${record.height} pixels`]);
+  if (record.width) entries.push(['size', say('dialog.pixels', { width: record.width, height: record.height })]);
   if (record.split) entries.push(['split', record.split]);
   if (record.group) entries.push(['group', record.group]);
   for (const [name, value] of Object.entries(record.metadata ?? {})) {

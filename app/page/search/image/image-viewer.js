@@ -2,6 +2,8 @@
 
 import { h } from '../../shared/dom.js';
 import { iconButton } from '../../shared/icon-button.js';
+import { numberText } from '../../shared/words.js';
+import { say } from '../words.js';
 import { MatchedControl } from './matched-control.js';
 import { RegionControl } from './region-control.js';
 import { WindowControl } from './window-control.js';
@@ -28,9 +30,9 @@ export class ImageViewer {
   constructor(search) {
     this.picture = h('img', { class: 'viewer-picture', alt: '', decoding: 'async' });
     this.picture.setAttribute('draggable', 'false');
-    this.lost = h('p', { class: 'viewer-lost', hidden: true }, 'This image cannot be shown.');
-    this.zoomText = h('output', { class: 'viewer-zoom', 'aria-label': 'Zoom' });
-    this.invertButton = iconButton('invert', 'Invert grey values (i)', () => this.invert(), { 'aria-pressed': 'false' });
+    this.lost = h('p', { class: 'viewer-lost', hidden: true }, say('image.lost'));
+    this.zoomText = h('output', { class: 'viewer-zoom', 'aria-label': say('image.zoom') });
+    this.invertButton = iconButton('invert', say('image.invert'), () => this.invert(), { 'aria-pressed': 'false' });
     this.window = new WindowControl((window) => {
       this.#load(window === null ? this.#address : `${this.#address}?window=${window.centre},${window.width}`);
     });
@@ -39,12 +41,12 @@ export class ImageViewer {
     this.region = new RegionControl(this.layer, search);
     this.stage = h('div', { class: 'viewer-stage', on: this.#pointerListeners() }, this.picture, this.layer, this.lost);
     this.element = h('div', { class: 'viewer' }, this.stage,
-      h('div', { class: 'viewer-tools', role: 'toolbar', 'aria-label': 'Image' },
-        iconButton('zoomOut', 'Zoom out (\u2212)', () => this.zoomBy(1 / ZOOM_STEP)), this.zoomText,
-        iconButton('zoomIn', 'Zoom in (+)', () => this.zoomBy(ZOOM_STEP)),
-        iconButton('fit', 'Fit to the window (0)', () => this.fit()),
-        h('button', { class: 'tool viewer-actual', type: 'button', title: 'One pixel of the image for one of the screen (1)',
-          'aria-label': 'Actual size', on: { click: () => this.actualSize() } }, '1:1'),
+      h('div', { class: 'viewer-tools', role: 'toolbar', 'aria-label': say('image.tools') },
+        iconButton('zoomOut', say('image.zoomOut'), () => this.zoomBy(1 / ZOOM_STEP)), this.zoomText,
+        iconButton('zoomIn', say('image.zoomIn'), () => this.zoomBy(ZOOM_STEP)),
+        iconButton('fit', say('image.fit'), () => this.fit()),
+        h('button', { class: 'tool viewer-actual', type: 'button', title: say('image.actualWhat'),
+          'aria-label': say('image.actual'), on: { click: () => this.actualSize() } }, '1:1'),
         this.invertButton, this.window.button, this.matched.button, this.region.button), this.window.panel, this.region.panel, this.matched.legend);
     this.picture.addEventListener('error', () => this.#showLost(true));
     this.picture.addEventListener('load', () => { this.#showLost(false); this.#draw(); });
@@ -199,7 +201,7 @@ export class ImageViewer {
     style.filter = this.#inverted ? 'invert(1)' : '';
     style.imageRendering = zoom >= PIXELATED ? 'pixelated' : '';
     this.stage.classList.toggle('movable', this.#movable);
-    this.zoomText.textContent = this.picture.naturalWidth ? `${Number(zoom.toFixed(zoom < 1 ? 2 : 1))}\u00d7` : '';
+    this.zoomText.textContent = this.picture.naturalWidth ? `${numberText(zoom, { maximumFractionDigits: zoom < 1 ? 2 : 1 })}\u00d7` : '';
   }
 
   /** @param {boolean} lost */

@@ -2,6 +2,7 @@
 
 import { fill, h } from '../../shared/dom.js';
 import { iconButton } from '../../shared/icon-button.js';
+import { say } from '../words.js';
 
 export class MatchedControl {
   /** @type {((signal: AbortSignal) => Promise<Blob>) | null} */
@@ -12,7 +13,7 @@ export class MatchedControl {
 
   /** @param {HTMLElement} layer lies on the picture */
   constructor(layer) {
-    this.button = iconButton('matched', 'What matched (h)', () => this.toggle(), { 'aria-pressed': 'false', hidden: true });
+    this.button = iconButton('matched', say('matched.toggle'), () => this.toggle(), { 'aria-pressed': 'false', hidden: true });
     this.picture = h('img', { class: 'matched-picture', alt: '', hidden: true });
     this.legend = h('div', { class: 'matched-legend', role: 'status' });
     layer.append(this.picture);
@@ -51,13 +52,13 @@ export class MatchedControl {
 
   async #show() {
     const asking = (this.#asking = new AbortController());
-    fill(this.legend, h('span', {}, 'Looking for what matched\u2026'));
+    fill(this.legend, h('span', {}, say('matched.looking')));
     try {
       const overlay = await this.#ask(asking.signal);
       if (asking.signal.aborted) return;
       this.picture.src = URL.createObjectURL(overlay);
       this.picture.hidden = false;
-      fill(this.legend, h('span', {}, 'What matched: fits less'), h('span', { class: 'matched-scale', 'aria-hidden': 'true' }), h('span', {}, 'fits more'));
+      fill(this.legend, h('span', {}, say('matched.less')), h('span', { class: 'matched-scale', 'aria-hidden': 'true' }), h('span', {}, say('matched.more')));
     } catch (error) {
       if (!asking.signal.aborted) fill(this.legend, h('span', {}, error instanceof Error ? error.message : String(error)));
     }

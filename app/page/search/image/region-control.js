@@ -2,6 +2,7 @@
 
 import { h } from '../../shared/dom.js';
 import { iconButton } from '../../shared/icon-button.js';
+import { say } from '../words.js';
 
 /** @typedef {import('../query/query.js').Box} Box */
 
@@ -10,7 +11,7 @@ const STEPS = 100;
 const LEAST = 0.02;
 /** @type {Box} */
 const BEGIN = Object.freeze({ x: 0.35, y: 0.35, width: 0.3, height: 0.3 });
-const SLIDERS = /** @type {const} */ ([['x', 'Left edge'], ['y', 'Upper edge'], ['width', 'Width'], ['height', 'Height']]);
+const SLIDERS = /** @type {const} */ ([['x', 'region.left'], ['y', 'region.top'], ['width', 'region.width'], ['height', 'region.height']]);
 
 export class RegionControl {
   /** @type {Box} */
@@ -26,16 +27,16 @@ export class RegionControl {
   constructor(layer, search) {
     this.layer = layer;
     this.search = search;
-    this.button = iconButton('region', 'Search a part of this image (b)', () => this.toggle(), { 'aria-expanded': 'false', 'aria-controls': 'image-region', hidden: true });
+    this.button = iconButton('region', say('region.toggle'), () => this.toggle(), { 'aria-expanded': 'false', 'aria-controls': 'image-region', hidden: true });
     this.frame = h('div', { class: 'region-frame', hidden: true });
-    this.sliders = SLIDERS.map(([side, name]) => this.#slider(side, name));
-    this.summary = h('summary', {}, 'Set its edges');
-    this.whole = h('button', { class: 'button', type: 'button', on: { click: () => search(null) } }, 'Search the whole image');
-    this.panel = h('div', { class: 'region-panel', id: 'image-region', role: 'group', 'aria-label': 'Part of the image', hidden: true,
+    this.sliders = SLIDERS.map(([side, name]) => this.#slider(side, say(name)));
+    this.summary = h('summary', {}, say('region.edges'));
+    this.whole = h('button', { class: 'button', type: 'button', on: { click: () => search(null) } }, say('region.whole'));
+    this.panel = h('div', { class: 'region-panel', id: 'image-region', role: 'group', 'aria-label': say('region.title'), hidden: true,
       on: { keydown: (event) => this.#onKey(event) } },
-      h('p', {}, 'Drag over the image to mark a part of it.'),
+      h('p', {}, say('region.drag')),
       h('details', {}, this.summary, ...this.sliders.map(({ name, input, output }) => h('label', { class: 'window-line' }, h('span', {}, name), input, output))),
-      h('div', { class: 'window-presets' }, h('button', { class: 'button', type: 'button', on: { click: () => search(this.#box) } }, 'Search this region'), this.whole));
+      h('div', { class: 'window-presets' }, h('button', { class: 'button', type: 'button', on: { click: () => search(this.#box) } }, say('region.search')), this.whole));
     const drawing = { pointerdown: (event) => this.#begin(event), pointermove: (event) => this.#draw(event), pointerup: () => this.#end(), pointercancel: () => this.#end() };
     for (const [type, listener] of Object.entries(drawing)) layer.addEventListener(type, listener);
     layer.append(this.frame);

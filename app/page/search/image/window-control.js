@@ -3,6 +3,7 @@
 import { countText } from '../../shared/count-text.js';
 import { fill, h } from '../../shared/dom.js';
 import { iconButton } from '../../shared/icon-button.js';
+import { say } from '../words.js';
 
 /**
  * @typedef {{centre: number, width: number}} GreyWindow in stored values
@@ -26,11 +27,11 @@ export class WindowControl {
   /** @param {(window: GreyWindow | null) => void} change null: the automatic window */
   constructor(change) {
     this.change = change;
-    this.button = iconButton('levels', 'Grey levels (g)', () => this.toggle(), { 'aria-expanded': 'false', 'aria-controls': 'grey-levels', hidden: true });
+    this.button = iconButton('levels', say('window.toggle'), () => this.toggle(), { 'aria-expanded': 'false', 'aria-controls': 'grey-levels', hidden: true });
     this.presets = h('div', { class: 'window-presets' });
-    this.centre = this.#slider('Centre', (place) => ({ centre: this.#rounded(this.#scale.from + (this.#scale.to - this.#scale.from) * place) }));
-    this.width = this.#slider('Width', (place) => ({ width: this.#rounded(this.#scale.least * (this.#scale.range / this.#scale.least) ** place) }));
-    this.panel = h('div', { class: 'window-panel', id: 'grey-levels', role: 'group', 'aria-label': 'Grey levels', hidden: true }, this.presets,
+    this.centre = this.#slider(say('window.centre'), (place) => ({ centre: this.#rounded(this.#scale.from + (this.#scale.to - this.#scale.from) * place) }));
+    this.width = this.#slider(say('window.width'), (place) => ({ width: this.#rounded(this.#scale.least * (this.#scale.range / this.#scale.least) ** place) }));
+    this.panel = h('div', { class: 'window-panel', id: 'grey-levels', role: 'group', 'aria-label': say('window.title'), hidden: true }, this.presets,
       ...[this.centre, this.width].map(({ name, input, output }) => h('label', { class: 'window-line' }, h('span', {}, name), input, output)));
   }
 
@@ -105,9 +106,9 @@ export class WindowControl {
     const all = { centre: (smallest + largest) / 2, width: largest - smallest };
     const isStated = stated !== null && isSame(stated, automatic);
     const presets = [
-      [isStated ? 'Automatic, as the file states' : 'Automatic', automatic],
-      ...(stated === null || isStated ? [] : [['As the file states', stated]]),
-      ['All values', all],
+      [isStated ? say('window.automaticStated') : say('window.automatic'), automatic],
+      ...(stated === null || isStated ? [] : [[say('window.stated'), stated]]),
+      [say('window.all'), all],
     ];
     const focused = this.presets.getRootNode().activeElement?.dataset.preset;
     fill(this.presets, ...presets.map(([name, window]) => h('button', { class: 'button', type: 'button', data: { preset: name }, 'aria-pressed': String(isSame(window, this.#window)),

@@ -2,6 +2,7 @@
 
 import { h } from '../../shared/dom.js';
 import { icon } from '../../shared/icons.js';
+import { say } from '../words.js';
 
 /**
  * @typedef {import('../api.js').Hit} Hit
@@ -9,15 +10,15 @@ import { icon } from '../../shared/icons.js';
  */
 
 const VERDICTS = /** @type {const} */ ([
-  { relevant: true, picture: 'right', name: 'This is what I searched for', key: 'y' },
-  { relevant: false, picture: 'wrong', name: 'This is not what I searched for', key: 'n' },
+  { relevant: true, picture: 'right', title: 'judge.rightKey', label: 'judge.rightNumber', key: 'y' },
+  { relevant: false, picture: 'wrong', title: 'judge.wrongKey', label: 'judge.wrongNumber', key: 'n' },
 ]);
 
 /** @param {Hit} hit @param {Judgements} judgements @returns {HTMLElement | null} null where nothing can be said */
 export function judgeButtons(hit, judgements) {
   if (!judgements.taken) return null;
-  const buttons = VERDICTS.map(({ relevant, picture, name, key }) => h('button', {
-    class: `judge-button ${picture}`, type: 'button', title: `${name} (${key})`, 'aria-label': `${name}: number ${hit.rank}`, data: { relevant },
+  const buttons = VERDICTS.map(({ relevant, picture, title, label }) => h('button', {
+    class: `judge-button ${picture}`, type: 'button', title: say(title), 'aria-label': say(label, { rank: hit.rank }), data: { relevant },
     on: { click: () => judgements.say(hit.id, relevant) },
   }, icon(picture)));
   const element = h('span', { class: 'judge' }, ...buttons);

@@ -1,8 +1,8 @@
 /** The controls of one field in the panel of filters: boxes for its values, or two bounds of numbers or dates. */
 
-import { countText } from '../../shared/count-text.js';
 import { fill, h } from '../../shared/dom.js';
-import { fieldTitle, wordOf } from './filter.js';
+import { fieldTitle, valueText } from '../../shared/terms.js';
+import { say } from '../words.js';
 
 /**
  * @typedef {import('../api.js').Field} Field
@@ -32,12 +32,13 @@ function isOfDays({ kinds, minimum, maximum }) {
  */
 export function rangeControl(field, clause, change) {
   const form = isOfDays(field) ? (field.kinds[0] === 'date' ? DATES : DAY_NUMBERS) : NUMBERS;
-  const input = (name, end, value, hint) => h('input', { class: 'number', type: form.type, step: 'any', inputMode: form.type === 'number' ? 'decimal' : null,
-    value: value === undefined ? '' : form.shown(value, end), placeholder: String(hint), 'aria-label': `${fieldTitle(field.name)} ${name}`,
+  const input = (name, label, end, value, hint) => h('input', { class: 'number', type: form.type, step: 'any', inputMode: form.type === 'number' ? 'decimal' : null,
+    value: value === undefined ? '' : form.shown(value, end), placeholder: String(hint), 'aria-label': label,
     ...(form.type === 'date' && { min: form.shown(field.minimum, 'low'), max: form.shown(field.maximum, 'high') }),
     data: { key: `${field.name} ${name}` }, on: { input: () => change(read()) } });
-  const low = input('from', 'low', clause?.gte ?? clause?.gt, field.minimum);
-  const high = input('to', 'high', clause?.lte ?? clause?.lt, field.maximum);
+  const title = fieldTitle(field.name);
+  const low = input('from', say('filter.lowest', { field: title }), 'low', clause?.gte ?? clause?.gt, field.minimum);
+  const high = input('to', say('filter.highest', { field: title }), 'high', clause?.lte ?? clause?.lt, field.maximum);
   const read = () => {
     const bounds = {};
     if (low.value !== '') bounds.gte = form.read(low);
@@ -96,18 +97,18 @@ export function choiceControl(field, clause, change, find) {
 
 /** @param {string} field @param {any} value @param {number | null} count @param {boolean} checked @param {(value: any, on: boolean) => void} choose */
 function checkbox(field, value, count, checked, choose) {
-  return h('label', { class: 'check', title: wordOf(value) },
+  return h('label', { class: 'check', title: valueText(value) },
     h('input', { type: 'checkbox', checked, data: { key: `${field}=${value}` }, on: { change: (event) => choose(value, event.target.checked) } }),
-    h('span', { class: 'check-name' }, wordOf(value)),
+    h('span', { class: 'check-name' }, valueText(value)),
     h('span', { class: 'check-count' }, count ?? ''));
 }
 
 /** @param {Field} field @param {FieldValue[]} rest @param {(value: any, on: boolean) => void} choose */
 function moreValues(field, rest, choose) {
-  const option = ({ value, count }, place) => h('option', { value: String(place) }, `${wordOf(value)} (${count})`);
-  return h('select', { class: 'select', 'aria-label': `More values of ${fieldTitle(field.name)}`, data: { key: `${field.name}+` },
+  const option = ({ value, count }, place) => h('option', { value: String(place) }, `${valueText(value)} (${count})`);
+  return h('select', { class: 'select', 'aria-label': say('filter.moreValuesOf', { field: fieldTitle(field.name) }), data: { key: `${field.name}+` },
     on: { change: (event) => choose(rest[Number(event.target.value)].value, true) } },
-    h('option', { value: '', selected: true, disabled: true }, `${rest.length} more\u2026`), ...rest.map(option));
+    h('option', { value: '', selected: true, disabled: true }, say('filter.moreValues', { count: rest.length })), ...rest.map(option));
 }
 
 /** A box that finds values which are too many for a list. @param {Field} field @param {Set<any>} chosen @param {(entry: FieldValue) => Node} box @param {(containing: string) => Promise<FieldValue[]>} find */
@@ -125,10 +126,10 @@ function finder(field, chosen, box, find) {
     const values = await find(wanted).catch(() => null);
     if (wanted !== asked) return;
     const fresh = values?.filter(({ value }) => !chosen.has(value));
-    fill(found, ...(fresh?.length ? fresh.map(box) : [h('p', { class: 'quiet small' }, values === null ? 'The values cannot be read now.' : 'No value has this in it.')]));
+    fill(found, ...(fresh?.length ? fresh.map(box) : [h('p', { class: 'quiet small' }, values === null ? say('filter.unreadable') : say('filter.noValue'))]));
   };
-  const input = h('input', { class: 'number', type: 'text', autocomplete: 'off', spellcheck: false, enterKeyHint: 'search', placeholder: `Find among ${countText(field.distinct)}`,
-    'aria-label': `Find a value of ${fieldTitle(field.name)}`, data: { key: `${field.name}?` },
+  const input = h('input', { class: 'number', type: 'text', autocomplete: 'off', spellcheck: false, enterKeyHint: 'search', placeholder: say('filter.findAmong', { count: field.distinct }),
+    'aria-label': say('filter.findValue', { field: fieldTitle(field.name) }), data: { key: `${field.name}?` },
     on: { input: () => {
       clearTimeout(timer);
       timer = setTimeout(look, PAUSE_MS);

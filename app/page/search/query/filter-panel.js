@@ -2,7 +2,10 @@
 
 import { fill, h } from '../../shared/dom.js';
 import { iconButton } from '../../shared/icon-button.js';
-import { clauseCount, fieldTitle, noFilter, withClause, withFinding } from './filter.js';
+import { fieldTitle } from '../../shared/terms.js';
+import { language } from '../../shared/words.js';
+import { say } from '../words.js';
+import { clauseCount, noFilter, withClause, withFinding } from './filter.js';
 import { choiceControl, isRange, rangeControl } from './filter-controls.js';
 import { findingControls, showFindingCounts } from './finding-controls.js';
 
@@ -32,14 +35,14 @@ export class FilterPanel {
   constructor(actions) {
     this.actions = actions;
     this.groups = h('div', { class: 'filter-groups' });
-    this.clear = h('button', { class: 'button', type: 'button', on: { click: () => this.#set(noFilter()) } }, 'Clear all');
-    this.closeButton = iconButton('close', 'Close the filters', actions.close, { title: 'Close (Esc)' });
-    this.element = h('aside', { class: 'filters', id: 'filters', 'aria-label': 'Filters', hidden: true,
+    this.clear = h('button', { class: 'button', type: 'button', on: { click: () => this.#set(noFilter()) } }, say('filter.clear'));
+    this.closeButton = iconButton('close', say('filter.close'), actions.close, { title: say('filter.closeKey') });
+    this.element = h('aside', { class: 'filters', id: 'filters', 'aria-label': say('filter.title'), hidden: true,
       on: { keydown: (event) => event.key === 'Escape' && actions.close() } },
-      h('header', { class: 'filters-head' }, h('h2', {}, 'Filters'), this.clear,
+      h('header', { class: 'filters-head' }, h('h2', {}, say('filter.title')), this.clear,
         this.closeButton),
       this.groups,
-      h('footer', { class: 'filters-foot' }, h('button', { class: 'button primary', type: 'button', on: { click: actions.close } }, 'Show results')));
+      h('footer', { class: 'filters-foot' }, h('button', { class: 'button primary', type: 'button', on: { click: actions.close } }, say('filter.show'))));
   }
 
   /** @param {Field[]} fields @param {CountedFinding[]} findings */
@@ -82,14 +85,14 @@ export class FilterPanel {
   #draw() {
     this.clear.hidden = clauseCount(this.#filter) === 0;
     fill(this.groups,
-      this.#fields.length + this.#counted.length === 0 && h('p', { class: 'quiet' }, 'The images of this collection carry nothing to filter by.'),
+      this.#fields.length + this.#counted.length === 0 && h('p', { class: 'quiet' }, say('filter.none')),
       this.#counted.length + Object.keys(this.#filter.findings).length > 0 && this.#findings(),
       ...this.#fields.map((field) => this.#group(field)),
-      this.#filter.other.length > 0 && h('p', { class: 'quiet' }, 'A part of the filter came with the address and cannot be changed here.'));
+      this.#filter.other.length > 0 && h('p', { class: 'quiet' }, say('filter.other')));
   }
 
   #findings() {
-    return h('fieldset', { class: 'filter-group', data: { field: 'finding' } }, h('legend', {}, 'Findings'),
+    return h('fieldset', { class: 'filter-group', data: { field: 'finding' } }, h('legend', {}, say('filter.findings')),
       ...findingControls(this.#counted, this.#filter.findings, (finding, state) => this.#set(withFinding(this.#filter, finding, state))));
   }
 
@@ -131,5 +134,5 @@ function isUseful(field) {
 /** @param {Field} a @param {Field} b */
 function byPlace(a, b) {
   const place = (field) => (field.name === ORDER[0] ? -1 : field.name === ORDER[1] ? 1 : 0);
-  return place(a) - place(b) || a.name.localeCompare(b.name);
+  return place(a) - place(b) || fieldTitle(a.name).localeCompare(fieldTitle(b.name), language());
 }

@@ -7,6 +7,10 @@
  * @typedef {{clauses: Record<string, Clause>, findings: Record<string, State>, other: object[]}} Filter `other` holds parts that the panel cannot edit
  */
 
+import { valueText } from '../../shared/terms.js';
+import { dayText, numberText } from '../../shared/words.js';
+import { say } from '../words.js';
+
 const CLAUSE_KEYS = new Set(['field', 'eq', 'any_of', 'gte', 'lte', 'gt', 'lt']);
 
 /** @type {State[]} */
@@ -81,24 +85,17 @@ export function clauseCount({ clauses, findings, other }) {
 
 /** @param {Clause} clause @returns {string} the clause in words */
 export function clauseText(clause) {
-  if ('eq' in clause) return wordOf(clause.eq);
-  if ('any_of' in clause) return clause.any_of.map(wordOf).join(' or ');
+  if ('eq' in clause) return valueText(clause.eq);
+  if ('any_of' in clause) return clause.any_of.map(valueText).join(say('joined.or'));
   const low = clause.gte ?? clause.gt;
   const high = clause.lte ?? clause.lt;
-  if (low !== undefined && high !== undefined) return `${low} to ${high}`;
-  return low !== undefined ? `from ${low}` : `up to ${high}`;
+  if (low !== undefined && high !== undefined) return say('filter.between', { low: boundText(low), high: boundText(high) });
+  return low !== undefined ? say('filter.from', { low: boundText(low) }) : say('filter.upTo', { high: boundText(high) });
 }
 
-/** @param {string} name @returns {string} the name of a field for a reader */
-export function fieldTitle(name) {
-  return name.replaceAll('_', ' ');
-}
-
-/** @param {unknown} value @returns {string} */
-export function wordOf(value) {
-  if (value === true) return 'yes';
-  if (value === false) return 'no';
-  return String(value);
+/** @param {number | string} bound */
+function boundText(bound) {
+  return typeof bound === 'number' ? numberText(bound, { useGrouping: false, maximumFractionDigits: 12 }) : dayText(bound);
 }
 
 /** @param {any} part */

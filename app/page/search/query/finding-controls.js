@@ -2,6 +2,8 @@
 
 import { countText } from '../../shared/count-text.js';
 import { h } from '../../shared/dom.js';
+import { findingTitle, stateTitle } from '../../shared/terms.js';
+import { say } from '../words.js';
 import { STATES } from './filter.js';
 
 /** @typedef {{finding: string, present: number, uncertain: number, absent: number}} CountedFinding */
@@ -17,11 +19,11 @@ const MOST_SHOWN = 8;
 export function findingControls(counted, chosen, change) {
   const names = [...new Set([...Object.keys(chosen), ...counted.map(({ finding }) => finding)])];
   const most = Math.max(MOST_SHOWN, Object.keys(chosen).length);
-  const lines = names.map((finding) => h('label', { class: 'finding-line' }, h('span', { class: 'check-name', title: finding }, finding),
+  const lines = names.map((finding) => h('label', { class: 'finding-line' }, h('span', { class: 'check-name', title: findingTitle(finding) }, findingTitle(finding)),
     h('select', { class: 'select', data: { key: `finding ${finding}`, finding }, on: { change: (event) => change(finding, event.target.value || null) } },
-      h('option', { value: '' }, 'any'), ...STATES.map((state) => h('option', { value: state, selected: state === chosen[finding] }, state)))));
+      h('option', { value: '' }, say('filter.anyState')), ...STATES.map((state) => h('option', { value: state, selected: state === chosen[finding] }, stateTitle(state))))));
   const rest = lines.slice(most);
-  const controls = [...lines.slice(0, most), ...(rest.length > 0 ? [h('details', {}, h('summary', {}, `${rest.length} more`), ...rest)] : [])];
+  const controls = [...lines.slice(0, most), ...(rest.length > 0 ? [h('details', {}, h('summary', {}, say('filter.moreFindings', { count: rest.length })), ...rest)] : [])];
   if (counted.length > 0) showFindingCounts(controls, counted);
   return controls;
 }
@@ -30,6 +32,6 @@ export function findingControls(counted, chosen, change) {
 export function showFindingCounts(controls, counted) {
   const counts = new Map(counted.map((one) => [one.finding, one]));
   for (const select of controls.flatMap((control) => [...control.querySelectorAll('select')])) {
-    for (const option of [...select.options].slice(1)) option.textContent = `${option.value} (${countText(counts.get(select.dataset.finding)?.[option.value] ?? 0)})`;
+    for (const option of [...select.options].slice(1)) option.textContent = `${stateTitle(option.value)} (${countText(counts.get(select.dataset.finding)?.[option.value] ?? 0)})`;
   }
 }

@@ -1,5 +1,7 @@
 /** Taking images by drag and drop, and from the clipboard. */
 
+import { say } from '../words.js';
+
 /** Of DICOM files, and of files whose ending says nothing. */
 const OTHER_TYPES = ['application/dicom', ''];
 
@@ -56,5 +58,5 @@ function carriesFiles(event) {
 function take(files, actions) {
   const image = [...files].find((file) => file.type.startsWith('image/') || OTHER_TYPES.includes(file.type));
   if (image) actions.image(image);
-  else actions.refused(`${files[0].name} is no image. Drop a JPEG, PNG, WebP or DICOM file.`);
+  else actions.refused(say('field.notAnImage', { name: files[0].name }));
 }

@@ -2,8 +2,10 @@
 
 import { fill, h } from '../../shared/dom.js';
 import { iconButton } from '../../shared/icon-button.js';
+import { fieldTitle, findingTitle, stateTitle } from '../../shared/terms.js';
+import { say } from '../words.js';
+import { clauseCount, clauseText, noFilter, withClause, withFinding } from './filter.js';
 import { regionMark } from './region-mark.js';
-import { clauseCount, clauseText, fieldTitle, noFilter, withClause, withFinding } from './filter.js';
 
 /**
  * @typedef {import('./filter.js').Filter} Filter
@@ -12,13 +14,16 @@ import { clauseCount, clauseText, fieldTitle, noFilter, withClause, withFinding 
  * @typedef {import('./query.js').Side} Side
  */
 
-/** @type {Record<Side, {title: string, name: string}>} */
-const SIDES = { like: { title: 'More like', name: 'liked' }, unlike: { title: 'Less like', name: 'disliked' } };
+/** Texts of examples. @type {Record<Side, {title: string, remove: string, removePart: string}>} */
+const SIDES = {
+  like: { title: 'row.like', remove: 'row.removeLike', removePart: 'row.removeLikePart' },
+  unlike: { title: 'row.unlike', remove: 'row.removeUnlike', removePart: 'row.removeUnlikePart' },
+};
 
-/** @type {Record<keyof Matching, {name: string, title: string, key: string | null}>} */
+/** Texts and keys of the switches. @type {Record<keyof Matching, {name: string, title: string, key: string | null}>} */
 const MATCHING = {
-  likeness: { name: 'Likeness', title: 'Rank images by how well they fit the text, whatever words stand beside them', key: null },
-  words: { name: 'Exact words', title: 'Look the words of the text up in texts and reports (w); without likeness, only images with one of them are shown', key: 'w' },
+  likeness: { name: 'row.likeness', title: 'row.likenessWhat', key: null },
+  words: { name: 'row.words', title: 'row.wordsWhat', key: 'w' },
 };
 
 export class QueryRow {
@@ -35,10 +40,10 @@ export class QueryRow {
   constructor(actions) {
     this.actions = actions;
     this.switches = { likeness: this.#switch('likeness'), words: this.#switch('words') };
-    this.matching = h('div', { class: 'matching', role: 'group', 'aria-label': 'Match the text by' }, h('span', { 'aria-hidden': 'true' }, 'Match by'),
-      ...Object.entries(MATCHING).map(([kind, { name, title }]) => h('label', { class: 'switch', title }, this.switches[kind], h('span', {}, name))));
-    this.groups = h('select', { class: 'select group-by', 'aria-label': 'Group by', on: { change: () => actions.group(this.groups.value || null) } });
-    this.grouping = h('label', { class: 'grouping', title: 'One image for each value of a field, such as a patient or a study' }, h('span', {}, 'Group by'), this.groups);
+    this.matching = h('div', { class: 'matching', role: 'group', 'aria-label': say('row.matchTextBy') }, h('span', { 'aria-hidden': 'true' }, say('row.matchBy')),
+      ...Object.entries(MATCHING).map(([kind, { name, title }]) => h('label', { class: 'switch', title: say(title) }, this.switches[kind], h('span', {}, say(name)))));
+    this.groups = h('select', { class: 'select group-by', 'aria-label': say('row.groupBy'), on: { change: () => actions.group(this.groups.value || null) } });
+    this.grouping = h('label', { class: 'grouping', title: say('row.groupWhat') }, h('span', {}, say('row.groupBy')), this.groups);
     this.examples = h('div', { class: 'chips examples', hidden: true });
     this.filters = h('div', { class: 'chips', hidden: true });
     this.element = h('div', { class: 'query-row' }, this.matching, this.grouping, this.examples, this.filters);
@@ -53,7 +58,7 @@ export class QueryRow {
   #showGroups() {
     const names = this.#group && !this.#fields.includes(this.#group) ? [...this.#fields, this.#group] : this.#fields;
     this.grouping.hidden = names.length === 0;
-    fill(this.groups, h('option', { value: '' }, 'nothing'), ...names.map((name) => h('option', { value: name }, fieldTitle(name))));
+    fill(this.groups, h('option', { value: '' }, say('row.noGroup')), ...names.map((name) => h('option', { value: name }, fieldTitle(name))));
     this.groups.value = this.#group ?? '';
   }
 
@@ -66,7 +71,7 @@ export class QueryRow {
     this.#showGroups();
     this.examples.hidden = like.length + unlike.length === 0;
     fill(this.examples, like.length > 0 && this.#side('like', like, boxes), unlike.length > 0 && this.#side('unlike', unlike, {}),
-      like.length + unlike.length > 1 && this.#clear('Clear examples', this.actions.clearExamples));
+      like.length + unlike.length > 1 && this.#clear(say('row.clearExamples'), this.actions.clearExamples));
   }
 
   /** @param {Filter} filter */
@@ -76,9 +81,9 @@ export class QueryRow {
     const drop = (name) => this.actions.filter(withClause(filter, name, null));
     fill(this.filters,
       ...Object.entries(filter.clauses).map(([name, clause]) => this.#filterChip(`${fieldTitle(name)}: ${clauseText(clause)}`, () => drop(name))),
-      ...Object.entries(filter.findings).map(([finding, state]) => this.#filterChip(`${finding}: ${state}`, () => this.actions.filter(withFinding(filter, finding, null)))),
-      filter.other.length > 0 && this.#filterChip('further conditions', () => this.actions.filter({ ...filter, other: [] })),
-      count > 1 && this.#clear('Clear all', () => this.actions.filter(noFilter())));
+      ...Object.entries(filter.findings).map(([finding, state]) => this.#filterChip(`${findingTitle(finding)}: ${stateTitle(state)}`, () => this.actions.filter(withFinding(filter, finding, null)))),
+      filter.other.length > 0 && this.#filterChip(say('row.otherFilter'), () => this.actions.filter({ ...filter, other: [] })),
+      count > 1 && this.#clear(say('row.clearAll'), () => this.actions.filter(noFilter())));
   }
 
   /** @param {keyof Matching} kind */
@@ -89,30 +94,30 @@ export class QueryRow {
 
   /** @param {Side} side @param {string[]} ids @param {Record<string, import('./query.js').Box>} boxes */
   #side(side, ids, boxes) {
-    const { title, name } = SIDES[side];
+    const title = say(SIDES[side].title);
     return h('div', { class: `chips ${side}`, role: 'group', 'aria-label': title }, h('span', { class: 'chips-title' }, title),
-      ...ids.map((id) => this.#example(id, name, boxes[id] ?? null)));
+      ...ids.map((id) => this.#example(id, side, boxes[id] ?? null)));
   }
 
-  /** @param {string} id @param {string} name of its kind @param {import('./query.js').Box | null} box the part of it that is searched by */
-  #example(id, name, box) {
-    const said = box ? `part of ${id}` : id;
+  /** @param {string} id @param {Side} side @param {import('./query.js').Box | null} box the part of it that is searched by */
+  #example(id, side, box) {
+    const said = box ? say('row.partOf', { id }) : id;
     const picture = h('img', { alt: '', on: { error: () => picture.remove() } });
     this.actions.thumbnail(picture, id);
     return h('span', { class: 'chip pictured' },
-      h('button', { class: 'chip-open', type: 'button', title: `Open ${id}`, on: { click: () => this.actions.open(id) } },
+      h('button', { class: 'chip-open', type: 'button', title: say('row.open', { id }), on: { click: () => this.actions.open(id) } },
         box ? h('span', { class: 'chip-region' }, picture, regionMark(box)) : picture, h('span', { class: 'chip-text' }, said)),
-      this.#drop(`Remove the ${name} ${box ? `part of the image ${id}` : `image ${id}`}`, () => this.actions.remove(id)));
+      this.#drop(say(box ? SIDES[side].removePart : SIDES[side].remove, { id }), () => this.actions.remove(id)));
   }
 
   /** @param {string} text @param {() => void} act */
   #filterChip(text, act) {
-    return h('span', { class: 'chip' }, h('span', { class: 'chip-text' }, text), this.#drop(`Remove the filter ${text}`, act));
+    return h('span', { class: 'chip' }, h('span', { class: 'chip-text' }, text), this.#drop(say('row.removeFilter', { filter: text }), act));
   }
 
   /** @param {string} name @param {() => void} act */
   #drop(name, act) {
-    return iconButton('close', name, (event) => this.#take(event, act), { class: 'chip-drop', title: 'Remove' });
+    return iconButton('close', name, (event) => this.#take(event, act), { class: 'chip-drop', title: say('row.remove') });
   }
 
   /** @param {string} text @param {() => void} act */

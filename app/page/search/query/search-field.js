@@ -3,6 +3,7 @@
 import { fill, h } from '../../shared/dom.js';
 import { iconButton } from '../../shared/icon-button.js';
 import { icon } from '../../shared/icons.js';
+import { say } from '../words.js';
 import { regionMark } from './region-mark.js';
 
 const PAUSE_MS = 700;
@@ -22,15 +23,15 @@ export class SearchField {
   constructor(actions) {
     this.actions = actions;
     this.input = h('input', { class: 'field-input', type: 'search', autocomplete: 'off', enterKeyHint: 'search', spellcheck: false,
-      maxLength: 4000, 'aria-label': 'Describe the image', 'aria-keyshortcuts': '/',
+      maxLength: 4000, 'aria-label': say('field.describe'), 'aria-keyshortcuts': '/',
       on: { input: (event) => this.#onInput(event), keydown: (event) => this.#onKey(event) } });
     this.chip = h('span', { class: 'field-chip', hidden: true });
-    this.markButton = iconButton('region', 'Search a part of this image', () => actions.mark(), { hidden: true });
-    this.clearButton = iconButton('close', 'Clear the field', () => this.#clear(), { hidden: true });
+    this.markButton = iconButton('region', say('field.markPart'), () => actions.mark(), { hidden: true });
+    this.clearButton = iconButton('close', say('field.clear'), () => this.#clear(), { hidden: true });
     this.element = h('form', { class: 'field', role: 'search', on: { submit: (event) => this.#onSubmit(event) } },
       icon('search'), this.chip, this.input, this.clearButton,
-      iconButton('image', 'Search by an image', () => this.pickImage()),
-      h('button', { class: 'button primary field-go', type: 'submit' }, 'Search'), this.#picked);
+      iconButton('image', say('field.byImage'), () => this.pickImage()),
+      h('button', { class: 'button primary field-go', type: 'submit' }, say('field.go')), this.#picked);
     this.#invite(false);
   }
 
@@ -60,9 +61,9 @@ export class SearchField {
       return;
     }
     const picture = h('img', { src: image.address, alt: '', on: { error: () => picture.remove() } });
-    const name = image.box ? `part of ${image.name}` : image.name;
+    const name = image.box ? say('field.partOf', { name: image.name }) : image.name;
     fill(this.chip, image.box ? h('span', { class: 'chip-region' }, picture, regionMark(image.box)) : picture, h('span', { class: 'field-chip-name' }, name), this.markButton,
-      iconButton('close', `Remove ${image.name}`, () => this.#dropImage(), { title: 'Remove' }));
+      iconButton('close', say('field.removeImage', { name: image.name }), () => this.#dropImage(), { title: say('row.remove') }));
   }
 
   pickImage() {
@@ -77,8 +78,8 @@ export class SearchField {
   /** @param {boolean} withImage */
   #invite(withImage) {
     const touched = matchMedia('(hover: none)').matches;
-    const invitation = touched ? 'Describe the image' : 'Describe the image, or drop one here';
-    this.input.placeholder = withImage ? 'Add words to the image' : invitation;
+    const invitation = touched ? say('field.describe') : say('field.describeOrDrop');
+    this.input.placeholder = withImage ? say('field.addWords') : invitation;
   }
 
   #clear() {

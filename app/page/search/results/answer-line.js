@@ -2,13 +2,12 @@
 
 import { countText } from '../../shared/count-text.js';
 import { fill, h } from '../../shared/dom.js';
+import { numberText } from '../../shared/words.js';
+import { say } from '../words.js';
 import { hasWords, kindText, scoreText } from './hit.js';
 
 // Images with words are counted up to here.
 const MOST_COUNTED = 10_000;
-const COSINE_MEANING = 'Cosine similarity runs from \u22121 to 1; higher is closer. It orders the images, and is no probability. Beside examples all may lie below 0.';
-const FUSED_MEANING = 'The sum of 1 / (60 + place) over the orders by likeness, by exact words and by findings that have it. It orders the images, and is no probability.';
-
 /**
  * @param {HTMLElement} line
  * @param {import('../api.js').HitPage} page the latest page
@@ -17,18 +16,18 @@ const FUSED_MEANING = 'The sum of 1 / (60 + place) over the orders by likeness, 
 export function showAnswer(line, page, hits) {
   const { served_by: by, took_ms: took } = page;
   if (isList(page)) {
-    fill(line, h('strong', {}, listText(page, hits)), h('span', { class: 'answer-part', title: `Search ${millis(took.search)}` }, millis(took.total)));
+    fill(line, h('strong', {}, listText(page, hits)), h('span', { class: 'answer-part', title: say('answer.searchTime', { time: millis(took.search) }) }, millis(took.total)));
     return;
   }
   const scores = hits.map((hit) => hit.score);
-  const meaning = hits[0]?.score_kind === 'fused' ? FUSED_MEANING : COSINE_MEANING;
-  const range = scores.length > 0 && `${kindText(hits[0])} ${scoreText(Math.max(...scores))} to ${scoreText(Math.min(...scores))}`;
+  const meaning = hits[0]?.score_kind === 'fused' ? say('answer.fusedMeaning') : say('answer.cosineMeaning');
+  const range = scores.length > 0 && say('answer.range', { kind: kindText(hits[0]), most: scoreText(Math.max(...scores)), least: scoreText(Math.min(...scores)) });
   fill(line,
-    h('strong', {}, `${page.next_cursor === null ? '' : 'Best '}${hits.length} ${hits.length === 1 ? 'image' : 'images'}`),
+    h('strong', {}, page.next_cursor === null ? say('answer.all', { count: hits.length }) : say('answer.best', { count: hits.length })),
     range && h('span', { class: 'answer-part', title: meaning }, range),
-    h('span', { class: 'answer-part', title: `Digest of the encoder: ${by.digest}` },
-      by.model, h('span', { class: 'dim' }, ` \u00b7 generation ${by.generation} \u00b7 ${by.exact ? 'exact' : 'approximate'}`)),
-    h('span', { class: 'answer-part', title: `Encoding ${millis(took.encode)}, search ${millis(took.search)}` }, millis(took.total)));
+    h('span', { class: 'answer-part', title: say('answer.digest', { digest: by.digest }) },
+      by.model, h('span', { class: 'dim' }, say(by.exact ? 'answer.exact' : 'answer.approximate', { generation: by.generation }))),
+    h('span', { class: 'answer-part', title: say('answer.times', { encoding: millis(took.encode), search: millis(took.search) }) }, millis(took.total)));
 }
 
 /** @param {import('../api.js').HitPage} page @returns {boolean} whether it was not ranked by likeness to anything */
@@ -39,21 +38,23 @@ export function isList({ count, hits: [first] }) {
 /** @param {import('../api.js').HitPage} page @param {import('../api.js').Hit[]} hits */
 function listText({ count, hits: [first] }, hits) {
   const thing = (first?.group_size ?? null) === null ? 'image' : 'group';
-  const number = count === null ? `over ${countText(MOST_COUNTED)}` : countText(count);
-  const many = `${number} ${thing}${count === 1 ? '' : 's'}${first && hasWords(first) ? ' with the words' : ''}`;
-  return hits.length === count ? many : `${countText(hits.length)} of ${many}`;
+  const some = hits.length === count ? '' : 'Of';
+  return say(`list.${thing}${first && hasWords(first) ? 'WithWords' : ''}${some}`, {
+    count: count ?? say('list.over', { number: countText(MOST_COUNTED) }), shown: countText(hits.length),
+  });
 }
 
 /** @param {import('../api.js').HitPage} page @param {import('../api.js').Hit[]} hits @returns {string} for the live region */
 export function spokenAnswer(page, hits) {
   const more = page.next_cursor !== null;
-  if (hits.length === 0) return 'No images found.';
-  if (isList(page)) return `${listText(page, hits)}${more ? ', more can be loaded' : ''}.`;
+  if (hits.length === 0) return say('spoken.nothing');
+  if (isList(page)) return say(more ? 'spoken.listMore' : 'spoken.list', { list: listText(page, hits) });
   const best = hits[0];
-  return `${hits.length} images${more ? ', more can be loaded' : ''}. Best ${kindText(best)} ${scoreText(best.score)}.`;
+  return say(more ? 'spoken.rankedMore' : 'spoken.ranked', { count: hits.length, kind: kindText(best), score: scoreText(best.score) });
 }
 
 /** @param {number} duration @returns {string} */
 function millis(duration) {
-  return `${duration < 10 ? duration.toFixed(1) : Math.round(duration)} ms`;
+  const digits = duration < 10 ? 1 : 0;
+  return say('unit.ms', { time: numberText(duration, { useGrouping: false, minimumFractionDigits: digits, maximumFractionDigits: digits }) });
 }

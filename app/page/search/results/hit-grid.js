@@ -1,17 +1,21 @@
 /** The grid of hits: one tile an image, walked through with the arrow keys. */
 
-import { countText } from '../../shared/count-text.js';
 import { fill, h } from '../../shared/dom.js';
 import { icon } from '../../shared/icons.js';
+import { fieldTitle, valueText } from '../../shared/terms.js';
 import { judgeButtons, pressJudged, verdictOf } from '../judgements/judge-buttons.js';
-import { fieldTitle } from '../query/filter.js';
+import { say } from '../words.js';
 import { findingsOf, groupValueOf, hasWords, kindText, labelsOf, scoreText, sidesOf, summaryOf, textOf } from './hit.js';
 import { markedText } from './marked-text.js';
 
 /** @typedef {import('../api.js').Hit} Hit */
 
 const MOST_FINDINGS = 3;
-const MARKS = /** @type {const} */ ({ like: { word: 'More', key: 'm' }, unlike: { word: 'Less', key: 'l' } });
+/** Keys and texts of examples. */
+const MARKS = /** @type {const} */ ({
+  like: { key: 'm', name: 'hit.like', title: 'hit.likeKey', label: 'hit.likeNumber' },
+  unlike: { key: 'l', name: 'hit.unlike', title: 'hit.unlikeKey', label: 'hit.unlikeNumber' },
+});
 
 export class HitGrid {
   /** @type {Hit[]} */
@@ -34,7 +38,7 @@ export class HitGrid {
     this.actions = actions;
     this.judgements = judgements;
     this.element = h('ul', {
-      class: 'grid', role: 'list', 'aria-label': 'Images found, best first',
+      class: 'grid', role: 'list', 'aria-label': say('results.found'),
       on: { keydown: (event) => this.#onKey(event), focusin: (event) => this.#onFocus(event) },
     });
   }
@@ -102,7 +106,7 @@ export class HitGrid {
   #tile(hit) {
     const picture = h('img', {
       alt: '', loading: 'lazy', decoding: 'async', draggable: false,
-      on: { error: (event) => event.target.replaceWith(h('span', { class: 'hit-lost' }, 'No picture')) },
+      on: { error: (event) => event.target.replaceWith(h('span', { class: 'hit-lost' }, say('hit.noPicture'))) },
     });
     picture.setAttribute('draggable', 'false');
     this.actions.picture(picture, hit.links.thumbnail);
@@ -116,12 +120,12 @@ export class HitGrid {
           h('span', { class: 'hit-rank' }, hit.rank),
           hit.score !== null && h('span', { class: 'hit-score' }, scoreText(hit.score), ' ', h('small', {}, kindText(hit)))),
         text !== null && h('span', { class: hit.matched ? 'hit-text matched' : 'hit-text' }, ...markedText(text, hit.matched?.spans ?? [])),
-        labels.length + hasWords(hit) > 0 && h('span', { class: 'hit-labels' }, hasWords(hit) && h('span', { class: 'tag words' }, 'exact words'),
+        labels.length + hasWords(hit) > 0 && h('span', { class: 'hit-labels' }, hasWords(hit) && h('span', { class: 'tag words' }, say('hit.words')),
           ...labels.map((label) => h('span', { class: 'tag' }, label))),
         findings.length > 0 && h('span', { class: 'hit-findings', title: findings.join('\n') }, findings.slice(0, MOST_FINDINGS).join(', '),
-          findings.length > MOST_FINDINGS && ` and ${findings.length - MOST_FINDINGS} more`)),
+          findings.length > MOST_FINDINGS && say('hit.moreFindings', { count: findings.length - MOST_FINDINGS }))),
       hit.group_size > 1 && this.#others(hit),
-      this.comparable && h('button', { class: 'link hit-compare', type: 'button', 'aria-label': `Compare number ${hit.rank}`, on: { click: () => this.actions.compare(hit) } }, 'Compare'),
+      this.comparable && h('button', { class: 'link hit-compare', type: 'button', 'aria-label': say('hit.compareNumber', { rank: hit.rank }), on: { click: () => this.actions.compare(hit) } }, say('hit.compare')),
       h('span', { class: 'hit-marks' }, ...sidesOf(hit).map((side) => this.#mark(hit, side))),
       judgeButtons(hit, this.judgements));
   }
@@ -130,17 +134,18 @@ export class HitGrid {
   #others(hit) {
     const { group } = this;
     const value = group === null ? null : groupValueOf(hit, group);
-    const words = `${countText(hit.group_size - 1)} more`;
-    if (value === null) return h('span', { class: 'hit-others quiet' }, words);
-    return h('button', { class: 'link hit-others', type: 'button', title: `All with ${fieldTitle(group)} ${value}`,
-      'aria-label': `${words} with ${fieldTitle(group)} ${value}`, on: { click: () => this.actions.others(group, value) } }, `${words} of ${value}`);
+    const count = hit.group_size - 1;
+    if (value === null) return h('span', { class: 'hit-others quiet' }, say('hit.others', { count }));
+    const named = { field: fieldTitle(group), value: valueText(value) };
+    return h('button', { class: 'link hit-others', type: 'button', title: say('hit.allWith', named), 'aria-label': say('hit.othersWith', { count, ...named }),
+      on: { click: () => this.actions.others(group, value) } }, say('hit.othersOf', { count, value: named.value }));
   }
 
   /** @param {Hit} hit @param {import('../query/query.js').Side} side */
   #mark(hit, side) {
-    const { word, key } = MARKS[side];
-    return h('button', { class: `hit-mark ${side}`, type: 'button', title: `${word} like this (${key})`, 'aria-label': `${word} like number ${hit.rank}`,
-      on: { click: () => this.actions.mark(hit, side) } }, icon(side), h('span', {}, `${word} like this`));
+    const { name, title, label } = MARKS[side];
+    return h('button', { class: `hit-mark ${side}`, type: 'button', title: say(title), 'aria-label': say(label, { rank: hit.rank }),
+      on: { click: () => this.actions.mark(hit, side) } }, icon(side), h('span', {}, say(name)));
   }
 
   /** Only the active tile is in the tab order. */

@@ -1,6 +1,9 @@
 /** How a hit is put into words. */
 
-import { STATES, wordOf } from '../query/filter.js';
+import { findingTitle, kindTitle, stateTitle, valueText } from '../../shared/terms.js';
+import { numberText } from '../../shared/words.js';
+import { STATES } from '../query/filter.js';
+import { say } from '../words.js';
 
 /** @typedef {import('../api.js').Hit} Hit */
 
@@ -11,12 +14,12 @@ import { STATES, wordOf } from '../query/filter.js';
  * @returns {string}
  */
 export function scoreText(score) {
-  return score.toFixed(3).replace('-', '\u2212');
+  return numberText(score, { minimumFractionDigits: 3, maximumFractionDigits: 3 }).replace('-', '\u2212');
 }
 
 /** @param {Hit} hit @returns {string} what kind of number its score is */
 export function kindText(hit) {
-  return hit.score_kind.replace('_', ' ');
+  return kindTitle(hit.score_kind);
 }
 
 /** @param {Hit} hit @returns {Array<'like' | 'unlike'>} the kinds of examples that it can be: none where nothing is searched by likeness yet */
@@ -49,14 +52,14 @@ export function labelsOf(hit, hidden) {
 /** @param {Hit} hit @returns {string[]} what its texts say of findings, but for what a label says already */
 export function findingsOf({ findings, labels }) {
   const said = new Set(labels.map((label) => label.toLowerCase()));
-  return STATES.flatMap((state) => findings[state].filter((finding) => state !== 'present' || !said.has(finding.toLowerCase())).map((finding) => `${finding}: ${state}`));
+  return STATES.flatMap((state) => findings[state].filter((finding) => state !== 'present' || !said.has(finding.toLowerCase())).map((finding) => `${findingTitle(finding)}: ${stateTitle(state)}`));
 }
 
 /** @param {Hit} hit @param {ReadonlySet<string>} hidden @returns {string} a tile in one sentence, for a screen reader */
 export function summaryOf(hit, hidden) {
   const score = hit.score !== null && `${kindText(hit)} ${scoreText(hit.score)}`;
-  const parts = [`Number ${hit.rank}`, score, hasWords(hit) && 'exact words', textOf(hit), ...labelsOf(hit, hidden), ...findingsOf(hit)].filter(Boolean);
-  return `${parts.map((part) => part.replace(/[\s.]+$/, '')).join('. ')}. Open.`;
+  const parts = [say('hit.number', { rank: hit.rank }), score, hasWords(hit) && say('hit.words'), textOf(hit), ...labelsOf(hit, hidden), ...findingsOf(hit)].filter(Boolean);
+  return say('hit.open', { facts: parts.map((part) => part.replace(/[\s.]+$/, '')).join('. ') });
 }
 
 /** @param {Hit} hit @param {string} field @returns {string | number | boolean | null} the value by which it is grouped; null where it has none */
@@ -67,5 +70,5 @@ export function groupValueOf(hit, field) {
 
 /** @param {unknown} value @returns {string} */
 export function metadataText(value) {
-  return Array.isArray(value) ? value.map(wordOf).join(', ') : wordOf(value);
+  return Array.isArray(value) ? value.map(valueText).join(', ') : valueText(value);
 }

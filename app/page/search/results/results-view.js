@@ -2,6 +2,7 @@
 
 import { fill, h } from '../../shared/dom.js';
 import { problemNotice } from '../../shared/problem-notice.js';
+import { say } from '../words.js';
 import { isList, showAnswer, spokenAnswer } from './answer-line.js';
 import { HitGrid } from './hit-grid.js';
 import { hasWords } from './hit.js';
@@ -34,9 +35,9 @@ export class ResultsView {
     this.line = h('p', { class: 'answer' });
     this.above = h('div', { class: 'above' });
     this.notice = h('div', { class: 'notice-place' });
-    this.moreButton = h('button', { class: 'button', type: 'button', on: { click: actions.more } }, 'Show more');
+    this.moreButton = h('button', { class: 'button', type: 'button', on: { click: actions.more } }, say('results.more'));
     this.below = h('div', { class: 'below' });
-    this.element = h('section', { class: 'results', 'aria-label': 'Results' },
+    this.element = h('section', { class: 'results', 'aria-label': say('results.title') },
       h('div', { class: 'progress', 'aria-hidden': 'true' }), this.opening, this.line, this.above, this.notice, this.grid.element, this.below, this.spoken);
   }
 
@@ -69,13 +70,13 @@ export class ResultsView {
    */
   showSearching(forList) {
     this.element.setAttribute('aria-busy', 'true');
-    this.spoken.textContent = 'Searching.';
+    this.spoken.textContent = say('spoken.searching');
     if (this.hits.length > 0 && this.#isList === forList) return;
     this.#hadFocus = this.grid.hasFocus();
     fill(this.above);
     fill(this.below);
     fill(this.notice);
-    fill(this.line, h('span', { class: 'dim' }, 'Searching\u2026'));
+    fill(this.line, h('span', { class: 'dim' }, say('answer.searching')));
     this.grid.showSkeleton(SKELETON_TILES);
   }
 
@@ -101,7 +102,7 @@ export class ResultsView {
 
   showLoadingMore() {
     this.moreButton.disabled = true;
-    this.moreButton.textContent = 'Loading\u2026';
+    this.moreButton.textContent = say('results.loading');
   }
 
   /** @param {HitPage} page */
@@ -131,7 +132,7 @@ export class ResultsView {
   /** @param {HitPage} page */
   #showAround(page) {
     this.moreButton.disabled = false;
-    this.moreButton.textContent = 'Show more';
+    this.moreButton.textContent = say('results.more');
     fill(this.below, page.next_cursor !== null && this.moreButton);
     showAnswer(this.line, page, this.hits);
     this.spoken.textContent = spokenAnswer(page, this.hits);
