@@ -2,7 +2,9 @@
 
 import { countText } from '../shared/count-text.js';
 import { fill, h } from '../shared/dom.js';
-import { comparisonText, generationBefore, shortDigest, standingOf, standingText, timeText } from './operator-words.js';
+import { timeText } from '../shared/words.js';
+import { comparisonText, generationBefore, shortDigest, standingOf, standingText } from './operator-words.js';
+import { parts, say } from './words.js';
 
 /**
  * @typedef {import('./operator-api.js').Collection} Collection
@@ -23,7 +25,7 @@ export class CollectionList {
   /** @param {Collection[]} collections */
   show(collections) {
     fill(this.element, ...collections.map((collection) => this.#collection(collection)),
-      collections.length === 0 && h('p', { class: 'empty' }, 'There is no collection yet. Index one with ', h('code', {}, 'recoquest index'), '.'));
+      collections.length === 0 && h('p', { class: 'empty' }, ...parts('collections.none', { command: h('code', {}, 'recoquest index') })));
   }
 
   /** @param {Collection} collection */
@@ -32,10 +34,10 @@ export class CollectionList {
     const before = generationBefore(generations);
     const searched = generations.some(({ state }) => state === 'active');
     return h('section', { class: 'collection', 'aria-label': name },
-      h('header', { class: 'row-head' }, h('h3', {}, name), h('span', { class: 'quiet' }, `${countText(count)} ${count === 1 ? 'image' : 'images'}`),
+      h('header', { class: 'row-head' }, h('h3', {}, name), h('span', { class: 'quiet' }, say('collections.images', { count })),
         this.actions.mayChange() && h('span', { class: 'row-end' },
-          searched && button('Retrain', `Retrain the model of ${name}`, () => this.actions.retrain(collection)),
-          before && button('Roll back', `Roll ${name} back to generation ${before.number}`, () => this.actions.rollBack(collection, before)))),
+          searched && button(say('collections.retrain'), say('collections.retrainOne', { name }), () => this.actions.retrain(collection)),
+          before && button(say('collections.rollBack'), say('collections.rollBackOne', { name, number: before.number }), () => this.actions.rollBack(collection, before)))),
       h('ul', { class: 'rows', role: 'list' }, ...generations.map((generation) => this.#generation(collection, generation))));
   }
 
@@ -44,17 +46,18 @@ export class CollectionList {
     const { number, model, digest, images, texts, missing, created, activated, comparison } = generation;
     const standing = standingOf(generation);
     const compared = comparison && comparisonText(comparison);
-    const place = `generation ${number} of ${collection.name}`;
+    const place = { number, name: collection.name };
+    const counts = { images: countText(images), texts: countText(texts) };
     return h('li', { class: 'row', data: { generation: number } },
       h('div', { class: 'row-main' },
-        h('p', { class: 'row-head' }, h('strong', {}, `Generation ${number}`), h('span', { class: 'tag', data: { state: standing } }, standingText(generation))),
+        h('p', { class: 'row-head' }, h('strong', {}, say('generation.number', { number })), h('span', { class: 'tag', data: { state: standing } }, standingText(generation))),
         h('p', {}, model, ' ', h('code', { title: digest }, shortDigest(digest)), h('span', { class: 'quiet' },
-          ` \u00b7 ${countText(images)} images${missing > 0 ? `, ${countText(missing)} missing` : ''}, ${countText(texts)} texts`)),
+          missing > 0 ? say('generation.countsMissing', { ...counts, missing: countText(missing) }) : say('generation.counts', counts))),
         compared && h('p', { class: 'small' }, compared),
-        h('p', { class: 'quiet small' }, [created && `made ${timeText(created)}`, activated && `activated ${timeText(activated)}`].filter(Boolean).join(', '))),
+        h('p', { class: 'quiet small' }, [created && say('generation.made', { time: timeText(created) }), activated && say('generation.activated', { time: timeText(activated) })].filter(Boolean).join(', '))),
       this.actions.mayChange() && h('div', { class: 'row-end' },
-        (standing === 'ready' || standing === 'before') && button('Activate', `Activate ${place}`, () => this.actions.activate(collection, generation)),
-        standing === 'incomplete' && button('Embed the rest', `Embed the rest of ${place}`, () => this.actions.embed(collection, generation))));
+        (standing === 'ready' || standing === 'before') && button(say('generation.activate'), say('generation.activateOne', place), () => this.actions.activate(collection, generation)),
+        standing === 'incomplete' && button(say('generation.embed'), say('generation.embedOne', place), () => this.actions.embed(collection, generation))));
   }
 }
 

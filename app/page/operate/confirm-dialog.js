@@ -2,6 +2,7 @@
 
 import { fill, h } from '../shared/dom.js';
 import { problemFrom } from '../shared/http.js';
+import { say } from './words.js';
 
 /**
  * @typedef {{title: string, text: string, act: string, busy: string, run: () => Promise<string>}} Step
@@ -18,7 +19,7 @@ export class ConfirmDialog {
     this.title = h('h2', { id: 'confirm-title' });
     this.text = h('p', {});
     this.problem = h('div', { class: 'confirm-problem', role: 'alert' });
-    this.leave = h('button', { class: 'button', type: 'button', on: { click: () => this.element.close() } }, 'Leave it');
+    this.leave = h('button', { class: 'button', type: 'button', on: { click: () => this.element.close() } }, say('confirm.leave'));
     this.act = h('button', { class: 'button primary', type: 'button', on: { click: () => this.#run() } });
     this.element = h('dialog', { class: 'box confirm', 'aria-labelledby': 'confirm-title', on: { cancel: (event) => this.isBusy && event.preventDefault() } },
       this.title, this.text, this.problem, h('div', { class: 'box-end' }, this.leave, this.act));
@@ -48,8 +49,8 @@ export class ConfirmDialog {
       this.element.close();
       this.actions.done(sentence);
     } catch (error) {
-      const { title, detail } = problemFrom(error);
-      fill(this.problem, h('strong', {}, title), h('p', {}, detail));
+      const { title, detail, lang } = problemFrom(error);
+      fill(this.problem, h('strong', {}, title), h('p', { lang }, detail));
       this.#showBusy(false);
       this.act.focus();
       this.actions.refused();

@@ -1,13 +1,17 @@
 /** The latest jobs, each followed while it runs. */
 
 import { fill, h } from '../shared/dom.js';
-import { groupsText, judgementText, progressText, timeText } from './operator-words.js';
+import { LANGUAGE_OF_DETAILS } from '../shared/http.js';
+import { timeText } from '../shared/words.js';
+import { groupsText, judgementText, kindText, progressText } from './operator-words.js';
+import { parts, say } from './words.js';
 
 /** @typedef {import('./operator-api.js').Job} Job */
 
 // A browser opens six connections to a server; the rest of the page needs some.
 const MOST_FOLLOWED = 3;
-const STATES = { queued: 'waits for a worker', running: 'running', done: 'done', failed: 'failed', cancelled: 'cancelled' };
+/** Texts of what became of retrainings. */
+const BECAME = { promoted: 'job.tookOver', waiting: 'job.waits', rejected: 'job.notEmbedded' };
 
 export class JobList {
   /** @type {Map<number, JobRow>} */
@@ -29,7 +33,7 @@ export class JobList {
     this.#rows = new Map(jobs.map((job) => [job.id, this.#rows.get(job.id) ?? new JobRow(this.actions)]));
     const ended = jobs.map((job) => this.#rows.get(job.id).update(job)).includes(true);
     const rows = [...this.#rows.values()].map((row) => row.element);
-    if (rows.length === 0) fill(this.element, h('li', { class: 'empty' }, 'No job was given yet. Retrain a model below, or run ', h('code', {}, 'recoquest jobs start'), '.'));
+    if (rows.length === 0) fill(this.element, h('li', { class: 'empty' }, ...parts('jobs.none', { command: h('code', {}, 'recoquest jobs start') })));
     else if (rows.some((row, place) => this.element.children[place] !== row) || this.element.children.length > rows.length) fill(this.element, ...rows);
     const running = jobs.filter(({ state }) => state === 'running').slice(0, MOST_FOLLOWED);
     for (const { id } of running) this.#follow(id);
@@ -88,11 +92,13 @@ class JobRow {
     const ended = this.#job !== null && isOpen(this.#job) && !isOpen(job);
     this.#job = job;
     this.element.dataset.job = String(job.id);
-    this.name.textContent = `Job ${job.id}: ${job.kind}`;
+    this.name.textContent = say('job.name', { job: job.id, kind: kindText(job) });
     this.command.textContent = job.arguments.join(' ');
     this.command.hidden = job.arguments.length === 0;
     this.#showProgress(job);
     this.outcome.textContent = job.error ?? outcomeText(job);
+    // Errors are the service's own words, as details of problems.
+    this.outcome.lang = job.error === null ? '' : LANGUAGE_OF_DETAILS;
     this.outcome.classList.toggle('bad', job.error !== null);
     this.outcome.hidden = this.outcome.textContent === '';
     fill(this.when, ...whenText(job));
@@ -104,15 +110,15 @@ class JobRow {
     const job = this.#job;
     const cancels = isOpen(job) && !job.cancelling;
     const promotes = this.actions.waits(job);
-    this.state.textContent = promotes ? 'waits for you' : job.cancelling && isOpen(job) ? 'being cancelled' : STATES[job.state];
+    this.state.textContent = say(promotes ? 'state.waiting' : job.cancelling && isOpen(job) ? 'state.cancelling' : `state.${job.state}`);
     this.state.dataset.state = promotes ? 'waiting' : job.state;
     const buttons = `${cancels} ${promotes}`;
     // Buttons that stay keep the focus.
     if (buttons === this.#buttons) return;
     this.#buttons = buttons;
     fill(this.buttons,
-      promotes && h('button', { class: 'button primary', type: 'button', 'aria-label': `Promote the model of job ${job.id}`, on: { click: () => this.actions.promote(this.#job) } }, 'Promote'),
-      cancels && h('button', { class: 'button', type: 'button', 'aria-label': `Cancel job ${job.id}`, on: { click: () => this.actions.cancel(this.#job) } }, 'Cancel'));
+      promotes && h('button', { class: 'button primary', type: 'button', 'aria-label': say('job.promoteOne', { job: job.id }), on: { click: () => this.actions.promote(this.#job) } }, say('job.promote')),
+      cancels && h('button', { class: 'button', type: 'button', 'aria-label': say('job.cancelOne', { job: job.id }), on: { click: () => this.actions.cancel(this.#job) } }, say('job.cancel')));
   }
 
   /** @param {Job} job */
@@ -121,7 +127,7 @@ class JobRow {
     this.bar.hidden = state !== 'running';
     this.how.hidden = !shown;
     this.how.textContent = shown ? progressText(progress) : '';
-    this.bar.setAttribute('aria-label', shown ? progress.what : 'beginning');
+    this.bar.setAttribute('aria-label', shown ? progress.what : say('job.beginning'));
     if (shown && progress.total) {
       this.bar.max = progress.total;
       this.bar.value = progress.done;
@@ -138,16 +144,14 @@ function isOpen({ state }) {
 function outcomeText({ kind, result }) {
   if (kind === 'duplicates' && result) return groupsText(result);
   if (!result?.verdict) return '';
-  if (result.verdict === 'unchanged') return 'No epoch was better, so there is no new model.';
-  const judged = result.judgement ? judgementText(result.judgement) : 'Nothing was held out to judge it by';
-  const became = { promoted: '; the new model took over', waiting: '', rejected: '; it was not embedded' };
-  return `${judged}${became[result.verdict]}.`;
+  if (result.verdict === 'unchanged') return say('job.noNewModel');
+  const judged = result.judgement ? judgementText(result.judgement) : say('job.notJudged');
+  return say(BECAME[result.verdict], { judgement: judged });
 }
 
 /** @param {Job} job */
 function whenText({ created, started, ended, worker, attempts }) {
-  const stamp = (word, time) => [`${word} `, h('time', { dateTime: time }, timeText(time))];
-  const last = ended ? stamp('ended', ended) : started ? stamp('begun', started) : stamp('given', created);
-  const by = worker && started ? ` by ${worker}` : '';
-  return [...last, by, attempts > 1 ? `, attempt ${attempts}` : ''];
+  const stamp = (key, time) => parts(key, { time: h('time', { dateTime: time }, timeText(time)) });
+  const last = ended ? stamp('job.ended', ended) : started ? stamp('job.begun', started) : stamp('job.given', created);
+  return [...last, worker && started && say('job.worker', { worker }), attempts > 1 && say('job.attempt', { attempts })];
 }

@@ -2,7 +2,10 @@
 
 import { fill, h } from '../shared/dom.js';
 import { problemFrom } from '../shared/http.js';
-import { figureText, judgementText, shortDigest, sortedMetrics, standingText, timeText } from './operator-words.js';
+import { kindTitle } from '../shared/terms.js';
+import { timeText } from '../shared/words.js';
+import { figureText, judgementText, shortDigest, sortedMetrics, standingText } from './operator-words.js';
+import { parts, say } from './words.js';
 
 /**
  * @typedef {import('./operator-api.js').Model} Model
@@ -24,7 +27,7 @@ export class ModelList {
   /** @param {Model[]} models */
   show(models) {
     fill(this.element, ...models.map((model) => this.#model(model)),
-      models.length === 0 && h('li', { class: 'empty' }, 'No model is registered yet. ', h('code', {}, 'recoquest models register'), ' adds one.'));
+      models.length === 0 && h('li', { class: 'empty' }, ...parts('models.none', { command: h('code', {}, 'recoquest models register') })));
   }
 
   /** @param {Model} model */
@@ -32,13 +35,14 @@ export class ModelList {
     const { name, digest, dim, score_kind: kind, metrics, loaded, collections } = model;
     const place = h('div', { class: 'card' });
     const details = h('details', { open: this.#opened.has(digest), on: { toggle: () => this.#toggle(details, digest, place) } },
-      h('summary', { 'aria-label': `Card of ${name}, ${shortDigest(digest)}` }, 'Card'), place);
+      h('summary', { 'aria-label': say('models.cardOf', { name, digest: shortDigest(digest) }) }, say('models.card')), place);
     return h('li', { class: 'row', data: { digest } }, h('div', { class: 'row-main' },
       h('p', { class: 'row-head' }, h('strong', {}, name), h('code', { title: digest }, shortDigest(digest)),
-        loaded && h('span', { class: 'tag', data: { state: 'searched' } }, 'loaded')),
+        loaded && h('span', { class: 'tag', data: { state: 'searched' } }, say('models.loaded'))),
       h('ul', { class: 'figures', role: 'list' }, ...sortedMetrics(metrics).slice(0, SHOWN_METRICS).map(([metric, figure]) =>
         h('li', {}, h('strong', {}, figureText(figure)), ' ', metric))),
-      h('p', { class: 'quiet small' }, `${dim} numbers, ${kind.replace('_', ' ')}; ${collections.length > 0 ? `searched with in ${collections.join(', ')}` : 'no collection is searched with it'}`),
+      h('p', { class: 'quiet small' }, collections.length > 0
+        ? say('models.searchedIn', { dim, kind: kindTitle(kind), collections: collections.join(', ') }) : say('models.notSearched', { dim, kind: kindTitle(kind) })),
       details));
   }
 
@@ -52,7 +56,8 @@ export class ModelList {
     try {
       fill(place, ...cardOf(await this.actions.card(digest)));
     } catch (error) {
-      fill(place, h('p', { class: 'bad', role: 'alert' }, problemFrom(error).detail));
+      const { detail, lang } = problemFrom(error);
+      fill(place, h('p', { class: 'bad', role: 'alert', lang }, detail));
     }
   }
 }
@@ -60,16 +65,16 @@ export class ModelList {
 /** @param {ModelCard} card @returns {Node[]} */
 function cardOf({ digest, created, metrics, towers, training, retraining, generations }) {
   const facts = [
-    ['Digest', digest],
-    ['Made', timeText(created)],
-    ['Towers', towers ? Object.entries(towers).map(([kind, tower]) => `${kind}: ${tower}`).join(', ') : 'its files are missing'],
-    ['Recipe', training && `${training.recipe}: ${training.description}`],
-    ['Objective', training?.objective],
-    ['Length', training && lengthText(training)],
-    ['Began with', training?.started_from && `model ${shortDigest(training.started_from)}`],
-    ['Retraining', retraining && `job ${retraining.job} on ${retraining.collection}, ${retraining.verdict}`],
-    ['Judgement', retraining?.judgement && judgementText(retraining.judgement)],
-    ['Generations', generations.map((each) => `${each.collection} ${each.number} (${standingText(each)})`).join(', ') || 'none'],
+    [say('card.digest'), digest],
+    [say('card.made'), timeText(created)],
+    [say('card.towers'), towers ? Object.entries(towers).map(([kind, tower]) => `${kind}: ${tower}`).join(', ') : say('card.noTowers')],
+    [say('card.recipe'), training && `${training.recipe}: ${training.description}`],
+    [say('card.objective'), training?.objective],
+    [say('card.length'), training && lengthText(training)],
+    [say('card.beganWith'), training?.started_from && say('card.model', { digest: shortDigest(training.started_from) })],
+    [say('card.retraining'), retraining && retrainingText(retraining)],
+    [say('card.judgement'), retraining?.judgement && judgementText(retraining.judgement)],
+    [say('card.generations'), generations.map((each) => `${each.collection} ${each.number} (${standingText(each)})`).join(', ') || say('card.noGenerations')],
   ].filter(([, value]) => value);
   return [
     h('dl', { class: 'facts' }, ...facts.flatMap(([name, value]) => [h('dt', {}, name), h('dd', {}, value)])),
@@ -79,5 +84,10 @@ function cardOf({ digest, created, metrics, towers, training, retraining, genera
 
 /** @param {NonNullable<ModelCard['training']>} training */
 function lengthText({ epochs, steps, batch_size: batch, seed }) {
-  return `${epochs === null ? `${steps} steps` : `${epochs} epochs`} of batches of ${batch}, seed ${seed}`;
+  return epochs === null ? say('card.steps', { steps, batch, seed }) : say('card.epochs', { epochs, batch, seed });
+}
+
+/** @param {NonNullable<ModelCard['retraining']>} retraining */
+function retrainingText({ job, collection, verdict }) {
+  return say('card.retrainedBy', { job, collection, verdict: say(`verdict.${verdict}`) });
 }

@@ -6,12 +6,14 @@ import { icon } from '../shared/icons.js';
 import { problemNotice } from '../shared/problem-notice.js';
 import { Session } from '../shared/session.js';
 import { SignedIn, signInForm, takeSignInProblem } from '../shared/sign-in.js';
+import { speakPage } from '../shared/words.js';
 import { CollectionList } from './collection-list.js';
 import { ConfirmDialog } from './confirm-dialog.js';
 import { JobList } from './job-list.js';
 import { ModelList } from './model-list.js';
 import { OperatorApi } from './operator-api.js';
 import { OperatorSteps } from './operator-steps.js';
+import { parts, say } from './words.js';
 
 const JOBS_MS = 3000;
 const MODELS_MS = 30000;
@@ -49,13 +51,13 @@ class OperatorPage {
     this.dialog = new ConfirmDialog({ done: (sentence) => this.#tell(sentence), refused: () => this.#look() });
     this.told = h('p', { class: 'strip told', role: 'status', tabindex: '-1' });
     this.noWorker = h('p', { class: 'strip', hidden: true }, icon('warning'),
-      h('span', {}, 'No worker is running: jobs wait until one is. Start one with ', h('code', {}, 'recoquest worker'), '.'));
+      h('span', {}, ...parts('page.noWorker', { command: h('code', {}, 'recoquest worker') })));
     this.jobsPlace = h('div', {}, this.jobs.element);
-    this.modelsPlace = h('div', {}, section('collections', 'Collections', this.collections.element), section('models', 'Models', this.models.element));
+    this.modelsPlace = h('div', {}, section('collections', say('page.collections'), this.collections.element), section('models', say('page.models'), this.models.element));
     this.person = new SignedIn(() => this.session, { out: () => this.#look(), refused: (error) => this.#refuse(problemFrom(error)) });
     this.element = h('div', { class: 'operate' },
-      h('header', { class: 'operate-head' }, h('h1', {}, 'Operate'), this.person.element),
-      this.told, section('jobs', 'Jobs', h('div', {}, this.noWorker, this.jobsPlace)), this.modelsPlace, this.dialog.element);
+      h('header', { class: 'operate-head' }, h('h1', {}, say('page.title')), this.person.element),
+      this.told, section('jobs', say('page.jobs'), h('div', {}, this.noWorker, this.jobsPlace)), this.modelsPlace, this.dialog.element);
   }
 
   async start() {
@@ -144,7 +146,7 @@ class OperatorPage {
     // Asked again every few seconds, it must leave alone what is being typed.
     if (this.jobsPlace.querySelector('.sign-in')) return;
     this.#shown.delete(this.jobsPlace);
-    fill(this.jobsPlace, signInForm(this.session, 'Jobs and buttons are for whoever has a key with the role admin.', () => this.#look(), takeSignInProblem()));
+    fill(this.jobsPlace, signInForm(this.session, say('page.keyNeeded'), () => this.#look(), takeSignInProblem()));
   }
 
   /** Nothing may be changed, and no job is asked for again before somebody signs in. */
@@ -174,6 +176,7 @@ function section(id, title, content) {
   return h('section', { class: 'operate-section', 'aria-labelledby': id }, h('h2', { id }, title), content);
 }
 
+speakPage();
 const page = new OperatorPage();
 document.querySelector('main').append(page.element);
 page.start();

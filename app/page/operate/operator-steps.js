@@ -1,5 +1,8 @@
 /** What an operator can have done, each with the words that ask before. */
 
+import { kindText } from './operator-words.js';
+import { say } from './words.js';
+
 /**
  * @typedef {import('./confirm-dialog.js').Step} Step
  * @typedef {import('./operator-api.js').Activated} Activated
@@ -8,8 +11,6 @@
  * @typedef {import('./operator-api.js').Job} Job
  * @typedef {import('./operator-api.js').OperatorApi} OperatorApi
  */
-
-const SWAP = 'Every service loads the model first, then all searches change at one moment.';
 
 export class OperatorSteps {
   /** @param {OperatorApi} api */
@@ -20,9 +21,9 @@ export class OperatorSteps {
   /** @param {Job} job a retraining that waits @returns {Step} */
   promote({ id, result }) {
     return {
-      title: `Promote the model of job ${id}?`,
-      text: `${result.collection} will be searched in generation ${result.generation}, by the retrained model. ${SWAP}`,
-      act: 'Promote', busy: 'Loading the model\u2026',
+      title: say('promote.title', { job: id }),
+      text: say('promote.text', { collection: result.collection, number: result.generation }),
+      act: say('job.promote'), busy: say('step.loading'),
       run: async () => searchedNow(await this.api.activate(result.collection, result.generation)),
     };
   }
@@ -30,9 +31,9 @@ export class OperatorSteps {
   /** @param {Collection} collection @param {Generation} generation @returns {Step} */
   activate({ name }, { number, model }) {
     return {
-      title: `Search ${name} in generation ${number}?`,
-      text: `Its vectors are by ${model}. ${SWAP}`,
-      act: 'Activate', busy: 'Loading the model\u2026',
+      title: say('activate.title', { name, number }),
+      text: say('activate.text', { model }),
+      act: say('generation.activate'), busy: say('step.loading'),
       run: async () => searchedNow(await this.api.activate(name, number)),
     };
   }
@@ -40,9 +41,9 @@ export class OperatorSteps {
   /** @param {Collection} collection @param {Generation} before @returns {Step} */
   rollBack({ name }, { number, model }) {
     return {
-      title: `Roll ${name} back?`,
-      text: `It will be searched as before: in generation ${number}, by ${model}. ${SWAP} A second roll back goes forth again.`,
-      act: 'Roll back', busy: 'Loading the model\u2026',
+      title: say('rollBack.title', { name }),
+      text: say('rollBack.text', { number, model }),
+      act: say('collections.rollBack'), busy: say('step.loading'),
       run: async () => searchedNow(await this.api.rollBack(name)),
     };
   }
@@ -50,9 +51,9 @@ export class OperatorSteps {
   /** @param {Collection} collection @param {Generation} generation @returns {Step} */
   embed({ name }, { number, missing }) {
     return {
-      title: `Embed what generation ${number} lacks?`,
-      text: `A worker embeds the ${missing} images of ${name} that have no vector in it. What is searched stays as it is.`,
-      act: 'Embed', busy: 'Giving the job\u2026',
+      title: say('embed.title', { number }),
+      text: say('embed.text', { missing, name }),
+      act: say('embed.act'), busy: say('step.giving'),
       run: async () => given(await this.api.give({ kind: 'reindex', collection: name, generation: number })),
     };
   }
@@ -60,22 +61,23 @@ export class OperatorSteps {
   /** @param {Collection} collection @returns {Step} */
   retrain({ name }) {
     return {
-      title: `Retrain the model of ${name}?`,
-      text: 'A worker trains it further on the images, their texts, and what was said of hits. If the new model is better on held-out images, it waits here to be promoted.',
-      act: 'Retrain', busy: 'Giving the job\u2026',
+      title: say('retrain.title', { name }),
+      text: say('retrain.text'),
+      act: say('collections.retrain'), busy: say('step.giving'),
       run: async () => given(await this.api.give({ kind: 'retrain', collection: name })),
     };
   }
 
   /** @param {Job} job @returns {Step} */
-  cancel({ id, kind }) {
+  cancel(job) {
+    const { id } = job;
     return {
-      title: `Cancel job ${id}?`,
-      text: `The ${kind} job ends before its time. What it has written stays.`,
-      act: 'Cancel the job', busy: 'Cancelling\u2026',
+      title: say('cancel.title', { job: id }),
+      text: say('cancel.text', { kind: kindText(job) }),
+      act: say('cancel.act'), busy: say('cancel.busy'),
       run: async () => {
         const { state } = await this.api.cancel(id);
-        return `Job ${id} is ${state === 'cancelled' ? 'cancelled' : 'being cancelled'}.`;
+        return say(state === 'cancelled' ? 'cancel.done' : 'cancel.begun', { job: id });
       },
     };
   }
@@ -83,10 +85,10 @@ export class OperatorSteps {
 
 /** @param {Activated} activated */
 function searchedNow({ collection, number, model }) {
-  return `${collection} is now searched in generation ${number} by ${model}.`;
+  return say('step.searchedNow', { collection, number, model });
 }
 
 /** @param {Job} job */
-function given({ id, kind }) {
-  return `Job ${id} (${kind}) waits for a worker.`;
+function given(job) {
+  return say('step.given', { job: job.id, kind: kindText(job) });
 }

@@ -1,12 +1,15 @@
 /** How models, generations and jobs are put into words. */
 
+import { countText } from '../shared/count-text.js';
+import { numberText } from '../shared/words.js';
+import { say, term } from './words.js';
+
 /**
  * @typedef {import('./operator-api.js').Generation} Generation
  * @typedef {import('./operator-api.js').Job} Job
  * @typedef {import('./operator-api.js').ModelVerdict} ModelVerdict
  */
 
-const STANDINGS = { searched: 'searched now', before: 'searched before', ready: 'ready', incomplete: 'incomplete' };
 const FIRST = ['rsum', 'precision_at_10', 'image_recall_at_1', 'image_recall_at_10'];
 
 /** @param {string} digest */
@@ -16,7 +19,7 @@ export function shortDigest(digest) {
 
 /** @param {number} figure @returns {string} with four digits that mean something, as `recoquest models` prints it */
 export function figureText(figure) {
-  return String(Number(figure.toPrecision(4)));
+  return numberText(Number(figure.toPrecision(4)), { useGrouping: false, maximumFractionDigits: 20 });
 }
 
 /** @param {Record<string, number>} metrics @returns {Array<[string, number]>} those that say most first */
@@ -34,7 +37,7 @@ export function standingOf({ state, missing, activated }) {
 
 /** @param {Generation} generation @returns {string} */
 export function standingText(generation) {
-  return STANDINGS[standingOf(generation)];
+  return say(`standing.${standingOf(generation)}`);
 }
 
 /** @param {Generation[]} generations @returns {Generation | null} the one that a roll back goes to */
@@ -45,30 +48,32 @@ export function generationBefore(generations) {
 
 /** @param {ModelVerdict} judgement @returns {string} */
 export function judgementText({ metric, before, after, images, held_out: split, passed }) {
-  return `${metric} ${figureText(before)} \u2192 ${figureText(after)} on ${images} held-out images (${split}): ${passed ? 'passed' : 'did not pass'}`;
+  return say(passed ? 'judgement.passed' : 'judgement.failed', { metric, before: figureText(before), after: figureText(after), images, split });
 }
 
 /** @param {NonNullable<Generation['comparison']>} comparison @returns {string | null} */
 export function comparisonText({ against, text_to_image: texts, held_out: heldOut }) {
   if (texts === null) return null;
   const k = Math.max(...Object.keys(texts.active).map(Number));
-  return `Recall@${k} ${texts.active[k].toFixed(1)} % in generation ${against}, ${texts.new[k].toFixed(1)} % here, by ${texts.queries} texts of held-out images (${heldOut})`;
+  const share = (figure) => numberText(figure, { minimumFractionDigits: 1, maximumFractionDigits: 1 });
+  return say('generation.comparison', { k, active: share(texts.active[k]), against, here: share(texts.new[k]), texts: texts.queries, split: heldOut });
 }
 
 /** @param {Job} job @returns {string} */
 export function progressText({ what, done, total, note }) {
-  const of = total === null ? '' : ` of ${total.toLocaleString('en')}`;
-  return [`${what}: ${done.toLocaleString('en')}${of}`, note].filter(Boolean).join(', ');
+  const of = { what, done: countText(done) };
+  const text = total === null ? say('job.progress', of) : say('job.progressOf', { ...of, total: countText(total) });
+  return [text, note].filter(Boolean).join(', ');
 }
 
 /** @param {Record<string, any>} found the result of a search for near-duplicates @returns {string} */
 export function groupsText({ groups, left_out: leftOut }) {
   const count = groups.length + leftOut.groups;
-  if (count === 0) return 'There are no near-duplicates.';
-  return `${count.toLocaleString('en')} ${count === 1 ? 'group' : 'groups'} of near-duplicates.`;
+  if (count === 0) return say('job.noDuplicates');
+  return say('job.duplicates', { count });
 }
 
-/** @param {string} stamp ISO 8601 @returns {string} in the reader's own time */
-export function timeText(stamp) {
-  return new Date(stamp).toLocaleString('en', { dateStyle: 'medium', timeStyle: 'short' });
+/** @param {Job} job @returns {string} the name of its kind */
+export function kindText({ kind }) {
+  return term(`kind.${kind}`, kind);
 }

@@ -4,7 +4,7 @@ import { say, term } from './words.js';
 
 const KIND = 'urn:recoquest:';
 /** Details of the service are English in every language of the page. */
-const LANGUAGE_OF_DETAILS = 'en';
+export const LANGUAGE_OF_DETAILS = 'en';
 
 /** What the service answered instead of a result: a problem document (RFC 9457), or no answer at all. */
 export class ProblemError extends Error {

@@ -1,13 +1,16 @@
 /** Similar cases, each with its picture, its sentence, and what can be done with it. */
 
 import { fill, h } from '../shared/dom.js';
+import { findingTitle } from '../shared/terms.js';
+import { dayText, numberText } from '../shared/words.js';
+import { say } from './words.js';
 
 /**
  * @typedef {import('./cases-api.js').Case} Case
  * @typedef {import('./cases-api.js').Cases} Cases
  */
 
-const VERDICTS = /** @type {const} */ ([[true, 'Accept'], [false, 'Reject']]);
+const VERDICTS = /** @type {const} */ ([[true, 'case.accept'], [false, 'case.reject']]);
 
 export class CaseList {
   /** @type {Map<string, boolean | null>} */
@@ -19,7 +22,7 @@ export class CaseList {
    */
   constructor(actions) {
     this.actions = actions;
-    this.element = h('ol', { class: 'case-list', 'aria-label': 'Similar cases' });
+    this.element = h('ol', { class: 'case-list', 'aria-label': say('cases.title') });
   }
 
   /** @param {Case[]} hits */
@@ -36,22 +39,22 @@ export class CaseList {
       h('div', {},
         h('div', { class: 'case-facts' }, h('span', { class: 'case-whose' }, whose(hit)), ...factsOf(hit).map((fact) => h('span', {}, fact))),
         hit.sentence && h('blockquote', {}, hit.sentence.text),
-        hit.findings.present.length > 0 && h('div', { class: 'case-facts' }, hit.findings.present.join(', '))),
+        hit.findings.present.length > 0 && h('div', { class: 'case-facts' }, hit.findings.present.map(findingTitle).join(', '))),
       h('div', { class: 'case-acts' }, this.#opening(hit, same), ...this.#verdicts(hit)));
   }
 
   /** A study of the same patient opens beside; one of another patient never in the same tab. @param {Case} hit @param {boolean} same */
   #opening(hit, same) {
-    if (same) return h('button', { class: 'button', type: 'button', on: { click: () => this.actions.beside(hit) } }, 'Open beside');
-    return h('a', { class: 'button', href: this.actions.address(hit), target: '_blank', rel: 'noopener' }, 'Open in a tab of its own');
+    if (same) return h('button', { class: 'button', type: 'button', on: { click: () => this.actions.beside(hit) } }, say('case.beside'));
+    return h('a', { class: 'button', href: this.actions.address(hit), target: '_blank', rel: 'noopener' }, say('case.ownTab'));
   }
 
   /** @param {Case} hit */
   #verdicts(hit) {
     const buttons = VERDICTS.map(([relevant, name]) => h('button', { class: 'button', type: 'button', 'aria-pressed': 'false',
-      on: { click: () => say(relevant) } }, name));
+      on: { click: () => judge(relevant) } }, say(name)));
     const press = () => buttons.forEach((button, place) => button.setAttribute('aria-pressed', String(this.#said.get(hit.id) === VERDICTS[place][0])));
-    const say = async (relevant) => {
+    const judge = async (relevant) => {
       const before = this.#said.get(hit.id) ?? null;
       // Said twice, it is taken back.
       const now = before === relevant ? null : relevant;
@@ -66,21 +69,20 @@ export class CaseList {
 
 /** @param {Case} hit */
 function whose(hit) {
-  if (hit.same_patient === null) return 'Patient not known';
-  return hit.same_patient ? 'Same patient' : 'Another patient';
+  if (hit.same_patient === null) return say('case.patientUnknown');
+  return hit.same_patient ? say('case.samePatient') : say('case.otherPatient');
 }
 
 /** @param {Case} hit @returns {string[]} */
 function factsOf(hit) {
-  const facts = [hit.modality, hit.view, hit.date, hit.age_band, hit.sex];
+  const facts = [hit.modality, hit.view, hit.date && dayText(hit.date), hit.age_band, hit.sex];
   if (hit.same_patient && hit.days !== null) facts.push(daysText(hit.days));
-  facts.push(hit.score.toFixed(3).replace('-', '\u2212'));
+  facts.push(numberText(hit.score, { minimumFractionDigits: 3, maximumFractionDigits: 3 }).replace('-', '\u2212'));
   return facts.filter((fact) => fact !== null);
 }
 
 /** @param {number} days */
 function daysText(days) {
-  if (days === 0) return 'the same day';
-  const count = `${Math.abs(days)} ${Math.abs(days) === 1 ? 'day' : 'days'}`;
-  return days < 0 ? `${count} before` : `${count} after`;
+  if (days === 0) return say('case.sameDay');
+  return say(days < 0 ? 'case.before' : 'case.after', { count: Math.abs(days) });
 }

@@ -7,9 +7,11 @@ import { fill, h } from '../shared/dom.js';
 import { problemFrom } from '../shared/http.js';
 import { Session } from '../shared/session.js';
 import { signInForm, takeSignInProblem } from '../shared/sign-in.js';
+import { speakPage } from '../shared/words.js';
 import { CaseList } from './case-list.js';
 import { CasesApi } from './cases-api.js';
 import { ViewerFrame } from './viewer-frame.js';
+import { parts, say } from './words.js';
 
 /**
  * @typedef {import('./cases-api.js').ActiveImage} ActiveImage
@@ -20,6 +22,7 @@ import { ViewerFrame } from './viewer-frame.js';
 /** Images are passed quickly by scrolling: only one that stays is searched for. */
 const REST_MS = 200;
 
+speakPage();
 const base = new URL('.', location.href);
 const session = new Session(base);
 const api = new CasesApi(base, session);
@@ -45,13 +48,13 @@ const list = new CaseList({
   judge: (hit, relevant) => kept(() => api.judge(cases.collection, hit.query_image, hit.id, relevant)),
 });
 const said = h('p', { class: 'cases-said', role: 'status' });
-const picker = h('select', { class: 'select', 'aria-label': 'Collection', hidden: true, on: { change: () => { chosen = picker.value; search(); } } });
+const picker = h('select', { class: 'select', 'aria-label': say('cases.collection'), hidden: true, on: { change: () => { chosen = picker.value; search(); } } });
 const priors = h('input', { type: 'checkbox', on: { change: () => search() } });
 const missing = h('input', { class: 'number', id: 'missing', autocomplete: 'off', required: true });
 const missingForm = h('form', { class: 'missing', hidden: true, on: { submit: supplement } },
-  h('label', { for: 'missing' }, 'A similar case that is not in the list, by the id of its image'), missing, h('button', { class: 'button' }, 'Add'));
-const panel = h('aside', { class: 'cases', 'aria-label': 'Similar cases' }, h('h1', {}, 'Similar cases'),
-  h('div', { class: 'cases-head' }, h('label', {}, priors, ' Studies of the same patient'), picker), said, list.element, missingForm);
+  h('label', { for: 'missing' }, say('missing.label')), missing, h('button', { class: 'button' }, say('missing.add')));
+const panel = h('aside', { class: 'cases', 'aria-label': say('cases.title') }, h('h1', {}, say('cases.title')),
+  h('div', { class: 'cases-head' }, h('label', {}, priors, say('cases.samePatientToo')), picker), said, list.element, missingForm);
 
 /** Find cases like the active image. */
 async function search() {
@@ -59,7 +62,7 @@ async function search() {
   asking.abort();
   asking = new AbortController();
   const { signal } = asking;
-  fill(said, 'Searching\u2026');
+  fill(said, say('cases.searching'));
   try {
     const found = await api.similar(active, chosen, priors.checked, signal);
     if (signal.aborted) return;
@@ -76,16 +79,16 @@ function show(found) {
   missingForm.hidden = found.state === 'not_indexed';
   fill(picker, ...found.collections.map((name) => h('option', { value: name, selected: name === found.collection }, name)));
   picker.hidden = found.collections.length < 2;
-  if (found.state === 'not_indexed') fill(said, 'This image is not in a collection that you may search. ', found.index_now && indexButton(found.index_now));
-  else fill(said, found.hits.length === 0 ? `${found.collection} has no other study.` : '');
+  if (found.state === 'not_indexed') fill(said, say('cases.notIndexed'), found.index_now && indexButton(found.index_now));
+  else fill(said, found.hits.length === 0 ? say('cases.none', { collection: found.collection }) : '');
 }
 
 /** @param {import('./cases-api.js').IndexNow} request @returns {HTMLElement} what brings the study over from the archive */
 function indexButton(request) {
   const button = h('button', { class: 'button', type: 'button', on: { click: async () => {
     button.disabled = true;
-    if (await kept(() => api.begin(request))) fill(said, 'A sync with the archive has begun. Look again when it has ended: ', h('a', { href: 'operate' }, 'jobs'), '.');
-  } } }, 'Index now');
+    if (await kept(() => api.begin(request))) fill(said, ...parts('cases.syncBegun', { jobs: h('a', { href: 'operate' }, say('cases.jobs')) }));
+  } } }, say('cases.indexNow'));
   return button;
 }
 
@@ -94,10 +97,10 @@ function showProblem(error) {
   const problem = problemFrom(error);
   if (problem.status === 401) {
     session.end();
-    signIn('The session has ended. Sign in again to go on.');
+    signIn(null);
     return;
   }
-  fill(said, h('span', { role: 'alert' }, `${problem.title}. ${problem.detail}`));
+  fill(said, h('span', { role: 'alert' }, ...parts('cases.problem', { title: problem.title, detail: h('span', { lang: problem.lang }, problem.detail) })));
 }
 
 /** Whether the service has kept what was said. @param {() => Promise<unknown>} send @returns {Promise<boolean>} */
@@ -118,10 +121,10 @@ async function supplement(event) {
   const image = cases.hits[0]?.query_image ?? active.sop;
   if (!await kept(() => api.judge(cases.collection, image, id, true, true))) return;
   missing.value = '';
-  fill(said, `${id} is kept as a similar case.`);
+  fill(said, say('missing.kept', { id }));
 }
 
-/** @param {string} why */
+/** @param {string | null} why null: the session has ended */
 function signIn(why) {
   document.body.replaceChildren(h('main', {}, signInForm(session, why, start, takeSignInProblem())));
 }
@@ -135,7 +138,7 @@ async function start() {
     return;
   }
   if (session.name === null) {
-    signIn('Reading needs a key of a reader of all collections, or your organisation\u2019s sign-in.');
+    signIn(say('cases.keyNeeded'));
     return;
   }
   document.body.replaceChildren(frame.identity, frame.element, panel);
@@ -147,7 +150,7 @@ function open() {
   const wanted = new URLSearchParams(location.hash.slice(1));
   const study = wanted.get('study');
   if (study === null) {
-    fill(said, 'The address names no study: open one from a search or the list of work.');
+    fill(said, say('cases.noStudy'));
     return;
   }
   frame.open([study], { series: wanted.get('series'), sop: wanted.get('image') });

@@ -1,6 +1,8 @@
 /** The viewer in a frame: what is opened in it, and what it tells of its active image. */
 
 import { fill, h } from '../shared/dom.js';
+import { dayText } from '../shared/words.js';
+import { say } from './words.js';
 
 /** @typedef {import('./cases-api.js').ActiveImage} ActiveImage */
 
@@ -13,8 +15,8 @@ export class ViewerFrame {
   /** @param {URL} base @param {(image: ActiveImage) => void} active called with the image of the active viewport */
   constructor(base, active) {
     this.base = base;
-    this.element = h('iframe', { class: 'frame', title: 'Viewer', allow: 'cross-origin-isolated; fullscreen' });
-    this.identity = h('div', { class: 'identity', role: 'status', 'aria-label': 'Open patient' });
+    this.element = h('iframe', { class: 'frame', title: say('frame.title'), allow: 'cross-origin-isolated; fullscreen' });
+    this.identity = h('div', { class: 'identity', role: 'status', 'aria-label': say('frame.patient') });
     window.addEventListener('message', ({ source, origin, data }) => {
       if (source !== this.element.contentWindow || origin !== location.origin || data?.type !== ACTIVE) return;
       this.#showIdentity(data.image);
@@ -41,15 +43,15 @@ export class ViewerFrame {
 
   /** @param {ActiveImage} image */
   #showIdentity({ patient, date }) {
-    const whose = `${patient.name || 'Without a name'} (${patient.id || 'without an id'})`;
+    const whose = `${patient.name || say('frame.noName')} (${patient.id || say('frame.noId')})`;
     this.#patients.add(whose);
     // Collections know patients by hashes: should two be taken for one, the reader sees both names.
-    const several = this.#patients.size > 1 && h('span', { class: 'two-patients', role: 'alert' }, `Images of several patients are open: ${[...this.#patients].join(', ')}`);
+    const several = this.#patients.size > 1 && h('span', { class: 'two-patients', role: 'alert' }, say('frame.severalPatients', { patients: [...this.#patients].join(', ') }));
     fill(this.identity, h('strong', {}, whose), date && h('span', {}, dateText(date)), several);
   }
 }
 
 /** @param {string} date as DICOM has it @returns {string} */
 function dateText(date) {
-  return /^\d{8}$/.test(date) ? `${date.slice(0, 4)}-${date.slice(4, 6)}-${date.slice(6)}` : date;
+  return /^\d{8}$/.test(date) ? dayText(`${date.slice(0, 4)}-${date.slice(4, 6)}-${date.slice(6)}`) : date;
 }

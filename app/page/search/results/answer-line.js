@@ -38,8 +38,8 @@ export function isList({ count, hits: [first] }) {
 /** @param {import('../api.js').HitPage} page @param {import('../api.js').Hit[]} hits */
 function listText({ count, hits: [first] }, hits) {
   const thing = (first?.group_size ?? null) === null ? 'image' : 'group';
-  const some = hits.length === count ? '' : 'Of';
-  return say(`list.${thing}${first && hasWords(first) ? 'WithWords' : ''}${some}`, {
+  const some = hits.length === count ? '' : '.some';
+  return say(`list.${thing}${first && hasWords(first) ? '.words' : ''}${some}`, {
     count: count ?? say('list.over', { number: countText(MOST_COUNTED) }), shown: countText(hits.length),
   });
 }

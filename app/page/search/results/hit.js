@@ -1,7 +1,7 @@
 /** How a hit is put into words. */
 
 import { findingTitle, kindTitle, stateTitle, valueText } from '../../shared/terms.js';
-import { numberText } from '../../shared/words.js';
+import { dayText, numberText } from '../../shared/words.js';
 import { STATES } from '../query/filter.js';
 import { say } from '../words.js';
 
@@ -70,5 +70,5 @@ export function groupValueOf(hit, field) {
 
 /** @param {unknown} value @returns {string} */
 export function metadataText(value) {
-  return Array.isArray(value) ? value.map(valueText).join(', ') : valueText(value);
+  return Array.isArray(value) ? value.map(valueText).join(', ') : dayText(valueText(value));
 }
