@@ -30,6 +30,7 @@ from training.errors import BundleError, DataError, ImageError
 from training.progress import progress_bar
 
 RecordWrites = Callable[[Session, Mapping[str, str]], None]
+RecordRemovals = Callable[[Session, Sequence[str]], None]
 _Outcome = CheckedImage | ImageError
 _Item = tuple[Record, _Outcome]
 
@@ -90,6 +91,7 @@ def ingest_manifest(
     preload_s: float = 0.0,
     prune: bool = False,
     record: RecordWrites | None = None,
+    record_pruned: RecordRemovals | None = None,
 ) -> IngestReport:
     """Put the images of a manifest into a collection, embedded by a bundle.
 
@@ -113,6 +115,7 @@ def ingest_manifest(
         prune: Remove the images that were in the collection before and are on no line of the manifest. Those
             on lines of other splits and on unusable lines stay.
         record: Writes down the outcomes of a batch by id, at the end of its transaction.
+        record_pruned: Writes down the ids of a batch that is removed, at the end of its transaction.
 
     Raises:
         DataError: The manifest is empty, or too much of it cannot be used; or it is none to prune by, since
@@ -154,7 +157,7 @@ def ingest_manifest(
             run.write(batch)
             bar.advance(len(batch), f"{len(run.rejections):,} left out" if len(run.rejections) else "")
     # Before the generation is complete: it need not have what goes.
-    pruned = _prune(engine, collection, absent, shown=show_progress) if prune else 0
+    pruned = _prune(engine, collection, absent, record_pruned, shown=show_progress) if prune else 0
     embed_missing_texts(engine.home, embedder, shown=show_progress)
     try:
         with engine.home.catalogue.write() as session:
@@ -194,10 +197,17 @@ def _require_prunable(collection: str, manifest: Manifest, known: int, absent: i
         )
 
 
-def _prune(engine: SearchEngine, collection: str, ids: Sequence[str], *, shown: bool) -> int:
+def _prune(
+    engine: SearchEngine,
+    collection: str,
+    ids: Sequence[str],
+    record: RecordRemovals | None,
+    *,
+    shown: bool,
+) -> int:
     removed = 0
     with progress_bar(f"Removing from {collection}", len(ids), shown=shown and bool(ids)) as bar:
-        for given, there in remove_in_batches(engine.home, collection, ids):
+        for given, there in remove_in_batches(engine.home, collection, ids, record):
             removed += there
             bar.advance(given)
     return removed

@@ -119,6 +119,20 @@ def writes_recorded(
     return record
 
 
+def removals_recorded(
+    settings: Settings, catalogue: Catalogue, collection: str, command: str
+) -> Callable[[Session, Sequence[str]], None]:
+    """Return what writes the event of images that a command removes, in the transaction that removes them.
+
+    The function takes the transaction and the ids.
+    """
+
+    def record(session: Session, ids: Sequence[str]) -> None:
+        record_in(settings, catalogue, session, "delete", command, collection=collection, objects=ids)
+
+    return record
+
+
 def record_in(
     settings: Settings,
     catalogue: Catalogue,
@@ -127,6 +141,7 @@ def record_in(
     command: str,
     *,
     collection: str | None = None,
+    objects: Sequence[str] = (),
     **details: Detail,
 ) -> None:
     """Write the event of a command in the transaction that makes its change, if there is an audit trail.
@@ -138,6 +153,7 @@ def record_in(
         action: The kind of event.
         command: Name of the command.
         collection: Name of the collection.
+        objects: Ids of images.
         details: Further values.
 
     Raises:
@@ -149,6 +165,7 @@ def record_in(
         action=action,
         actor=command_actor(),
         collection=collection,
+        objects=objects,
         details={"operation": command, **details},
     )
     open_trail(settings, catalogue).append_in(session, [event])

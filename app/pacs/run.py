@@ -31,7 +31,7 @@ _MOST_FAILURES: Final = 20
 _ATTEMPTS: Final = 3
 
 RecordWrites = Callable[[Session, Mapping[str, str]], None]
-RecordRemoved = Callable[[Collection[str]], None]
+RecordRemoved = Callable[[Session, Sequence[str]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class SyncPlan:
         attributes: Metadata of an instance by its DICOM attributes, as `read` gives them.
         max_bytes: Largest file.
         record: Writes the event of a batch of images in its transaction; None: there is no audit trail.
-        record_removed: Writes the event of removed images; None: there is no audit trail.
+        record_removed: Writes the event of removed images in their transaction; None: there is none.
         show_progress: Show a bar on standard error.
     """
 
@@ -133,9 +133,7 @@ class Run:
         with home.catalogue.read() as session:
             images = images_of_study(session, self._followed.collection_id, study)
         ids = [name for sop, names in images.items() if self._hashes.sop(sop) in gone for name in names]
-        removed = remove_images(home, self._plan.collection, ids) if ids else []
-        if removed and self._plan.record_removed is not None:
-            self._plan.record_removed(removed)
+        removed = remove_images(home, self._plan.collection, ids, self._plan.record_removed) if ids else []
         self._report.removed += len(removed)
 
     def _fetch(self, piece: Piece) -> _Fetched:

@@ -6,9 +6,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from app.audit.trail import record_command
+from sqlalchemy.orm import Session
+
+from app.audit.trail import record_in
 from app.lifecycle.bulk_encoder import load_bulk_encoder
 from app.settings import Settings
+from index.audit.event import Action, Detail
 from index.catalogue.collections import get_generation, lock_collection, require_collection
 from index.engine import SearchEngine
 from index.errors import GenerationError, StaleWriteError, UnknownImageError
@@ -145,15 +148,8 @@ class ReportIntake:
         """Remove the reports that wait for images, and return their number."""
         with self.engine.home.catalogue.write() as session:
             count = drop_waiting(session, require_collection(session, self.collection).id)
-        if count:
-            record_command(
-                self.settings,
-                self.engine.home.catalogue,
-                "delete",
-                self.command,
-                collection=self.collection,
-                reports=count,
-            )
+            if count:
+                self._record(session, action="delete", reports=count)
         return count
 
     def _bring(self, studies: Sequence[str] | dict[str, None]) -> tuple[str, ...]:
@@ -166,15 +162,6 @@ class ReportIntake:
                 images = images_of(session, collection_id, study)
             if current is not None:
                 changed += (image for image in images if self._change(image, current))
-        if changed:
-            record_command(
-                self.settings,
-                self.engine.home.catalogue,
-                "change",
-                self.command,
-                collection=self.collection,
-                objects=changed,
-            )
         return tuple(changed)
 
     def _change(self, image: str, current: CurrentReport) -> bool:
@@ -183,8 +170,9 @@ class ReportIntake:
             try:
                 vectors = self._embedded(active, current.sentences)
                 change = partial(with_report, current=current)
-                outcome = change_image(self.engine.home, active, image, change, vectors).outcome
-                return outcome != "unchanged"
+                record = partial(self._record, action="change", objects=[image])
+                changed = change_image(self.engine.home, active, image, change, vectors, also=record)
+                return changed.outcome != "unchanged"
             except UnknownImageError:
                 # Removed meanwhile.
                 return False
@@ -192,6 +180,21 @@ class ReportIntake:
                 if attempt == _TRIES - 1:
                     raise
         raise AssertionError("unreachable")
+
+    def _record(
+        self, session: Session, *, action: Action, objects: Sequence[str] = (), **details: Detail
+    ) -> None:
+        """Write an event of the command in the transaction of its change."""
+        record_in(
+            self.settings,
+            self.engine.home.catalogue,
+            session,
+            action,
+            self.command,
+            collection=self.collection,
+            objects=objects,
+            **details,
+        )
 
     def _embedded(self, active: ActiveGeneration, sentences: Sequence[str]) -> dict[str, bytes]:
         """Return vectors of sentences; those of the last studies are kept, whose images share them."""

@@ -187,6 +187,7 @@ def change_image(
     change: Callable[[Record], Record],
     text_vectors: Mapping[str, bytes],
     condition: Condition = UNCONDITIONAL,
+    also: Callable[[Session], None] | None = None,
 ) -> Changed:
     """Change what is said of an image; its file and vector stay.
 
@@ -197,6 +198,7 @@ def change_image(
         change: Makes the new record of the present one.
         text_vectors: Vectors of the texts that are new.
         condition: What must hold of the image before.
+        also: Done at the end of the transaction, if the image is another one by it.
 
     Raises:
         ConditionError: The condition does not hold; nothing is written.
@@ -218,6 +220,8 @@ def change_image(
         if write is None:
             return Changed("unchanged", image.revision)
         outcome = write_images(session, generation, [write])[image_id]
+        if also is not None and outcome != "unchanged":
+            also(session)
         return Changed(outcome, revision_of(write.record_digest, image.sha256))
 
 
@@ -249,8 +253,19 @@ def remove_image(home: Home, collection: str, image_id: str, condition: Conditio
     remove_unused_files(home, set(removed.values()))
 
 
-def remove_images(home: Home, collection: str, ids: Sequence[str]) -> list[str]:
+def remove_images(
+    home: Home,
+    collection: str,
+    ids: Sequence[str],
+    also: Callable[[Session, Sequence[str]], None] | None = None,
+) -> list[str]:
     """Remove images from a collection, with their files if no other image uses them.
+
+    Args:
+        home: Home of the collection.
+        collection: Name of the collection.
+        ids: Ids of the images.
+        also: Done at the end of the transaction, with the ids of those that were there, if there were any.
 
     Returns:
         The ids of those that were there.
@@ -261,14 +276,27 @@ def remove_images(home: Home, collection: str, ids: Sequence[str]) -> list[str]:
     """
     with home.catalogue.write() as session:
         removed = delete_images(session, collection, ids)
+        if removed and also is not None:
+            also(session, list(removed))
     remove_unused_files(home, set(removed.values()))
     return list(removed)
 
 
-def remove_in_batches(home: Home, collection: str, ids: Sequence[str]) -> Iterator[tuple[int, int]]:
+def remove_in_batches(
+    home: Home,
+    collection: str,
+    ids: Sequence[str],
+    also: Callable[[Session, Sequence[str]], None] | None = None,
+) -> Iterator[tuple[int, int]]:
     """Remove images as `remove_images` does, some at a time, so that others can write in between.
 
     Each batch is one transaction: what was removed before a stop stays removed.
+
+    Args:
+        home: Home of the collection.
+        collection: Name of the collection.
+        ids: Ids of the images.
+        also: Done at the end of each transaction, with the ids of those that were there, if there were any.
 
     Yields:
         For each batch, the number of its ids and of the images that were there.
@@ -281,7 +309,7 @@ def remove_in_batches(home: Home, collection: str, ids: Sequence[str]) -> Iterat
         if start:
             sleep(PAUSE_SECONDS)
         part = ids[start : start + AT_ONCE]
-        yield len(part), len(remove_images(home, collection, part))
+        yield len(part), len(remove_images(home, collection, part, also))
 
 
 def _record_of(image: StoredImage) -> Record:

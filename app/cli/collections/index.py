@@ -74,7 +74,7 @@ def _embed(
     batch_size: int,
     prune: bool,
 ) -> None:
-    from app.audit.trail import writes_recorded
+    from app.audit.trail import removals_recorded, writes_recorded
     from app.engine import open_engine
     from app.lifecycle.build_generation import finish_swap
     from app.lifecycle.bulk_encoder import load_bulk_encoder
@@ -104,6 +104,7 @@ def _embed(
             preload_s=settings.refresh_s + seconds,
             prune=prune,
             record=writes_recorded(settings, engine.home.catalogue, collection, "index"),
+            record_pruned=removals_recorded(settings, engine.home.catalogue, collection, "index --prune"),
         )
         _record(settings, engine.home.catalogue, collection, report)
         _say(collection, report)
@@ -127,10 +128,6 @@ def _record(settings: "Settings", catalogue: "Catalogue", collection: str, repor
         updated=report.updated,
         pruned=report.pruned,
     )
-    if report.pruned:
-        record_command(
-            settings, catalogue, "delete", "index --prune", collection=collection, objects=report.absent
-        )
 
 
 def _say(collection: str, report: "IngestReport") -> None:

@@ -11,7 +11,7 @@ from app.cli.errors import stoppable
 from app.cli.options import Device, Home
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
 
     from app.decoding.films import FilmReader
     from app.pacs.dicomweb.archive import Archive
@@ -165,16 +165,13 @@ def _sync(
     selection: "Selection",
     reader: "FilmReader",
 ) -> "Sync":
-    from app.audit.trail import record_command, writes_recorded
+    from app.audit.trail import removals_recorded, writes_recorded
     from app.lifecycle.bulk_encoder import load_bulk_encoder
     from app.pacs.films import FilmWriter
     from app.pacs.run import SyncPlan
     from app.pacs.sync import Sync
 
     catalogue = engine.home.catalogue
-
-    def record_removed(ids: "Collection[str]") -> None:
-        record_command(settings, catalogue, "delete", _COMMAND, collection=collection, objects=ids)
 
     plan = SyncPlan(
         collection,
@@ -184,7 +181,7 @@ def _sync(
         reader.rules.attributes,
         reader.limits.max_bytes,
         writes_recorded(settings, catalogue, collection, _COMMAND),
-        record_removed,
+        removals_recorded(settings, catalogue, collection, _COMMAND),
     )
     writer = FilmWriter(
         engine,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from app.audit.trail import removals_recorded, writes_recorded
 from app.decoding.films import FilmReader, film_reader
 from app.engine import open_engine
 from app.pacs.dicomweb.archive import Archive
@@ -43,6 +44,8 @@ class Home:
             self.reader.read,
             self.reader.rules.attributes,
             20 << 20,
+            writes_recorded(self.settings, self.engine.home.catalogue, COLLECTION, "pacs sync"),
+            removals_recorded(self.settings, self.engine.home.catalogue, COLLECTION, "pacs sync"),
             show_progress=False,
         )
         return Sync(self.engine, archive, writer, plan)

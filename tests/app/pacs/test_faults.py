@@ -9,9 +9,13 @@ import pytest
 from app.pacs import sync as syncing
 from app.pacs.dicomweb.archive import Archive, ArchiveError
 from app.pacs.dicomweb.pace import Hours, Pace
+from index.audit.listing import Selection as EventSelection
+from index.audit.listing import read_events
+from index.errors import CatalogueError
 from tests.app.pacs.conftest import Home
 from tests.app.pacs.small_archive import Answer, SmallArchive, serve
 from tests.dicom_films import make_film, uid
+from tests.index.audit.trails import taking_no_events
 
 BROKEN: Final[Answer] = (500, {}, b"")
 
@@ -57,6 +61,24 @@ def test_what_a_list_lacks_stays_as_long_as_the_archive_has_it(films: Home) -> N
         archive.films = hidden[2:]
         assert sync.run().removed == 2
     assert films.ids() == _ids(2, 3, 4, 5)
+
+
+def test_films_go_with_the_event_that_tells_of_it_or_stay(films: Home) -> None:
+    archive = SmallArchive([make_film(n) for n in range(3)])
+    catalogue = films.engine.home.catalogue
+    with serve(archive):
+        sync = films.sync(_archive(archive))
+        sync.run()
+        archive.films = archive.films[1:]
+        with taking_no_events(catalogue), pytest.raises(CatalogueError):
+            sync.run()
+        assert films.ids() == _ids(0, 1, 2)
+        assert sync.run().removed == 1
+    assert films.ids() == _ids(1, 2)
+    with catalogue.read() as session:
+        (event,) = read_events(session, EventSelection(action="delete"), limit=10)
+    assert event.ids == (uid("film", 0),)
+    assert event.record["details"] == {"operation": "pacs sync"}
 
 
 def test_another_film_in_a_study_of_the_same_size_is_seen_within_a_day(

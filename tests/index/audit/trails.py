@@ -1,5 +1,10 @@
 """A trail with events of each kind."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import text
+
 from index.audit.chain import Trail
 from index.audit.event import Actor, Event
 from index.audit.verify import Verified, verify_trail
@@ -39,3 +44,15 @@ def trail_of(catalogue: Catalogue, count: int = 0) -> Trail:
     trail = Trail(catalogue, KEY)
     trail.append(some_events(count))
     return trail
+
+
+@contextmanager
+def taking_no_events(catalogue: Catalogue) -> Iterator[None]:
+    """Let each transaction that writes an event fail at that, until the block ends."""
+    with catalogue.write() as session:
+        session.execute(text("ALTER TABLE audit_head RENAME TO audit_head_away"))
+    try:
+        yield
+    finally:
+        with catalogue.write() as session:
+            session.execute(text("ALTER TABLE audit_head_away RENAME TO audit_head"))

@@ -10,11 +10,14 @@ from typer.testing import CliRunner
 
 from app.cli.main import build
 from app.engine import open_engine
+from index.audit.listing import Selection, read_events
 from index.catalogue.archives.tables import ReportRow
+from index.errors import CatalogueError
 from index.search.results import StoredImage
 from index.writes.live import remove_images
 from tests.app.conftest import COLLECTION, Indexed
 from tests.app.reports.films import give_studies, holding, set_details, stored
+from tests.index.audit.trails import taking_no_events
 from tests.training.data.reports.documents import (
     ACCESSION,
     MARKERS,
@@ -126,6 +129,31 @@ def test_waiting_reports_can_be_forgotten(films: Indexed, tmp_path: Path) -> Non
     _run(films, _write(tmp_path / "in", a=hl7_report(study="1.2.3.4.5", accession="later")))
     assert "1 reports that waited are forgotten" in _run(films, "--drop-waiting")
     assert "0 reports matched, 0 waiting" in _run(films)
+
+
+def test_a_change_and_its_event_are_one(films: Indexed, tmp_path: Path) -> None:
+    waiting = _write(tmp_path / "waiting", a=hl7_report(study="1.2.3.4.5", accession="later"))
+    _run(films, waiting)
+    engine = open_engine(films.settings)
+    with taking_no_events(engine.home.catalogue):
+        with pytest.raises(CatalogueError):
+            _run(films, "--drop-waiting")
+        with pytest.raises(CatalogueError):
+            _run(films, _write(tmp_path / "in", a=hl7_report()))
+    engine.close()
+    assert stored(films, "image-1").report is None
+    assert "2 images changed" in _run(films, tmp_path / "in")
+    assert "1 reports that waited are forgotten" in _run(films, "--drop-waiting")
+    engine = open_engine(films.settings)
+    with engine.home.catalogue.read() as session:
+        events = read_events(session, Selection(), limit=10)
+    engine.close()
+    assert [(event.record["action"], event.ids) for event in events] == [
+        ("change", ("image-1",)),
+        ("change", ("image-2",)),
+        ("delete", ()),
+    ]
+    assert events[2].record["details"] == {"operation": "reports", "reports": 1}
 
 
 def test_versions_of_a_report(films: Indexed, tmp_path: Path) -> None:
