@@ -1,7 +1,7 @@
 """`recoquest import`: turn a folder of images or a published data set's layout into a manifest."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,8 +11,6 @@ from training.errors import DataError
 
 if TYPE_CHECKING:
     from training.data.readers.report import ImportReport
-
-_SHOWN_REPORTS: Final = 20
 
 
 def import_data(
@@ -144,11 +142,11 @@ def _import_dicom(
 
 def _attach(folder: Path, reports: Path, home: Path | None) -> None:
     """Bring reports to the films of a manifest by the key that their pseudonyms were made with."""
+    from app.cli.data.reports import say_refused
     from app.settings import load_settings
     from index.keys.patient_key import patient_key
     from training.data.reports.attach import attach_source
 
     attached = attach_source(folder, reports, patient_key(load_settings(home=home).home))
-    for refused in attached.refused[:_SHOWN_REPORTS]:
-        typer.echo(f"Refused: {refused}", err=True)
+    say_refused(attached.refused, in_folder=reports.is_dir())
     typer.echo(attached.sentence)

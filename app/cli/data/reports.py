@@ -119,7 +119,7 @@ def _bring(
             _take(intake, part, tally)
             part = []
     _take(intake, part, tally)
-    _say(tally.refused)
+    say_refused(tally.refused, in_folder=source.is_dir())
     for sentence in tally.sentences(intake.collection):
         typer.echo(sentence)
 
@@ -137,9 +137,13 @@ def _take(intake: "ReportIntake", part: "Sequence[tuple[str, StudyReport]]", tal
     )
 
 
-def _say(refused: Sequence[str]) -> None:
+def say_refused(refused: Sequence[str], *, in_folder: bool) -> None:
     """Name reports that were refused."""
+    from training.data.reports.reading import ORDER
+
     for sentence in refused[:_SHOWN]:
         typer.echo(f"Refused: {sentence}", err=True)
     if len(refused) > _SHOWN:
         typer.echo(f"Refused: and {len(refused) - _SHOWN:,} more.", err=True)
+    if refused and in_folder:
+        typer.echo(f"File numbers are places in: {ORDER}.", err=True)

@@ -10,7 +10,14 @@ from pydicom import Dataset
 from training.data.dicom.elements import age_of, day_of, items_of, text_of, uid_of, values_of
 from training.data.dicom.pseudonyms import keyed_hash, shift_days
 from training.data.dicom.silence import silence_pydicom
-from training.data.dicom.vocabulary import MODALITIES, body_part_in, body_part_of_code, view_in, view_of_code
+from training.data.dicom.vocabulary import (
+    MODALITIES,
+    body_part_in,
+    body_part_of_code,
+    manufacturer_in,
+    view_in,
+    view_of_code,
+)
 from training.data.record import MetadataValue
 
 _UIDS: Final = {"study": "StudyInstanceUID", "series": "SeriesInstanceUID", "sop": "SOPInstanceUID"}
@@ -19,7 +26,6 @@ _DIRECTION: Final = re.compile(r"[LRAPHF]{1,3}")
 _SIDES: Final = {"L": "L", "R": "R", "LEFT": "L", "RIGHT": "R"}
 _SIDE_CODES: Final = {"7771000": "L", "24028007": "R", "G-A101": "L", "G-A100": "R"}
 _SEXES: Final = ("M", "F", "O")
-_LONGEST_NAME: Final = 64
 
 
 def read_attributes(dataset: Dataset, *, key: bytes, keep_dates: bool) -> dict[str, MetadataValue]:
@@ -44,7 +50,7 @@ def read_attributes(dataset: Dataset, *, key: bytes, keep_dates: bool) -> dict[s
     values["sex"] = _one_of(text_of(dataset, "PatientSex").upper()[:1], _SEXES)
     values["date"] = _shown_day(dataset, day, key, keep_dates=keep_dates)
     values["body_part"] = _body_part(dataset)
-    values["manufacturer"] = _name(text_of(dataset, "Manufacturer"))
+    values["manufacturer"] = manufacturer_in(text_of(dataset, "Manufacturer"))
     known: dict[str, MetadataValue] = {name: value for name, value in values.items() if value}
     # An age of 0 is known.
     if (age := age_of(dataset, day)) is not None:
@@ -110,10 +116,6 @@ def _body_part(dataset: Dataset) -> str | None:
 def _codes(dataset: Dataset, keyword: str) -> Iterator[str]:
     for item in items_of(dataset, keyword):
         yield text_of(item, "CodeValue")
-
-
-def _name(text: str) -> str | None:
-    return text if text.isprintable() and len(text) <= _LONGEST_NAME else None
 
 
 def _one_of(text: str, known: tuple[str, ...] | frozenset[str]) -> str | None:

@@ -1,4 +1,4 @@
-"""Terms for views, sides and parts of the body that are kept; other words may be anybody's."""
+"""Terms for views, sides, parts of the body and makers that are kept; other words may be anybody's."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -92,6 +92,20 @@ _BODY_CODES: Final[Mapping[str, str]] = {
     for code in codes.split()
 }
 
+# Makers of X-ray, CT and MR devices, detectors and plate readers, and the words of their names.
+_MAKER_WORDS: Final = _words(
+    "AG AGFA ALLENGERS ANALOGIC APELEM ARCOMA CANON CARESTREAM CO COMPANY CORP CORPORATION CURVEBEAM DEL "
+    "DENTSPLY DIAGNOSTIC DIAGNOSTICS DIGITAL DMS DRGEM DRTECH DYNAMICS EASTMAN ELECTRIC ELECTRON "
+    "ELECTRONICS ELEKTA EOS ESAOTE EXAMION FILM FONAR FUJI FUJIFILM GE GEHC GENDEX GENERAL GENORAY "
+    "GEVAERT GIOTTO GMBH GMM HEALTH HEALTHCARE HEALTHINEERS HITACHI HOLOGIC ICRCO IDC IMAGING IMS INC "
+    "INDUSTRIES INSTRUMENTARIUM INSTRUMENTS INTERNATIONAL IRAY ITALRAY KAVO KODAK KONICA KUBTEC LG "
+    "LIMITED LODOX LORAD LTD LUMISYS MARCONI MEDICAL METALTRONICA MINDRAY MINOLTA MINXRAY NEUSOFT NV OEC "
+    "OLDELFT OREX ORTHOSCAN OWANDY PERKINELMER PHILIPS PHOTO PLANMECA PLANMED POSKOM PRIMAX RADIOLOGY "
+    "RAYENCE SAMSUNG SECTRA SEDECAL SHIMADZU SIEMENS SIRONA SOREDEX SPA SRL STEPHANIX SWISSRAY SYNTHETIC "
+    "SYSTEM SYSTEMS TECHNOLOGIES TECHNOLOGY THALES TOSHIBA TRIXELL UIH UNITED VAREX VARIAN VATECH VIDAR "
+    "VIEWORKS XORAN ZIEHM"
+)
+
 
 def view_in(text: str) -> str | None:
     """The words of a view position that are terms for views, such as "AP SUPINE"; None without any."""
@@ -111,6 +125,12 @@ def body_part_in(text: str) -> str | None:
 def body_part_of_code(codes: Iterable[str]) -> str | None:
     """The part of the body of the first known code value; None without any."""
     return next((_BODY_CODES[code] for code in codes if code in _BODY_CODES), None)
+
+
+def manufacturer_in(text: str) -> str | None:
+    """The words of a text that are of makers' names, as they are written there; None without any."""
+    words = re.findall(r"[^\W\d_]+", text)
+    return " ".join(word for word in words if word.upper() in _MAKER_WORDS) or None
 
 
 def _known_words(text: str, known: frozenset[str]) -> str | None:

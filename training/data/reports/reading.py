@@ -34,9 +34,28 @@ _BY_ENDING: Final[dict[str, Format]] = {
     ".er7": "hl7",
     ".dcm": "sr",
 }
+# Other endings may be a part of anybody's name.
+_OTHERS: Final = (
+    ".pdf",
+    ".doc",
+    ".docx",
+    ".rtf",
+    ".odt",
+    ".xml",
+    ".html",
+    ".xls",
+    ".xlsx",
+    ".zip",
+    ".jpg",
+    ".png",
+)
 _HIDDEN: Final = (".", "@", "__MACOSX", "$")
 _LONGEST_FILE: Final = 256 * 2**20
 _DICOM: Final = (128, b"DICM")
+
+
+# How files of a folder are counted, for messages.
+ORDER: Final = "find SOURCE ! -type d | LC_ALL=C sort"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +63,7 @@ class ReadReport:
     """A report and its place.
 
     Attributes:
-        place: File, and line or number in it, for the user alone.
+        place: Number of the file in `ORDER`, and line or number in it: names of files are names of people.
         report: The report; for one that cannot be taken, the reason.
     """
 
@@ -63,7 +82,7 @@ class LeftOutFile:
 def read_reports(
     source: Path, key: bytes, format: Format | None = None, encoding: str | None = None
 ) -> Iterator[ReadReport | LeftOutFile]:
-    """Read a file, or all files of a folder in the order of their names.
+    """Read a file, or all files of a folder in the order of their names, which are not said.
 
     Args:
         source: The file or folder.
@@ -75,24 +94,21 @@ def read_reports(
         DataError: The source cannot be read.
     """
     if not source.exists():
-        raise DataError(f"{source} is not there: give a file or a folder of reports.")
-    for path in _files(source):
-        place = path.name if path == source else str(path.relative_to(source))
+        raise DataError("The source of the reports is not there: give a file or a folder.")
+    for number, path in _files(source):
+        place = f"File {number}"
         try:
             if path.stat().st_size > _LONGEST_FILE:
                 raise ReportError(f"it has more than {_LONGEST_FILE >> 20} MiB")
             own = format or _format(path)
             if own is None:
-                reason = (
-                    f"{path.suffix.lower() or 'files without an ending'}: not known as a format of reports"
-                )
-                yield LeftOutFile(place, reason)
+                yield LeftOutFile(place, f"{_ending(path)}: not known as a format of reports")
                 continue
             if own == "sr" and format is None and not is_structured_report(path):
                 yield LeftOutFile(place, "DICOM files that are no structured reports")
                 continue
-            for number, report in _read(path, own, encoding):
-                yield ReadReport(f"{place}{number}", _kept(report, key))
+            for inside, report in _read(path, own, encoding):
+                yield ReadReport(f"{place}{inside}", _kept(report, key))
         except ReportError as error:
             yield ReadReport(place, error)
         except OSError as error:
@@ -112,13 +128,25 @@ def _kept(report: SourceReport | ReportError, key: bytes) -> StudyReport | Repor
         return error
 
 
-def _files(source: Path) -> Iterator[Path]:
+def _files(source: Path) -> Iterator[tuple[int, Path]]:
+    """Give the files with their numbers; hidden ones are counted and passed over."""
     if not source.is_dir():
-        yield source
+        yield 1, source
         return
-    for folder, folders, names in os.walk(source):
-        folders[:] = sorted(name for name in folders if not name.startswith(_HIDDEN))
-        yield from (Path(folder, name) for name in sorted(names) if not name.startswith(_HIDDEN))
+    found = []
+    for folder, folders, names in os.walk(os.fsencode(source)):
+        links = [name for name in folders if Path(os.fsdecode(folder), os.fsdecode(name)).is_symlink()]
+        found += [os.path.join(folder, name) for name in (*names, *links)]  # noqa: PTH118 - in any encoding
+    for number, name in enumerate(sorted(found), 1):
+        path = Path(os.fsdecode(name))
+        parts = path.relative_to(source).parts
+        if path.is_file() and not any(part.startswith(_HIDDEN) for part in parts):
+            yield number, path
+
+
+def _ending(path: Path) -> str:
+    ending = path.suffix.lower()
+    return ending if ending in _OTHERS else "files of other endings" if ending else "files without an ending"
 
 
 def _format(path: Path) -> Format | None:
@@ -156,13 +184,21 @@ def _read(
 def _text_file(path: Path, encoding: str | None) -> SourceReport:
     if path.stat().st_size > 4 * LONGEST:
         raise ReportError(f"it has more than {LONGEST:,} characters")
-    text, name = decode_text(path.read_bytes(), path.name, encoding), path.stem.strip()
+    text, name = _decoded(path, encoding), path.stem.strip()
     # The name says which study it is; "." and "_" around it say nothing.
     return SourceReport(text, studies=(name,)) if is_uid(name) else SourceReport(text, accessions=(name,))
 
 
+def _decoded(path: Path, encoding: str | None) -> str:
+    try:
+        return decode_text(path.read_bytes(), "it", encoding)
+    except DataError:
+        # Its sentence shows what is not UTF-8, such as letters of a name.
+        raise ReportError("it is not UTF-8 or not of the given `--encoding`, or no text") from None
+
+
 def _fhir_file(path: Path, encoding: str | None) -> Iterator[tuple[str, SourceReport | ReportError]]:
-    content = decode_text(path.read_bytes(), path.name, encoding)
+    content = _decoded(path, encoding)
     lines = content.splitlines()
     is_lines = path.suffix.lower() in (".ndjson", ".jsonl")
     parts = (

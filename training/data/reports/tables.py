@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from training.data.readers.tables.table import Row, open_table
+from training.data.readers.tables.table import Row, Table, open_table
 from training.data.rejections import Rejection
 from training.data.reports.study_report import ReportError, SourceReport, Status
 from training.errors import DataError
@@ -58,15 +58,32 @@ def read_table(path: Path, encoding: str | None) -> Iterator[tuple[int, SourceRe
     """Give the line of each row with its report, or the reason why it cannot be taken.
 
     Raises:
-        DataError: The table cannot be read, or lacks a column.
+        DataError: The table cannot be read, or lacks a column; nothing of it is said.
     """
-    table = open_table(path, lambda name: _role(name) is not None, encoding)
+    try:
+        table = open_table(path, lambda name: _role(name) is not None, encoding)
+        yield from _reports(table)
+    except _UnfitTableError:
+        raise
+    except DataError:
+        # The sentences of tables show names of columns, and what is not UTF-8.
+        raise DataError(
+            "The table cannot be read: its first line names each column once, and its text is UTF-8 or of "
+            "the given `--encoding`."
+        ) from None
+
+
+class _UnfitTableError(DataError):
+    """A table that lacks a column."""
+
+
+def _reports(table: Table) -> Iterator[tuple[int, SourceReport | ReportError]]:
     roles = [_role(name) for name in table.columns]
     if not {"study", "accession"}.intersection(roles):
-        raise DataError(f"{path.name} has no column for the study: name one study_uid or accession.")
+        raise _UnfitTableError("The table has no column for the study: name one study_uid or accession.")
     if not {"text", *_SECTIONS}.intersection(roles):
-        raise DataError(
-            f"{path.name} has no column with reports: name one report, or findings and impression."
+        raise _UnfitTableError(
+            "The table has no column with reports: name one report, or findings and impression."
         )
     for row in table.rows():
         if isinstance(row, Rejection):

@@ -31,7 +31,7 @@ def test_a_manifest_gets_the_reports_of_a_folder(tmp_path: Path) -> None:
         assert attached.sentence == (
             "Reports: 4 found = 1 matched + 1 without an image + 1 refused + 1 left out."
         )
-        assert attached.refused == ("c.hl7: it has no message that begins with MSH.",)
+        assert attached.refused == ("File 3: it has no message that begins with MSH.",)
         a, b = read_manifest(data).records
         assert a == replace(
             record,

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from tests.training.data.reports.documents import (
 from tests.training.data.reports.reading import read_all, read_one, texts_of
 from training.data.dicom.pseudonyms import keyed_hash
 from training.data.reports import structured
-from training.data.reports.reading import LeftOutFile, ReadReport, read_reports
+from training.data.reports.reading import ORDER, LeftOutFile, ReadReport, read_reports
 from training.data.reports.study_report import ReportError, StudyReport
 from training.errors import DataError
 
@@ -255,7 +256,11 @@ def test_a_folder_counts_what_it_passes_over(tmp_path: Path) -> None:
     (tmp_path / "@eaDir" / "a.txt").write_text("x")
     (tmp_path / "win.txt").write_bytes("Befund: Ödem.".encode("cp1252"))
     found = list(read_reports(tmp_path, KEY))
-    assert [own.place for own in found if isinstance(own, LeftOutFile)] == ["b.pdf"]
+    listed = subprocess.run(
+        ORDER.replace("SOURCE", str(tmp_path)), shell=True, capture_output=True, text=True, check=True
+    )
+    place = listed.stdout.splitlines().index(str(tmp_path / "b.pdf")) + 1
+    assert [own.place for own in found if isinstance(own, LeftOutFile)] == [f"File {place}"]
     reports = [own.report for own in found if isinstance(own, ReadReport)]
     assert sum(isinstance(report, StudyReport) for report in reports) == 5
     (refused,) = [report for report in reports if isinstance(report, ReportError)]
@@ -287,8 +292,37 @@ def test_rows_of_a_table_that_cannot_be_taken_are_named(tmp_path: Path) -> None:
     found = [own for own in read_reports(path, KEY) if isinstance(own, ReadReport)]
     assert isinstance(found[0].report, StudyReport)
     assert texts_of(found[0].report) == {"FINDINGS": "No effusion.", "IMPRESSION": "Normal chest."}
-    assert [own.place for own in found] == [f"a.csv, line {line}" for line in range(2, 8)]
+    assert [own.place for own in found] == [f"File 1, line {line}" for line in range(2, 8)]
     assert all(isinstance(own.report, ReportError) for own in found[1:])
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", "accession,findings\nA1,Zqxmüller\n".encode("latin-1")),
+        ("b.csv", b"accession,zqxmarker,zqxmarker,findings\nA1,,,No effusion.\n"),
+        ("c.csv", b"zqxmarker,zqxother\n1,2\n"),
+        ("d.csv", b'{"accession": "A1", "report": {"zqxmarker": 1}}\n'),
+        ("e.txt", b"Patient: Zqxm\xfcller\nIMPRESSION: Normal."),
+        ("f.json", b'{"zqxmarker": 1}'),
+        ("g.ndjson", b"zqxmarker\n"),
+        ("h.hl7", b"zqxmarker"),
+        ("i.zqxmarker", b"zqxmarker"),
+        ("j.hl7", b"MSH|^~\\&|zqxmarker||||||ORU^R01|1|P|2.5|||||||ZQXMARKER\rPID|zqxmarker"),
+    ],
+)
+def test_refusals_say_nothing_of_a_file(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / "zqxfolder").mkdir()
+    (tmp_path / "zqxfolder" / f"zqx{name}").write_bytes(content)
+    found = list(read_reports(tmp_path, KEY))
+    assert found
+    for own in found:
+        reason = own.reason if isinstance(own, LeftOutFile) else own.report
+        assert isinstance(reason, str | ReportError)
+        assert "zqx" not in f"{own.place} {reason}".lower()
+    with pytest.raises(DataError, match="is not there") as raised:
+        list(read_reports(tmp_path / "zqxnone", KEY))
+    assert "zqx" not in str(raised.value)
 
 
 def test_there_must_be_something_to_read(tmp_path: Path) -> None:
