@@ -218,6 +218,11 @@ class Settings(ViewerSettings, WorkerSettings):
         ge=0,
         description="Days after which `recoquest tidy` removes the files of ended jobs; 0: never.",
     )
+    keep_waiting_reports_days: int = Field(
+        default=90,
+        ge=0,
+        description="Days after which reports whose studies have no image are forgotten; 0: never.",
+    )
 
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),

@@ -282,6 +282,8 @@ async def erase_images(
 ) -> ErasedImages:
     """Remove images so that no byte of them is left on the disk, and say which backups still hold them.
 
+    A patient or a study names all its images, and its reports, also those that came before images.
+
     Beside what a removal takes, the results and files of jobs, snapshots of vectors, judgements that name
     them as examples, and free pages of the database go. The audit trail keeps keyed hashes of their ids. It
     takes as long as rewriting the database and the collection's snapshots.
@@ -295,18 +297,21 @@ async def erase_images(
             collection,
             wanted.ids,
             actor,
+            patient=wanted.patient,
+            study=wanted.study,
             operation="erase_images",
             request=request.state.request_id,
         )
     )
     note(request, Noted(recorded=True))
-    if not found.ids and not found.erased.backups and set(found.unknown) == set(wanted.ids):
+    if wanted.ids and not found.ids and not found.erased.backups and set(found.unknown) == set(wanted.ids):
         raise UnknownImageError(collection, wanted.ids[0])
     return ErasedImages(
         collection=collection,
         erased=list(found.ids),
         unknown=list(found.unknown),
         shared_files=list(found.erased.shared),
+        reports=found.erased.reports,
         judgements=found.erased.judgements,
         jobs=found.jobs.jobs,
         retrainings=found.jobs.retrainings,

@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from functools import partial
 from typing import Final
 
@@ -70,6 +71,7 @@ class ReportIntake:
     settings: Settings
     collection: str
     command: str
+    _looked: date | None = field(default=None, init=False, repr=False)
     _embedder: Embedder | None = field(default=None, init=False, repr=False)
     _vectors: OrderedDict[str, dict[str, bytes]] = field(default_factory=OrderedDict, init=False, repr=False)
 
@@ -86,6 +88,7 @@ class ReportIntake:
         """
         # A collection that cannot be searched takes no reports.
         self.engine.active(self.collection)
+        self.drop_late()
         studies: dict[str, None] = {}
         kept: list[StudyReport] = []
         differing: list[int] = []
@@ -116,6 +119,7 @@ class ReportIntake:
         Raises:
             RecoquestError: The same errors as for `take`.
         """
+        self.drop_late()
         after = 0
         while True:
             with self.engine.home.catalogue.read() as session:
@@ -144,10 +148,18 @@ class ReportIntake:
         with self.engine.home.catalogue.read() as session:
             return count_waiting(session, require_collection(session, self.collection).id)
 
-    def drop_waiting(self) -> int:
-        """Remove the reports that wait for images, and return their number."""
+    def drop_late(self) -> int:
+        """Remove the reports that wait longer than the settings say, and return their number; once a day."""
+        days, today = self.settings.keep_waiting_reports_days, datetime.now(UTC).date()
+        if not days or self._looked == today:
+            return 0
+        self._looked = today
+        return self.drop_waiting(days)
+
+    def drop_waiting(self, days: int = 0) -> int:
+        """Remove the reports that have waited for images for some days, and return their number."""
         with self.engine.home.catalogue.write() as session:
-            count = drop_waiting(session, require_collection(session, self.collection).id)
+            count = drop_waiting(session, require_collection(session, self.collection).id, days)
             if count:
                 self._record(session, action="delete", reports=count)
         return count

@@ -1,10 +1,10 @@
 """Erasure of images from the catalogue, the store and the snapshots."""
 
 import shutil
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
@@ -17,15 +17,18 @@ from index.catalogue.collections import Generation, get_generation, names_of, re
 from index.catalogue.full_text import merge_words
 from index.catalogue.storable import storable_text
 from index.catalogue.tables import CollectionRow, FeedbackRow, GenerationRow, ImageRow
+from index.erasure.people import NOBODY, People
 from index.errors import CollectionInUseError, GenerationError
 from index.files.orphans import collect_orphans
 from index.home import Home
 from index.idempotency import forget_answers
+from index.reports.received import remove_reports_of, study_keys, without_images
 from index.views.manager import Views
 from index.writes.deletion import delete_images
 from index.writes.unused_fields import remove_unused_fields
 
 _AT_ONCE: Final = 1000
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,7 @@ class Erased:
         digests: SHA-256 of their files.
         shared: Those of the digests whose file stays, since another image is the same file.
         judgements: Number of judgements of other images that named one of them.
+        reports: Number of reports that waited for images, or were of the patients.
         backups: Backups that still hold one of them.
     """
 
@@ -58,6 +62,7 @@ class Erased:
     digests: tuple[str, ...]
     shared: tuple[str, ...]
     judgements: int
+    reports: int
     backups: tuple[KnownBackup, ...]
 
 
@@ -68,6 +73,7 @@ def erase_images(
     ids: Sequence[str],
     event: Event | None,
     check: Callable[[Session], None] = lambda _: None,
+    people: People = NOBODY,
 ) -> Erased:
     """Remove images with all that belongs to them; the free pages of the database still hold rows of them.
 
@@ -81,6 +87,7 @@ def erase_images(
         ids: Ids of the images, also of those that were removed before.
         event: Event that tells of it; None: no audit trail is kept.
         check: Raises an error where the images must stay now, in the transaction that removes them.
+        people: Patients and studies whose reports go, beside those of studies that have no image left.
 
     Raises:
         UnknownCollectionError: No collection has this name.
@@ -99,7 +106,11 @@ def erase_images(
             check(session)
             keys = _keys(session, collection, ids)
             backups = _backups(session, keys, all_there=len(keys) == len(set(ids)))
+            collection_id = require_collection(session, collection).id
+            studies = {key for part in _parts(keys) for key in study_keys(session, collection_id, part)}
             removed = delete_images(session, collection, ids)
+            gone = {*people.studies, *without_images(session, collection_id, studies)}
+            reports = remove_reports_of(session, collection_id, people.patients, gone)
             judgements = _forget_examples(session, collection, frozenset(ids))
             _have_views_read_anew(session, collection)
             merge_words(session)
@@ -107,7 +118,8 @@ def erase_images(
             for name in names_of(session, collection):
                 trail.forget(session, name, ids)
             if event is not None:
-                trail.append_in(session, [event])
+                details = {**event.details, "reports": reports} if reports else event.details
+                trail.append_in(session, [replace(event, details=details)])
         digests = set(removed.values())
         collect_orphans(home.catalogue, home.store, digests)
     remove_unused_fields(home.catalogue)
@@ -117,6 +129,7 @@ def erase_images(
         tuple(sorted(digests)),
         tuple(sorted(digest for digest in digests if home.store.has(digest))),
         judgements,
+        reports,
         tuple(backups),
     )
 
@@ -124,13 +137,17 @@ def erase_images(
 def _keys(session: Session, collection: str, ids: Sequence[str]) -> list[int]:
     collection_id = require_collection(session, collection).id
     keys: list[int] = []
-    for start in range(0, len(ids), _AT_ONCE):
-        part = ids[start : start + _AT_ONCE]
+    for part in _parts(ids):
         query = select(ImageRow.id).where(
             ImageRow.collection_id == collection_id, ImageRow.external_id.in_(part)
         )
         keys += session.execute(query).scalars()
     return keys
+
+
+def _parts(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
+    for start in range(0, len(items), _AT_ONCE):
+        yield items[start : start + _AT_ONCE]
 
 
 def _backups(session: Session, keys: Collection[int], *, all_there: bool) -> list[KnownBackup]:

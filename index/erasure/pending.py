@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 from index.catalogue.collections import require_collection
 from index.catalogue.storable import storable_text
 from index.catalogue.tables import ImageRow
+from index.erasure.people import NOBODY, People
 from index.errors import CollectionInUseError
 from index.files.file_lock import try_lock
 from training.atomic import atomic_file
@@ -32,6 +33,7 @@ class PendingErasure:
         collection: Name of the collection.
         ids: Ids of the images.
         digests: SHA-256 of their files.
+        people: Patients and studies whose reports go, too.
         jobs: Numbers of the jobs that name none of them any more.
     """
 
@@ -39,11 +41,14 @@ class PendingErasure:
     collection: str
     ids: list[str]
     digests: list[str]
+    people: People = NOBODY
     jobs: set[int] = field(default_factory=set)
 
     @classmethod
-    def begin(cls, home: Path, session: Session, collection: str, ids: Sequence[str]) -> Self:
-        """Note an erasure before it begins, within `keep_others_away`; one of no images needs no note.
+    def begin(
+        cls, home: Path, session: Session, collection: str, ids: Sequence[str], people: People = NOBODY
+    ) -> Self:
+        """Note an erasure before it begins, within `keep_others_away`; one of nothing needs no note.
 
         Raises:
             UnknownCollectionError: No collection has this name.
@@ -53,8 +58,8 @@ class PendingErasure:
         ids = [name for name in ids if storable_text(name)]
         digests = [sha256 for _, sha256 in _there(session, collection, ids)]
         folder = home / _FOLDER
-        begun = cls(folder / f"{secrets.token_hex(8)}.json", collection, ids, digests)
-        if ids:
+        begun = cls(folder / f"{secrets.token_hex(8)}.json", collection, ids, digests, people)
+        if ids or people != NOBODY:
             begun.save()
         return begun
 
@@ -68,6 +73,8 @@ class PendingErasure:
             "collection": self.collection,
             "ids": self.ids,
             "digests": self.digests,
+            "patients": self.people.patients,
+            "studies": self.people.studies,
             "jobs": sorted(self.jobs),
         }
         with atomic_file(self.path) as file:
@@ -110,8 +117,10 @@ def pending_erasures(home: Path) -> Iterator[PendingErasure]:
     """
     for path in sorted((home / _FOLDER).glob("*.json")):
         values = json.loads(path.read_bytes())
+        # Versions before 0026 of the catalogue noted no people.
+        people = People(tuple(values.get("patients", ())), tuple(values.get("studies", ())))
         yield PendingErasure(
-            path, values["collection"], values["ids"], values["digests"], set(values["jobs"])
+            path, values["collection"], values["ids"], values["digests"], people, set(values["jobs"])
         )
 
 

@@ -1,6 +1,7 @@
 """Reports in the catalogue: taken in, matched to the images of their studies, and removed with these."""
 
 from collections.abc import Collection, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar, cast
 
 from sqlalchemy import ColumnElement, delete, func, insert, select, update
@@ -26,6 +27,7 @@ def add_reports(session: Session, collection_id: int, reports: Sequence[StudyRep
         ReportRow.collection_id == collection_id, ReportRow.digest.in_(list(digests))
     )
     known = set(session.execute(query).scalars())
+    today = datetime.now(UTC).date().isoformat()
     rows = [
         {
             "collection_id": collection_id,
@@ -36,6 +38,7 @@ def add_reports(session: Session, collection_id: int, reports: Sequence[StudyRep
             "status": report.status,
             "issued": report.issued,
             "sections": [list(section) for section in report.sections],
+            "received": today,
         }
         for digest, report in digests.items()
         if digest not in known
@@ -97,29 +100,71 @@ def count_waiting(session: Session, collection_id: int) -> int:
     return session.execute(select(func.count()).select_from(ReportRow).where(waiting)).scalar_one()
 
 
-def drop_waiting(session: Session, collection_id: int) -> int:
-    """Remove the reports whose studies have no image, and return their number."""
+def drop_waiting(session: Session, collection_id: int, days: int = 0) -> int:
+    """Remove the reports whose studies have had no image for some days, and return their number."""
     waiting = (ReportRow.collection_id == collection_id) & ReportRow.study.is_(None)
-    count = count_waiting(session, collection_id)
-    session.execute(delete(ReportRow).where(waiting))
+    if days:
+        waiting &= ReportRow.received <= (datetime.now(UTC).date() - timedelta(days=days)).isoformat()
+    return _removed(session, waiting)
+
+
+def remove_reports_of(
+    session: Session, collection_id: int, patients: Collection[str], keys: Collection[str]
+) -> int:
+    """Remove the reports of patients, and those that wait for studies, and return their number.
+
+    Args:
+        session: The transaction.
+        collection_id: Key of the collection.
+        patients: Keyed hashes of patients.
+        keys: Keys of studies, such as "study:1.2.3"; reports that images have go with these.
+    """
+    own = ReportRow.collection_id == collection_id
+    count = _removed(session, own & ReportRow.patient.in_(list(patients))) if patients else 0
+    if keys:
+        query = select(ReportRow.id, ReportRow.keys).where(own, ReportRow.study.is_(None))
+        rows = session.execute(query.execution_options(yield_per=_AT_ONCE))
+        found = [row.id for row in rows if not frozenset(keys).isdisjoint(row.keys)]
+        for part in _parts(found):
+            count += _removed(session, ReportRow.id.in_(part))
     return count
+
+
+def images_of_people(
+    session: Session, collection_id: int, patients: Collection[str], keys: Collection[str]
+) -> list[str]:
+    """Return the ids of the images of patients, by `patient` or group, and of studies, by their keys."""
+    ours = (ImageRow.collection_id == collection_id) & ImageRow.group_name.in_(list(patients))
+    found = list(session.execute(select(ImageRow.external_id).where(ours)).scalars())
+    for key in (*(f"{_PATIENT}:{patient}" for patient in patients), *keys):
+        found += images_of(session, collection_id, key)
+    return list(dict.fromkeys(found))
 
 
 def studies_of(session: Session, collection_id: int, keys: Collection[int]) -> list[str]:
     """Return the keys of the studies that images, by their keys, belong to and that have reports."""
-    query = select(AttributeRow.name, AttributeRow.text_value).where(
-        AttributeRow.collection_id == collection_id,
-        AttributeRow.image_id.in_(list(keys)),
-        AttributeRow.name.in_(STUDY_FIELDS),
-    )
-    named = {f"{name}:{value}" for name, value in session.execute(query)}
     found: list[str] = []
-    for part in _parts(sorted(named)):
+    for part in _parts(sorted(study_keys(session, collection_id, keys))):
         having = (ReportRow.collection_id == collection_id) & ReportRow.study.in_(part)
         found += cast(
             list[str], session.execute(select(ReportRow.study).where(having).distinct()).scalars().all()
         )
     return found
+
+
+def study_keys(session: Session, collection_id: int, keys: Collection[int]) -> set[str]:
+    """Return the keys of the studies that images, by their keys, belong to, such as "study:1.2.3"."""
+    query = select(AttributeRow.name, AttributeRow.text_value).where(
+        AttributeRow.collection_id == collection_id,
+        AttributeRow.image_id.in_(list(keys)),
+        AttributeRow.name.in_(STUDY_FIELDS),
+    )
+    return {f"{name}:{value}" for name, value in session.execute(query)}
+
+
+def without_images(session: Session, collection_id: int, studies: Collection[str]) -> set[str]:
+    """Return those of the keys of studies that no image has."""
+    return {study for study in studies if not images_of(session, collection_id, study)}
 
 
 def remove_reports(session: Session, collection_id: int, studies: Sequence[str]) -> None:
@@ -129,6 +174,12 @@ def remove_reports(session: Session, collection_id: int, studies: Sequence[str])
         if session.execute(left).first() is None:
             own = (ReportRow.collection_id == collection_id) & (ReportRow.study == study)
             session.execute(delete(ReportRow).where(own))
+
+
+def _removed(session: Session, condition: ColumnElement[bool]) -> int:
+    count = session.execute(select(func.count()).select_from(ReportRow).where(condition)).scalar_one()
+    session.execute(delete(ReportRow).where(condition))
+    return count
 
 
 def _report(row: ReportRow) -> StudyReport:

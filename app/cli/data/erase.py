@@ -12,23 +12,53 @@ def erase(
     ids: Annotated[
         list[str] | None, typer.Argument(help="Ids of the images; none: go on with what was stopped.")
     ] = None,
+    patient: Annotated[
+        str | None,
+        typer.Option(
+            "--patient", help="Patient ID or its keyed hash: all images and reports of the patient."
+        ),
+    ] = None,
+    study: Annotated[
+        str | None,
+        typer.Option(
+            "--study", help="Study Instance UID, accession number or its keyed hash, likewise of a study."
+        ),
+    ] = None,
     home: Home = None,
 ) -> None:
-    """Take images out of catalogue, files, snapshots, jobs and feedback; name backups that hold them."""
+    """Take images and reports out of catalogue, files, jobs and feedback; name backups that hold them."""
     from app.audit.trail import command_actor
     from app.operations.writes.erase import erase as erase_all
     from app.settings import load_settings
-    from index.errors import UnknownImageError
+    from index.errors import NoErasureError, UnknownImageError
 
     settings = load_settings(home=home)
     with indexed(settings) as engine:
-        found = erase_all(settings, engine.home, collection, ids or [], command_actor(), operation="erase")
+        found = erase_all(
+            settings,
+            engine.home,
+            collection,
+            ids or [],
+            command_actor(),
+            patient=patient,
+            study=study,
+            operation="erase",
+        )
     erased, jobs = found.erased, found.jobs
-    if not ids:
+    of_people = patient is not None or study is not None
+    if of_people and not found.ids and not erased.reports:
+        raise NoErasureError(f"{collection} has no image and no report of this patient or study.")
+    if of_people:
+        typer.echo(
+            f"{collection}: {len(found.ids):,} images and {erased.reports:,} waiting reports are erased."
+        )
+    elif not ids:
         typer.echo(f"{collection}: what was stopped is done; images erased: {len(found.ids):,}.")
     for image in ids or []:
         said = "is erased" if image in found.ids else "was not in the collection"
         typer.echo(f"{collection}: {image} {said}.")
+    if erased.reports and not of_people:
+        typer.echo(f"Reports that waited for them: {erased.reports:,}, erased.")
     if erased.judgements:
         typer.echo(f"Judgements for queries that named them: {erased.judgements:,}, erased.")
     if jobs.jobs:

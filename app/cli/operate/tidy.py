@@ -6,8 +6,9 @@ from app.cli.options import Home, indexed
 
 
 def tidy(home: Home = None) -> None:
-    """Remove old generations, folders of old jobs, and files that are unused or were never finished."""
+    """Remove old generations, reports, folders of jobs, and files that are unused or unfinished."""
     from app.jobs.housekeeping import drop_superseded_generations, remove_old_folders
+    from app.reports.intake import ReportIntake
     from app.settings import load_settings
     from index.files.stale import UNTOUCHED_SECONDS, remove_stale, unfinished
     from index.generations.retention import drop_old_generations
@@ -19,6 +20,9 @@ def tidy(home: Home = None) -> None:
             dropped = drop_old_generations(engine.home, collection, settings.keep_generations)
             if dropped:
                 typer.echo(f"{collection}: dropped generation {', '.join(map(str, dropped))}.")
+            late = ReportIntake(engine, settings, collection, "tidy").drop_late()
+            if late:
+                typer.echo(f"{collection}: forgot {late:,} reports that waited for their images.")
         for collection, number in drop_superseded_generations(settings, engine.home):
             typer.echo(f"{collection}: dropped generation {number}, which was never activated.")
         folders = remove_old_folders(settings, engine.home.catalogue)

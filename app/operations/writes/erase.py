@@ -17,9 +17,11 @@ from index.catalogue.collections import names_of
 from index.catalogue.storable import storable_text
 from index.erasure.erase import Erased, erase_images
 from index.erasure.pending import PendingErasure, keep_others_away, pending_erasures
+from index.erasure.people import NOBODY, People
 from index.errors import CollectionInUseError, NoErasureError, shortened
 from index.files.stale import UNTOUCHED_SECONDS, remove_stale, unfinished
 from index.home import Home
+from index.keys.patient_key import patient_key
 
 _AT_ONCE: Final = 500
 
@@ -55,6 +57,8 @@ def erase(
     ids: Sequence[str],
     actor: Actor,
     *,
+    patient: str | None = None,
+    study: str | None = None,
     operation: str,
     request: str | None = None,
 ) -> Erasure:
@@ -66,8 +70,11 @@ def erase(
         settings: Settings of this process.
         home: Home of the collection.
         collection: Name of the collection.
-        ids: Ids of the images; none: those of the erasures in the collection that were stopped.
+        ids: Ids of the images; with no patient and no study, none: those of the erasures in the collection
+            that were stopped.
         actor: Whoever erases them, for the audit trail.
+        patient: Patient ID, or its keyed hash, whose images and reports are erased, too.
+        study: Study Instance UID, accession number or its keyed hash, likewise.
         operation: Name of the command or route.
         request: Id of the request.
 
@@ -80,6 +87,9 @@ def erase(
         RecoquestError: The catalogue or the store cannot be used.
         OSError: A file of a job cannot be rewritten.
     """
+    people = NOBODY
+    if patient is not None or study is not None:
+        people = People.of(patient_key(settings.home), patient, study)
     # Else one would end the notes of another, whose work it does not know.
     with keep_others_away(settings.home):
         with home.catalogue.read() as session:
@@ -88,15 +98,18 @@ def erase(
             unfinished_before = [one for one in notes if one.collection == collection]
             asked = ids
             # A stop may have come before any of their rows was removed.
-            ids = list(dict.fromkeys((*ids, *(name for one in unfinished_before for name in one.ids))))
-            if not ids:
+            selected = people.images(session, collection)
+            stopped = (name for one in unfinished_before for name in one.ids)
+            ids = list(dict.fromkeys((*ids, *selected, *stopped)))
+            if not ids and people == NOBODY and not unfinished_before:
                 raise NoErasureError(
                     f"No erasure in {shortened(collection)!r} was stopped: name the images to be erased."
                 )
             begun = {name for one in unfinished_before for name in one.erased_ids(session)}
             traced = _traced(session, collection, ids)
             fresh = [name for name in ids if name not in begun]
-            pending = PendingErasure.begin(settings.home, session, collection, fresh)
+            pending = PendingErasure.begin(settings.home, session, collection, fresh, people)
+            everybody = (people, *(one.people for one in unfinished_before))
         event = Event(
             action="erase",
             actor=actor,
@@ -116,6 +129,10 @@ def erase(
                 ids,
                 event if settings.audit else None,
                 partial(refuse_running, collection=collection),
+                People(
+                    tuple(name for one in everybody for name in one.patients),
+                    tuple(name for one in everybody for name in one.studies),
+                ),
             )
         except CollectionInUseError:
             # Nothing was removed.

@@ -142,14 +142,15 @@ async def _answer_once(request: Request, handle: Handler, *, leaves_out: bool) -
 
 def _without_ids(answer: bytes, request: bytes) -> bytes:
     """Return an answer with the places of ids in the request instead of the ids; others are left out."""
-    found, places = json.loads(answer), {name: place for place, name in enumerate(json.loads(request)["ids"])}
+    found, ids = json.loads(answer), json.loads(request).get("ids", ())
+    places = {name: place for place, name in enumerate(ids)}
     kept = {field: [places[name] for name in found[field] if name in places] for field in _ID_FIELDS}
     return json.dumps({**found, **kept}).encode()
 
 
 def _with_ids(kept: bytes, request: bytes) -> bytes:
     """Return an answer as `_without_ids` was given it; the request is the same."""
-    found, ids = json.loads(kept), json.loads(request)["ids"]
+    found, ids = json.loads(kept), json.loads(request).get("ids", ())
     restored = {field: [ids[place] for place in found[field]] for field in _ID_FIELDS}
     return json.dumps({**found, **restored}).encode()
 

@@ -1,8 +1,8 @@
 """Schemas of erasures."""
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from app.schemas.search.body import Request
 from app.schemas.search.page import Answer
@@ -11,11 +11,26 @@ _MAX_IDS = 500
 
 
 class ImagesToErase(Request):
-    """Images of a collection."""
+    """Images of a collection, by their ids, their patient or their study."""
 
     ids: Annotated[
-        list[Annotated[str, Field(max_length=255)]], Field(fail_fast=True, min_length=1, max_length=_MAX_IDS)
+        list[Annotated[str, Field(max_length=255)]],
+        Field(default_factory=list, fail_fast=True, max_length=_MAX_IDS),
     ]
+    patient: Annotated[str, Field(min_length=1, max_length=64)] | None = Field(
+        default=None,
+        description="Patient ID or its keyed hash: all images and reports of the patient are erased.",
+    )
+    study: Annotated[str, Field(min_length=1, max_length=64)] | None = Field(
+        default=None,
+        description="Study Instance UID, accession number or its keyed hash, likewise of a study.",
+    )
+
+    @model_validator(mode="after")
+    def _names_something(self) -> Self:
+        if not self.ids and self.patient is None and self.study is None:
+            raise ValueError("give ids, a patient or a study")
+        return self
 
 
 class HoldingBackup(Answer):
@@ -37,6 +52,9 @@ class ErasedImages(Answer):
     )
     shared_files: list[str] = Field(
         description="SHA-256 of files that stay, since another image is the same file."
+    )
+    reports: int = Field(
+        description="Reports that waited for images, or were of the patient, which are gone, too."
     )
     judgements: int = Field(description="Judgements for queries that named them, which are gone, too.")
     jobs: list[int] = Field(description="Jobs whose results or files named them and do no more.")

@@ -52,7 +52,7 @@ class ReportRow(Table):
 
     `study` is the key of the study whose images it was brought to, such as "study:1.2.3", and None while it
     waits for them; `keys` are those that it may belong to. `sections` are lists of kind, heading and text.
-    Keys rise with the order in which reports came.
+    Keys rise with the order in which reports came, and `received` is the day (UTC).
     """
 
     __tablename__ = "reports"
@@ -72,3 +72,4 @@ class ReportRow(Table):
     status: Mapped[str] = mapped_column(String(12))
     issued: Mapped[str | None] = mapped_column(Text)
     sections: Mapped[list[list[str]]] = mapped_column(JSON)
+    received: Mapped[str | None] = mapped_column(String(10))

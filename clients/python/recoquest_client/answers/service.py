@@ -41,6 +41,7 @@ class Erased:
     log_is_empty: bool
     unknown: tuple[str, ...] = ()
     shared_files: tuple[str, ...] = ()
+    reports: int = 0
     judgements: int = 0
     jobs: tuple[int, ...] = ()
     retrainings: tuple[int, ...] = ()

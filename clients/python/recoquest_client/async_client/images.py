@@ -136,6 +136,20 @@ class AsyncImages(AsyncConnection):
             operations.delete_matching_images(collection, filter, dry_run, expected_count)
         )
 
-    async def erase(self, collection: str, ids: Sequence[str]) -> answers.Erased:
-        """Remove images so that no byte of them is left on the disk, and name backups that hold them."""
-        return await self._send(operations.erase_images(collection, ids))
+    async def erase(
+        self,
+        collection: str,
+        ids: Sequence[str] = (),
+        *,
+        patient: str | None = None,
+        study: str | None = None,
+    ) -> answers.Erased:
+        """Remove images so that no byte of them is left on the disk, and name backups that hold them.
+
+        Args:
+            collection: Name of the collection.
+            ids: Ids of the images.
+            patient: Patient ID or its keyed hash, whose images and reports are removed, too.
+            study: Study Instance UID, accession number or its keyed hash, likewise.
+        """
+        return await self._send(operations.erase_images(collection, ids, patient, study))

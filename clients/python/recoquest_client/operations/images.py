@@ -132,10 +132,12 @@ def delete_matching_images(
     return begin("delete_matching_images", path, reading(answers.Deleted), names, body)
 
 
-def erase_images(collection: str, ids: Sequence[str]) -> Call[answers.Erased]:
+def erase_images(
+    collection: str, ids: Sequence[str] = (), patient: str | None = None, study: str | None = None
+) -> Call[answers.Erased]:
     """Erase images."""
     names = {"collection": collection}
-    path, body = f"{COLLECTION}/erase", {"ids": list(ids)}
+    path, body = f"{COLLECTION}/erase", {"ids": list(ids), **given(patient=patient, study=study)}
     return Call(
         "erase_images",
         "POST",
