@@ -35,6 +35,7 @@ from app.api import (
     writes,
 )
 from app.api.callers import sessions, sign_in
+from app.api.cases import lists as case_lists
 from app.api.integration import embeddings, links
 from app.api.radiology import routes as radiology
 from app.audit.middleware import AuditTrail
@@ -134,6 +135,7 @@ def create_app(
         search,
         embeddings,
         feedback,
+        case_lists,
         images,
         radiology,
         links,

@@ -35,6 +35,7 @@ from index.search.results import (
     ActiveGeneration,
     CollectionInfo,
     FieldInfo,
+    FoundImage,
     ModelInfo,
     SearchPage,
     StoredImage,
@@ -225,6 +226,10 @@ class SearchEngine:
             )
         vector: Vectors = decode_vectors([value], active.dim)[0]
         return vector
+
+    def images_of(self, keys: Sequence[int]) -> list[FoundImage | None]:
+        """Return images as hits tell of them, in the order of their keys; None for one that is gone."""
+        return self._searcher.images.of(keys)
 
     def image(self, collection: str, image_id: str) -> StoredImage:
         """Return everything that is known of an image.

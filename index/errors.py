@@ -253,6 +253,24 @@ class FeedbackFullError(RecoquestError):
     """A collection that has as many judgements of hits as it may have."""
 
 
+class UnknownCaseListError(RecoquestError):
+    """A list of cases that a collection does not have."""
+
+    def __init__(self, list_id: str) -> None:
+        super().__init__(f"The collection has no list of cases {shortened(list_id)!r}.")
+
+
+class CaseListExistsError(RecoquestError):
+    """A name that another list of cases of the collection has."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Another list is called {shortened(name)!r}: choose another name.")
+
+
+class CasesFullError(RecoquestError):
+    """A collection that has as many lists of cases as it may have, or a list with as many images."""
+
+
 class CursorError(RecoquestError):
     """A cursor that is damaged, of another query, or of a generation no longer searched."""
 

@@ -19,6 +19,8 @@ from index.errors import (
     AliasLimitError,
     AliasNameError,
     AliasTakenError,
+    CaseListExistsError,
+    CasesFullError,
     CatalogueBusyError,
     CatalogueError,
     CatalogueTimeoutError,
@@ -45,6 +47,7 @@ from index.errors import (
     StoreWriteError,
     UnexpectedCountError,
     UnknownAliasError,
+    UnknownCaseListError,
     UnknownCollectionError,
     UnknownGenerationError,
     UnknownImageError,
@@ -243,6 +246,11 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
         detail="The collection has as many judgements as it keeps: whoever runs the service can remove them "
         "or allow more.",
     ),
+    UnknownCaseListError: Kind("unknown-case-list", "There is no such list of cases", HTTPStatus.NOT_FOUND),
+    CaseListExistsError: Kind(
+        "case-list-exists", "There is such a list of cases", HTTPStatus.CONFLICT, field="name"
+    ),
+    CasesFullError: Kind("cases-full", "No more cases are kept here", HTTPStatus.CONFLICT),
     CollectionNameError: Kind("invalid-name", "The name is not valid", INVALID.status, field="name"),
     CollectionExistsError: Kind(
         "collection-exists", "There is such a collection", HTTPStatus.CONFLICT, field="name"

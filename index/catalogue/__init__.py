@@ -4,6 +4,7 @@
 from index.catalogue import audit_tables
 from index.catalogue.archives import tables as archive_tables
 from index.catalogue.cache import ReadThroughCache, VersionedCache
+from index.catalogue.cases import tables as case_tables
 from index.catalogue.connections import PATIENT, Patience
 from index.catalogue.database import PAUSE_SECONDS, Catalogue, open_catalogue
 from index.catalogue.reading import DirectRead, Reading
@@ -19,5 +20,6 @@ __all__ = [
     "VersionedCache",
     "archive_tables",
     "audit_tables",
+    "case_tables",
     "open_catalogue",
 ]

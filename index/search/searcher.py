@@ -98,9 +98,9 @@ class Searcher:
         self._passing = passing
         self._columns = GroupColumns()
         self._backgrounds = Backgrounds()
-        self._images = FoundImages(catalogue)
+        self.images = FoundImages(catalogue)
         self._resolver = RequestResolver(catalogue)
-        self.browser = Browser(catalogue, self._passing, self._columns, self._images)
+        self.browser = Browser(catalogue, self._passing, self._columns, self.images)
 
     def warm(self, reading: Reading, generation: Generation, sequence: int) -> None:
         """Load the views of a generation and measure their backgrounds, or bring them up to date."""
@@ -202,7 +202,7 @@ class Searcher:
                 firsts[place] = by_vector(found)
             # Read together, they are kept for the pages one by one.
             every = np.unique(np.concatenate([firsts[place].keys for place in places])).tolist()
-            self._images.of(every, entries[places[0]].request.target, searches[places[0]].resolved.version)
+            self.images.of(every, entries[places[0]].request.target, searches[places[0]].resolved.version)
         return firsts
 
     def _page(
@@ -318,7 +318,7 @@ class Searcher:
             first = None
             # A view with later writes needs the present state of its hits.
             beyond = search.held.newest > search.resolved.sequence
-            held = self._images.of(found.keys.tolist(), target, None if beyond else search.version)
+            held = self.images.of(found.keys.tolist(), target, None if beyond else search.version)
             images = [image for image in held if image is not None]
             if len(images) > k or len(found) < wanted:
                 break

@@ -26,6 +26,7 @@ class Example:
 
 _SCENES: Final = {"collection": "scenes"}
 _SCENE: Final = {**_SCENES, "image_id": "scene00012"}
+_CASES: Final = {**_SCENES, "case_list": "teaching"}
 _WARD: Final = {"collection": "ward"}
 _DIGEST: Final = {"digest": "58f02ce1a9b47d6e3c5a1f0b8e92d4c758f02ce1a9b47d6e3c5a1f0b8e92d4c7"}
 _STUDY: Final = {"study": "1.2.826.0.1.3680043.8.498.3"}
@@ -59,6 +60,13 @@ EXAMPLES: Final[Mapping[str, Example]] = {
     "link_image": Example(_SCENE, {"rendition": {"size": 1024}, "expires_in": 600}),
     "judge_hit": Example(_SCENES, {"query": {"text": _TEXT}, "hit": "scene00012", "relevant": True}),
     "count_judgements": Example(_SCENES),
+    "put_case_list": Example(_CASES, {"name": "Dogs, teaching"}),
+    "list_case_lists": Example(_SCENES),
+    "save_case_image": Example({**_CASES, **_SCENE}, {"note": "Two of them, one is easily missed."}),
+    "get_case_list": Example({**_CASES, "limit": 5}),
+    "export_case_list": Example(_CASES),
+    "remove_case_image": Example({**_CASES, **_SCENE}),
+    "delete_case_list": Example(_CASES),
     "create_collection": Example(body={"name": "ward", "same_model_as": "scenes"}),
     "upload_images": Example(
         _WARD, form={"records": json.dumps([{"id": "first", "texts": ["a dog in the snow"]}])}

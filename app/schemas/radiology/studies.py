@@ -152,7 +152,7 @@ def whole_number_of(metadata: Mapping[str, MetadataValue], name: str) -> int | N
 
 def days_between(query: Mapping[str, MetadataValue], hit: Mapping[str, MetadataValue]) -> int | None:
     """Return the days from a query's date to a hit's; None where one of them has none."""
-    first, second = _day_of(query), _day_of(hit)
+    first, second = day_of(query), day_of(hit)
     return None if first is None or second is None else (second - first).days
 
 
@@ -167,7 +167,8 @@ def age_band(metadata: Mapping[str, MetadataValue]) -> str | None:
     return f"{first}-{first + _YEARS_OF_A_BAND - 1}"
 
 
-def _day_of(metadata: Mapping[str, MetadataValue]) -> date | None:
+def day_of(metadata: Mapping[str, MetadataValue]) -> date | None:
+    """Return the date of a study; None where there is none."""
     text = text_of(metadata, "date")
     try:
         return None if text is None else date.fromisoformat(text[:_DAY_LENGTH])

@@ -187,10 +187,13 @@ def hit_from(
 
 
 def listed_from(
-    hit: Hit, images: str, parts: Sequence[HitPart] = DEFAULT_PARTS, details: HitDetails | None = None
+    image: FoundImage,
+    images: str,
+    parts: Sequence[HitPart] = DEFAULT_PARTS,
+    details: HitDetails | None = None,
 ) -> ListedImage:
     """Describe an image of a list; see `hit_from`."""
-    image, path = hit.image, f"{images}/{quote(hit.id, safe='')}"
+    path = f"{images}/{quote(image.id, safe='')}"
     return {
         "id": image.id,
         "group": image.group,

@@ -170,10 +170,11 @@ class Ready(Answer):
 
 def image_path(collection: str, image_id: str, *, prefix: str = "") -> str:
     """Path of an image below /v1, percent-encoded; `prefix` is where a proxy has put the service."""
-    return f"{_images_path(collection, prefix)}/{quote(image_id, safe='')}"
+    return f"{images_path(collection, prefix)}/{quote(image_id, safe='')}"
 
 
-def _images_path(collection: str, prefix: str) -> str:
+def images_path(collection: str, prefix: str) -> str:
+    """Path of the images of a collection; `prefix` is where a proxy has put the service."""
     return f"{prefix}/v1/collections/{quote(collection, safe='')}/images"
 
 
@@ -204,7 +205,7 @@ def page_from(
     """
     active = None if isinstance(served_by, str) else served_by
     kind = None if active is None else cosine_kind(active)
-    images = _images_path(served_by if isinstance(served_by, str) else served_by.collection, prefix)
+    images = images_path(served_by if isinstance(served_by, str) else served_by.collection, prefix)
     return SearchResponse.model_construct(
         hits=[
             hit_from(hit, z_score, kind, images, fused=page.fused, parts=parts, details=known)
@@ -266,12 +267,12 @@ def image_list_from(
     details: Sequence[HitDetails] = (),
 ) -> ImageList:
     """Describe a page of images without a query."""
-    images = _images_path(collection, prefix)
+    images = images_path(collection, prefix)
     # Without words, every key is counted.
     assert page.count is not None
     return ImageList.model_construct(
         images=[
-            listed_from(hit, images, parts, known)
+            listed_from(hit.image, images, parts, known)
             for hit, known in zip(page.hits, details or repeat(None), strict=False)
         ],
         count=page.count,

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import zipfile
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Literal
 
@@ -132,6 +133,17 @@ def test_a_collection_is_begun_filled_searched_changed_and_removed(
         client.put(name, NewImage("new", picture(4)), only_new=True)
     assert client.judge(name, "first", True, text="a red square", like=["new"]).relevant is True
     assert client.judgements(name).relevant == 1
+    assert client.put_case_list(name, "taught", "Taught").images == 0
+    for image in ("first", odd, "new"):
+        client.save_case(name, "taught", image, f"note on {image}")
+    client.remove_case(name, "taught", "new")
+    kept = [(one.image.id, one.note) for one in client.cases(name, "taught", page_size=1)]
+    assert kept == [("first", "note on first"), (odd, f"note on {odd}")]
+    assert [(one.id, one.images) for one in client.case_lists(name)] == [("taught", 2)]
+    with zipfile.ZipFile(io.BytesIO(client.teaching_file(name, "taught"))) as archive:
+        assert archive.namelist() == ["images/0001.png", "images/0002.png", "cases.csv", "README.txt"]
+    client.delete_case_list(name, "taught")
+    assert client.case_lists(name) == ()
     client.delete(name, "new")
     with pytest.raises(NotFoundError, match="new"):
         client.image(name, "new")

@@ -53,6 +53,13 @@ OPERATIONS: Final[dict[str, Role | None]] = {
     "list_models": "reader",
     "get_model": "reader",
     "judge_hit": "judge",
+    "list_case_lists": "reader",
+    "get_case_list": "reader",
+    "export_case_list": "reader",
+    "put_case_list": "judge",
+    "delete_case_list": "judge",
+    "save_case_image": "judge",
+    "remove_case_image": "judge",
     "count_judgements": "curator",
     "upload_images": "curator",
     "store_instances_of_studies": "curator",
@@ -78,12 +85,8 @@ OPERATIONS: Final[dict[str, Role | None]] = {
     "get_job": "admin",
     "cancel_job": "admin",
     "stream_job_events": "admin",
-    "begin_session": None,
-    "get_session": None,
-    "end_session": None,
-    "get_liveness": None,
-    "get_readiness": None,
-    "get_metrics": None,
+    **dict.fromkeys(("begin_session", "get_session", "end_session")),
+    **dict.fromkeys(("get_liveness", "get_readiness", "get_metrics")),
 }
 # Outside of collections; all others of a role are about the collection of their path.
 OUTSIDE: Final = {
@@ -105,14 +108,12 @@ IMPLIED: Final[dict[Role, set[Role]]] = {
     "admin": {"admin", "reader", "judge", "curator", "auditor"},
     "auditor": {"auditor"},
 }
-GROUPS: Final[dict[Role, str]] = {
-    "reader": "readers", "judge": "judges", "curator": "curators", "admin": "admins", "auditor": "auditors",
-}  # fmt: skip
+GROUPS: Final[dict[Role, str]] = {role: f"{role}s" for role in ROLES}
 # No collection: what is allowed finds nothing and changes nothing.
 ASKED: Final = "asked"
 FILLED: Final = {
     "collection": ASKED, "image_id": "nobody", "number": "999", "digest": "0" * 64, "job": "999",
-    "alias": "other", "study": "1.2.3", "sop": "1.2.3.4",
+    "alias": "other", "case_list": "none", "study": "1.2.3", "sop": "1.2.3.4",
 }  # fmt: skip
 DAY_S: Final = 86_400
 

@@ -19,8 +19,9 @@ HERE = f"/v1/collections/{COLLECTION}"
 # Changes and readings of what shows no image.
 UNNAMED = {
     "update_image", "cancel_job", "count_judgements", "get_job", "get_model",
-    "list_aliases", "list_collections", "list_generations", "list_jobs", "list_models",
-    "put_alias", "rename_collection", "stream_job_events",
+    "list_aliases", "list_case_lists", "list_collections", "list_generations", "list_jobs", "list_models",
+    "put_alias", "put_case_list", "remove_case_image", "rename_collection", "save_case_image",
+    "stream_job_events",
 }  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """Answers of the service. A newer service may tell more than these have."""
 
+from recoquest_client.answers.cases import CaseList, CasePage, SavedCase
 from recoquest_client.answers.images import (
     Alias,
     Area,
@@ -56,6 +57,8 @@ __all__ = [
     "AuditPage",
     "Backup",
     "BatchResult",
+    "CaseList",
+    "CasePage",
     "Collection",
     "Deleted",
     "Embedding",
@@ -85,6 +88,7 @@ __all__ = [
     "Progress",
     "QueryEcho",
     "Refusal",
+    "SavedCase",
     "SearchPage",
     "Sentence",
     "SimilarStudies",

@@ -72,6 +72,18 @@ def test_no_byte_of_an_erased_image_is_left(service: TestClient, marked: Indexed
     assert (home / "jobs" / "1" / "retraining" / "manifest.jsonl").read_text().count("image-51") == 1
 
 
+def test_a_saved_case_goes_with_its_note(service: TestClient, marked: Indexed) -> None:
+    note = "Merkwort Quittenbaum"
+    assert service.put(f"{HERE}/cases/taught", json={"name": "Taught"}).status_code == 201
+    for image in ("image-5", "image-6"):
+        answer = service.put(f"{HERE}/cases/taught/images/{image}", json={"note": f"{note} {image}"})
+        assert answer.status_code == 200, answer.text
+    assert holding(marked.settings.home, f"{note} image-5".encode())
+    assert service.post(f"{HERE}/erase", json={"ids": ["image-5"]}).status_code == 200
+    assert holding(marked.settings.home, f"{note} image-5".encode()) == []
+    assert [one["note"] for one in service.get(f"{HERE}/cases/taught").json()["cases"]] == [f"{note} image-6"]
+
+
 def test_others_write_while_the_files_of_jobs_are_gone_through(
     marked: Indexed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

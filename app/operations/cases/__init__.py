@@ -1,0 +1,1 @@
+"""Work on the cases that people keep."""

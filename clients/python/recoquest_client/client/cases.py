@@ -1,0 +1,42 @@
+"""Cases that people keep in lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from recoquest_client import answers, operations
+from recoquest_client.client.connection import Connection
+
+
+class Cases(Connection):
+    """Cases that people keep in lists."""
+
+    def case_lists(self, collection: str) -> tuple[answers.CaseList, ...]:
+        """Return the case lists of a collection, by name."""
+        return self._send(operations.list_case_lists(collection))
+
+    def put_case_list(self, collection: str, case_list: str, name: str) -> answers.CaseList:
+        """Begin a list under an id of your choice, or give it another name."""
+        return self._send(operations.put_case_list(collection, case_list, name))
+
+    def delete_case_list(self, collection: str, case_list: str) -> None:
+        """Remove a list with its notes; its images stay."""
+        self._send(operations.delete_case_list(collection, case_list))
+
+    def cases(self, collection: str, case_list: str, *, page_size: int = 100) -> Iterator[answers.SavedCase]:
+        """Iterate over the images of a list, in the order in which they came into it."""
+        call = operations.get_case_list(collection, case_list, page_size)
+        for page in self._pages(call, lambda page: page.next_cursor):
+            yield from page.cases
+
+    def save_case(self, collection: str, case_list: str, image_id: str, note: str = "") -> None:
+        """Put an image into a list, or change its note there."""
+        self._send(operations.save_case_image(collection, case_list, image_id, note))
+
+    def remove_case(self, collection: str, case_list: str, image_id: str) -> None:
+        """Take an image out of a list with its note."""
+        self._send(operations.remove_case_image(collection, case_list, image_id))
+
+    def teaching_file(self, collection: str, case_list: str) -> bytes:
+        """Return the zip file of a list without ids, UIDs and dates; of a thousand films it has gigabytes."""
+        return self._send(operations.export_case_list(collection, case_list))

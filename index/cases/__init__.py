@@ -1,0 +1,1 @@
+"""Lists of images that people keep under a name, with notes."""

@@ -1,0 +1,1 @@
+"""Tables of the cases that people keep."""

@@ -1,0 +1,135 @@
+"""Case lists over HTTP: who may keep cases, what answers tell, what is refused, and what is audited."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from app.application import create_app
+from app.audit.recorder import Recorder
+from app.engine import open_engine
+from index.keys.api_keys import create_key
+from tests.access import AS_ADMIN
+from tests.app.conftest import COLLECTION, PATIENT, Indexed
+
+CASES = f"/v1/collections/{COLLECTION}/cases"
+SPECIAL = f"{PATIENT} #7?"
+
+
+@pytest.fixture
+def service(own: Indexed) -> Iterator[TestClient]:
+    with TestClient(
+        create_app(own.settings), "http://localhost", raise_server_exceptions=False, headers=AS_ADMIN
+    ) as running:
+        yield running
+
+
+def problem(answer: Any, status: int) -> dict[str, Any]:
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    document: dict[str, Any] = answer.json()
+    return document
+
+
+def key_of(home: Indexed, name: str, role: Any) -> dict[str, str]:
+    with closing(open_engine(home.settings)) as engine, engine.home.catalogue.write() as session:
+        made = create_key(session, name, {COLLECTION: frozenset({role})}, days=1)
+    return {"Authorization": f"Bearer {made.text}"}
+
+
+def test_a_judge_keeps_cases_that_readers_see(service: TestClient, own: Indexed) -> None:
+    judge, reader = key_of(own, "Dr. Judge", "judge"), key_of(own, "viewer", "reader")
+    made = service.put(f"{CASES}/ptx", json={"name": " Pneumothorax, teaching "}, headers=judge)
+    assert made.status_code == 201, made.text
+    assert made.json()["name"] == "Pneumothorax, teaching"
+    for image, text in ((SPECIAL, "Small,\nmissed"), ("image-3", "")):
+        path = f"{CASES}/ptx/images/{image.replace('#', '%23').replace('?', '%3F')}"
+        kept = service.put(path, json={"note": text}, headers=judge)
+        assert kept.json() == {"case_list": "ptx", "id": image, "note": text}
+    (listed,) = service.get(CASES, headers=reader).json()["lists"]
+    assert (listed["id"], listed["images"]) == ("ptx", 2)
+    page = service.get(f"{CASES}/ptx", params={"limit": 1}, headers=reader).json()
+    (case,) = page["cases"]
+    assert (case["image"]["id"], case["note"], case["saved_by"]) == (SPECIAL, "Small,\nmissed", "Dr. Judge")
+    assert case["image"]["metadata"] == {"age": 27, "view": "PA"}
+    assert service.get(case["image"]["links"]["thumbnail"], headers=reader).status_code == 200
+    rest = service.get(f"{CASES}/ptx", params={"cursor": page["next_cursor"]}, headers=reader).json()
+    assert [one["image"]["id"] for one in rest["cases"]] == ["image-3"]
+    assert rest["next_cursor"] is None
+    renamed = service.put(f"{CASES}/ptx", json={"name": "Pneumothorax"}, headers=judge)
+    assert (renamed.status_code, renamed.json()["images"]) == (200, 2)
+    assert service.delete(f"{CASES}/ptx/images/image-3", headers=judge).json()["note"] is None
+    for method, path, body in (
+        ("PUT", f"{CASES}/other", {"name": "x"}),
+        ("PUT", f"{CASES}/ptx/images/image-3", {}),
+        ("DELETE", f"{CASES}/ptx", None),
+    ):
+        refused = service.request(method, path, json=body, headers=reader)
+        assert problem(refused, 403)["detail"].count("the role judge ") == 1
+    assert service.delete(f"{CASES}/ptx", headers=judge).json() == {
+        "collection": COLLECTION,
+        "case_list": "ptx",
+    }
+    assert service.get(CASES).json()["lists"] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "said"),
+    [
+        ("/bad%20id", {"name": "x"}, 422, "case_list"),
+        ("/.hidden", {"name": "x"}, 422, "case_list"),
+        ("/a", {"name": ""}, 422, ""),
+        ("/a", {"name": "two\nlines"}, 422, "one line"),
+        ("/a", {"name": "x" * 101}, 422, "100"),
+        ("/a", {}, 422, ""),
+        ("/b", {"name": "Taken"}, 409, "'Taken'"),
+        ("/kept/images/image-3", {"note": "x" * 2001}, 422, "2000"),
+        ("/kept/images/image-3", {"note": "a\x00b"}, 422, "cannot be stored"),
+        ("/kept/images/image-3", {"notes": "x"}, 422, "known are note"),
+        ("/kept/images/nobody", {}, 404, "'nobody'"),
+        ("/gone/images/image-3", {}, 404, "'gone'"),
+    ],
+)
+def test_what_is_wrong_is_said_and_nothing_is_kept(
+    service: TestClient, path: str, body: dict[str, str], status: int, said: str
+) -> None:
+    service.put(f"{CASES}/kept", json={"name": "Taken"})
+    answer = service.put(f"{CASES}{path}", json=body)
+    assert said in json.dumps(problem(answer, status)), answer.text
+    assert [(one["id"], one["images"]) for one in service.get(CASES).json()["lists"]] == [("kept", 0)]
+
+
+def test_pages_and_lists_that_are_not_there_are_refused(service: TestClient) -> None:
+    service.put(f"{CASES}/kept", json={"name": "Kept"})
+    problem(service.get(f"{CASES}/kept", params={"cursor": "x"}), 422)
+    problem(service.get(f"{CASES}/kept", params={"limit": 0}), 422)
+    problem(service.get(f"{CASES}/kept", params={"page": 2}), 422)
+    assert problem(service.get(f"{CASES}/gone"), 404)["type"] == "urn:recoquest:unknown-case-list"
+    problem(service.delete(f"{CASES}/gone"), 404)
+    problem(service.get(f"{CASES}/gone/export"), 404)
+
+
+def test_the_audit_trail_names_images_and_the_list_and_no_note(service: TestClient) -> None:
+    service.put(f"{CASES}/taught", json={"name": "Mrs. Example"})
+    service.put(f"{CASES}/taught/images/image-3", json={"note": "Mrs. Example's film"})
+    service.get(f"{CASES}/taught")
+    service.get(f"{CASES}/taught/export")
+    service.delete(f"{CASES}/taught")
+    recorder: Recorder = service.app.state.recorder  # type: ignore[attr-defined]
+    deadline = time.monotonic() + 10
+    while len(recorder) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    events = service.get("/v1/audit").json()["events"]
+    assert [(event["action"], event["details"]["operation"], event["ids"]) for event in events] == [
+        ("change", "put_case_list", []),
+        ("change", "save_case_image", ["image-3"]),
+        ("browse", "get_case_list", ["image-3"]),
+        ("export", "export_case_list", ["image-3"]),
+        ("delete", "delete_case_list", []),
+    ]
+    assert {event["details"]["case_list"] for event in events} == {"taught"}
+    assert "Example" not in json.dumps(events)

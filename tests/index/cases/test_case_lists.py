@@ -1,0 +1,183 @@
+"""Case lists: order, notes and bounds of what is kept, and what goes with images and collections."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import func, select
+
+from index.backup import restore_backup, write_backup
+from index.cases import case_lists as module
+from index.cases.case_lists import (
+    CaseList,
+    case_lists,
+    delete_list,
+    put_list,
+    read_list,
+    remove_case,
+    save_case,
+)
+from index.catalogue.cases.tables import CaseEntryRow, CaseListRow
+from index.engine import SearchEngine
+from index.errors import (
+    CaseListExistsError,
+    CasesFullError,
+    QueryError,
+    UnknownCaseListError,
+    UnknownCollectionError,
+    UnknownImageError,
+)
+from index.feedback.judgements import User
+from index.generations.names import rename_collection
+from index.generations.remove_collection import remove_collection
+from index.ingest import ingest_manifest
+from index.writes.live import remove_images
+from tests.index.homes import open_home
+from tests.index.samples import make_manifest, make_picture
+from training.data.manifest import Manifest
+from training.models.encoder import Encoder
+
+
+@pytest.fixture
+def searched(engine: SearchEngine, encoder: Encoder, manifest: Manifest) -> SearchEngine:
+    ingest_manifest(engine, "c", encoder, manifest, show_progress=False)
+    return engine
+
+
+def put(engine: SearchEngine, list_id: str, name: str, collection: str = "c") -> tuple[CaseList, bool]:
+    with engine.home.catalogue.write() as session:
+        return put_list(session, collection, list_id, name)
+
+
+def save(
+    engine: SearchEngine, image: int, note: str = "", *, list_id: str = "a", user: User | None = None
+) -> bool:
+    with engine.home.catalogue.write() as session:
+        return save_case(session, "c", list_id, f"image-{image:03}", note, user)
+
+
+def entries(engine: SearchEngine, list_id: str = "a", collection: str = "c") -> list[tuple[str, str]]:
+    with engine.home.catalogue.read() as session:
+        return [(one.image, one.note) for one in read_list(session, collection, list_id)[1]]
+
+
+def lists(engine: SearchEngine, collection: str = "c") -> list[tuple[str, str, int]]:
+    with engine.home.catalogue.read() as session:
+        return [(one.id, one.name, one.entries) for one in case_lists(session, collection)]
+
+
+def rows_left(engine: SearchEngine) -> tuple[int, int]:
+    """Numbers of lists and entries of all collections."""
+    with engine.home.catalogue.read() as session:
+        counts = [
+            session.execute(select(func.count()).select_from(table)).scalar_one()
+            for table in (CaseListRow, CaseEntryRow)
+        ]
+    return counts[0], counts[1]
+
+
+def test_images_stay_in_the_order_in_which_they_came_with_the_last_note(searched: SearchEngine) -> None:
+    found, known = put(searched, "a", "Pneumothorax, teaching")
+    assert (found.id, found.name, found.entries, known) == ("a", "Pneumothorax, teaching", 0, False)
+    reader = User("key:1", "Dr. A")
+    assert [save(searched, image, f"note {image}", user=reader) for image in (3, 1, 2)] == [False] * 3
+    assert save(searched, 3, "another") is True
+    assert entries(searched) == [("image-003", "another"), ("image-001", "note 1"), ("image-002", "note 2")]
+    with searched.home.catalogue.read() as session:
+        found, shown = read_list(session, "c", "a", after=0, limit=1)
+        (first,) = read_list(session, "c", "a", limit=1)[1]
+    assert found.entries == 3
+    assert [(one.image, one.user) for one in shown] == [("image-001", reader)]
+    assert first.user is None
+    assert first.saved > shown[0].saved
+    with searched.home.catalogue.write() as session:
+        assert remove_case(session, "c", "a", "image-001") is True
+        assert remove_case(session, "c", "a", "image-001") is False
+    save(searched, 1)
+    assert [image for image, _ in entries(searched)] == ["image-003", "image-002", "image-001"]
+
+
+def test_a_list_is_renamed_and_removed_and_names_are_taken_once(searched: SearchEngine) -> None:
+    put(searched, "a", "One")
+    put(searched, "b", "Another")
+    save(searched, 3)
+    assert lists(searched) == [("b", "Another", 0), ("a", "One", 1)]
+    with pytest.raises(CaseListExistsError, match="'One'"):
+        put(searched, "b", "One")
+    assert put(searched, "a", "One")[1] is True
+    assert put(searched, "a", "A first")[0].entries == 1
+    assert lists(searched) == [("a", "A first", 1), ("b", "Another", 0)]
+    with searched.home.catalogue.write() as session:
+        delete_list(session, "c", "a")
+    assert rows_left(searched) == (1, 0)
+    with pytest.raises(UnknownCaseListError, match="'a'"):
+        save(searched, 3)
+
+
+def test_what_cannot_be_kept_is_refused_and_nothing_is_written(searched: SearchEngine) -> None:
+    put(searched, "a", "One")
+    for wrong in ("nothing", "\x00", "A"):
+        with pytest.raises(UnknownCaseListError):
+            entries(searched, wrong)
+    with pytest.raises(UnknownCollectionError):
+        put(searched, "a", "One", collection="d")
+    with pytest.raises(UnknownImageError):
+        save(searched, 999)
+    with pytest.raises(QueryError, match="cannot be stored"):
+        save(searched, 3, "a\x00b")
+    with pytest.raises(QueryError, match="cannot be stored"):
+        put(searched, "b", "a\ud800b")
+    assert rows_left(searched) == (1, 0)
+
+
+def test_lists_and_their_images_are_bounded(searched: SearchEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_LISTS", 2)
+    monkeypatch.setattr(module, "MAX_ENTRIES", 2)
+    put(searched, "a", "One")
+    put(searched, "b", "Two")
+    with pytest.raises(CasesFullError, match="has 2 lists"):
+        put(searched, "c", "Three")
+    put(searched, "b", "Too")
+    save(searched, 1)
+    save(searched, 2)
+    with pytest.raises(CasesFullError, match="has 2 images"):
+        save(searched, 3)
+    save(searched, 2, "changed")
+    assert rows_left(searched) == (2, 2)
+
+
+def test_entries_go_with_their_images_and_lists_with_their_collection(
+    searched: SearchEngine, encoder: Encoder, manifest: Manifest
+) -> None:
+    ingest_manifest(searched, "d", encoder, manifest, show_progress=False)
+    put(searched, "a", "One")
+    put(searched, "a", "One", collection="d")
+    with searched.home.catalogue.write() as session:
+        save_case(session, "d", "a", "image-000", "theirs")
+    for image in range(3):
+        save(searched, image, f"note {image}")
+    remove_images(searched.home, "c", ["image-000"])
+    assert [image for image, _ in entries(searched)] == ["image-001", "image-002"]
+    # A note is of a case, also where its picture is written again.
+    records = [replace(record, texts=("another text",)) for record in manifest.records[1:]]
+    make_picture(manifest.folder / records[0].image, seed=1000)
+    ingest_manifest(searched, "c", encoder, make_manifest(manifest.folder, records), show_progress=False)
+    assert entries(searched) == [("image-001", "note 1"), ("image-002", "note 2")]
+    with searched.home.catalogue.write() as session:
+        rename_collection(session, "c", "e")
+    assert lists(searched, "e") == [("a", "One", 2)]
+    remove_collection(searched, "e")
+    assert rows_left(searched) == (1, 1)
+    assert entries(searched, collection="d") == [("image-000", "theirs")]
+
+
+def test_a_backup_holds_lists_and_notes(searched: SearchEngine, tmp_path: Path) -> None:
+    put(searched, "a", "One")
+    save(searched, 3, "kept", user=User("key:1", "Dr. A"))
+    save(searched, 1)
+    write_backup(searched.home, tmp_path / "backup.tar", show_progress=False)
+    again = open_home(tmp_path / "again")
+    restore_backup(again.home, tmp_path / "backup.tar", show_progress=False)
+    with searched.home.catalogue.read() as before, again.home.catalogue.read() as after:
+        assert read_list(after, "c", "a") == read_list(before, "c", "a")
+    again.close()
