@@ -33,8 +33,10 @@ class CaseListName(Request):
 class CaseNote(Request):
     """A note on an image."""
 
-    note: Annotated[str, StringConstraints(strip_whitespace=True, max_length=MAX_NOTE)] = Field(
-        default="", description="Why the image is kept.", examples=["Small apical one, easily missed."]
+    note: Annotated[str, StringConstraints(strip_whitespace=True, max_length=MAX_NOTE)] | None = Field(
+        default=None,
+        description="Why the image is kept. Without it, a note that is there stays.",
+        examples=["Small apical one, easily missed."],
     )
 
 
@@ -110,7 +112,9 @@ class CaseKept(Answer):
 
     case_list: str
     id: str = Field(description="The image's id.")
-    note: str | None = Field(description="The note as it is kept; null where the image was taken out.")
+    note: str | None = Field(
+        description="The note as it is kept; null where the image is no longer in the list."
+    )
 
 
 class CaseListGone(Answer):

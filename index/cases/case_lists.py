@@ -109,12 +109,12 @@ def delete_list(session: Session, collection: str, list_id: str) -> None:
 
 
 def save_case(
-    session: Session, collection: str, list_id: str, image: str, note: str, user: User | None = None
-) -> bool:
-    """Put an image into a list at its end, or change its note where it is.
+    session: Session, collection: str, list_id: str, image: str, note: str | None, user: User | None = None
+) -> tuple[str, bool]:
+    """Put an image into a list at its end, or change its note where it is; None leaves a note as it is.
 
     Returns:
-        Whether the image was in the list before.
+        The note, and whether the image was in the list before.
 
     Raises:
         UnknownCollectionError: No collection has this name.
@@ -123,7 +123,7 @@ def save_case(
         QueryError: The note cannot be stored.
         CasesFullError: The list has as many images as it may have.
     """
-    _check(note, "note")
+    _check(note or "", "note")
     # The lock excludes removal of the image and another image at the same position.
     lock_collection(session, require_collection(session, collection).id)
     own = _require_list(session, collection, list_id)
@@ -139,10 +139,11 @@ def save_case(
             )
         position = 0 if last is None else last + 1
         row = CaseEntryRow(collection_id=own.collection_id, list_id=list_id, image_id=key, position=position)
-    row.note, row.saved = note, now()
-    row.user_id, row.user_name = (None, None) if user is None else user
+    if note is not None or not known:
+        row.note, row.saved = note or "", now()
+        row.user_id, row.user_name = (None, None) if user is None else user
     session.add(row)
-    return known
+    return row.note, known
 
 
 def remove_case(session: Session, collection: str, list_id: str, image: str) -> bool:

@@ -205,9 +205,9 @@ async def save_case_image(
 ) -> CaseKept:
     """Put an image into a list at its end, or change its note there; a list has 1,000 images at most."""
     case = (collection, case_list, image_id)
-    known = await services.threads.write(_save, services, case, new.note, principal)
+    kept, known = await services.threads.write(_save, services, case, new.note, principal)
     _note(request, case_list, [image_id], was_there=known)
-    return CaseKept(case_list=case_list, id=image_id, note=new.note)
+    return CaseKept(case_list=case_list, id=image_id, note=kept)
 
 
 @router.delete(
@@ -230,7 +230,9 @@ async def remove_case_image(
     return CaseKept(case_list=case_list, id=image_id, note=None)
 
 
-def _save(services: Services, case: tuple[str, str, str], text: str, principal: Principal) -> bool:
+def _save(
+    services: Services, case: tuple[str, str, str], text: str | None, principal: Principal
+) -> tuple[str, bool]:
     user = User(principal.id, principal.name) if principal.id else None
     with services.engine.home.catalogue.write() as session:
         return save_case(session, *case, text, user)

@@ -50,8 +50,8 @@ def put(engine: SearchEngine, list_id: str, name: str, collection: str = "c") ->
 
 
 def save(
-    engine: SearchEngine, image: int, note: str = "", *, list_id: str = "a", user: User | None = None
-) -> bool:
+    engine: SearchEngine, image: int, note: str | None = "", *, list_id: str = "a", user: User | None = None
+) -> tuple[str, bool]:
     with engine.home.catalogue.write() as session:
         return save_case(session, "c", list_id, f"image-{image:03}", note, user)
 
@@ -80,8 +80,10 @@ def test_images_stay_in_the_order_in_which_they_came_with_the_last_note(searched
     found, known = put(searched, "a", "Pneumothorax, teaching")
     assert (found.id, found.name, found.entries, known) == ("a", "Pneumothorax, teaching", 0, False)
     reader = User("key:1", "Dr. A")
-    assert [save(searched, image, f"note {image}", user=reader) for image in (3, 1, 2)] == [False] * 3
-    assert save(searched, 3, "another") is True
+    for image in (3, 1, 2):
+        assert save(searched, image, f"note {image}", user=reader) == (f"note {image}", False)
+    assert save(searched, 3, "another") == ("another", True)
+    assert save(searched, 3, None, user=reader) == ("another", True)
     assert entries(searched) == [("image-003", "another"), ("image-001", "note 1"), ("image-002", "note 2")]
     with searched.home.catalogue.read() as session:
         found, shown = read_list(session, "c", "a", after=0, limit=1)
@@ -93,7 +95,7 @@ def test_images_stay_in_the_order_in_which_they_came_with_the_last_note(searched
     with searched.home.catalogue.write() as session:
         assert remove_case(session, "c", "a", "image-001") is True
         assert remove_case(session, "c", "a", "image-001") is False
-    save(searched, 1)
+    assert save(searched, 1, None) == ("", False)
     assert [image for image, _ in entries(searched)] == ["image-003", "image-002", "image-001"]
 
 

@@ -32,8 +32,10 @@ class AsyncCases(AsyncConnection):
             for one in page.cases:
                 yield one
 
-    async def save_case(self, collection: str, case_list: str, image_id: str, note: str = "") -> None:
-        """Put an image into a list, or change its note there."""
+    async def save_case(
+        self, collection: str, case_list: str, image_id: str, note: str | None = None
+    ) -> None:
+        """Put an image into a list, or change its note there; None leaves the note as it is."""
         await self._send(operations.save_case_image(collection, case_list, image_id, note))
 
     async def remove_case(self, collection: str, case_list: str, image_id: str) -> None:

@@ -29,8 +29,8 @@ class Cases(Connection):
         for page in self._pages(call, lambda page: page.next_cursor):
             yield from page.cases
 
-    def save_case(self, collection: str, case_list: str, image_id: str, note: str = "") -> None:
-        """Put an image into a list, or change its note there."""
+    def save_case(self, collection: str, case_list: str, image_id: str, note: str | None = None) -> None:
+        """Put an image into a list, or change its note there; None leaves the note as it is."""
         self._send(operations.save_case_image(collection, case_list, image_id, note))
 
     def remove_case(self, collection: str, case_list: str, image_id: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from recoquest_client import answers
 from recoquest_client.call import LONG_TIMEOUT, Call, reading
-from recoquest_client.operations.requests import COLLECTION, get
+from recoquest_client.operations.requests import COLLECTION, get, given
 from recoquest_client.readers import read_list, read_nothing
 
 _LIST = f"{COLLECTION}/cases/{{case_list}}"
@@ -34,10 +34,12 @@ def get_case_list(collection: str, case_list: str, limit: int) -> Call[answers.C
     return get("get_case_list", _LIST, read, _list(collection, case_list), {"limit": limit})
 
 
-def save_case_image(collection: str, case_list: str, image_id: str, note: str) -> Call[None]:
+def save_case_image(collection: str, case_list: str, image_id: str, note: str | None) -> Call[None]:
     """Put an image into a list."""
     names = {**_list(collection, case_list), "image_id": image_id}
-    return Call("save_case_image", "PUT", _CASE, read_nothing, names, body={"note": note}, is_repeatable=True)
+    return Call(
+        "save_case_image", "PUT", _CASE, read_nothing, names, body=given(note=note), is_repeatable=True
+    )
 
 
 def remove_case_image(collection: str, case_list: str, image_id: str) -> Call[None]:
