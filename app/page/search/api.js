@@ -3,6 +3,10 @@
 import { sentJson } from '../shared/http.js';
 import { Session } from '../shared/session.js';
 import { showPicture } from './picture.js';
+import { expressionOf } from './query/filter.js';
+import { bodyOf } from './query/query.js';
+
+const PAGE_SIZE = 24;
 
 /**
  * @typedef {{number: number, model: string, digest: string}} Generation
@@ -17,6 +21,7 @@ import { showPicture } from './picture.js';
  * @typedef {{id: string, rank: number, score: number | null, score_kind: string | null, cosine: number | null, cosine_kind: string | null,
  *   z_score: number | null, found_by: Array<'vector' | 'keywords' | 'findings'>, matched: Matched | null, group: string | null, group_size: number | null,
  *   texts: string[], labels: string[], findings?: Record<import('./query/filter.js').State, string[]>, metadata: Record<string, unknown>, links: HitLinks}} Hit
+ * @typedef {{id: string, name: string, images: number}} CaseList
  * @typedef {{field: string, tokens: number, kept: number, searched_text: string}} Truncation
  * @typedef {{hits: Hit[], confident: boolean | null, count: number | null, next_cursor: string | null,
  *   query: {limit: number, filter: object | null, truncations: Truncation[]}, unknown_keywords?: string[],
@@ -65,6 +70,15 @@ export class SearchApi {
   }
 
   /**
+   * @param {import('./query/query.js').SearchState} state @param {string | null} cursor of the page before @param {AbortSignal} signal
+   * @returns {Promise<HitPage>}
+   */
+  page({ collection, query, filter }, cursor, signal) {
+    const body = { ...bodyOf(query), limit: PAGE_SIZE, filter: expressionOf(filter), cursor };
+    return this.search(collection, body, query.picture ? [query.picture.file] : [], signal);
+  }
+
+  /**
    * What matched: a picture to lay over an image, more opaque where it fits the query more.
    *
    * @param {string} collection @param {string} id @param {object} query @param {Blob[]} images @param {AbortSignal} signal
@@ -91,6 +105,21 @@ export class SearchApi {
   /** Say whether a hit is what was searched for. @param {string} collection @param {object} judgement */
   judge(collection, judgement) {
     return this.#ask(`${path(collection)}/feedback`, sentJson(judgement));
+  }
+
+  /** @param {string} collection @returns {Promise<CaseList[]>} the lists of cases of a collection */
+  async caseLists(collection) {
+    return (await this.#ask(`${path(collection)}/cases`, {})).lists;
+  }
+
+  /** Begin or rename a list of cases. @param {string} collection @param {string} list @param {string} name @returns {Promise<CaseList>} */
+  putCaseList(collection, list, name) {
+    return this.#ask(`${path(collection)}/cases/${encodeURIComponent(list)}`, { ...sentJson({ name }), method: 'PUT' });
+  }
+
+  /** @param {string} collection @param {string} list @param {string} id @param {{note?: string}} said without a note, one that is there stays */
+  saveCase(collection, list, id, said) {
+    return this.#ask(`${path(collection)}/cases/${encodeURIComponent(list)}/images/${encodeURIComponent(id)}`, { ...sentJson(said), method: 'PUT' });
   }
 
   /** @param {string} collection @param {string} id @param {AbortSignal} [signal] */

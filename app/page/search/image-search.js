@@ -3,11 +3,13 @@
  *
  * Attributes: `src`, the address of the service (by default, where this module came from); `collection`, the one collection to search (by default, the
  * reader chooses); `lang`, the language of its texts; `fullpage`, when the element is the whole page: then keys, dropped and pasted images count
- * wherever they land; `compare`, whether tiles have a button to compare an image with the page's own. Property: `token`. docs/page.md has its events.
+ * wherever they land; `group-by`, a field such as `study` by which hits are grouped where the collection has it; `compare`, whether tiles have a
+ * button to compare an image with the page's own. Property: `token`. docs/page.md has its events.
  */
 
 import { ProblemError, problemFrom } from '../shared/http.js';
 import { SignedIn, signInForm, takeSignInProblem } from '../shared/sign-in.js';
+import { SaveCase } from './cases/save-case.js';
 import { OpenedImage } from './image/opened-image.js';
 import { Judgements } from './judgements/judgements.js';
 import { CollectionFields } from './query/collection-fields.js';
@@ -15,9 +17,8 @@ import { FilterPanel } from './query/filter-panel.js';
 import { expressionOf, noFilter, withClause, withFinding } from './query/filter.js';
 import { takeImages } from './query/image-drop.js';
 import { QueryRow } from './query/query-row.js';
-import { bodyOf, isEmpty, isUnranked, NO_QUERY, sameQuery, sameSearch, sideOf, withExample, withMatching, withoutExamples, withoutPicture, withPicture, withText } from './query/query.js';
+import { isEmpty, isUnranked, NO_QUERY, sameQuery, sameSearch, sideOf, withExample, withMatching, withoutExamples, withoutPicture, withPicture, withText } from './query/query.js';
 import { SearchField } from './query/search-field.js';
-import { combines } from './results/hit.js';
 import { brokenLink, imageIsGone, noCollections, noRole } from './results/notices.js';
 import { ResultPages } from './results/result-pages.js';
 import { ResultsView } from './results/results-view.js';
@@ -33,8 +34,6 @@ import { say } from './words.js';
  * @typedef {import('./query/query.js').SearchState} SearchState
  * @typedef {import('./query/query.js').Side} Side
  */
-
-const PAGE_SIZE = 24;
 
 export class ImageSearch extends ServiceElement {
   static observedAttributes = ['src', 'collection'];
@@ -58,7 +57,7 @@ export class ImageSearch extends ServiceElement {
   build(root) {
     this.styled = linkStyles(root);
     this.field = new SearchField({
-      text: (text, typing) => this.#goTo((query) => withText(text && this.#takesOne() ? withoutPicture(query) : query, text), typing),
+      text: (text, typing) => this.#goTo((query) => withText(text && this.results.takesOne ? withoutPicture(query) : query, text), typing),
       image: (image) => this.#goToImage(image),
       dropImage: () => this.#goTo(withoutPicture), mark: () => this.opened.markPicture(this.#imageAddress),
       down: () => this.results.grid.focus(),
@@ -74,7 +73,7 @@ export class ImageSearch extends ServiceElement {
     this.results = new ResultsView({
       picture: (element, link) => this.api.picture(element, link),
       compare: (hit) => this.tell('image-compare', this.told(hit, this.#state.collection)),
-      open: (hit) => this.#select(hit),
+      open: (hit) => this.#select(hit), save: ({ id }) => this.saving.open(id), details: ({ id }) => this.opened.open(id),
       mark: (hit, side) => this.#mark(hit.id, side),
       leave: () => this.field.focus(),
       more: () => this.#loadMore(),
@@ -97,7 +96,7 @@ export class ImageSearch extends ServiceElement {
     });
     this.opened = new OpenedImage(() => ({ state: this.#state, hits: this.results.hits, regions: this.fields.described?.regions === true }), {
       api: () => this.api, search: (change) => this.#goTo(change),
-      mark: (id, side) => this.#mark(id, side),
+      mark: (id, side) => this.#mark(id, side), save: (id) => this.saving.open(id),
       filter: (finding, state) => this.#go({ filter: withFinding(this.#state.filter, finding, state) }),
       turn: (id, step) => {
         this.#state.opened = id;
@@ -116,10 +115,15 @@ export class ImageSearch extends ServiceElement {
       out: () => this.#start(),
       refused: (error) => this.results.showProblem(problemFrom(error), () => this.#start()),
     });
+    this.saving = new SaveCase(() => ({ api: this.api, collection: this.#state.collection }), (kept) => {
+      [this.results, this.opened.dialog].forEach((view) => view.showSaved(kept));
+      this.tell('case-save', kept);
+    });
     this.makeApi();
     this.shell = new SearchShell(root, {
       field: this.field.element, row: this.row.element, panel: this.panel.element, results: this.results.element, dialog: this.opened.dialog.element, person: this.person.element,
     }, { collection: (collection) => this.#changeCollection(collection), togglePanel: () => this.#openPanel(this.panel.element.hidden) });
+    root.append(this.saving.element);
     this.shell.element.hidden = true;
   }
 
@@ -256,11 +260,6 @@ export class ImageSearch extends ServiceElement {
     this.opened.show();
   }
 
-  /** Whether the model of the hits that are shown takes one text, image or example alone. */
-  #takesOne() {
-    return this.results.hits.length > 0 && !combines(this.results.hits[0]);
-  }
-
   /** Change what is searched for. @param {Partial<SearchState>} change @param {boolean} [typing] */
   #go(change, typing = false) {
     const before = this.#state;
@@ -297,7 +296,7 @@ export class ImageSearch extends ServiceElement {
   #mark(id, side) {
     const query = this.#asked();
     if (sideOf(query, id) === side) return;
-    this.#go({ query: withExample(this.#takesOne() ? { ...NO_QUERY, likeness: query.likeness, words: query.words, group: query.group } : query, id, side) });
+    this.#go({ query: withExample(this.results.takesOne ? { ...NO_QUERY, likeness: query.likeness, words: query.words, group: query.group } : query, id, side) });
   }
 
   /** @param {keyof import('./query/query.js').Matching} kind @param {boolean} on */
@@ -352,10 +351,11 @@ export class ImageSearch extends ServiceElement {
   }
 
   /** @param {string | null} cursor @param {AbortSignal} signal @returns {Promise<import('./api.js').HitPage>} */
-  #ask(cursor, signal) {
-    const { collection, query, filter } = this.#state;
-    const body = { ...bodyOf(query), limit: PAGE_SIZE, filter: expressionOf(filter), cursor };
-    return this.api.search(collection, body, query.picture ? [query.picture.file] : [], signal);
+  async #ask(cursor, signal) {
+    const field = this.getAttribute('group-by');
+    if (field !== null) await this.fields.describe();
+    this.#state.query = this.fields.groupedBy(field, this.#state.query);
+    return this.api.page(this.#state, cursor, signal);
   }
 
   /** Say above the whole collection how to begin. */

@@ -13,6 +13,7 @@ const SHORTCUTS = [
   ['Enter', 'keyboard.open'],
   ['m l', 'keyboard.examples'],
   ['y n', 'keyboard.judge'],
+  ['s', 'keyboard.save'],
   ['w', 'keyboard.words'],
   ['f', 'keyboard.filters'],
   ['+ \u2212 0 1 i g', 'keyboard.image'],

@@ -7,6 +7,7 @@ import { fieldTitle, findingTitle, stateTitle } from '../../shared/terms.js';
 import { judgeButtons, pressJudged, verdictOf } from '../judgements/judge-buttons.js';
 import { STATES } from '../query/filter.js';
 import { kindText, metadataText, scoreText, sidesOf } from '../results/hit.js';
+import { markedReport } from '../results/marked-text.js';
 import { say } from '../words.js';
 import { ImageViewer } from './image-viewer.js';
 
@@ -34,7 +35,7 @@ export class ImageDialog {
   #request = null;
 
   /**
-   * @param {{mark: (id: string, side: Side | null) => void, region: (id: string | null, box: import('../query/query.js').Box | null) => void, filter: (finding: string, state: import('../query/filter.js').State) => void, step: (by: number) => void, closed: (id: string) => void}} actions
+   * @param {{mark: (id: string, side: Side | null) => void, region: (id: string | null, box: import('../query/query.js').Box | null) => void, filter: (finding: string, state: import('../query/filter.js').State) => void, save: (id: string) => void, step: (by: number) => void, closed: (id: string) => void}} actions
    *   `mark` makes an example of an image, or takes it back; `region` searches by a part of an image, or of the picture that the reader brought
    * @param {import('../judgements/judgements.js').Judgements} judgements
    */
@@ -124,6 +125,13 @@ export class ImageDialog {
     if (id === this.id) pressJudged(this.facts, this.judgements.of(id));
   }
 
+  /** @param {{id: string, name: string}} kept an image that was saved, and the list */
+  showSaved({ id, name }) {
+    if (id !== this.id) return;
+    this.facts.querySelector('.dialog-kept')?.remove();
+    this.facts.querySelector('.dialog-actions').after(h('p', { class: 'dialog-kept quiet', role: 'status' }, say('case.saved', { id, name })));
+  }
+
   /** Close without telling: another view takes over. */
   dismiss() {
     this.id = null;
@@ -138,9 +146,10 @@ export class ImageDialog {
         judgeButtons(hit, this.judgements)),
       h('div', { class: 'dialog-actions' },
         ...this.sides.map((entry) => this.#markButton(entry)),
+        this.id !== null && h('button', { class: 'button save', type: 'button', title: say('case.saveKey'), on: { click: () => this.actions.save(this.id) } }, icon('bookmark'), say('case.save')),
         this.original !== null && h('a', { class: 'button original', href: this.original, target: '_blank', rel: 'noopener' }, icon('open'), say('dialog.original'))),
-      texts.length > 0 && section(say('dialog.texts', { count: texts.length }), h('ul', { class: 'texts' }, ...texts.map((text) => h('li', {}, text)))),
-      record.report && !texts.includes(record.report) && section(say('dialog.report'), h('p', { class: 'report' }, record.report)),
+      texts.length > 0 && section(say('dialog.texts', { count: texts.length }), h('ul', { class: 'texts' }, ...texts.map((text) => h('li', {}, ...markedReport(text, hit?.matched))))),
+      record.report && !texts.includes(record.report) && section(say('dialog.report'), h('p', { class: 'report' }, ...markedReport(record.report, hit?.matched))),
       labels.length > 0 && !this.hidden.has('labels') && section(say('dialog.labels'), h('p', { class: 'tags' }, ...labels.map((label) => h('span', { class: 'tag' }, label)))),
       record.findings?.length > 0 && section(say('dialog.findings'), this.#findings(record.findings)),
       section(say('dialog.details'), detailList(this.id, record, this.hidden)),
@@ -196,6 +205,7 @@ export class ImageDialog {
     else {
       const entry = this.sides.find(({ key }) => key === event.key);
       const verdict = verdictOf(event.key);
+      if (event.key === 's' && this.id !== null) this.actions.save(this.id);
       if (entry) this.#mark(entry.side);
       else if (verdict !== null && this.hit && this.judgements.taken) this.judgements.say(this.hit.id, verdict);
     }

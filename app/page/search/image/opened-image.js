@@ -13,7 +13,7 @@ export class OpenedImage {
   /**
    * @param {() => {state: SearchState, hits: Hit[], regions: boolean}} now `regions`: whether the collection can be searched by parts of images
    * @param {{api: () => import('../api.js').SearchApi, search: (change: (query: import('../query/query.js').Query) => import('../query/query.js').Query) => void, mark: (id: string, side: Side | null) => void,
-   *   filter: (finding: string, state: import('../query/filter.js').State) => void, turn: (id: string | null, step: 'push' | 'replace' | 'close') => void,
+   *   filter: (finding: string, state: import('../query/filter.js').State) => void, save: (id: string) => void, turn: (id: string | null, step: 'push' | 'replace' | 'close') => void,
    *   closed: (id: string) => void}} actions `turn` makes another image, or none, the one that is open
    * @param {import('../judgements/judgements.js').Judgements} judgements
    */
@@ -24,6 +24,7 @@ export class OpenedImage {
       mark: actions.mark,
       region: (id, box) => actions.search((query) => (id === null ? withPictureBox(query, box) : withRegion(query, id, box))),
       filter: actions.filter,
+      save: actions.save,
       step: (by) => this.#step(by),
       closed: (id) => {
         actions.turn(null, 'close');

@@ -16,6 +16,7 @@ export class CollectionFields {
   described = null;
   /** @type {string | null} */
   #asked = null;
+  #describing = Promise.resolve();
   /** @type {AbortController | null} */
   #counting = null;
 
@@ -40,12 +41,19 @@ export class CollectionFields {
     this.row.setGroups([]);
   }
 
-  /** Learn the collection's fields and examples. */
-  async describe() {
+  /** Learn the collection's fields and examples. @returns {Promise<void>} settles when they are known, or cannot be */
+  describe() {
     const { api, collection } = this.now();
-    if (this.#asked === collection) return;
-    this.forget();
-    this.#asked = collection;
+    if (this.#asked !== collection) {
+      this.forget();
+      this.#asked = collection;
+      this.#describing = this.#learn(api, collection);
+    }
+    return this.#describing;
+  }
+
+  /** @param {SearchApi} api @param {string} collection */
+  async #learn(api, collection) {
     const questions = [api.collection(collection), api.facets(collection, { field: 'group' })];
     const [described, groups] = await Promise.all(questions).catch(() => [null, null]);
     if (this.#asked !== collection) return;
@@ -60,6 +68,18 @@ export class CollectionFields {
     this.row.setGroups(shown.filter(isGroup).map(({ name }) => name));
     this.known(hidden);
     this.count();
+  }
+
+  /**
+   * Group hits by a field where the collection has it, unless the reader chose a group.
+   *
+   * @param {string | null} field null: by none @param {import('./query.js').Query} query @returns {import('./query.js').Query}
+   */
+  groupedBy(field, query) {
+    if (field === null || this.row.groupChosen || ![null, field].includes(query.group)) return query;
+    const group = this.described?.fields.some(({ name }) => name === field) ? field : null;
+    this.row.showGroup(group);
+    return { ...query, group };
   }
 
   /** Show in the panel how many images are left for each value. */

@@ -31,6 +31,8 @@ export class QueryRow {
   #fields = [];
   /** @type {string | null} */
   #group = null;
+  /** Whether the reader has chosen a group, or none. */
+  groupChosen = false;
 
   /**
    * @param {{match: (kind: keyof Matching, on: boolean) => void, remove: (id: string) => void, clearExamples: () => void, open: (id: string) => void,
@@ -42,7 +44,7 @@ export class QueryRow {
     this.switches = { likeness: this.#switch('likeness'), words: this.#switch('words') };
     this.matching = h('div', { class: 'matching', role: 'group', 'aria-label': say('row.matchTextBy') }, h('span', { 'aria-hidden': 'true' }, say('row.matchBy')),
       ...Object.entries(MATCHING).map(([kind, { name, title }]) => h('label', { class: 'switch', title: say(title) }, this.switches[kind], h('span', {}, say(name)))));
-    this.groups = h('select', { class: 'select group-by', 'aria-label': say('row.groupBy'), on: { change: () => actions.group(this.groups.value || null) } });
+    this.groups = h('select', { class: 'select group-by', 'aria-label': say('row.groupBy'), on: { change: () => this.#chooseGroup() } });
     this.grouping = h('label', { class: 'grouping', title: say('row.groupWhat') }, h('span', {}, say('row.groupBy')), this.groups);
     this.examples = h('div', { class: 'chips examples', hidden: true });
     this.filters = h('div', { class: 'chips', hidden: true });
@@ -53,6 +55,17 @@ export class QueryRow {
   setGroups(fields) {
     this.#fields = fields;
     this.#showGroups();
+  }
+
+  /** @param {string | null} group */
+  showGroup(group) {
+    this.#group = group;
+    this.#showGroups();
+  }
+
+  #chooseGroup() {
+    this.groupChosen = true;
+    this.actions.group(this.groups.value || null);
   }
 
   #showGroups() {
@@ -67,8 +80,7 @@ export class QueryRow {
     this.switches.likeness.checked = likeness;
     this.switches.words.checked = words;
     this.matching.hidden = picture !== null && !text;
-    this.#group = group;
-    this.#showGroups();
+    this.showGroup(group);
     this.examples.hidden = like.length + unlike.length === 0;
     fill(this.examples, like.length > 0 && this.#side('like', like, boxes), unlike.length > 0 && this.#side('unlike', unlike, {}),
       like.length + unlike.length > 1 && this.#clear(say('row.clearExamples'), this.actions.clearExamples));

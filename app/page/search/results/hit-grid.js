@@ -1,10 +1,12 @@
 /** The grid of hits: one tile an image, walked through with the arrow keys. */
 
 import { fill, h } from '../../shared/dom.js';
+import { iconButton } from '../../shared/icon-button.js';
 import { icon } from '../../shared/icons.js';
 import { fieldTitle, valueText } from '../../shared/terms.js';
 import { judgeButtons, pressJudged, verdictOf } from '../judgements/judge-buttons.js';
 import { say } from '../words.js';
+import { factsOf } from './facts.js';
 import { findingsOf, groupValueOf, hasWords, kindText, labelsOf, scoreText, sidesOf, summaryOf, textOf } from './hit.js';
 import { markedText } from './marked-text.js';
 
@@ -29,7 +31,7 @@ export class HitGrid {
   comparable = false;
 
   /**
-   * @param {{picture: (element: HTMLImageElement, link: string) => void, compare: (hit: Hit) => void, open: (hit: Hit) => void, mark: (hit: Hit, side: import('../query/query.js').Side) => void,
+   * @param {{picture: (element: HTMLImageElement, link: string) => void, compare: (hit: Hit) => void, open: (hit: Hit) => void, save: (hit: Hit) => void, details: (hit: Hit) => void, mark: (hit: Hit, side: import('../query/query.js').Side) => void,
    *   leave: () => void, others: (field: string, value: any) => void}} actions `mark` makes an example of a hit; `leave` is called when the
    *   arrows walk out over the top row; `others` shows the whole group of a hit
    * @param {import('../judgements/judgements.js').Judgements} judgements
@@ -113,21 +115,25 @@ export class HitGrid {
     const text = textOf(hit);
     const labels = labelsOf(hit, this.hidden);
     const findings = findingsOf(hit);
+    const facts = factsOf(hit, this.hidden);
     return h('li', { class: 'hit', data: { id: hit.id } },
       h('button', { class: 'hit-open', type: 'button', 'aria-label': summaryOf(hit, this.hidden), on: { click: () => this.actions.open(hit) } },
         h('span', { class: 'hit-mat' }, picture),
         h('span', { class: 'hit-line' },
           h('span', { class: 'hit-rank' }, hit.rank),
           hit.score !== null && h('span', { class: 'hit-score' }, scoreText(hit.score), ' ', h('small', {}, kindText(hit)))),
+        facts.length > 0 && h('span', { class: 'hit-facts' }, facts.join(' \u00b7 ')),
         text !== null && h('span', { class: hit.matched ? 'hit-text matched' : 'hit-text' }, ...markedText(text, hit.matched?.spans ?? [])),
         labels.length + hasWords(hit) > 0 && h('span', { class: 'hit-labels' }, hasWords(hit) && h('span', { class: 'tag words' }, say('hit.words')),
           ...labels.map((label) => h('span', { class: 'tag' }, label))),
         findings.length > 0 && h('span', { class: 'hit-findings', title: findings.join('\n') }, findings.slice(0, MOST_FINDINGS).join(', '),
           findings.length > MOST_FINDINGS && say('hit.moreFindings', { count: findings.length - MOST_FINDINGS }))),
       hit.group_size > 1 && this.#others(hit),
+      this.comparable && h('button', { class: 'link hit-details', type: 'button', 'aria-label': say('hit.detailsNumber', { rank: hit.rank }), on: { click: () => this.actions.details(hit) } }, say('hit.details')),
       this.comparable && h('button', { class: 'link hit-compare', type: 'button', 'aria-label': say('hit.compareNumber', { rank: hit.rank }), on: { click: () => this.actions.compare(hit) } }, say('hit.compare')),
       h('span', { class: 'hit-marks' }, ...sidesOf(hit).map((side) => this.#mark(hit, side))),
-      judgeButtons(hit, this.judgements));
+      h('span', { class: 'hit-ends' }, judgeButtons(hit, this.judgements),
+        iconButton('bookmark', say('case.saveNumber', { rank: hit.rank }), () => this.actions.save(hit), { class: 'hit-save', title: say('case.saveKey') })));
   }
 
   /** @param {Hit} hit one of a group */
@@ -138,7 +144,7 @@ export class HitGrid {
     if (value === null) return h('span', { class: 'hit-others quiet' }, say('hit.others', { count }));
     const named = { field: fieldTitle(group), value: valueText(value) };
     return h('button', { class: 'link hit-others', type: 'button', title: say('hit.allWith', named), 'aria-label': say('hit.othersWith', { count, ...named }),
-      on: { click: () => this.actions.others(group, value) } }, say('hit.othersOf', { count, value: named.value }));
+      on: { click: () => this.actions.others(group, value) } }, say(group === 'study' ? 'hit.othersOfStudy' : 'hit.othersOf', { count, value: named.value }));
   }
 
   /** @param {Hit} hit @param {import('../query/query.js').Side} side */
@@ -171,6 +177,11 @@ export class HitGrid {
     if (side) {
       event.preventDefault();
       this.actions.mark(hit, side);
+      return;
+    }
+    if (event.key === 's') {
+      event.preventDefault();
+      this.actions.save(hit);
       return;
     }
     const verdict = verdictOf(event.key);

@@ -1,4 +1,4 @@
-/** A text with the words that were searched for marked in it. */
+/** Texts with the words that were searched for marked in them. */
 
 import { h } from '../../shared/dom.js';
 
@@ -19,4 +19,32 @@ export function markedText(text, spans) {
   }
   if (place < letters.length) parts.push(part(place, letters.length));
   return parts;
+}
+
+/**
+ * A whole text or report, with the sentence that matched as it was found, and its words wherever else they stand.
+ *
+ * @param {string} text @param {import('../api.js').Matched | null} matched the sentence, and the places of words in it
+ * @returns {Array<Node | string>}
+ */
+export function markedReport(text, matched) {
+  if (!matched) return [text];
+  const letters = Array.from(matched.text);
+  const words = new Set(matched.spans.map(([start, end]) => letters.slice(start, end).join('').toLowerCase()));
+  const around = (part) => markedText(part, spansOf(part, words));
+  const start = text.indexOf(matched.text);
+  if (start < 0) return around(text);
+  return [...around(text.slice(0, start)), h('span', { class: 'matched-sentence' }, ...markedText(matched.text, matched.spans)), ...around(text.slice(start + matched.text.length))];
+}
+
+/** @param {string} text @param {ReadonlySet<string>} words in lower case @returns {Array<[number, number]>} places of whole words, in code points */
+function spansOf(text, words) {
+  const spans = [];
+  let [place, units] = [0, 0];
+  for (const found of text.matchAll(/[\p{L}\p{N}\p{M}]+/gu)) {
+    place += Array.from(text.slice(units, found.index)).length;
+    units = found.index;
+    if (words.has(found[0].toLowerCase())) spans.push([place, place + Array.from(found[0]).length]);
+  }
+  return spans;
 }

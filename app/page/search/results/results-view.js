@@ -1,11 +1,12 @@
 /** The area of results: the landing, the hits, or a notice; and the button for more hits. */
 
 import { fill, h } from '../../shared/dom.js';
+import { icon } from '../../shared/icons.js';
 import { problemNotice } from '../../shared/problem-notice.js';
 import { say } from '../words.js';
 import { isList, showAnswer, spokenAnswer } from './answer-line.js';
 import { HitGrid } from './hit-grid.js';
-import { hasWords } from './hit.js';
+import { combines, hasWords } from './hit.js';
 import { landing } from './landing.js';
 import { doubtNotice, noneHasWords, notKeptNotice, noWordsNotice, nothingFound, truncationNotice, unknownWordsNotice } from './notices.js';
 
@@ -22,7 +23,7 @@ export class ResultsView {
   #hadFocus = false;
 
   /**
-   * @param {{picture: (element: HTMLImageElement, link: string) => void, compare: (hit: Hit) => void, open: (hit: Hit) => void, mark: (hit: Hit, side: import('../query/query.js').Side) => void,
+   * @param {{picture: (element: HTMLImageElement, link: string) => void, compare: (hit: Hit) => void, open: (hit: Hit) => void, save: (hit: Hit) => void, details: (hit: Hit) => void, mark: (hit: Hit, side: import('../query/query.js').Side) => void,
    *   leave: () => void, more: () => void, clearFilter: () => void, byLikeness: () => void, others: (field: string, value: any) => void,
    *   text: (text: string) => void, pick: () => void}} actions
    * @param {import('../judgements/judgements.js').Judgements} judgements
@@ -39,6 +40,11 @@ export class ResultsView {
     this.below = h('div', { class: 'below' });
     this.element = h('section', { class: 'results', 'aria-label': say('results.title') },
       h('div', { class: 'progress', 'aria-hidden': 'true' }), this.opening, this.line, this.above, this.notice, this.grid.element, this.below, this.spoken);
+  }
+
+  /** Whether the model of the hits that are shown takes one text, image or example alone. */
+  get takesOne() {
+    return this.hits.length > 0 && !combines(this.hits[0]);
   }
 
   get hits() {
@@ -122,6 +128,11 @@ export class ResultsView {
   /** The hits stay: only the next page failed. @param {ProblemError} problem @param {() => void} retry */
   showMoreProblem(problem, retry) {
     fill(this.below, problemNotice(problem, retry));
+  }
+
+  /** @param {{id: string, name: string}} kept an image that was saved, and the list */
+  showSaved({ id, name }) {
+    fill(this.above, h('p', { class: 'strip kept', role: 'status' }, icon('bookmark'), say('case.saved', { id, name })));
   }
 
   /** The hits stay, and what was said of one is not kept. @param {ProblemError} problem */
