@@ -16,7 +16,9 @@ PACKAGES: Final = ("app", "index", "training")
 PAGE: Final = ROOT / "app" / "page"
 SHARED: Final = "shared"
 WORDS: Final = "words"
-PAGE_ROOMS: Final = ("operate", "search", SHARED, "viewer", WORDS)
+PAGE_ROOMS: Final = ("operate", "room", "search", SHARED, "viewer", WORDS)
+# The element under its address for other pages.
+PUBLIC: Final = "image-search.js"
 MAX_MODULES: Final = 12
 # One of a kind each.
 OF_A_KIND: Final = {"training/objectives"}
@@ -128,16 +130,16 @@ def test_scripts_import_from_their_page_and_from_both(room: str) -> None:
 
 def test_pages_load_files_of_their_room_and_of_both() -> None:
     pages = sorted(PAGE.rglob("*.html"))
-    assert len(pages) == 3
+    assert len(pages) == 4
     for page in pages:
         names = _PAGE_FILE.findall(page.read_text(encoding="utf-8"))
         assert names
         for name in names:
             assert (PAGE / name).is_file(), f"{page} loads {name}"
-            assert name.split("/")[0] in {page.relative_to(PAGE).parts[0], SHARED}, f"{page} loads {name}"
+            own = {page.relative_to(PAGE).parts[0], SHARED, PUBLIC}
+            assert name.split("/")[0] in own, f"{page} loads {name}"
 
 
 def test_every_script_of_the_page_is_in_a_room() -> None:
     assert {path.name for path in PAGE.iterdir() if path.is_dir()} == set(PAGE_ROOMS)
-    # The address for pages of other sites.
-    assert [path.name for path in PAGE.iterdir() if path.is_file()] == ["image-search.js"]
+    assert [path.name for path in PAGE.iterdir() if path.is_file()] == [PUBLIC]

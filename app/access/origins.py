@@ -22,7 +22,7 @@ _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _READING: Final = frozenset({"GET", "HEAD"})
 # A link may lead here from anywhere: the answer is a page of the service's own.
 # The identity provider sends browsers back to the last.
-_PAGES: Final = frozenset({"/", "/operate", "/docs", "/v1/session/callback"})
+_PAGES: Final = frozenset({"/", "/room", "/operate", "/docs", "/v1/session/callback"})
 _FILES: Final = "/page/"
 # Links are made for pages of other sites; the cookie of a session does not count with one.
 _LINKED: Final = re.compile(r"/v1/collections/[^/]+/images/.+/(thumbnail|rendition|content)", re.DOTALL)

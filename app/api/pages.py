@@ -49,6 +49,12 @@ async def get_page() -> Response:
     return _page("search/index.html")
 
 
+@router.get("/room")
+async def get_room() -> Response:
+    """The reading room: the search, and films side by side."""
+    return _page("room/room.html")
+
+
 @router.get("/operate")
 async def get_operate() -> Response:
     """The operator's page; what it shows beyond lists is asked for with the admin key, where there is one."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from app.application import create_app
+from tests.browser.room import index_room
 from tests.browser.service import index_films, index_shapes, running, site
 from tests.needed import needed, needed_module
 
@@ -184,3 +185,10 @@ def open_search(
     yield open_page
     for thing in opened:
         thing.close()
+
+
+@pytest.fixture(scope="package")
+def room_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A service with DICOM films of two patients."""
+    with running(create_app(index_room(tmp_path_factory.mktemp("room")))) as service:
+        yield service

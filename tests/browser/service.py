@@ -70,7 +70,7 @@ def write_shapes(folder: Path, *, images: int) -> Manifest:
 def index_shapes(home: Path, data: Path) -> Settings:
     """Index the shapes into two collections, the second with fewer of them."""
     settings = Settings(home=home, threads=1, device="cpu", open_feedback=True, **OPEN)
-    encoder = _tiny_encoder(data / "bundle")
+    encoder = tiny_encoder(data / "bundle")
     engine = open_engine(settings)
     ingest_manifest(engine, SHAPES, encoder, write_shapes(data / SHAPES, images=60))
     ingest_manifest(engine, OTHER, encoder, write_shapes(data / OTHER, images=9))
@@ -89,7 +89,7 @@ def index_films(folder: Path) -> Settings:
     write_manifest(folder / "data", records)
     settings = Settings(home=folder / "home", threads=1, device="cpu", **OPEN)
     engine = open_engine(settings)
-    ingest_manifest(engine, "films", _tiny_encoder(folder / "bundle"), read_manifest(folder / "data"))
+    ingest_manifest(engine, "films", tiny_encoder(folder / "bundle"), read_manifest(folder / "data"))
     engine.close()
     return settings
 
@@ -126,7 +126,8 @@ class _QuietHandler(SimpleHTTPRequestHandler):
         """Leave the tests' output alone."""
 
 
-def _tiny_encoder(bundle: Path) -> Encoder:
+def tiny_encoder(bundle: Path) -> Encoder:
+    """A small encoder, saved as a bundle."""
     save_bundle(
         bundle,
         name="tiny",

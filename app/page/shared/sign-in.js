@@ -84,6 +84,8 @@ export class SignedIn {
       return;
     }
     this.show();
+    // The page around may show what only they may see.
+    this.element.dispatchEvent(new CustomEvent('sign-out', { bubbles: true, composed: true }));
     this.actions.out();
   }
 }

@@ -101,7 +101,7 @@ def test_elements_of_an_embedding_page_load_files_and_pictures(
     assert shared.get(path, headers=headers).headers["access-control-allow-origin"] == _VIEWER
 
 
-@pytest.mark.parametrize("path", ["/", "/?text=dogs", "/operate", "/docs", "/page/search/page.js"])
+@pytest.mark.parametrize("path", ["/", "/?text=dogs", "/room", "/operate", "/docs", "/page/search/page.js"])
 def test_links_of_other_sites_lead_to_the_pages(client: TestClient, path: str) -> None:
     assert client.get(path, headers=_LINK).status_code == 200
 

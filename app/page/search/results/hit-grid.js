@@ -184,6 +184,11 @@ export class HitGrid {
       this.actions.save(hit);
       return;
     }
+    if (event.key === 'c' && this.comparable) {
+      event.preventDefault();
+      this.actions.compare(hit);
+      return;
+    }
     const verdict = verdictOf(event.key);
     if (verdict !== null && this.judgements.taken) {
       event.preventDefault();

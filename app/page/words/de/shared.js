@@ -3,10 +3,13 @@
 export const de = {
   'title.operate': 'Betrieb \u00b7 recoquest',
   'title.reading': 'Befundung \u00b7 recoquest',
+  'title.room': 'Befundraum \u00b7 recoquest',
   'nav.pages': 'Seiten',
   'nav.search': 'Suche',
   'nav.operate': 'Betrieb',
   'nav.api': 'API',
+  'nav.room': 'Befundraum',
+  'nav.noDevice': 'Kein Medizinprodukt. Nicht für die Diagnose.',
 
   'signIn.title': 'Anmelden',
   'signIn.key': 'Schlüssel',

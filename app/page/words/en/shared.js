@@ -3,10 +3,13 @@
 export const en = {
   'title.operate': 'Operate \u00b7 recoquest',
   'title.reading': 'Reading \u00b7 recoquest',
+  'title.room': 'Reading room \u00b7 recoquest',
   'nav.pages': 'Pages',
   'nav.search': 'Search',
   'nav.operate': 'Operate',
   'nav.api': 'API',
+  'nav.room': 'Reading room',
+  'nav.noDevice': 'Not a medical device. Not for diagnosis.',
 
   'signIn.title': 'Sign in',
   'signIn.key': 'Key',

@@ -1,0 +1,64 @@
+/** What is known of a film, as it is written on it. */
+
+import { dayText } from '../shared/words.js';
+import { say } from './words.js';
+
+/**
+ * @typedef {{id: string, group?: string | null, metadata: Record<string, unknown>}} Described
+ * @typedef {{field: 'patient' | 'group', value: string}} Patient by what a film's patient is known
+ */
+
+const DAY_MS = 86_400_000;
+
+/** @param {Described} film @returns {Patient | null} null: not known */
+export function patientOf({ group, metadata }) {
+  if (typeof metadata.patient === 'string') return { field: 'patient', value: metadata.patient };
+  return typeof group === 'string' ? { field: 'group', value: group } : null;
+}
+
+/** @param {Described} a @param {Described} b @returns {boolean} whether both are known to be of one patient */
+export function isSamePatient(a, b) {
+  const [one, other] = [patientOf(a), patientOf(b)];
+  return one !== null && other !== null && one.field === other.field && one.value === other.value;
+}
+
+/** @param {Described} film @param {ReadonlySet<string>} hidden fields that are not shown @returns {string[]} such as DX, PA */
+export function viewOf({ metadata }, hidden) {
+  return ['modality', 'body_part', 'view'].filter((field) => !hidden.has(field) && metadata[field]).map((field) => String(metadata[field]));
+}
+
+/** @param {Described} film @param {ReadonlySet<string>} hidden @returns {string[]} age and sex */
+export function personOf({ metadata: { age, sex } }, hidden) {
+  const parts = [];
+  if (typeof age === 'number' && !hidden.has('age')) parts.push(say('years', { age: age >= 90 ? '90+' : age }));
+  if (['M', 'F', 'O'].includes(sex) && !hidden.has('sex')) parts.push(say(`sex.${sex}`));
+  return parts;
+}
+
+/** @param {Described} film @returns {string | null} the day of its study, in ISO 8601 */
+export function dayOf({ metadata: { date } }) {
+  return typeof date === 'string' && /^\d{4}-\d{2}-\d{2}/.test(date) ? date.slice(0, 10) : null;
+}
+
+/** @param {Described} film @param {ReadonlySet<string>} hidden @returns {string | null} */
+export function dateOf(film, hidden) {
+  const day = dayOf(film);
+  return day === null || hidden.has('date') ? null : dayText(day);
+}
+
+/**
+ * Dates of two patients may have been shifted differently: days between them would say nothing.
+ *
+ * @param {Described} film @param {Described} from @returns {number | null} days from one film to another of the same patient; null: not known
+ */
+export function daysFrom(film, from) {
+  const [day, first] = [dayOf(film), dayOf(from)];
+  if (day === null || first === null || !isSamePatient(film, from)) return null;
+  return Math.round((Date.parse(day) - Date.parse(first)) / DAY_MS);
+}
+
+/** @param {number} days @returns {string} */
+export function daysText(days) {
+  if (days === 0) return say('sameDay');
+  return say(days > 0 ? 'daysLater' : 'daysBefore', { days: Math.abs(days) });
+}

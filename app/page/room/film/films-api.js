@@ -1,0 +1,90 @@
+/** Films over HTTP: what is known of one, its grey levels, its picture, and films of the same patient. */
+
+import { sentJson } from '../../shared/http.js';
+
+/**
+ * @typedef {{deep: boolean, smallest: number | null, largest: number | null, automatic: import('./grey.js').GreyWindow | null}} GreyLevels
+ * @typedef {{id: string, width: number, height: number, media_type: string, group: string | null, metadata: Record<string, unknown>}} FilmRecord
+ * @typedef {{id: string, metadata: Record<string, unknown>}} ListedFilm
+ * @typedef {{regions: boolean, hidden: ReadonlySet<string>}} Collection `hidden`: fields that are not shown
+ */
+
+/** Longest side of a picture that every browser draws. */
+const LONGEST_SIDE = 8192;
+const MOST_FILMS = 200;
+
+export class FilmsApi {
+  /** @type {Map<string, Promise<Collection>>} */
+  #collections = new Map();
+
+  /** @param {URL} base address of the service @param {import('../../shared/session.js').Session} session */
+  constructor(base, session) {
+    this.base = base;
+    this.session = session;
+  }
+
+  /** What of a collection counts for its films; asked once. @param {string} name @returns {Promise<Collection>} */
+  collection(name) {
+    const known = this.#collections.get(name) ?? this.#ask(collectionPath(name)).then(({ regions, hidden_fields: hidden }) => ({ regions: regions === true, hidden: new Set(hidden) }));
+    this.#collections.set(name, known);
+    known.catch(() => this.#collections.delete(name));
+    return known;
+  }
+
+  /** @param {string} collection @param {string} id @param {AbortSignal} signal @returns {Promise<FilmRecord>} */
+  film(collection, id, signal) {
+    return this.#ask(filmPath(collection, id), { signal });
+  }
+
+  /** @param {string} collection @param {string} id @param {AbortSignal} signal @returns {Promise<GreyLevels>} */
+  levels(collection, id, signal) {
+    return this.#ask(`${filmPath(collection, id)}/levels`, { signal });
+  }
+
+  /**
+   * @param {string} collection @param {FilmRecord} film @param {import('./grey.js').GreyWindow | null} window null: as it is searched @param {AbortSignal} signal
+   * @returns {Promise<Blob>} the film in 8 bits, without loss
+   */
+  async picture(collection, film, window, signal) {
+    const wanted = new URLSearchParams();
+    if (Math.max(film.width, film.height) > LONGEST_SIDE) wanted.set('size', String(LONGEST_SIDE));
+    if (window !== null) wanted.set('window', `${window.centre},${window.width}`);
+    const answer = await this.session.fetch(this.#resolve(`${filmPath(collection, film.id)}/rendition?${wanted}`), { headers: { Accept: 'image/png' }, signal });
+    return answer.blob();
+  }
+
+  /**
+   * @param {string} collection @param {string} field @param {unknown} value @param {AbortSignal} signal
+   * @returns {Promise<ListedFilm[]>} films with a value of a field, such as those of a patient
+   */
+  async filmsWith(collection, field, value, signal) {
+    const wanted = { filter: { field, eq: value }, limit: MOST_FILMS, with: ['metadata'] };
+    const { hits } = await this.#ask(`${collectionPath(collection)}/search`, { ...sentJson(wanted), signal });
+    return hits;
+  }
+
+  /** @param {string} collection @param {string} id @returns {string} */
+  thumbnailAddress(collection, id) {
+    return this.#resolve(`${filmPath(collection, id)}/thumbnail`);
+  }
+
+  /** @param {string} path */
+  #resolve(path) {
+    return new URL(path, this.base).href;
+  }
+
+  /** @param {string} path @param {RequestInit} [options] @returns {Promise<any>} */
+  #ask(path, options) {
+    return this.session.fetchJson(this.#resolve(path), options);
+  }
+}
+
+/** @param {string} collection */
+function collectionPath(collection) {
+  return `v1/collections/${encodeURIComponent(collection)}`;
+}
+
+/** @param {string} collection @param {string} id */
+function filmPath(collection, id) {
+  return `${collectionPath(collection)}/images/${encodeURIComponent(id)}`;
+}

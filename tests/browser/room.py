@@ -1,0 +1,160 @@
+"""The reading room as a reader sees it, on DICOM films of two patients; pixels are read from its canvases."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from PIL import Image
+
+from app.engine import open_engine
+from app.settings import Settings
+from index.ingest import ingest_manifest
+from tests.access import OPEN
+from tests.browser.search_page import SearchPage, expect
+from tests.browser.service import tiny_encoder
+from tests.dicom_films import draw, encoded, make_film
+from training.data.manifest import Record, read_manifest, write_manifest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator
+
+FILMS: Final = "films"
+ROWS: Final = 300
+COLUMNS: Final = 240
+# Narrower than all values, so that some lie beyond it.
+CENTRE: Final = 1800
+WIDTH: Final = 2400
+FIRST, SECOND = "3fa9c2d17b604e58", "b81e4407aa93d256"
+# Added in another order than that of time. The last film of the first patient is inverted in its file.
+SHOWN: Final = (
+    (2, FIRST, "2024-01-15", "PA", "MONOCHROME2"),
+    (4, FIRST, "2024-06-01", "PA", "MONOCHROME1"),
+    (1, FIRST, "2023-11-02", "AP", "MONOCHROME2"),
+    (5, SECOND, "2024-03-03", "PA", "MONOCHROME2"),
+    (3, FIRST, "2024-01-15", "LL", "MONOCHROME2"),
+)
+
+_DRAWN: Final = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+_PIXELS: Final = """viewport => {
+  const canvas = viewport.querySelector('canvas');
+  const { data, width, height } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+  return [width, height, Array.from(data.filter((_, place) => place % 4 === 0))];
+}"""
+
+
+def film_id(number: int) -> str:
+    """Id of a film, as a SOP Instance UID."""
+    return f"1.2.826.0.1.3680043.8.498.{number}"
+
+
+def index_room(folder: Path) -> Settings:
+    """Index DICOM films with their metadata, and a picture of 8 bits without any."""
+    data = folder / "data"
+    data.mkdir()
+    records = []
+    for number, patient, date, view, photometric in SHOWN:
+        film = make_film(
+            number,
+            view=view,
+            rows=ROWS,
+            columns=COLUMNS,
+            photometric=photometric,
+            WindowCenter=str(stored(CENTRE, photometric)),
+            WindowWidth=str(WIDTH),
+        )
+        (data / f"{number}.dcm").write_bytes(encoded(film))
+        metadata = {
+            "study": f"1.2.826.0.1.{date}", "patient": patient, "modality": "DX", "view": view, "date": date,
+            "orientation": "L\\F" if view != "LL" else "P\\F", "age": 62, "sex": "F", "body_part": "CHEST",
+        }  # fmt: skip
+        records.append(
+            Record(
+                id=film_id(number),
+                image=f"{number}.dcm",
+                split="test",
+                group=patient,
+                texts=(f"film {number}",),
+                metadata=metadata | ({"laterality": "L"} if view == "LL" else {}),
+            )
+        )
+    Image.fromarray((draw(9, 120, 100) >> 4).astype(np.uint8)).save(data / "plain.png")
+    records.append(Record(id="plain", image="plain.png", split="test", texts=("plain",)))
+    write_manifest(data, records)
+    settings = Settings(home=folder / "home", threads=1, device="cpu", **OPEN)
+    engine = open_engine(settings)
+    ingest_manifest(engine, FILMS, tiny_encoder(folder / "bundle"), read_manifest(data))
+    engine.close()
+    return settings
+
+
+def stored(value: int, photometric: str) -> int:
+    """A value as a film of this kind stores it."""
+    return 4095 - value if photometric == "MONOCHROME1" else value
+
+
+def through(number: int, centre: float, width: float) -> np.ndarray:
+    """The grey levels of a film through a window, brighter for larger values of its drawing."""
+    levels = 255 * (draw(number, ROWS, COLUMNS) - (centre - width / 2)) / width
+    return np.asarray(levels.clip(0, 255))
+
+
+class RoomPage:
+    """The page, with what it shows."""
+
+    def __init__(self, search: SearchPage) -> None:
+        self.search = search
+        self.page = search.page
+        self.films = self.page.locator(".viewport:visible")
+        self.warning = self.page.locator(".table-warning")
+        self.priors = self.page.get_by_role("list", name="Films of this patient").get_by_role("button")
+
+    def wait(self, place: int, number: int | None = None) -> "Locator":
+        """Wait until a viewport's film can be windowed, and is shown as finely as can be."""
+        film = self.films.nth(place)
+        if number is not None:
+            expect(film).to_have_attribute("data-film", film_id(number))
+        expect(film).to_have_attribute("data-state", "ready")
+        expect(film).not_to_have_attribute("data-sharp", "false")
+        self.draw()
+        return film
+
+    def draw(self) -> None:
+        """Wait until what was changed is drawn."""
+        self.page.evaluate(_DRAWN)
+
+    def pixels(self, place: int) -> np.ndarray:
+        """The red channel of a viewport's canvas."""
+        width, height, values = self.wait(place).evaluate(_PIXELS)
+        return np.asarray(values, dtype=np.float64).reshape(height, width)
+
+    def film(self, place: int) -> np.ndarray:
+        """The film in its viewport at its own size, whole in the middle of it."""
+        shown = self.pixels(place)
+        top, left = (shown.shape[0] - ROWS) // 2, (shown.shape[1] - COLUMNS) // 2
+        return shown[top : top + ROWS, left : left + COLUMNS]
+
+    def drag(self, place: int, right: int, down: int, *, button: Any = "left") -> None:
+        """Drag from the middle of a viewport."""
+        box = self.films.nth(place).bounding_box()
+        assert box is not None
+        mouse = self.page.mouse
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        mouse.move(x, y)
+        mouse.down(button=button)
+        mouse.move(x + right, y + down, steps=4)
+        mouse.up(button=button)
+
+    def overlay(self, place: int, part: str) -> str:
+        """A text that is written over a film."""
+        self.draw()
+        return self.films.nth(place).locator(f".{part}").inner_text()
+
+    def letters(self, place: int) -> str:
+        """The directions at the top, right, bottom and left."""
+        self.draw()
+        edges = self.films.nth(place).locator(".edge")
+        return "".join(edges.all_inner_texts())
+
+    def shows(self) -> list[str]:
+        """The ids of the films, by viewport."""
+        return [film.get_attribute("data-film") or "" for film in self.films.all()]

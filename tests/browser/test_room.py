@@ -1,0 +1,385 @@
+"""The reading room: windows, places and orientation of films, in step, priors, patients, and keys alone."""
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, quote, urlsplit
+
+import numpy as np
+import pytest
+
+from tests.browser.conftest import OpenSearch, Watch
+from tests.browser.room import CENTRE, COLUMNS, FILMS, FIRST, ROWS, WIDTH, RoomPage, film_id, through
+from tests.browser.search_page import expect
+from tests.browser.test_accessibility import serious
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+OpenRoom = Callable[..., RoomPage]
+DESK = {"viewport": {"width": 1440, "height": 900}}
+# Levels are rounded, and DICOM's windows are half a value beside ours.
+EXACT = 1.2
+
+
+def address_of(*films: int | str, layout: int | None = None) -> str:
+    """The address of films side by side; of numbers the DICOM films."""
+    names = [film_id(one) if isinstance(one, int) else one for one in films]
+    parts = [f"film={quote(f'{FILMS}/{name}', safe='')}" for name in names]
+    return "room#" + "&".join(parts if layout is None else [f"layout={layout}", *parts])
+
+
+@pytest.fixture
+def open_room(open_search: OpenSearch, room_service: str, watch: Watch) -> OpenRoom:
+    """Opens the reading room with films on the table."""
+
+    def open_page(*films: int | str, layout: int | None = None, **settings: Any) -> RoomPage:
+        watch.allow(room_service)
+        # Of the reading of pixels by the tests.
+        watch.allow("willReadFrequently")
+        address = address_of(*films, layout=layout)
+        room = RoomPage(open_search(address, site=room_service, **(DESK | settings)))
+        for place in range(len(films)):
+            room.wait(place)
+        return room
+
+    return open_page
+
+
+def _keys(page: "Page", *keys: str) -> None:
+    for key in keys:
+        page.keyboard.press(key)
+
+
+def _numbers(text: str) -> tuple[int, int]:
+    """Centre and width of a window as it is written on a film."""
+    centre, width = re.findall(r"-?[\d,]+", text.splitlines()[-1])[:2]
+    return int(centre.replace(",", "")), int(width.replace(",", ""))
+
+
+@pytest.mark.parametrize("number", [2, 4])
+def test_one_to_one_shows_each_pixel_through_the_films_own_window(open_room: OpenRoom, number: int) -> None:
+    room = open_room(number)
+    room.page.keyboard.press("o")
+    difference = np.abs(room.film(0) - through(number, CENTRE, WIDTH))
+    assert difference.max() <= EXACT
+    assert room.overlay(0, "zoom") == "1×"
+
+
+def test_a_pixel_of_the_film_is_one_of_a_fine_screen(open_room: OpenRoom) -> None:
+    room = open_room(2, device_scale_factor=2)
+    room.page.keyboard.press("o")
+    assert room.overlay(0, "zoom") == "1×"
+    assert np.abs(room.film(0) - through(2, CENTRE, WIDTH)).max() <= EXACT
+
+
+@pytest.mark.parametrize("number", [2, 4])
+def test_dragging_sets_the_window_as_viewers_do_and_then_as_finely_as_the_film_has_it(
+    open_room: OpenRoom, number: int
+) -> None:
+    room = open_room(number)
+    room.page.keyboard.press("o")
+    before = room.film(0)
+    middle = (before > 100) & (before < 155)
+    room.drag(0, 0, -80)
+    brighter = room.film(0)
+    assert (brighter[middle] - before[middle]).mean() > 10
+    room.drag(0, 0, 80)
+    room.drag(0, -300, 0)
+    harder = room.film(0)
+    assert harder.std() > before.std() + 10
+    centre, width = _numbers(room.overlay(0, "levels"))
+    assert width == pytest.approx(WIDTH / np.e, abs=60)
+    # An inverted film is written in the values of its file.
+    assert np.abs(harder - through(number, 4095 - centre if number == 4 else centre, width)).max() <= 3
+    room.drag(0, 300, 0)
+    assert room.film(0).std() < harder.std() - 10
+
+
+def test_values_beyond_the_films_own_window_are_seen_through_another_one(open_room: OpenRoom) -> None:
+    room = open_room(2)
+    _keys(room.page, "o", "5")
+    seen = room.film(0)
+    centre, width = _numbers(room.overlay(0, "levels"))
+    assert width > WIDTH * 1.5
+    expected = through(2, centre, width)
+    beyond = (through(2, CENTRE, WIDTH) >= 255) & (expected < 250)
+    assert beyond.sum() > 500
+    assert np.abs(seen - expected).max() <= 3
+    expect(room.page.get_by_role("button", name="All values (5)")).to_have_attribute("aria-pressed", "true")
+
+
+def test_presets_invert_and_reset_by_keys(open_room: OpenRoom) -> None:
+    room = open_room(2)
+    room.page.keyboard.press("o")
+    windows = {}
+    for key in "12345":
+        room.page.keyboard.press(key)
+        room.film(0)
+        windows[key] = _numbers(room.overlay(0, "levels"))
+    assert windows["1"] == pytest.approx((CENTRE, WIDTH), abs=1)
+    assert len(set(windows.values())) == 5
+    # Lungs are dark, bones are bright.
+    assert windows["2"][0] < CENTRE < windows["4"][0]
+    _keys(room.page, "1", "i")
+    assert np.abs(room.film(0) - (255 - through(2, CENTRE, WIDTH))).max() <= EXACT
+    assert "Inverted" in room.overlay(0, "marks")
+    _keys(room.page, "3", "r", "+", "0", "o")
+    assert np.abs(room.film(0) - through(2, CENTRE, WIDTH)).max() <= EXACT
+    assert room.overlay(0, "marks") == ""
+
+
+def test_mirrored_and_turned_films_say_so_and_their_letters_move_along(open_room: OpenRoom) -> None:
+    room = open_room(2)
+    room.page.keyboard.press("o")
+    upright = room.film(0)
+    assert room.letters(0) == "HLFR"
+    room.page.keyboard.press("h")
+    assert np.abs(room.film(0) - upright[:, ::-1]).max() <= 1
+    assert room.letters(0) == "HRFL"
+    assert room.overlay(0, "marks") == "Mirrored"
+    room.page.keyboard.press("r")
+    assert "Rotated 90°" in room.overlay(0, "marks")
+    assert room.letters(0) == "LHRF"
+    turned = room.pixels(0)
+    top, left = (turned.shape[0] - COLUMNS) // 2, (turned.shape[1] - ROWS) // 2
+    inside = turned[top : top + COLUMNS, left : left + ROWS]
+    assert np.abs(inside - np.rot90(upright[:, ::-1], -1)).max() <= 1
+    _keys(room.page, "h", "r", "r", "r")
+    assert room.overlay(0, "marks") == "Rotated 180°"
+    assert room.letters(0) == "FRHL"
+
+
+def test_nothing_is_made_up_of_a_film_of_which_nothing_is_known(open_room: OpenRoom) -> None:
+    room = open_room("plain", 2)
+    assert room.letters(0) == ""
+    assert "Patient unknown" in room.overlay(0, "top-left")
+    assert "8 bit" in room.overlay(0, "bottom-left")
+    expect(room.warning).to_have_text("Of some films the patient is not known")
+    room.films.first.focus()
+    expect(room.page.locator(".priors")).to_contain_text("The patient of this film is not known")
+
+
+def test_films_go_in_step_relative_to_their_own_windows(open_room: OpenRoom) -> None:
+    room = open_room(2, 4)
+    room.films.first.focus()
+    room.page.keyboard.press("o")
+    assert room.overlay(1, "zoom") != "1×"
+    room.page.keyboard.press("s")
+    assert room.overlay(1, "zoom") == "1×"
+    room.drag(0, 60, -40)
+    first, second = (_numbers(room.overlay(place, "levels")) for place in (0, 1))
+    assert first[1] == second[1] > WIDTH
+    assert first[0] == pytest.approx(4095 - second[0], abs=1)
+    for place, number in ((0, 2), (1, 4)):
+        assert np.abs(room.film(place) - through(number, *first)).max() <= 3
+    room.drag(1, 30, 20, button="middle")
+    moved = [room.pixels(place) for place in (0, 1)]
+    for place, number in ((0, 2), (1, 4)):
+        top, left = (moved[place].shape[0] - ROWS) // 2 + 20, (moved[place].shape[1] - COLUMNS) // 2 + 30
+        seen = moved[place][top : top + ROWS, left : left + COLUMNS]
+        assert np.abs(seen - through(number, *first)).max() <= 3
+    room.films.first.hover()
+    room.page.mouse.wheel(0, -100)
+    room.wait(0)
+    assert room.overlay(0, "zoom") == room.overlay(1, "zoom") != "1×"
+    room.page.keyboard.press("s")
+    room.page.keyboard.press("f")
+    assert room.overlay(0, "zoom") != room.overlay(1, "zoom")
+
+
+def test_the_wheel_zooms_about_the_pointer(open_room: OpenRoom) -> None:
+    room = open_room(2)
+    room.page.keyboard.press("o")
+    box = room.films.first.locator("canvas").bounding_box()
+    assert box is not None
+    # A corner of the film that stays under the pointer.
+    before = room.pixels(0)
+    x, y = (before.shape[1] - COLUMNS) // 2 + 60, (before.shape[0] - ROWS) // 2 + 90
+    room.page.mouse.move(box["x"] + x, box["y"] + y)
+    for _ in range(12):
+        room.page.mouse.wheel(0, -100)
+    zoomed = room.pixels(0)
+    assert float(room.overlay(0, "zoom").rstrip("×")) == pytest.approx(1.15**12, rel=0.01)
+    assert zoomed[y, x] == pytest.approx(through(2, CENTRE, WIDTH)[90, 60], abs=3)
+
+
+def test_two_patients_are_visibly_two(open_room: OpenRoom) -> None:
+    room = open_room(2, 5)
+    expect(room.warning).to_have_text("Different patients: A, B")
+    tags = [room.overlay(place, "top-left") for place in (0, 1)]
+    assert "Patient A" in tags[0]
+    assert FIRST[:8] in tags[0]
+    assert FIRST not in room.page.locator("body").inner_text()
+    assert "Patient B" in tags[1]
+    edges = [film.evaluate("film => getComputedStyle(film).borderLeftColor") for film in room.films.all()]
+    assert edges[0] != edges[1]
+    # Days between two patients say nothing.
+    assert "later" not in room.overlay(1, "top-right")
+    assert (
+        room.films.nth(1).get_attribute("aria-label")
+        == "Viewport 2 of 2: Patient B, 2024-03-03, DX, CHEST, PA"
+    )
+    room.films.nth(1).focus()
+    _keys(room.page, "Delete")
+    expect(room.warning).not_to_be_visible()
+
+
+def test_priors_are_in_order_of_time_and_open_beside(open_room: OpenRoom) -> None:
+    room = open_room(2)
+    expect(room.priors).to_have_count(4)
+    ids = [film.get_attribute("data-id") for film in room.priors.all()]
+    assert ids == [film_id(number) for number in (1, 2, 3, 4)]
+    texts = [film.inner_text() for film in room.priors.all()]
+    assert ["2023-11-02" in texts[0], "AP" in texts[0], "74 d before" in texts[0]] == [True] * 3
+    assert "same day" in texts[2]
+    assert "138 d later" in texts[3]
+    room.priors.nth(3).click()
+    room.wait(1, 4)
+    assert "138 d later" in room.overlay(1, "top-right")
+    expect(room.warning).not_to_be_visible()
+    room.priors.nth(0).click()
+    room.wait(1, 1)
+    assert "74 d before" in room.overlay(1, "top-right")
+
+
+def test_from_a_query_to_films_side_by_side_by_keys_alone(open_room: OpenRoom) -> None:
+    room = open_room()
+    search = room.search
+    search.settle()
+    page = room.page
+    _keys(page, "/")
+    expect(search.field).to_be_focused()
+    page.keyboard.type("film 2")
+    page.keyboard.press("Enter")
+    search.settle()
+    page.keyboard.press("ArrowDown")
+    ids = search.ids()
+    search.expect_focused(ids[0])
+    page.keyboard.press("Enter")
+    room.wait(0)
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("c")
+    room.wait(1)
+    assert room.shows() == ids[:2]
+    page.keyboard.press("F6")
+    expect(room.films.first).to_be_focused()
+    page.keyboard.press("ArrowRight")
+    expect(room.films.nth(1)).to_be_focused()
+    expect(room.films.nth(1)).to_have_attribute("aria-current", "true")
+    before = room.overlay(1, "levels")
+    page.keyboard.press("Shift+ArrowUp")
+    room.wait(1)
+    assert room.overlay(1, "levels") != before
+    _keys(page, "Tab", "Delete")
+    expect(room.films.nth(1)).to_have_attribute("data-state", "empty")
+    page.keyboard.press("F6")
+    search.expect_focused(ids[1])
+    _keys(page, "F6", "?")
+    keys = page.get_by_role("dialog", name="Keys of the light table")
+    expect(keys).to_contain_text("invert, mirror, rotate")
+    page.keyboard.press("Escape")
+    expect(keys).not_to_be_visible()
+
+
+def test_a_reload_shows_the_same_films_and_the_same_search(open_room: OpenRoom) -> None:
+    room = open_room(2)
+    room.search.search("film 4")
+    ids = room.search.ids()
+    room.priors.nth(0).click()
+    room.wait(1, 1)
+    address = urlsplit(room.page.url)
+    assert (address.path, address.query) == ("/room", "")
+    assert parse_qs(address.fragment) == {
+        "layout": ["2"], "active": ["0"], "film": [f"{FILMS}/{film_id(2)}", f"{FILMS}/{film_id(1)}"]
+    }  # fmt: skip
+    room.page.reload()
+    room.wait(1, 1)
+    room.wait(0, 2)
+    expect(room.search.field).to_have_value("film 4")
+    room.search.settle()
+    assert room.search.ids() == ids
+
+
+def test_a_region_and_a_film_are_searched_with(open_room: OpenRoom) -> None:
+    room = open_room(2)
+    room.page.keyboard.press("h")
+    expect(room.page.get_by_role("button", name="Search with a part of the film")).to_be_visible()
+    canvas = room.films.first.locator("canvas").bounding_box()
+    assert canvas is not None
+    room.page.keyboard.press("b")
+    expect(room.films.first.locator(".region-frame")).to_be_visible()
+    # Of a mirrored film, the left quarter as it is seen is the right one.
+    scale = min(canvas["width"] / COLUMNS, canvas["height"] / ROWS)
+    left, top = (
+        canvas["x"] + (canvas["width"] - COLUMNS * scale) / 2,
+        canvas["y"] + (canvas["height"] - ROWS * scale) / 2,
+    )
+    mouse = room.page.mouse
+    mouse.move(left + 1, top + 1)
+    mouse.down()
+    mouse.move(left + COLUMNS * scale / 4, top + ROWS * scale / 2, steps=4)
+    with room.page.expect_response("**/search") as answered:
+        mouse.up()
+    (like,) = answered.value.request.post_data_json["like"]
+    assert like["id"] == film_id(2)
+    assert like["box"] == pytest.approx({"x": 0.75, "y": 0, "width": 0.25, "height": 0.5}, abs=0.02)
+    expect(room.search.liked).to_have_text(f"part of {film_id(2)}")
+    room.films.first.focus()
+    with room.page.expect_response("**/search") as answered:
+        room.page.keyboard.press("m")
+    assert answered.value.request.post_data_json["like"] == [{"id": film_id(2)}]
+    room.page.go_back()
+    expect(room.search.liked).to_have_text(f"part of {film_id(2)}")
+    assert room.shows() == [film_id(2)]
+
+
+def test_a_film_that_cannot_be_shown_says_why_and_can_be_tried_again(
+    open_room: OpenRoom, open_search: OpenSearch, room_service: str, watch: Watch
+) -> None:
+    watch.allow(room_service)
+    watch.allow("404")
+    room = RoomPage(open_search(address_of("none"), site=room_service, **DESK))
+    film = room.films.first
+    expect(film).to_have_attribute("data-state", "failed")
+    expect(film.get_by_role("alert")).to_contain_text("none")
+    expect(film.get_by_role("button", name="Try again")).to_be_visible()
+
+
+@pytest.mark.parametrize("layout", [1, 2, 4])
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (3840, 2160)])
+def test_films_fill_small_and_large_screens_and_the_line_is_always_there(
+    open_room: OpenRoom, layout: int, width: int, height: int
+) -> None:
+    room = open_room(2, layout=layout, viewport={"width": width, "height": height})
+    expect(room.films).to_have_count(layout)
+    boxes = [film.bounding_box() for film in room.films.all()]
+    area = sum(box["width"] * box["height"] for box in boxes if box)
+    assert area > 0.55 * width * height
+    assert not room.search.scrolls_sideways()
+    line = room.page.get_by_text("Not a medical device. Not for diagnosis.")
+    expect(line).to_be_in_viewport()
+    room.page.keyboard.press("?")
+    expect(line).to_be_in_viewport()
+
+
+def test_nothing_serious_in_the_room(open_room: OpenRoom) -> None:
+    room = open_room(2, 5, bypass_csp=True)
+    room.search.settle()
+    room.page.keyboard.press("h")
+    assert serious(room.search) == []
+    room.page.keyboard.press("?")
+    expect(room.page.get_by_role("dialog")).to_be_visible()
+    assert serious(room.search) == []
+
+
+def test_the_room_speaks_german(open_room: OpenRoom) -> None:
+    room = open_room(2, 4, locale="de-DE")
+    expect(room.page.get_by_text("Kein Medizinprodukt. Nicht für die Diagnose.")).to_be_visible()
+    expect(room.page).to_have_title("Befundraum · recoquest")
+    room.page.keyboard.press("h")
+    assert room.overlay(0, "marks") == "Gespiegelt"
+    assert "15.01.2024" in room.overlay(0, "top-right")
+    assert "138 T. später" in room.overlay(1, "top-right")
