@@ -16,9 +16,9 @@ PACKAGES: Final = ("app", "index", "training")
 PAGE: Final = ROOT / "app" / "page"
 SHARED: Final = "shared"
 WORDS: Final = "words"
-PAGE_ROOMS: Final = ("operate", "room", "search", SHARED, "viewer", WORDS)
-# The element under its address for other pages.
-PUBLIC: Final = "image-search.js"
+PAGE_ROOMS: Final = ("cases", "operate", "room", "search", SHARED, "viewer", WORDS)
+# Elements under their addresses for other pages.
+PUBLIC: Final = frozenset({"case-book.js", "image-search.js"})
 MAX_MODULES: Final = 12
 # One of a kind each.
 OF_A_KIND: Final = {"training/objectives"}
@@ -136,10 +136,10 @@ def test_pages_load_files_of_their_room_and_of_both() -> None:
         assert names
         for name in names:
             assert (PAGE / name).is_file(), f"{page} loads {name}"
-            own = {page.relative_to(PAGE).parts[0], SHARED, PUBLIC}
+            own = {page.relative_to(PAGE).parts[0], SHARED, *PUBLIC}
             assert name.split("/")[0] in own, f"{page} loads {name}"
 
 
 def test_every_script_of_the_page_is_in_a_room() -> None:
     assert {path.name for path in PAGE.iterdir() if path.is_dir()} == set(PAGE_ROOMS)
-    assert [path.name for path in PAGE.iterdir() if path.is_file()] == [PUBLIC]
+    assert {path.name for path in PAGE.iterdir() if path.is_file()} == PUBLIC

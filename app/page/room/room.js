@@ -10,6 +10,7 @@ import { Session } from '../shared/session.js';
 import { signInForm, takeSignInProblem } from '../shared/sign-in.js';
 import { speakPage } from '../shared/words.js';
 import { fragmentOf, tableOf } from './address.js';
+import { Cases } from './cases.js';
 import { FilmsApi } from './film/films-api.js';
 import { isTyping } from './keys.js';
 import './light-table.js';
@@ -25,10 +26,12 @@ const session = new Session(base);
 const main = document.querySelector('main');
 const search = document.createElement('image-search');
 const table = document.createElement('light-table');
+const cases = new Cases({ collection: () => search.state.collection, open: (film) => table.open(film), compare: (film) => table.compare(film) }, document.querySelector('#show-cases'));
 const failed = takeSignInProblem();
 
 search.setAttribute('theme', 'dark');
 search.setAttribute('compare', '');
+search.setAttribute('group-by', 'study');
 table.api = new FilmsApi(base, session);
 
 const filmOf = ({ collection, id }) => ({ collection, id });
@@ -37,8 +40,13 @@ search.addEventListener('image-select', (event) => {
   table.open(filmOf(event.detail));
 });
 search.addEventListener('image-compare', ({ detail }) => table.compare(filmOf(detail)));
-search.addEventListener('search-change', ({ detail: { state, step } }) => remember(state, step === 'push'));
+search.addEventListener('search-change', ({ detail: { state, step } }) => {
+  remember(state, step === 'push');
+  cases.follow();
+});
+search.addEventListener('case-save', ({ detail: { list } }) => cases.follow(list));
 search.addEventListener('sign-out', () => {
+  cases.toggle(false);
   table.restore({ layout: 2, active: 0, films: [] });
   remember(search.state);
 });
@@ -112,7 +120,8 @@ async function start() {
     return;
   }
   fill(main, h('section', { class: 'room-search', 'aria-label': say('search') }, search),
-    h('section', { class: 'room-table', 'aria-label': say('table') }, table, h('section', { id: 'cases', 'aria-label': say('cases'), hidden: true })));
+    h('section', { class: 'room-table', 'aria-label': say('table') }, table, cases.element));
+  cases.button.hidden = false;
   const interrupted = sessionStorage.getItem(INTERRUPTED);
   sessionStorage.removeItem(INTERRUPTED);
   if (interrupted) history.replaceState(history.state, '', location.pathname + interrupted);

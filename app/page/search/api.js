@@ -1,8 +1,8 @@
 /** The search service over HTTP. */
 
 import { sentJson } from '../shared/http.js';
+import { showPicture } from '../shared/picture.js';
 import { Session } from '../shared/session.js';
-import { showPicture } from './picture.js';
 import { expressionOf } from './query/filter.js';
 import { bodyOf } from './query/query.js';
 

@@ -3,10 +3,9 @@
 import { fill, h } from '../../shared/dom.js';
 import { iconButton } from '../../shared/icon-button.js';
 import { icon } from '../../shared/icons.js';
-import { fieldTitle, valueText } from '../../shared/terms.js';
+import { fieldTitle, filmFacts, valueText } from '../../shared/terms.js';
 import { judgeButtons, pressJudged, verdictOf } from '../judgements/judge-buttons.js';
 import { say } from '../words.js';
-import { factsOf } from './facts.js';
 import { findingsOf, groupValueOf, hasWords, kindText, labelsOf, scoreText, sidesOf, summaryOf, textOf } from './hit.js';
 import { markedText } from './marked-text.js';
 
@@ -115,7 +114,7 @@ export class HitGrid {
     const text = textOf(hit);
     const labels = labelsOf(hit, this.hidden);
     const findings = findingsOf(hit);
-    const facts = factsOf(hit, this.hidden);
+    const facts = filmFacts(hit.metadata, this.hidden);
     return h('li', { class: 'hit', data: { id: hit.id } },
       h('button', { class: 'hit-open', type: 'button', 'aria-label': summaryOf(hit, this.hidden), on: { click: () => this.actions.open(hit) } },
         h('span', { class: 'hit-mat' }, picture),

@@ -1,10 +1,9 @@
 /** How a hit is put into words. */
 
-import { findingTitle, kindTitle, stateTitle, valueText } from '../../shared/terms.js';
+import { filmFacts, findingTitle, kindTitle, stateTitle, valueText } from '../../shared/terms.js';
 import { dayText, numberText } from '../../shared/words.js';
 import { STATES } from '../query/filter.js';
 import { say } from '../words.js';
-import { factsOf } from './facts.js';
 
 /** @typedef {import('../api.js').Hit} Hit */
 
@@ -59,7 +58,7 @@ export function findingsOf({ findings, labels }) {
 /** @param {Hit} hit @param {ReadonlySet<string>} hidden @returns {string} a tile in one sentence, for a screen reader */
 export function summaryOf(hit, hidden) {
   const score = hit.score !== null && `${kindText(hit)} ${scoreText(hit.score)}`;
-  const parts = [say('hit.number', { rank: hit.rank }), score, ...factsOf(hit, hidden), hasWords(hit) && say('hit.words'), textOf(hit), ...labelsOf(hit, hidden), ...findingsOf(hit)].filter(Boolean);
+  const parts = [say('hit.number', { rank: hit.rank }), score, ...filmFacts(hit.metadata, hidden), hasWords(hit) && say('hit.words'), textOf(hit), ...labelsOf(hit, hidden), ...findingsOf(hit)].filter(Boolean);
   return say('hit.open', { facts: parts.map((part) => part.replace(/[\s.]+$/, '')).join('. ') });
 }
 

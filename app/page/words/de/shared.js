@@ -9,6 +9,7 @@ export const de = {
   'nav.operate': 'Betrieb',
   'nav.api': 'API',
   'nav.room': 'Befundraum',
+  'nav.cases': 'Gespeicherte Fälle',
   'nav.noDevice': 'Kein Medizinprodukt. Nicht für die Diagnose.',
 
   'signIn.title': 'Anmelden',

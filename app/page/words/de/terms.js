@@ -25,6 +25,11 @@ export const de = {
   'value.true': 'ja',
   'value.false': 'nein',
 
+  years: '{age} J.',
+  'sex.M': 'm',
+  'sex.F': 'w',
+  'sex.O': 'd',
+
   'state.present': 'vorhanden',
   'state.uncertain': 'unsicher',
   'state.absent': 'nicht vorhanden',

@@ -9,6 +9,7 @@ export const en = {
   'nav.operate': 'Operate',
   'nav.api': 'API',
   'nav.room': 'Reading room',
+  'nav.cases': 'Saved cases',
   'nav.noDevice': 'Not a medical device. Not for diagnosis.',
 
   'signIn.title': 'Sign in',

@@ -25,6 +25,11 @@ export const en = {
   'value.true': 'yes',
   'value.false': 'no',
 
+  years: '{age} y',
+  'sex.M': 'M',
+  'sex.F': 'F',
+  'sex.O': 'O',
+
   'state.present': 'present',
   'state.uncertain': 'uncertain',
   'state.absent': 'absent',

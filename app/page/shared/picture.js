@@ -6,7 +6,7 @@ const wanted = new WeakMap();
 /**
  * Show a picture; where the session has a token it is fetched with it.
  *
- * @param {HTMLImageElement} element @param {string} address @param {import('../shared/session.js').Session} session
+ * @param {HTMLImageElement} element @param {string} address @param {import('./session.js').Session} session
  */
 export async function showPicture(element, address, session) {
   wanted.set(element, address);
