@@ -172,3 +172,24 @@ def test_the_operators_page_asks_once(context: "BrowserContext", watch: Watch, c
     # A judge is no administrator.
     expect(page.get_by_role("alert").first).to_contain_text("the role admin")
     expect(page.get_by_role("button", name="Sign out")).to_be_visible()
+
+
+@pytest.mark.slow
+def test_the_reading_room_asks_for_a_key_and_is_empty_after_signing_out(
+    context: "BrowserContext", watch: Watch, closed: Closed
+) -> None:
+    watch.allow("status of 401")
+    page = _open(context, watch, closed, "room#film=shapes%2Fshape-1&film=shapes%2Fshape-2")
+    key = closed.key("reading room")
+    _sign_in(page, key)
+    film = page.locator(".viewport").first
+    expect(film).to_have_attribute("data-state", "ready")
+    expect(page.get_by_role("list", name="Films of this patient").get_by_role("button")).not_to_have_count(0)
+    page.get_by_role("button", name="Sign out").click()
+    expect(film).to_have_attribute("data-state", "empty")
+    expect(page.locator(".priors")).not_to_be_visible()
+    assert "shape-" not in page.url
+    _sign_in(page, key)
+    SearchPage(page, closed.service).tiles.nth(2).locator(".hit-open").click()
+    expect(film).to_have_attribute("data-state", "ready")
+    expect(page.get_by_role("list", name="Films of this patient").get_by_role("button")).not_to_have_count(0)

@@ -5,27 +5,27 @@ import { say } from './words.js';
 
 const ARROWS = '← ↑ → ↓';
 
-/** @type {Array<[string[], string]>} keys, and the text of what they do */
-const KEYS = [
+/** @returns {Array<[string[], string]>} keys, and the text of what they do */
+const keysOf = () => [
   [['/', 'F6'], 'key.search'],
   [['Enter', 'c'], 'key.compare'],
   [[ARROWS], 'key.move'],
   [['1', '2', '3', '4', '5'], 'key.presets'],
-  [[`Shift ${ARROWS}`], 'key.window'],
-  [[`Alt ${ARROWS}`], 'key.pan'],
+  [[say('withShift', { keys: ARROWS })], 'key.window'],
+  [[say('withAlt', { keys: ARROWS })], 'key.pan'],
   [['+', '−'], 'key.zoom'],
   [['F', 'O', '0'], 'key.fit'],
   [['I', 'H', 'R'], 'key.invert'],
   [['S'], 'key.step'],
   [['L'], 'key.layout'],
   [['B', 'M'], 'key.region'],
-  [['Delete'], 'key.delete'],
+  [[say('deleteKey')], 'key.delete'],
 ];
 
 /** @returns {HTMLDialogElement} */
 export function keysDialog() {
   const dialog = h('dialog', { class: 'box room-keys', 'aria-label': say('keys') }, h('h2', {}, say('keys')),
-    h('dl', {}, ...KEYS.flatMap(([keys, text]) => [h('dt', {}, ...keys.map((key) => h('kbd', {}, key))), h('dd', {}, say(text))])),
+    h('dl', {}, ...keysOf().flatMap(([keys, text]) => [h('dt', {}, ...keys.map((key) => h('kbd', {}, key))), h('dd', {}, say(text))])),
     h('p', { class: 'quiet' }, say('key.drag')), h('p', { class: 'quiet' }, say('key.wheel')),
     h('form', { class: 'box-end', method: 'dialog' }, h('button', { class: 'button primary' }, say('keysClose'))));
   dialog.addEventListener('click', (event) => event.target === dialog && dialog.close());

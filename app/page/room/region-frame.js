@@ -1,6 +1,7 @@
 /** A part of a film to search by: drawn with the pointer, or moved and sized by keys. */
 
 import { h } from '../shared/dom.js';
+import { say } from './words.js';
 
 /** @typedef {{x: number, y: number, width: number, height: number}} Box in fractions of the viewport */
 
@@ -24,7 +25,7 @@ export class RegionFrame {
       pointermove: (event) => this.#draw(event),
       pointerup: () => this.#end(),
       pointercancel: () => { this.#begun = null; },
-    } }, this.frame);
+    } }, this.frame, h('p', { class: 'region-hint' }, say('regionHint')));
   }
 
   get isOpen() {

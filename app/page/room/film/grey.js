@@ -105,7 +105,9 @@ export function planeOf(picture, window, range) {
  */
 export function refine({ codes, range }, picture, window) {
   const known = codesOf(window, range);
-  const half = Math.max(1, window.width / LAST_LEVEL / (range.high - range.low) * LAST_CODE / 2);
+  const step = window.width / LAST_LEVEL / (range.high - range.low) * LAST_CODE;
+  // Half a step is what this picture does not tell; the rest, what one that was finer did not.
+  const half = 0.6 * step + 1;
   for (let place = 0; place < codes.length; place += 1) {
     const level = picture[place];
     const code = known[level];

@@ -3,7 +3,6 @@
 export const de = {
   search: 'Suche',
   signIn: 'Das Lesen hier braucht einen Schlüssel; der Betreiber des Dienstes gibt ihn aus.',
-  hits: 'Suche',
   table: 'Leuchttisch',
   cases: 'Gespeicherte Fälle',
   empty: 'Ein Treffer wird hier gezeigt, sobald er gewählt ist.',
@@ -54,6 +53,9 @@ export const de = {
   help: 'Tasten (?)',
   keys: 'Tasten des Leuchttischs',
   keysClose: 'Schließen',
+  withShift: 'Umschalt {keys}',
+  withAlt: 'Alt {keys}',
+  deleteKey: 'Entf',
   priors: 'Aufnahmen dieses Patienten in zeitlicher Folge',
   priorsNone: 'Keine andere Aufnahme dieses Patienten',
   priorsUnknown: 'Der Patient dieser Aufnahme ist nicht bekannt',
@@ -73,5 +75,4 @@ export const de = {
   'key.region': 'mit einem Ausschnitt suchen, ähnliche Aufnahmen suchen',
   'key.search': 'ins Suchfeld, zu den Treffern',
   'key.compare': 'auf einem Treffer: ins aktive Fenster, ins nächste',
-  problemSession: 'Die Sitzung ist zu Ende. Zum Fortfahren neu anmelden.',
 };

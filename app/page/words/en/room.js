@@ -3,7 +3,6 @@
 export const en = {
   search: 'Search',
   signIn: 'Reading here needs a key, which whoever runs the service gives out.',
-  hits: 'Search',
   table: 'Light table',
   cases: 'Saved cases',
   empty: 'Choose a hit to see it here.',
@@ -54,6 +53,9 @@ export const en = {
   help: 'Keys (?)',
   keys: 'Keys of the light table',
   keysClose: 'Close',
+  withShift: 'Shift {keys}',
+  withAlt: 'Alt {keys}',
+  deleteKey: 'Delete',
   priors: 'Films of this patient, in order of time',
   priorsNone: 'No other film of this patient',
   priorsUnknown: 'The patient of this film is not known',
@@ -73,5 +75,4 @@ export const en = {
   'key.region': 'search with a region, search for similar films',
   'key.search': 'to the search field, to the hits',
   'key.compare': 'on a hit: show it in the active viewport, in the next one',
-  problemSession: 'The session has ended. Sign in again to go on.',
 };
