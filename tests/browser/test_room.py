@@ -14,7 +14,7 @@ from tests.browser.search_page import expect
 from tests.browser.test_accessibility import serious
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Page, Request
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -66,6 +66,13 @@ def test_one_to_one_shows_each_pixel_through_the_films_own_window(open_room: Ope
     difference = np.abs(room.film(0) - through(number, CENTRE, WIDTH))
     assert difference.max() <= EXACT
     assert room.overlay(0, "zoom") == "1×"
+
+
+def _likes(request: "Request") -> list[dict[str, Any]]:
+    sent = request.post_data_json
+    assert sent is not None
+    likes: list[dict[str, Any]] = sent["like"]
+    return likes
 
 
 def test_a_pixel_of_the_film_is_one_of_a_fine_screen(open_room: OpenRoom) -> None:
@@ -323,14 +330,14 @@ def test_a_region_and_a_film_are_searched_with(open_room: OpenRoom) -> None:
     mouse.move(left + COLUMNS * scale / 4, top + ROWS * scale / 2, steps=4)
     with room.page.expect_response("**/search") as answered:
         mouse.up()
-    (like,) = answered.value.request.post_data_json["like"]
+    (like,) = _likes(answered.value.request)
     assert like["id"] == film_id(2)
     assert like["box"] == pytest.approx({"x": 0.75, "y": 0, "width": 0.25, "height": 0.5}, abs=0.02)
     expect(room.search.liked).to_have_text(f"part of {film_id(2)}")
     room.films.first.focus()
     with room.page.expect_response("**/search") as answered:
         room.page.keyboard.press("m")
-    assert answered.value.request.post_data_json["like"] == [{"id": film_id(2)}]
+    assert _likes(answered.value.request) == [{"id": film_id(2)}]
     room.page.go_back()
     expect(room.search.liked).to_have_text(f"part of {film_id(2)}")
     assert room.shows() == [film_id(2)]

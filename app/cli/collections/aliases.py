@@ -14,7 +14,7 @@ from app.observability.console import console
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-    from index.audit.event import Action
+    from index.audit.event import Action, Detail
     from index.generations.names import Alias
 
 _Before = TypeVar("_Before", bound="Alias | None")
@@ -106,6 +106,7 @@ def _change(
     with indexed(settings) as engine, engine.home.catalogue.write() as session:
         before = change(session)
         led_to = None if before is None else before.collection
+        details: dict[str, Detail] = {} if collection is None else {"led_to": led_to}
         record_in(
             settings,
             engine.home.catalogue,
@@ -114,6 +115,7 @@ def _change(
             command,
             collection=collection or led_to,
             alias=alias,
-            **({} if collection is None else {"led_to": led_to}),
+            objects=(),
+            **details,
         )
     return before

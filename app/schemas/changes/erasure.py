@@ -15,7 +15,7 @@ class ImagesToErase(Request):
 
     ids: Annotated[
         list[Annotated[str, Field(max_length=255)]],
-        Field(default_factory=list, fail_fast=True, max_length=_MAX_IDS),
+        Field(default_factory=list, fail_fast=True, min_length=1, max_length=_MAX_IDS),
     ]
     patient: Annotated[str, Field(min_length=1, max_length=64)] | None = Field(
         default=None,
@@ -29,7 +29,7 @@ class ImagesToErase(Request):
     @model_validator(mode="after")
     def _names_something(self) -> Self:
         if not self.ids and self.patient is None and self.study is None:
-            raise ValueError("give ids, a patient or a study")
+            raise ValueError("Give `ids`, `patient` or `study`.")
         return self
 
 

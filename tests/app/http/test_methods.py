@@ -21,10 +21,11 @@ _LOCAL = ("127.0.0.1", 50_000)
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "/room", "/operate", "/docs", "/docs/start.js", "/docs/assets/swagger-ui.css", "/openapi.json", "/livez",
-     "/readyz", "/page/search/page.js", "/page/none.js", "/v1/collections", f"/v1/collections/{COLLECTION}",
-     f"/v1/collections/{COLLECTION}/generations", "/v1/collections/none", "/v1/models", "/v1/models/none",
-     _IMAGE, f"{_IMAGE}/thumbnail", f"{_IMAGE}/content", f"{_IMAGE}x/content", "/v1/jobs", "/nothing"],
+    ["/", "/room", "/operate", "/docs", "/docs/start.js", "/docs/assets/swagger-ui.css", "/openapi.json",
+     "/livez", "/readyz", "/page/search/page.js", "/page/none.js", "/v1/collections",
+     f"/v1/collections/{COLLECTION}", f"/v1/collections/{COLLECTION}/generations", "/v1/collections/none",
+     "/v1/models", "/v1/models/none", _IMAGE, f"{_IMAGE}/thumbnail", f"{_IMAGE}/content",
+     f"{_IMAGE}x/content", "/v1/jobs", "/nothing"],
 )  # fmt: skip
 def test_head_answers_as_get_without_a_body(client: TestClient, path: str) -> None:
     got, head = client.get(path), client.head(path)

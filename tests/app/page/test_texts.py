@@ -280,7 +280,7 @@ def test_terms_are_those_of_the_service() -> None:
     terms = {key: forms["other"] for key, forms in table_of(ENGLISH, TERMS).items()}
     assert {name for name in terms if name.startswith("finding.")} == {f"finding.{name}" for name in FINDINGS}
     for key, text in terms.items():
-        kind, name = key.split(".", 1)
+        kind, _, name = key.partition(".")
         if kind in {"finding", "field", "state", "kind"}:
             assert text == name.replace("_", " ")
 
