@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -14,10 +14,11 @@ from app.http.problem_kinds import INVALID, UNSUPPORTED
 from app.http.problems import RequestError
 from app.operations.services import Services
 from app.operations.writes.read_uploads import SentImage
-from app.operations.writes.write_images import WrittenImages, write_sent
+from app.operations.writes.write_images import write_sent
 from app.pacs.dicomweb.multipart import MultipartError, Part, PartReader, boundary_of
 from app.schemas.changes.writes import MAX_UPLOADS
 from index.catalogue.archives.studies import Outcome
+from index.search.results import ActiveGeneration
 from training.data.dicom.elements import uid_of
 from training.data.dicom.objects import read_object
 from training.errors import ImageError
@@ -27,6 +28,8 @@ JSON: Final = "application/dicom+json"
 _PIECE: Final = 1 << 16
 # Deadline of a file in deadlines of a search, as for an upload.
 _DEADLINES: Final = 6
+# Bytes of films that are written together; a film may have more.
+_AT_ONCE_BYTES: Final = 32 << 20
 # Failure reasons of PS3.18, table I.2-2: processing failure; class not supported; cannot understand.
 _PROCESSING: Final = 0x0110
 _CLASS: Final = 0x0122
@@ -52,22 +55,31 @@ class SentInstance:
     sop: str
     reading: Reading
 
+    @property
+    def size(self) -> int:
+        """Bytes of its films."""
+        return sum(len(film.content) for film in self.reading.films)
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class StoredInstances:
     """Outcomes of files that were sent.
 
     Attributes:
-        written: What was written; None: nothing could be.
+        active: Generation that has what was written last; None: nothing was.
+        images: Ids of the images that are there.
         stored: Class and instance UIDs of the files whose images are there.
         failed: Those of the others, and why, as PS3.18 numbers it.
         counts: Number of files by outcome.
+        reasons: Why files were not taken.
     """
 
-    written: WrittenImages | None
-    stored: tuple[tuple[str, str], ...]
-    failed: tuple[tuple[str, str, int], ...]
-    counts: Counter[str]
+    active: ActiveGeneration | None = None
+    images: dict[str, None] = field(default_factory=dict)
+    stored: list[tuple[str, str]] = field(default_factory=list)
+    failed: list[tuple[str, str, int]] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    reasons: set[str] = field(default_factory=set)
 
     @property
     def status(self) -> HTTPStatus:
@@ -98,8 +110,8 @@ class StoredInstances:
         return body
 
 
-async def read_instances(request: Request, services: Services) -> list[SentInstance]:
-    """Read the files of a request.
+async def read_parts(request: Request, services: Services) -> list[Part]:
+    """Take the files of a request out of its body.
 
     Raises:
         RequestError: The body is not multipart/related with DICOM files, or has too many.
@@ -115,22 +127,37 @@ async def read_instances(request: Request, services: Services) -> list[SentInsta
         raise RequestError(UNSUPPORTED, f"A part is not {MEDIA_TYPE}: send whole DICOM files.")
     if not 0 < len(parts) <= MAX_UPLOADS:
         raise _invalid(f"There are {len(parts):,} files; send 1 to {MAX_UPLOADS} in a request.")
-    rules = await services.threads.read(FilmRules.of, services.settings)
-    images = services.images
-    deadline_s = _DEADLINES * images.pool.deadline_s
-    reader = FilmReader(images.pool, rules, images.limits, deadline_s)
-    # Files of a request are read one after another, so a request takes one place in the queue.
-    return [await _read(services, part, reader) for part in parts]
+    return parts
 
 
-async def store_instances(
-    services: Services, collection: str, sent: Sequence[SentInstance]
-) -> StoredInstances:
+async def store_instances(services: Services, collection: str, parts: list[Part]) -> StoredInstances:
     """Write the images of files that were sent; one that was sent before is there once.
 
+    Films may have many times the bytes of their files, so they are written whenever some have been read, and
+    the parts are given up on the way: what was written before an error stays, and is unchanged when it is
+    sent again.
+
     Raises:
-        RecoquestError: The write failed whole; see `write_sent`.
+        RecoquestError: A write failed whole; see `write_sent`.
     """
+    rules = await services.threads.read(FilmRules.of, services.settings)
+    images = services.images
+    reader = FilmReader(images.pool, rules, images.limits, _DEADLINES * images.pool.deadline_s)
+    stored = StoredInstances()
+    read: list[SentInstance] = []
+    parts.reverse()
+    # Files of a request are read one after another, so a request takes one place in the queue.
+    while parts:
+        read.append(await _read(services, parts.pop(), reader))
+        if not parts or sum(item.size for item in read) >= _AT_ONCE_BYTES:
+            await _store(services, collection, read, stored)
+            read = []
+    return stored
+
+
+async def _store(
+    services: Services, collection: str, sent: Sequence[SentInstance], stored: StoredInstances
+) -> None:
     # Of an instance that is there twice, the last counts.
     different = {item.sop: item for item in sent if item.reading.outcome == "taken"}
     images = [
@@ -141,18 +168,20 @@ async def store_instances(
     written = await write_sent(services, collection, images) if images else None
     outcomes = [] if written is None else written.images
     refused = {image.id for image in outcomes if image.status == "refused"}
-    stored, failed = [], []
-    counts: Counter[str] = Counter()
+    if written is not None:
+        stored.active = written.active
+        stored.images |= dict.fromkeys(image.id for image in outcomes if image.id not in refused)
     for item in sent:
         outcome = item.reading.outcome
         if any(film.record.id in refused for film in item.reading.films):
             outcome = "refused"
-        counts[outcome] += 1
+        stored.counts[outcome] += 1
+        if item.reading.reason:
+            stored.reasons.add(item.reading.reason)
         if outcome == "taken":
-            stored.append((item.sop_class, item.sop))
+            stored.stored.append((item.sop_class, item.sop))
         else:
-            failed.append((item.sop_class, item.sop, _REASONS[outcome]))
-    return StoredInstances(written, tuple(stored), tuple(failed), counts)
+            stored.failed.append((item.sop_class, item.sop, _REASONS[outcome]))
 
 
 def _parts(body: bytes, boundary: bytes, max_bytes: int) -> list[Part]:

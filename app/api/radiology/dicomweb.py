@@ -1,13 +1,16 @@
 """DICOMweb of the archive under the service's own origin, read only, for viewers in a browser."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import parse_qsl
 
+import structlog
 from fastapi import APIRouter, Request
 from fastapi.responses import Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.requests import ClientDisconnect
+from starlette.types import Message, Receive, Scope, Send
 
 from app.access.authentication import KEY_NEEDED
 from app.access.permissions import GuardedRoute, InjectedPrincipal, may
@@ -23,8 +26,14 @@ router = APIRouter(route_class=GuardedRoute, include_in_schema=False)
 
 PREFIX: Final = "/dicomweb"
 _OFF: Final = Kind("no-archive", "The archive is not open to viewers", HTTPStatus.NOT_FOUND)
+# A caller may wait so long in all, beside the time that its bytes take at the least rate, in bytes a second:
+# answers have few places, and whoever reads next to nothing of one would keep it.
+_CALLER_S: Final = 30.0
+_CALLER_RATE: Final = 32 * 1024
 # An instance may hold a document with scripts.
 _POLICY: Final = {"Content-Security-Policy": "default-src 'none'; sandbox"}
+
+_log = structlog.stdlib.get_logger(__name__)
 
 
 @router.get(f"{PREFIX}/{{path:path}}", dependencies=[may("reader", everywhere=True)])
@@ -81,9 +90,24 @@ class _PassedOn(StreamingResponse):
         super().__init__(body, answer.status, headers, media_type=answer.content_type or None)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the answer; close it also when the caller goes away."""
+        """Send the answer; close it also when the caller goes away, or reads too slowly."""
+        loop = asyncio.get_running_loop()
+        spent = sent = 0.0
+
+        async def send_moving(message: Message) -> None:
+            nonlocal spent, sent
+            begun = loop.time()
+            try:
+                async with asyncio.timeout(max(0.0, _CALLER_S + sent / _CALLER_RATE - spent)):
+                    await send(message)
+            except TimeoutError:
+                _log.warning("a caller reads an answer of the archive too slowly")
+                raise ClientDisconnect from None
+            spent += loop.time() - begun
+            sent += len(message.get("body", b""))
+
         try:
-            await super().__call__(scope, receive, send)
+            await super().__call__(scope, receive, send_moving)
         finally:
             self._answer.close()
 

@@ -12,7 +12,8 @@ from app.audit.noted import Noted, note
 from app.http.disconnect import unless_disconnected
 from app.http.problems import problem_responses
 from app.operations.services import InjectedServices
-from app.pacs.stow import JSON, MEDIA_TYPE, SentInstance, read_instances, store_instances
+from app.pacs.dicomweb.multipart import Part
+from app.pacs.stow import JSON, MEDIA_TYPE, read_parts, store_instances
 from index.audit.event import Detail
 
 router = APIRouter(prefix="/v1/collections", tags=["writes"], route_class=GuardedRoute)
@@ -51,9 +52,9 @@ _BODY: Final = {
 _log = structlog.stdlib.get_logger(__name__)
 
 
-async def sent_instances(request: Request, services: InjectedServices) -> list[SentInstance]:
-    """Read the files within the service's limits."""
-    return await read_instances(request, services)
+async def sent_parts(request: Request, services: InjectedServices) -> list[Part]:
+    """Read the body within the service's limits."""
+    return await read_parts(request, services)
 
 
 @router.post(
@@ -84,7 +85,7 @@ async def sent_instances(request: Request, services: InjectedServices) -> list[S
 )
 async def store_instances_of_studies(
     collection: str,
-    sent: Annotated[list[SentInstance], Depends(sent_instances)],
+    sent: Annotated[list[Part], Depends(sent_parts)],
     request: Request,
     services: InjectedServices,
 ) -> Response:
@@ -95,17 +96,17 @@ async def store_instances_of_studies(
     """
     stored = await unless_disconnected(request, store_instances(services, collection, sent))
     counts: dict[str, Detail] = {**stored.counts}
-    if stored.written is None:
-        note(request, Noted(objects=[], details=counts))
-    else:
-        active = stored.written.active
-        ids = [image.id for image in stored.written.images if image.status != "refused"]
-        note(
-            request,
-            Noted(objects=ids, model=active.digest, generation=active.generation, details=counts),
-        )
-    reasons = {item.reading.reason for item in sent if item.reading.reason}
-    if reasons:
-        _log.info("instances were not taken", reasons=sorted(reasons), **stored.counts)
+    active = stored.active
+    note(
+        request,
+        Noted(
+            objects=list(stored.images),
+            model=None if active is None else active.digest,
+            generation=None if active is None else active.generation,
+            details=counts,
+        ),
+    )
+    if stored.reasons:
+        _log.info("instances were not taken", reasons=sorted(stored.reasons), **stored.counts)
     address = f"{str(request.base_url).rstrip('/')}/v1/collections/{collection}/images"
     return Response(json.dumps(stored.body(address)), stored.status, media_type=JSON)

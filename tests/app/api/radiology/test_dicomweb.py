@@ -2,10 +2,11 @@
 
 import base64
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
+from app.api.radiology import dicomweb
 from app.application import create_app
 from app.audit.recorder import Recorder
 from app.settings import Settings, SettingsError
@@ -20,7 +22,7 @@ from app.viewer import archive
 from index.audit.fhir import audit_event
 from index.audit.listing import Selection, read_events
 from index.keys.api_keys import create_key
-from tests.access import AS_ADMIN
+from tests.access import ADMIN_KEY, AS_ADMIN
 from tests.app.api.test_search import problem
 from tests.app.conftest import COLLECTION, Indexed
 from tests.browser.service import running
@@ -307,6 +309,44 @@ def test_callers_who_take_nothing_keep_no_place(indexed: Indexed, other: Any) ->
         while application.state.archive._open and time.monotonic() < deadline:
             time.sleep(0.02)
         assert application.state.archive._open == 0
+
+
+@pytest.mark.parametrize("reads", [0, 1000])
+def test_callers_who_read_slowly_lose_their_places(
+    indexed: Indexed, other: Any, monkeypatch: pytest.MonkeyPatch, reads: int
+) -> None:
+    monkeypatch.setattr(archive, "_CONCURRENT", 2)
+    monkeypatch.setattr(dicomweb, "_CALLER_S", 0.5)
+    monkeypatch.setattr(dicomweb, "_CALLER_RATE", 100_000_000)
+    other.answers["/root/studies/1.2"] = lambda handler: handler.answer(
+        200, b"x" * 50_000_000, Content_Type="application/octet-stream"
+    )
+    settings = indexed.settings.model_validate(
+        {**indexed.settings.model_dump(), "open_reading": False, "pacs_url": other.url, "dicomweb": True}
+    )
+    head = (
+        f"GET /dicomweb/studies/1.2 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {ADMIN_KEY}\r\n\r\n"
+    )
+    application = create_app(settings)
+    with running(application) as address, ExitStack() as opened:
+        port = int(address.rpartition(":")[2])
+        callers = [opened.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(2)]
+        for caller in callers:
+            caller.sendall(head.encode())
+            assert caller.recv(12) == b"HTTP/1.1 200"
+        busy = httpx.get(f"{address}/dicomweb/studies/1.2", headers=AS_ADMIN)
+        assert busy.status_code == 503
+        deadline = time.monotonic() + 20
+        while application.state.archive._open:
+            assert time.monotonic() < deadline
+            for caller in callers if reads else ():
+                # What comes after the end is nothing.
+                with suppress(ConnectionError):
+                    caller.recv(reads)
+            time.sleep(0.05)
+        monkeypatch.setattr(dicomweb, "_CALLER_S", 60.0)
+        whole = httpx.get(f"{address}/dicomweb/studies/1.2", headers=AS_ADMIN)
+        assert len(whole.content) == 50_000_000
 
 
 def test_so_many_answers_at_a_time_and_no_more(

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
+import numpy as np
 import pydicom
 import pytest
 from dicomweb_client import DICOMwebClient
@@ -16,6 +17,7 @@ from fastapi.testclient import TestClient
 from pydicom.uid import DeflatedExplicitVRLittleEndian
 
 from app.application import create_app
+from app.pacs import stow
 from tests.access import ADMIN_KEY, AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed
 from tests.browser.service import running
@@ -132,6 +134,32 @@ def test_a_deflated_file_takes_no_more_memory_than_a_file_may(own: Indexed) -> N
     assert (answer.status_code, len(_items(answer, "00081198"))) == (409, 3)
     assert {item[REASON]["Value"][0] for item in _items(answer, "00081198")} == {0xC000}
     assert most < 1 << 26
+
+
+def test_films_that_inflate_are_written_some_at_a_time(own: Indexed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stow, "_AT_ONCE_BYTES", 4 << 20)
+    pixels = np.repeat(np.arange(1000, dtype=np.uint16)[:, None] * 4, 1000, axis=1)
+    films = []
+    for number in range(16):
+        film = make_film(number, rows=1000, columns=1000)
+        film.PixelData = pixels.tobytes()
+        film.file_meta.TransferSyntaxUID = DeflatedExplicitVRLittleEndian
+        films.append(encoded(film))
+    assert sum(map(len, films)) < 1 << 20
+    with TestClient(create_app(own.settings), "http://localhost") as client:
+        # Of two films of one instance, in groups of their own, the last counts.
+        films.append(encoded(make_film(0, view="LL")))
+        tracemalloc.start()
+        answer = _send(client, *films)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert (answer.status_code, len(_items(answer, "00081199"))) == (200, 17)
+        listed = client.get(f"/v1/collections/{COLLECTION}/images", params={"limit": 100}).json()
+        assert {uid("film", number) for number in range(16)} <= {image["id"] for image in listed["images"]}
+        first = client.get(f"/v1/collections/{COLLECTION}/images/{uid('film', 0)}").json()
+        assert first["metadata"]["view"] == "LL"
+    # All films together have 32 MB, and each is in two copies while it is written.
+    assert most < 24 << 20
 
 
 def test_nobody_stores_without_the_role(client: TestClient) -> None:
