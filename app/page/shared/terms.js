@@ -43,7 +43,7 @@ export function filmFacts(metadata, hidden) {
   return [
     typeof date === 'string' && /^\d{4}-\d{2}-\d{2}/.test(date) && dayText(date.slice(0, 10)),
     view,
-    typeof age === 'number' && say('years', { age: age >= OLDEST ? `${OLDEST}+` : age }),
+    typeof age === 'number' && say('age.years', { age: age >= OLDEST ? `${OLDEST}+` : age }),
     ['M', 'F', 'O'].includes(sex) && say(`sex.${sex}`),
   ].filter(Boolean);
 }

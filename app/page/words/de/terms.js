@@ -25,7 +25,7 @@ export const de = {
   'value.true': 'ja',
   'value.false': 'nein',
 
-  years: '{age} J.',
+  'age.years': '{age} J.',
   'sex.M': 'm',
   'sex.F': 'w',
   'sex.O': 'd',

@@ -25,7 +25,7 @@ export const en = {
   'value.true': 'yes',
   'value.false': 'no',
 
-  years: '{age} y',
+  'age.years': '{age} y',
   'sex.M': 'M',
   'sex.F': 'F',
   'sex.O': 'O',
