@@ -123,8 +123,13 @@ class RoomPage:
         self.page.evaluate(_DRAWN)
 
     def pixels(self, place: int) -> np.ndarray:
-        """The red channel of a viewport's canvas."""
-        width, height, values = self.wait(place).evaluate(_PIXELS)
+        """The red channel of a viewport's canvas, once it is as fine as can be."""
+        self.wait(place)
+        return self.read(place)
+
+    def read(self, place: int) -> np.ndarray:
+        """The red channel of a viewport's canvas, as it is now."""
+        width, height, values = self.films.nth(place).evaluate(_PIXELS)
         return np.asarray(values, dtype=np.float64).reshape(height, width)
 
     def film(self, place: int) -> np.ndarray:

@@ -30,8 +30,8 @@ export class Priors {
     this.element.hidden = film === null;
     const patient = film && patientOf(film.record);
     const wanted = patient && JSON.stringify([film.collection, patient]);
-    if (wanted === this.#listed) {
-      if (film !== null) this.#fill(film, hidden, shown);
+    if (patient !== null && wanted === this.#listed) {
+      this.#fill(film, hidden, shown);
       return;
     }
     this.#request.abort();

@@ -41,10 +41,11 @@ export class Viewport {
   tag = null;
   /** Days from the first viewport's film of the same patient. @type {number | null} */
   days = null;
-  /** The film through its window. @type {OffscreenCanvas | null} */
+  /** The film through its window; while the window moves, no finer than the screen shows it. @type {OffscreenCanvas | null} */
   #painted = null;
-  /** @type {ImageData | null} */
-  #image = null;
+  /** Pixels of the film for one that is painted. */
+  #stride = 1;
+  #isAtRest = true;
   #isStale = false;
   #frame = 0;
   #resting = 0;
@@ -83,7 +84,6 @@ export class Viewport {
     this.film = null;
     this.name = null;
     this.#painted = null;
-    this.#image = null;
     this.#say('empty', h('p', {}, say('empty')));
   }
 
@@ -113,9 +113,6 @@ export class Viewport {
   #take(film, hidden) {
     this.film = film;
     this.hidden = hidden;
-    const { width, height } = film.picture;
-    this.#painted = new OffscreenCanvas(width, height);
-    this.#image = new ImageData(width, height);
     this.place = wholeFilm();
     this.inverted = false;
     this.window = film.home;
@@ -127,7 +124,6 @@ export class Viewport {
   #fail(error, retry) {
     const { title, detail } = problemFrom(error);
     this.film = null;
-    this.#painted = null;
     this.#say('failed', h('p', { role: 'alert' }, h('strong', {}, title), h('br'), detail), h('button', { class: 'button', type: 'button', on: { click: retry } }, say('retry')));
     this.actions.shown(this);
   }
@@ -149,6 +145,7 @@ export class Viewport {
     if (!this.isReady) return;
     this.window = window;
     this.inverted = inverted;
+    this.#isAtRest = false;
     this.#paintAnew();
     this.#sharpenSoon();
     if (byReader) this.actions.changed(this, 'window');
@@ -238,17 +235,19 @@ export class Viewport {
     const box = this.#box;
     Object.assign(this.canvas, box);
     const context = this.canvas.getContext('2d');
-    if (this.film === null || this.#painted === null) {
+    if (this.film === null) {
       this.overlay.clear();
       return;
     }
-    if (this.#isStale) this.#paint();
     const scale = scaleOf(this.place, this.film.record, box);
+    if (this.#isStale) this.#paint(this.#isAtRest ? 1 : Math.max(1, Math.floor(1 / scale)));
     const [a, b, c, d, e, f] = matrixOf(this.place, this.film.record, box);
     context.setTransform(a, b, c, d, e, f);
     context.imageSmoothingEnabled = scale < PIXELATED && scale !== 1;
     context.imageSmoothingQuality = 'high';
-    context.drawImage(this.#painted, 0, 0, this.film.record.width, this.film.record.height);
+    const { record, picture } = this.film;
+    const each = this.#stride * record.width / picture.width;
+    context.drawImage(this.#painted, 0, 0, this.#painted.width * each, this.#painted.height * each);
     this.overlay.show({ film: this.film, hidden: this.hidden, tag: this.tag, days: this.days, place: this.place, scale, window: this.window, inverted: this.inverted });
   }
 
@@ -257,10 +256,13 @@ export class Viewport {
     this.draw();
   }
 
-  #paint() {
+  /** @param {number} stride */
+  #paint(stride) {
     this.#isStale = false;
-    this.film.paint(this.window, this.inverted, this.#image);
-    this.#painted.getContext('2d').putImageData(this.#image, 0, 0);
+    this.#stride = stride;
+    const image = this.film.paint(this.window, this.inverted, stride);
+    if (this.#painted?.width !== image.width || this.#painted.height !== image.height) this.#painted = new OffscreenCanvas(image.width, image.height);
+    this.#painted.getContext('2d').putImageData(image, 0, 0);
   }
 
   #sharpenSoon() {
@@ -272,6 +274,8 @@ export class Viewport {
   async #sharpen() {
     const { signal } = this.#request;
     const { film, window } = this;
+    this.#isAtRest = true;
+    this.#paintAnew();
     try {
       if (await film.sharpen(window, signal) && !signal.aborted) this.#paintAnew();
     } catch (error) {

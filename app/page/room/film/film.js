@@ -83,21 +83,41 @@ export class Film {
     return { centre: this.smallestIsWhite ? -centre : centre, width };
   }
 
-  /** @param {GreyWindow} window @param {boolean} inverted @param {ImageData} image of the picture's size */
-  paint(window, inverted, image) {
-    const isHome = isSameWindow(window, this.home);
-    if (this.isColoured) {
-      const levels = levelsOf(window, EIGHT_BITS, inverted, 255);
-      image.data.set(this.picture.pixels.map((value, place) => (place % 4 === 3 ? value : levels[value])));
-      return;
+  /**
+   * @param {GreyWindow} window @param {boolean} inverted @param {number} stride 1: every pixel, 2: every second one of every second row
+   * @returns {ImageData}
+   */
+  paint(window, inverted, stride) {
+    const { width, height } = this.picture;
+    const image = new ImageData(Math.ceil(width / stride), Math.ceil(height / stride));
+    const target = new Uint32Array(image.data.buffer);
+    const shown = this.isColoured ? this.#colours(window, inverted) : this.#greys(window, inverted);
+    let place = 0;
+    for (let row = 0; row < height; row += stride) {
+      const end = (row + 1) * width;
+      for (let from = row * width; from < end; from += stride) target[place++] = shown(from);
     }
+    return image;
+  }
+
+  /** @param {GreyWindow} window @param {boolean} inverted @returns {(place: number) => number} */
+  #greys(window, inverted) {
     // What the file states is more than a window where it is curved.
-    const [codes, levels] = isHome && this.#isCurved
+    const [codes, levels] = this.#isCurved && isSameWindow(window, this.home)
       ? [this.picture.grey, levelsOf(windowOf(EIGHT_BITS), EIGHT_BITS, inverted, 255)]
       : [this.#plane.codes, levelsOf(window, this.#plane.range, inverted)];
     const pixels = pixelsOf(levels);
-    const target = new Uint32Array(image.data.buffer);
-    for (let place = 0; place < target.length; place += 1) target[place] = pixels[codes[place]];
+    return (place) => pixels[codes[place]];
+  }
+
+  /** @param {GreyWindow} window @param {boolean} inverted @returns {(place: number) => number} */
+  #colours(window, inverted) {
+    const levels = levelsOf(window, EIGHT_BITS, inverted, 255);
+    const pixels = new Uint32Array(this.picture.pixels.buffer);
+    return (place) => {
+      const pixel = pixels[place];
+      return (((pixel >>> 24) << 24) | (levels[(pixel >>> 16) & 255] << 16) | (levels[(pixel >>> 8) & 255] << 8) | levels[pixel & 255]) >>> 0;
+    };
   }
 
   /** @param {Uint8Array} grey @param {import('./films-api.js').GreyLevels} levels @param {AbortSignal} signal */

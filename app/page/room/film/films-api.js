@@ -1,6 +1,6 @@
 /** Films over HTTP: what is known of one, its grey levels, its picture, and films of the same patient. */
 
-import { sentJson } from '../../shared/http.js';
+import { ProblemError, sentJson } from '../../shared/http.js';
 
 /**
  * @typedef {{deep: boolean, smallest: number | null, largest: number | null, automatic: import('./grey.js').GreyWindow | null}} GreyLevels
@@ -12,6 +12,8 @@ import { sentJson } from '../../shared/http.js';
 /** Longest side of a picture that every browser draws. */
 const LONGEST_SIDE = 8192;
 const MOST_FILMS = 200;
+/** So often a busy service is asked again. */
+const MOST_TRIES = 4;
 
 export class FilmsApi {
   /** @type {Map<string, Promise<Collection>>} */
@@ -38,19 +40,19 @@ export class FilmsApi {
 
   /** @param {string} collection @param {string} id @param {AbortSignal} signal @returns {Promise<GreyLevels>} */
   levels(collection, id, signal) {
-    return this.#ask(`${filmPath(collection, id)}/levels`, { signal });
+    return patiently(() => this.#ask(`${filmPath(collection, id)}/levels`, { signal }), signal);
   }
 
   /**
    * @param {string} collection @param {FilmRecord} film @param {import('./grey.js').GreyWindow | null} window null: as it is searched @param {AbortSignal} signal
    * @returns {Promise<Blob>} the film in 8 bits, without loss
    */
-  async picture(collection, film, window, signal) {
+  picture(collection, film, window, signal) {
     const wanted = new URLSearchParams();
     if (Math.max(film.width, film.height) > LONGEST_SIDE) wanted.set('size', String(LONGEST_SIDE));
     if (window !== null) wanted.set('window', `${window.centre},${window.width}`);
-    const answer = await this.session.fetch(this.#resolve(`${filmPath(collection, film.id)}/rendition?${wanted}`), { headers: { Accept: 'image/png' }, signal });
-    return answer.blob();
+    const address = this.#resolve(`${filmPath(collection, film.id)}/rendition?${wanted}`);
+    return patiently(async () => (await this.session.fetch(address, { headers: { Accept: 'image/png' }, signal })).blob(), signal);
   }
 
   /**
@@ -76,6 +78,23 @@ export class FilmsApi {
   /** @param {string} path @param {RequestInit} [options] @returns {Promise<any>} */
   #ask(path, options) {
     return this.session.fetchJson(this.#resolve(path), options);
+  }
+}
+
+/**
+ * Ask again where the service says when: four films make it busy for a moment.
+ *
+ * @template T @param {() => Promise<T>} ask @param {AbortSignal} signal @returns {Promise<T>}
+ */
+async function patiently(ask, signal) {
+  for (let tries = 1; ; tries += 1) {
+    try {
+      return await ask();
+    } catch (error) {
+      if (!(error instanceof ProblemError) || error.retryAfter === null || tries === MOST_TRIES) throw error;
+      await new Promise((done) => setTimeout(done, 1000 * error.retryAfter));
+      signal.throwIfAborted();
+    }
   }
 }
 

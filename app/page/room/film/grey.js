@@ -81,11 +81,9 @@ export function levelsOf(window, { low, high }, inverted, last = LAST_CODE) {
   return new Uint8Array(levels.buffer);
 }
 
-/** @param {Uint8Array} levels @returns {Uint32Array} opaque grey pixels in the order of bytes of ImageData */
+/** @param {Uint8Array} levels @returns {Uint32Array} opaque grey pixels as ImageData has them on machines of today, the least byte first */
 export function pixelsOf(levels) {
-  const bytes = new Uint8Array(4 * levels.length);
-  levels.forEach((level, place) => bytes.set([level, level, level, LAST_LEVEL], 4 * place));
-  return new Uint32Array(bytes.buffer);
+  return Uint32Array.from(levels, (level) => level * 0x010101 + 0xff000000);
 }
 
 /**
