@@ -52,7 +52,7 @@ from app.http.openapi import DESCRIPTION, TAGS, describe
 from app.http.problems import install_problems
 from app.http.ranges import Ranges
 from app.http.request_context import REQUEST_ID_HEADER, RequestContext
-from app.jobs.activations import activated_collection
+from app.jobs.activations import role_of_job
 from app.jobs.housekeeping import remove_old_queue
 from app.observability.installation import read_installation
 from app.observability.metrics import Metrics
@@ -211,7 +211,7 @@ async def _services(
         settings, engine.home.catalogue, threads, signer, metrics.key_refused
     )
     application.state.collection_behind = _aliases(threads, engine.home)
-    application.state.collection_of_job = partial(activated_collection, threads, engine.home.catalogue)
+    application.state.role_of_job = partial(role_of_job, threads, engine.home.catalogue)
     metrics.watch_queues(encoders.waiting)
     readiness = Readiness(
         engine, encoders, threads, timeout_s=settings.readiness_timeout_s, cache_s=settings.readiness_cache_s

@@ -68,6 +68,6 @@ class ArchiveSettings(BaseSettings):
     @field_validator("pacs_sync")
     @classmethod
     def _are_arguments(cls, value: str | None) -> str | None:
-        if value is not None and not shlex.split(value):
-            raise ValueError("give a collection and options, such as films --modality DX")
+        if value is not None and (shlex.split(value) or ["-"])[0].startswith("-"):
+            raise ValueError("give a collection, then options, such as films --modality DX")
         return value

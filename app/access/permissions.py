@@ -35,7 +35,7 @@ class Permission:
         role: Role that is needed.
         somewhere: Whether the role in any collection is enough, because the answer is limited to those.
         everywhere: Whether the role in all collections is needed, also where the path has one.
-        of_job: Whether the role in the collection is enough that the job of the path activates.
+        of_job: Whether a role in one collection may be enough, by the job of the path.
     """
 
     role: Role
@@ -64,10 +64,8 @@ class Permission:
         # A caller who has the role nowhere is refused without a look at the catalogue.
         if asked is not None and principal.may_somewhere(self.role):
             collection = await _behind_alias(request, asked)
-        if self.of_job and principal.may_somewhere(self.role):
-            collection = await _collection_of_job(request)
         anywhere = self.somewhere and principal.may_somewhere(self.role)
-        if not anywhere and not principal.may(self.role, None if self.everywhere else collection):
+        if not anywhere and not await self._suits(principal, request, collection):
             raise self._refusal(principal, None if self.everywhere else asked)
 
     async def recheck(self, request: Request) -> RequestError | None:
@@ -81,8 +79,17 @@ class Permission:
         except RequestError as error:
             return error if error.kind.status == HTTPStatus.UNAUTHORIZED else None
         asked = request.path_params.get(_COLLECTION)
-        collection = await _collection_of_job(request) if self.of_job else asked
-        return None if principal.may(self.role, collection) else self._refusal(principal, asked)
+        return None if await self._suits(principal, request, asked) else self._refusal(principal, asked)
+
+    async def _suits(self, principal: Principal, request: Request, collection: str | None) -> bool:
+        """Tell whether a caller has the role in the collection, or the one that is enough for the job."""
+        if principal.may(self.role, None if self.everywhere else collection):
+            return True
+        # Of all roles that may be enough for a job, this one is part of the others.
+        if not self.of_job or not principal.may_somewhere("curator"):
+            return False
+        enough: tuple[Role, str] | None = await request.app.state.role_of_job(request.path_params["job"])
+        return enough is not None and principal.may(*enough)
 
     def _refusal(self, principal: Principal, collection: str | None) -> RequestError:
         """The same for a collection that exists and one that does not."""
@@ -120,12 +127,6 @@ async def _behind_alias(request: Request, asked: str) -> str:
     return behind
 
 
-async def _collection_of_job(request: Request) -> str | None:
-    """The collection that the job of the path activates a generation of; None where it is another job."""
-    found: str | None = await request.app.state.collection_of_job(request.path_params["job"])
-    return found
-
-
 def may(role: Role, *, somewhere: bool = False, everywhere: bool = False, of_job: bool = False) -> Any:
     """The dependency of a route that needs a role, which the OpenAPI description names.
 
@@ -133,7 +134,7 @@ def may(role: Role, *, somewhere: bool = False, everywhere: bool = False, of_job
         role: Role in the collection of the path; in all collections where the path has none.
         somewhere: Whether the role in any collection is enough, because the answer is limited to those.
         everywhere: Whether the role in all collections is needed, also where the path has one.
-        of_job: Whether the role in the collection is enough that the job of the path activates.
+        of_job: Whether a role in one collection may be enough, by the job of the path.
     """
     return Security(Permission(role, somewhere, everywhere, of_job), scopes=[role])
 

@@ -57,6 +57,7 @@ WRITES: Final[Mapping[str, Action]] = {
     "store_instances_of_studies": "create",
     "put_image": "create",
     "create_job": "create",
+    "index_study": "create",
     "register_model": "create",
     "delete_collection": "delete",
     "delete_alias": "delete",

@@ -6,10 +6,12 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.concurrency.threads import Threads
+from app.jobs.queue import is_study_sync
 from index.catalogue import Catalogue
 from index.catalogue.jobs import Job, get_job
 from index.catalogue.tables import CollectionRow, JobRow
 from index.errors import JobExistsError, UnknownJobError
+from index.keys.grants import Role
 
 KIND: Final = "reindex"
 _ACTIVATE: Final = "--activate"
@@ -22,8 +24,8 @@ def activation_arguments(collection: str, generation: int) -> list[str]:
     return [collection, "--generation", str(generation), _ACTIVATE]
 
 
-async def activated_collection(threads: Threads, catalogue: Catalogue, number: str) -> str | None:
-    """Return the collection that a job activates a generation of; None: there is no such job of this kind.
+async def role_of_job(threads: Threads, catalogue: Catalogue, number: str) -> tuple[Role, str] | None:
+    """Return the role in a collection that may follow and cancel a job; None: no role in one collection may.
 
     Args:
         threads: Threads for reads of the catalogue.
@@ -41,7 +43,11 @@ async def activated_collection(threads: Threads, catalogue: Catalogue, number: s
                 return None
 
     job = await threads.read(read)
-    return None if job is None or not _is_activation(job) else job.arguments[0]
+    if job is None:
+        return None
+    if is_study_sync(job):
+        return "curator", job.arguments[0]
+    return ("admin", job.arguments[0]) if _is_activation(job) else None
 
 
 def refuse_second(session: Session, collection: str) -> None:

@@ -1,5 +1,6 @@
 """The queue of jobs: those in the catalogue that wait; workers look for the oldest once a second."""
 
+import shlex
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -13,6 +14,7 @@ from index.catalogue.tables import CollectionRow
 from index.errors import JobExistsError
 
 SYNC: Final = "pacs_sync"
+_STUDY: Final = "--study"
 
 
 def give_job(
@@ -47,6 +49,26 @@ def give_job(
         if also is not None:
             also(session, job)
         return job
+
+
+def synced_collection(sync: str) -> str:
+    """Return the collection of a sync, by the arguments in the settings."""
+    return shlex.split(sync)[0]
+
+
+def study_sync(sync: str, study: str) -> list[str]:
+    """Return the arguments of a sync of one study.
+
+    Args:
+        sync: Arguments of the whole sync, as the settings have them.
+        study: Study Instance UID.
+    """
+    return [*shlex.split(sync), _STUDY, study]
+
+
+def is_study_sync(job: Job) -> bool:
+    """Tell whether a job is a sync as `study_sync` makes it: others may name folders of the server."""
+    return job.kind == SYNC and job.folder is None and job.arguments[-2:-1] == [_STUDY]
 
 
 def last_sync(session: Session, arguments: Sequence[str]) -> Job | None:

@@ -21,6 +21,7 @@ class SyncReport:
         quarantined: Instances that may show a patient's name.
         removed: Instances that the archive no longer has, and that were removed.
         studies: Studies that the archive has within the filters.
+        absent: Named studies that the archive does not have within the filters, and that were not known.
         failures: Pieces of studies that the archive failed to give; they are tried again by the next pass.
         waiting: Whether the hours ended before everything was looked at.
         reasons: Number of instances by the reason why they were not taken in this pass.
@@ -33,6 +34,7 @@ class SyncReport:
     quarantined: int = 0
     removed: int = 0
     studies: int = 0
+    absent: int = 0
     failures: int = 0
     waiting: bool = False
     reasons: Counter[str] = field(default_factory=Counter)

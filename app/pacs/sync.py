@@ -85,8 +85,11 @@ class Sync:
             collection_id = require_collection(session, plan.collection).id
         self._followed = Followed(collection_id, self._hashes.archive(archive.url))
 
-    def run(self) -> SyncReport:
+    def run(self, named: Collection[str] = ()) -> SyncReport:
         """Do one pass.
+
+        Args:
+            named: UIDs of the only studies that are looked at; empty: all that is new, changed or gone.
 
         Raises:
             ArchiveError: The archive does not answer, or fails again and again; what was written stays.
@@ -96,10 +99,13 @@ class Sync:
         # A run that was killed may have left unfinished files.
         remove_stale(self._engine.home.store.unfinished())
         try:
-            if not self._asked_for_feed:
-                self._feed = OrthancFeed.of(self._archive)
-                self._asked_for_feed = True
-            self._pass(report)
+            if named:
+                self._pass_over(named, report)
+            else:
+                if not self._asked_for_feed:
+                    self._feed = OrthancFeed.of(self._archive)
+                    self._asked_for_feed = True
+                self._pass(report)
         except OutsideHoursError:
             report.waiting = True
         if report.has_changed:
@@ -125,6 +131,19 @@ class Sync:
         if news.position is not None and not report.waiting and not report.failures:
             with self._catalogue.write() as session:
                 write_position(session, self._followed, news.position)
+
+    def _pass_over(self, uids: Collection[str], report: SyncReport) -> None:
+        """Bring over some studies alone; the place in the feed of changes stays."""
+        names = {uid: self._hashes.study(uid) for uid in uids}
+        with self._catalogue.read() as session:
+            known = read_studies(session, self._followed)
+        studies = self._named(names)
+        report.studies = len(studies)
+        self._bring_over(studies, known, dict.fromkeys(studies, ()), report)
+        absent = [name for uid, name in names.items() if uid not in studies]
+        gone = {name: known[name] for name in absent if name in known}
+        report.absent = len(absent) - len(gone)
+        self._remove_missing(gone, report, lists_none=False)
 
     def _news(self, feed: OrthancFeed, position: Position | None) -> _News:
         # The position is read first: instances that come in from here on are news to the next pass.

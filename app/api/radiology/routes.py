@@ -2,8 +2,8 @@
 
 from fastapi import APIRouter
 
-from app.api.radiology import dicomweb, stow, studies, viewer
+from app.api.radiology import dicomweb, indexing, stow, studies, viewer
 
 router = APIRouter()
-for module in (studies, dicomweb, stow, viewer):
+for module in (studies, indexing, dicomweb, stow, viewer):
     router.include_router(module.router)

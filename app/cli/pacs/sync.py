@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from app.decoding.films import FilmReader
     from app.pacs.dicomweb.archive import Archive
     from app.pacs.dicomweb.pace import Pace
+    from app.pacs.report import SyncReport
     from app.pacs.selection import Selection
     from app.pacs.sync import Sync
     from app.settings import Settings
@@ -55,6 +56,10 @@ def sync(
         str | None, typer.Option("--from", help="First date of the studies, such as 2024-01-31.")
     ] = None,
     last: Annotated[str | None, typer.Option("--to", help="Last date of the studies.")] = None,
+    study: Annotated[
+        list[str] | None,
+        typer.Option("--study", help="Only the study of this Study Instance UID; repeatable."),
+    ] = None,
     rate: Annotated[
         float | None, typer.Option("--rate", min=0.01, help="Most requests to the archive a second.")
     ] = None,
@@ -76,6 +81,7 @@ def sync(
 
     if once and every is not None:
         raise typer.BadParameter("give one of --once and --every, not both.")
+    studies = _studies(study, every)
     selection = _selection(modality, body_part, view, first, last)
     pace = _pace(rate, hours, waits=every is not None)
     settings = load_settings(home=home, device=device, pacs_url=url, pacs_user=user)
@@ -86,9 +92,11 @@ def sync(
             _prepare(engine, settings, collection, bundle)
             with film_reader(settings, selection.modalities) as reader:
                 bring = _bringing(engine, settings, collection)
-                _follow(
-                    _sync(engine, settings, archive, collection, selection, reader), collection, every, bring
-                )
+                syncing = _sync(engine, settings, archive, collection, selection, reader)
+                if studies:
+                    _bring_named(syncing, collection, studies, bring)
+                else:
+                    _follow(syncing, collection, every, bring)
         finally:
             engine.close()
 
@@ -114,6 +122,17 @@ def _day(text: str | None, option: str) -> date | None:
         return None if text is None else date.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(f"{text!r} is not a date such as 2024-01-31.", param_hint=option) from None
+
+
+def _studies(given: list[str] | None, every: float | None) -> list[str]:
+    from training.data.reports.study_report import is_uid
+
+    studies = list(dict.fromkeys(uid.strip() for uid in given or ()))
+    if any(not is_uid(uid) for uid in studies):
+        raise typer.BadParameter("give a Study Instance UID, such as 1.2.840.11.5.", param_hint="--study")
+    if studies and every is not None:
+        raise typer.BadParameter("give one of --study and --every, not both.")
+    return studies
 
 
 def _pace(rate: float | None, hours: str | None, *, waits: bool) -> "Pace":
@@ -200,6 +219,19 @@ def _bringing(engine: "SearchEngine", settings: "Settings", collection: str) -> 
     return lambda: sum(len(taken.changed) for taken in intake.take_waiting())
 
 
+def _bring_named(
+    syncing: "Sync", collection: str, studies: "Collection[str]", bring: "Callable[[], int]"
+) -> None:
+    from app.pacs.dicomweb.archive import ArchiveError
+
+    report = syncing.run(studies)
+    _tell(report, collection)
+    _tell_brought(bring())
+    if report.absent:
+        named = "The study is" if len(studies) == 1 else f"Of the studies, {report.absent:,} are"
+        raise ArchiveError(f"{named} not in the archive, or left out by the filters.")
+
+
 def _follow(syncing: "Sync", collection: str, every: float | None, bring: "Callable[[], int]") -> None:
     from app.pacs.dicomweb.archive import ArchiveError
 
@@ -212,15 +244,23 @@ def _follow(syncing: "Sync", collection: str, every: float | None, bring: "Calla
                 raise
             typer.echo(f"{error} The next pass is in {every:g} seconds.", err=True)
         else:
-            for sentence in report.sentences():
-                typer.echo(sentence, err=True)
-            if report.waiting:
-                typer.echo("The hours are over: the next pass goes on with the rest.", err=True)
-            if every is None or is_first or report.has_changed:
-                typer.echo(report.line(collection))
+            _tell(report, collection, in_line=every is None or is_first or report.has_changed)
             is_first = False
-            if films := bring():
-                typer.echo(f"Reports that waited are at {films:,} films now.", err=True)
+            _tell_brought(bring())
         if every is None:
             return
         time.sleep(every)
+
+
+def _tell(report: "SyncReport", collection: str, *, in_line: bool = True) -> None:
+    for sentence in report.sentences():
+        typer.echo(sentence, err=True)
+    if report.waiting:
+        typer.echo("The hours are over: the next pass goes on with the rest.", err=True)
+    if in_line:
+        typer.echo(report.line(collection))
+
+
+def _tell_brought(films: int) -> None:
+    if films:
+        typer.echo(f"Reports that waited are at {films:,} films now.", err=True)

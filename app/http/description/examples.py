@@ -98,6 +98,7 @@ EXAMPLES: Final[Mapping[str, Example]] = {
     "roll_back_model": Example(_DIGEST, {"collection": "scenes"}),
     "create_job": Example(body={"kind": "duplicates", "collection": "scenes"}),
     "list_jobs": Example({"kind": "duplicates", "limit": 10}),
+    "index_study": Example({**_SCENES, **_STUDY}),
     "cancel_job": Example({"job": 2}),
     "get_job": Example({"job": 1}),
     "stream_job_events": Example({"job": 1}),

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from fastapi import Request
 
 from app.access.principal import Principal
 from app.audit.noted import Noted, note
 from app.audit.trail import filter_parts
+from app.jobs.queue import synced_collection
 from app.operations.services import Services
 from app.schemas.findings import stated_from
 from app.schemas.radiology.studies import (
@@ -32,6 +34,7 @@ from index.search.grouping import PATIENT, STUDY
 from index.search.results import ActiveGeneration
 from index.studies.members import FRAME, SOP, StudyImage, Wanted, collections_with
 from index.studies.similar import SimilarRequest, SimilarStudies, SimilarStudy, find_similar
+from training.data.reports.study_report import is_uid
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,7 @@ async def answer_similar(
         study=wanted.study,
         images=[] if similar is None else [QueryImage.of(image) for image in similar.compared],
         hits=[_described(one, "" if active is None else active.collection, template, prefix) for one in hits],
-        index_now=None if is_indexed else _index_now(services.settings, principal, prefix),
+        index_now=None if is_indexed else _index_now(services.settings, principal, wanted.study, prefix),
         served_by=None
         if active is None or similar is None
         else ServedBy(
@@ -174,10 +177,13 @@ def _described(one: SimilarStudy, collection: str, template: str | None, prefix:
     )
 
 
-def _index_now(settings: Settings, principal: Principal, prefix: str) -> IndexNow | None:
-    if settings.pacs_url is None or settings.pacs_sync is None or not principal.may("admin", None):
+def _index_now(settings: Settings, principal: Principal, study: str, prefix: str) -> IndexNow | None:
+    if settings.pacs_url is None or settings.pacs_sync is None or not is_uid(study):
         return None
-    return IndexNow(path=f"{prefix}/v1/jobs", body={"kind": "pacs_sync"})
+    collection = synced_collection(settings.pacs_sync)
+    if not principal.may("curator", collection):
+        return None
+    return IndexNow(path=f"{prefix}/v1/collections/{quote(collection, safe='')}/studies/{study}/index")
 
 
 def _is_same_patient(query: StudyImage, one: SimilarStudy) -> bool | None:

@@ -9,7 +9,8 @@ import { sentJson } from '../shared/http.js';
  * @typedef {{id: string, rank: number, score: number, query_image: string, images: number, study: string | null, series: string | null,
  *   sop: string | null, view: string | null, modality: string | null, date: string | null, days: number | null, age_band: string | null,
  *   sex: string | null, same_patient: boolean | null, findings: {present: string[]}, sentence: Sentence | null, links: CaseLinks}} Case
- * @typedef {{path: string, body: object}} IndexNow
+ * @typedef {{path: string}} IndexNow
+ * @typedef {{id: number, state: 'queued' | 'running' | 'done' | 'failed' | 'cancelled', error: string | null}} Job
  * @typedef {{state: 'indexed' | 'not_indexed', collection: string | null, collections: string[], hits: Case[], index_now: IndexNow | null}} Cases
  */
 
@@ -42,9 +43,14 @@ export class CasesApi {
     return this.#ask(`v1/collections/${encodeURIComponent(collection)}/feedback`, sentJson(body));
   }
 
-  /** Begin what brings a study into a collection. @param {IndexNow} request */
-  begin({ path, body }) {
-    return this.#ask(path, sentJson(body));
+  /** Begin a job that brings a study into a collection. @param {IndexNow} request @returns {Promise<Job>} */
+  begin({ path }) {
+    return this.#ask(path, { method: 'POST' });
+  }
+
+  /** @param {number} number @returns {Promise<Job>} */
+  job(number) {
+    return this.#ask(`v1/jobs/${number}`, {});
   }
 
   /** @param {string} link @returns {string} */

@@ -21,6 +21,7 @@ import { parts, say } from './words.js';
 
 /** Images are passed quickly by scrolling: only one that stays is searched for. */
 const REST_MS = 200;
+const LOOK_MS = 1000;
 
 speakPage();
 const base = new URL('.', location.href);
@@ -33,6 +34,8 @@ let cases = null;
 /** @type {string | null} */
 let chosen = null;
 let waiting = 0;
+/** What is told of studies whose indexing goes on, by UID. @type {Map<string, string>} */
+const indexing = new Map();
 let asking = new AbortController();
 
 const frame = new ViewerFrame(base, (image) => {
@@ -79,17 +82,42 @@ function show(found) {
   missingForm.hidden = found.state === 'not_indexed';
   fill(picker, ...found.collections.map((name) => h('option', { value: name, selected: name === found.collection }, name)));
   picker.hidden = found.collections.length < 2;
-  if (found.state === 'not_indexed') fill(said, say('cases.notIndexed'), found.index_now && indexButton(found.index_now));
+  if (found.state === 'not_indexed') showMissing(found);
   else fill(said, found.hits.length === 0 ? say('cases.none', { collection: found.collection }) : '');
 }
 
-/** @param {import('./cases-api.js').IndexNow} request @returns {HTMLElement} what brings the study over from the archive */
-function indexButton(request) {
-  const button = h('button', { class: 'button', type: 'button', on: { click: async () => {
-    button.disabled = true;
-    if (await kept(() => api.begin(request))) fill(said, ...parts('cases.syncBegun', { jobs: h('a', { href: 'operate' }, say('cases.jobs')) }));
-  } } }, say('cases.indexNow'));
-  return button;
+/** @param {Cases} found */
+function showMissing({ index_now: request }) {
+  const { study } = active;
+  const news = indexing.get(study);
+  const button = request && h('button', { class: 'button', type: 'button', on: { click: () => index(request, study) } }, say('cases.indexNow'));
+  fill(said, news ?? say('cases.notIndexed'), news === undefined && button);
+}
+
+/** Have the archive's study indexed, and show its similar cases then. @param {import('./cases-api.js').IndexNow} request @param {string} study */
+async function index(request, study) {
+  const isOpen = () => active.study === study;
+  const tell = (news) => {
+    indexing.set(study, news);
+    if (isOpen() && cases.state === 'not_indexed') showMissing(cases);
+  };
+  tell(say('cases.indexWaits'));
+  try {
+    let job = await api.begin(request);
+    while (job.state === 'queued' || job.state === 'running') {
+      tell(say(job.state === 'queued' ? 'cases.indexWaits' : 'cases.indexing'));
+      await new Promise((resolve) => { setTimeout(resolve, LOOK_MS); });
+      job = await api.job(job.id);
+    }
+    indexing.delete(study);
+    if (!isOpen()) return;
+    if (job.state === 'done') await search();
+    const why = job.error ?? say(job.state === 'done' ? 'cases.noneTaken' : 'cases.indexCancelled');
+    if (cases.state === 'not_indexed') fill(said, h('span', { role: 'alert' }, ...parts('cases.indexFailed', { job: `${job.id}`, why: h('span', { lang: job.error && 'en' }, why) })));
+  } catch (error) {
+    indexing.delete(study);
+    if (isOpen()) showProblem(error);
+  }
 }
 
 /** @param {unknown} error */

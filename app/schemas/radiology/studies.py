@@ -109,11 +109,10 @@ class SimilarHit(Answer):
 
 
 class IndexNow(Answer):
-    """A request that brings the study over from the archive."""
+    """A request that begins a job, which brings the study over from the archive."""
 
     method: Literal["POST"] = "POST"
     path: str
-    body: dict[str, str]
 
 
 class SimilarResponse(Answer):
@@ -132,8 +131,8 @@ class SimilarResponse(Answer):
     )
     hits: list[SimilarHit]
     index_now: IndexNow | None = Field(
-        description="Of a study that is not indexed, the request that begins a sync with the archive; null "
-        "where the settings describe none, or the caller may not begin one."
+        description="Of a study that is not indexed, the request that brings it over from the archive; null "
+        "where the settings describe no archive, or the caller may not put images in."
     )
     served_by: ServedBy | None
 

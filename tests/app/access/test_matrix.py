@@ -63,6 +63,7 @@ OPERATIONS: Final[dict[str, Role | None]] = {
     "count_judgements": "curator",
     "upload_images": "curator",
     "store_instances_of_studies": "curator",
+    "index_study": "curator",
     "put_image": "curator",
     "update_image": "curator",
     "delete_image": "curator",

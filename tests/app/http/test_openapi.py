@@ -53,6 +53,7 @@ OPERATIONS = {
     "put_image",
     "upload_images",
     "store_instances_of_studies",
+    "index_study",
     "judge_hit",
     "count_judgements",
     "list_case_lists",

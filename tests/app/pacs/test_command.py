@@ -86,6 +86,20 @@ def test_films_of_the_archive_are_found_and_say_nothing_of_their_patients(
     _assert_no_trace(home, done.stdout, done.stderr, again.stdout, again.stderr, found.text)
 
 
+def test_named_studies_are_taken_over_and_absent_ones_named_by_their_number(
+    orthanc: OrthancServer, bundle: Path, tmp_path: Path
+) -> None:
+    orthanc.store(FILMS)
+    home, named = tmp_path / "home", ("--study", uid("study", 1), "--study", uid("study", 8))
+    done = _command(home, "films", "--url", orthanc.dicom_web, "--bundle", str(bundle), *named)
+    assert done.returncode == 1
+    assert "films: 1 studies; 2 instances found = 2 taken" in done.stdout
+    assert "Of the studies, 1 are not in the archive, or left out by the filters." in done.stderr
+    assert _ids(home) == {uid("film", 2), uid("film", 3)}
+    again = _command(home, "films", "--url", orthanc.dicom_web, *named[:2])
+    assert (again.returncode, "0 taken + 2 up to date" in again.stdout) == (0, True)
+
+
 def test_reports_that_wait_get_to_the_films_that_come(
     orthanc: OrthancServer, bundle: Path, tmp_path: Path
 ) -> None:
@@ -149,6 +163,8 @@ def test_credentials_come_from_settings_and_are_shown_nowhere(
         (("films", "--url", "http://pacs", "--from", "2024-02-01", "--to", "2024-01-01"), "--from is after"),
         (("films", "--url", "http://pacs", "--hours", "6"), "not two different hours"),
         (("films", "--url", "http://pacs", "--once", "--every", "5"), "not both"),
+        (("films", "--url", "http://pacs", "--study", "7"), "give a Study Instance UID"),
+        (("films", "--url", "http://pacs", "--study", "1.2.3.4", "--every", "5"), "--study and --every"),
         (("films", "--url", "http://127.0.0.1:9/dicom-web"), "There is no collection 'films'"),
     ],
 )

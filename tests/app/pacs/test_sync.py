@@ -42,6 +42,38 @@ def test_what_the_archive_deletes_vanishes(films: Home, orthanc: OrthancServer) 
     assert films.ids() == _sops(1, 4)
 
 
+def test_named_studies_come_alone_and_the_rest_with_the_next_pass(
+    films: Home, orthanc: OrthancServer
+) -> None:
+    orthanc.store([make_film(1), make_film(2, view="LL", study=1), make_film(3), make_film(4)])
+    sync = films.sync(Archive(orthanc.dicom_web))
+    named = sync.run([uid("study", 1), uid("study", 9)])
+    assert (named.studies, named.taken, named.absent) == (1, 2, 1)
+    assert films.ids() == _sops(1, 2)
+    orthanc.delete(uid("film", 2))
+    orthanc.delete(uid("study", 4))
+    again = sync.run([uid("study", 1)])
+    assert (again.taken, again.up_to_date, again.removed) == (0, 1, 1)
+    assert films.ids() == _sops(1)
+    assert sync.run().studies == 2
+    assert films.ids() == _sops(1, 3)
+
+
+def test_a_named_study_that_is_gone_vanishes_and_one_outside_the_filters_is_absent(
+    films: Home, orthanc: OrthancServer
+) -> None:
+    orthanc.store([make_film(1), make_film(2), make_film(3, Modality="CR")])
+    films.sync(Archive(orthanc.dicom_web)).run()
+    orthanc.delete(uid("study", 1))
+    gone = films.sync(Archive(orthanc.dicom_web)).run([uid("study", 1)])
+    assert (gone.removed, gone.absent) == (1, 0)
+    assert films.ids() == _sops(2, 3)
+    orthanc.store([make_film(4, Modality="CR")])
+    narrow = films.sync(Archive(orthanc.dicom_web), Selection(("DX",)))
+    assert narrow.run([uid("study", 4)]).absent == 1
+    assert films.ids() == _sops(2, 3)
+
+
 def test_an_archive_that_lists_none_of_many_studies_removes_nothing(
     films: Home, orthanc: OrthancServer
 ) -> None:

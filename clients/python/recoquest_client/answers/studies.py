@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from recoquest_client.answers.images import Stated
@@ -70,11 +69,10 @@ class SimilarStudy:
 
 @dataclass(frozen=True)
 class IndexNow:
-    """A request that begins a sync with the archive; `Client.start_job("pacs_sync")` sends it."""
+    """A request that brings a study over from the archive; `Client.index_study` sends such a one."""
 
     method: str
     path: str
-    body: Mapping[str, str]
 
 
 @dataclass(frozen=True)

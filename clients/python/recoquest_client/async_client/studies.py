@@ -37,3 +37,12 @@ class AsyncStudies(AsyncConnection):
         return await self._send(
             operations.find_similar(study, collection, sop, frame, filter, same_patient, limit)
         )
+
+    async def index_study(self, collection: str, study: str) -> answers.Job:
+        """Begin a job that takes a study over from the archive that RECOQUEST_PACS_SYNC of the service names.
+
+        Args:
+            collection: Name of the collection that this sync is about.
+            study: Study Instance UID.
+        """
+        return await self._send(operations.index_study(collection, study))

@@ -35,3 +35,12 @@ class Studies(Connection):
             limit: Number of studies.
         """
         return self._send(operations.find_similar(study, collection, sop, frame, filter, same_patient, limit))
+
+    def index_study(self, collection: str, study: str) -> answers.Job:
+        """Begin a job that takes a study over from the archive that RECOQUEST_PACS_SYNC of the service names.
+
+        Args:
+            collection: Name of the collection that this sync is about.
+            study: Study Instance UID.
+        """
+        return self._send(operations.index_study(collection, study))

@@ -58,7 +58,7 @@ from recoquest_client.operations.searches import (
     search,
     search_batch,
 )
-from recoquest_client.operations.studies import find_similar
+from recoquest_client.operations.studies import find_similar, index_study
 
 __all__ = [
     "activate_generation",
@@ -86,6 +86,7 @@ __all__ = [
     "get_model",
     "get_rendition",
     "get_thumbnail",
+    "index_study",
     "judge_hit",
     "link_image",
     "list_aliases",

@@ -7,7 +7,7 @@ from typing import Any
 
 from recoquest_client import answers
 from recoquest_client.call import Call, compact, reading
-from recoquest_client.operations.requests import COLLECTION, get
+from recoquest_client.operations.requests import COLLECTION, begin, get
 
 # By whether a collection is named, and whether an image is.
 _OPERATIONS = {
@@ -49,3 +49,9 @@ def find_similar(
         {name: value for name, value in names.items() if value is not None},
         params,
     )
+
+
+def index_study(collection: str, study: str) -> Call[answers.Job]:
+    """Have a study of the archive indexed."""
+    names = {"collection": collection, "study": study}
+    return begin("index_study", f"{COLLECTION}/studies/{{study}}/index", reading(answers.Job), names)

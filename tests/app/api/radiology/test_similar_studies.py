@@ -227,21 +227,3 @@ def test_hits_link_to_the_viewer_and_the_search_is_audited_by_hashes(closed: Tes
     assert study_uid(1) not in json.dumps(event["query"])
     assert event["collection"] == FILMS
     assert patient_of(0) not in json.dumps(event)
-
-
-def test_a_study_that_the_archive_may_have_is_indexed_by_a_sync(make_indexed: Callable[..., Indexed]) -> None:
-    home = make_indexed(open_reading=True, pacs_url="http://127.0.0.1:9/x", pacs_sync="films")
-    index_films(home)
-    with TestClient(create_app(home.settings), "http://localhost") as client:
-        path = f"{HERE}/9.9.9/similar"
-        assert client.get(path).json()["index_now"] is None
-        request = client.get(path, headers=AS_ADMIN).json()["index_now"]
-        assert request == {"method": "POST", "path": "/v1/jobs", "body": {"kind": "pacs_sync"}}
-        job = client.request(request["method"], request["path"], json=request["body"], headers=AS_ADMIN)
-        assert (job.status_code, job.json()["kind"]) == (202, "pacs_sync")
-        held = client.get(f"{HERE}/{study_uid(1)}/similar", headers=AS_ADMIN).json()
-        assert (held["state"], held["index_now"]) == ("indexed", None)
-
-
-def test_without_an_archive_nothing_is_offered(client: TestClient) -> None:
-    assert client.get(f"{HERE}/9.9.9/similar", headers=AS_ADMIN).json()["index_now"] is None
