@@ -13,10 +13,11 @@ from app.pacs.dicomweb.pace import OutsideHoursError
 from app.pacs.selection import Selection
 from index.catalogue.archives.studies import KnownStudy, Outcome
 from training.data.dicom.pseudonyms import keyed_hash
+from training.data.reports.structured import SOP_CLASSES
 
 # Instances of a request and of a transaction: files wait in memory until they are written.
 AT_ONCE: Final = 16
-# Presentation states, reports, waveforms, documents, segmentations and plans hold no picture.
+# Presentation states, waveforms, documents, segmentations, plans and reports that are no text.
 _NO_PICTURE: Final = ("11.", "88.", "9.", "104.", "66", "481.3", "481.5", "481.8")
 _STORAGE: Final = "1.2.840.10008.5.1.4.1.1."
 
@@ -59,6 +60,7 @@ class Piece:
         wanted: The instances to fetch.
         outcomes: Outcomes, by UID, of instances that need not be fetched.
         gone: Hashes of instances that the archive no longer has; with the last piece alone.
+        reports: Digests of the study's known reports, by the hash of their UID.
         is_last: Whether the study is done with this piece.
         error: Why the study could not be looked at; None: it was.
     """
@@ -67,6 +69,7 @@ class Piece:
     wanted: tuple[ListedInstance, ...] = ()
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
     gone: frozenset[str] = frozenset()
+    reports: Mapping[str, str] = field(default_factory=dict)
     is_last: bool = True
     error: ArchiveError | OutsideHoursError | None = None
 
@@ -124,10 +127,14 @@ class Examiner:
         }
         wanted = [instance for instance in new if instance.sop not in left_out]
         gone = frozenset((set() if known is None else known.instances.keys()) - hashed.keys())
-        pieces = tuple(_pieces(study, wanted, left_out, gone))
+        reports = {} if known is None else known.reports
+        pieces = tuple(_pieces(study, wanted, left_out, gone, reports))
         return Examined(pieces, tuple(outcome for name, outcome in before.items() if name in hashed))
 
     def _is_wanted(self, instance: ListedInstance) -> bool:
+        if instance.sop_class in SOP_CLASSES:
+            # Filters are about films, and reports belong to all films of their study.
+            return True
         if not holds_picture(instance.sop_class):
             return False
         if instance.modality and not self.selection.takes_modality(instance.modality):
@@ -147,10 +154,11 @@ def _pieces(
     wanted: Sequence[ListedInstance],
     left_out: Mapping[str, Outcome],
     gone: frozenset[str],
+    reports: Mapping[str, str],
 ) -> Iterator[Piece]:
     for start in range(0, max(1, len(wanted)), AT_ONCE):
         part = tuple(wanted[start : start + AT_ONCE])
         if start + AT_ONCE < len(wanted):
-            yield Piece(study, part, is_last=False)
+            yield Piece(study, part, reports=reports, is_last=False)
         else:
-            yield Piece(study, part, left_out, gone)
+            yield Piece(study, part, left_out, gone, reports)

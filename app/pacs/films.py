@@ -19,6 +19,7 @@ from index.writes.images import Outcome as WriteOutcome
 from index.writes.intake import Compared, Prepared, compare
 from index.writes.live import Upload, known_now, put_images
 from training.data.decoding.images import ImageLimits, decode_whole
+from training.data.reports.study_report import StudyReport
 from training.errors import ImageError
 
 LoadEncoder = Callable[[Home, ActiveGeneration], ImageEncoder]
@@ -37,12 +38,14 @@ class ReadyInstance:
         films: Films to write; unchanged ones are left out.
         reason: Why it was not taken.
         generation: Number of the generation that they were prepared for; None: none.
+        report: The structured report that it is, without what identifies people; None: it is none.
     """
 
     outcome: Outcome
     films: tuple[Compared, ...] = ()
     reason: str = ""
     generation: int | None = None
+    report: StudyReport | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,9 @@ class SyncReport:
         refused: Instances that cannot be used, or that the archive did not give.
         left_out: Instances that the filters leave out, and those that are no images.
         quarantined: Instances that may show a patient's name.
-        removed: Instances that the archive no longer has, and that were removed.
+        removed: Images of instances that the archive no longer has, and that were removed.
+        reports: Structured reports among those that this pass brought over.
+        reports_removed: Structured reports that the archive no longer has, and that were removed.
         studies: Studies that the archive has within the filters.
         absent: Named studies that the archive does not have within the filters, and that were not known.
         failures: Pieces of studies that the archive failed to give; they are tried again by the next pass.
@@ -33,6 +35,8 @@ class SyncReport:
     left_out: int = 0
     quarantined: int = 0
     removed: int = 0
+    reports: int = 0
+    reports_removed: int = 0
     studies: int = 0
     absent: int = 0
     failures: int = 0
@@ -47,7 +51,7 @@ class SyncReport:
     @property
     def has_changed(self) -> bool:
         """True if the pass changed the collection."""
-        return bool(self.taken or self.removed)
+        return bool(self.taken or self.removed or self.reports_removed)
 
     def count(self, outcome: Outcome, reason: str = "", *, known: bool = False) -> None:
         """Count an instance; `known`: that is its outcome of an earlier pass."""
@@ -74,7 +78,10 @@ class SyncReport:
         )
         counted = " + ".join(f"{count:,} {name}" for count, name in parts)
         removed = f" Removed: {self.removed:,}." if self.removed else ""
-        return f"{collection}: {self.studies:,} studies; {self.found:,} instances found = {counted}.{removed}"
+        of_reports = f" Reports: {self.reports:,} taken, {self.reports_removed:,} removed."
+        reports = of_reports if self.reports or self.reports_removed else ""
+        line = f"{collection}: {self.studies:,} studies; {self.found:,} instances found = {counted}."
+        return f"{line}{removed}{reports}"
 
     def sentences(self) -> list[str]:
         """Return the commonest reasons why instances were not taken, with their numbers."""

@@ -16,11 +16,14 @@ from app.pacs.examine import Hashes, Piece, ReadAttributes
 from app.pacs.films import FilmWriter, ReadInstance, ReadyInstance
 from app.pacs.report import SyncReport
 from app.pacs.selection import Selection
-from index.catalogue.archives.studies import Followed, KnownStudy, images_of_study, note_study
+from app.reports.intake import ReportIntake, Taken
+from index.catalogue.archives.studies import Followed, KnownStudy, Outcome, images_of_study, note_study
 from index.engine import SearchEngine
 from index.errors import StaleWriteError
 from index.writes.live import remove_images
 from index.writes.prefetch import prefetch
+from training.data.reports.structured import SOP_CLASSES, parse_structured
+from training.data.reports.study_report import ReportError, deidentified
 from training.errors import RecoquestError
 from training.progress import ProgressBar
 
@@ -45,6 +48,7 @@ class SyncPlan:
         read: Reads and de-identifies a file.
         attributes: Metadata of an instance by its DICOM attributes, as `read` gives them.
         max_bytes: Largest file.
+        reports: Takes structured reports.
         record: Writes the event of a batch of images in its transaction; None: there is no audit trail.
         record_removed: Writes the event of removed images in their transaction; None: there is none.
         show_progress: Show a bar on standard error.
@@ -56,6 +60,7 @@ class SyncPlan:
     read: ReadInstance
     attributes: ReadAttributes
     max_bytes: int
+    reports: ReportIntake
     record: RecordWrites | None = None
     record_removed: RecordRemoved | None = None
     show_progress: bool = True
@@ -122,7 +127,7 @@ class Run:
                     self._writer.renew()
                     overtaken += [item.piece for item in fetched if item.error is None]
                     continue
-                bar.advance(sum(item.piece.is_last for item in fetched), self._note())
+                bar.advance(sum(item.piece.is_last for item in fetched), self._remark())
             if not overtaken:
                 return
             pieces = overtaken
@@ -135,6 +140,18 @@ class Run:
         ids = [name for sop, names in images.items() if self._hashes.sop(sop) in gone for name in names]
         removed = remove_images(home, self._plan.collection, ids, self._plan.record_removed) if ids else []
         self._report.removed += len(removed)
+
+    def remove_reports(self, known: Mapping[str, str], gone: Collection[str]) -> None:
+        """Remove structured reports.
+
+        Args:
+            known: Digests of a study's reports, by the hashes of their UIDs.
+            gone: Hashes of the UIDs of those that go.
+        """
+        digests = [digest for name, digest in known.items() if name in gone]
+        if digests:
+            self._plan.reports.remove(digests)
+            self._report.reports_removed += len(digests)
 
     def _fetch(self, piece: Piece) -> _Fetched:
         if piece.error is not None:
@@ -160,6 +177,8 @@ class Run:
             raise
         if content is None:
             return ReadyInstance("refused", reason=f"The file has over {self._plan.max_bytes / 1e6:,.0f} MB.")
+        if instance.sop_class in SOP_CLASSES:
+            return self._read_report(study, content)
         reading = self._plan.read(content)
         if any(film.record.metadata.get("sop") != instance.sop for film in reading.films):
             return ReadyInstance("refused", reason="The archive gives another instance than it lists.")
@@ -171,6 +190,16 @@ class Run:
             except StaleWriteError:
                 self._writer.renew()
         return self._writer.prepare(reading)
+
+    def _read_report(self, study: ListedStudy, content: bytes) -> ReadyInstance:
+        try:
+            source = parse_structured(content)
+            report = deidentified(source, self._plan.key)
+        except ReportError as error:
+            return ReadyInstance("refused", reason=f"A structured report: {error}.")
+        if source.studies[:1] != (study.uid,):
+            return ReadyInstance("refused", reason="The archive gives another instance than it lists.")
+        return ReadyInstance("taken", report=report)
 
     def _failed(self, fetched: _Fetched) -> bool:
         """Count a piece that did not come."""
@@ -196,6 +225,9 @@ class Run:
         for item in batch:
             if item.piece.gone:
                 self.remove(item.piece.study.uid, item.piece.gone)
+            # Sent again, a report may have become one that cannot be taken.
+            refused = {self._hashes.sop(sop) for sop, ready in item.instances.items() if ready.report is None}
+            self.remove_reports(item.piece.reports, refused | item.piece.gone)
 
         def also(session: Session, outcomes: Mapping[str, str]) -> None:
             if outcomes and self._plan.record is not None:
@@ -208,26 +240,65 @@ class Run:
         else:
             with self._engine.home.catalogue.write() as session:
                 also(session, {})
+        self._take_reports(batch)
         for item in batch:
             for outcome in item.piece.outcomes.values():
                 self._report.count(outcome)
             for ready in item.instances.values():
-                self._report.count(ready.outcome, ready.reason)
+                if ready.report is None:
+                    self._report.count(ready.outcome, ready.reason)
             for _ in range(len(item.piece.wanted) - len(item.instances)):
                 # An instance was deleted meanwhile or is there twice; the next comparison asks again.
                 self._report.count("refused", "The archive lists it and does not give it.")
 
+    def _take_reports(self, batch: Sequence[_Fetched]) -> None:
+        """Bring structured reports, and those of earlier passes, to the images of their studies.
+
+        Their outcomes are noted at the end: where this is stopped, the next pass fetches them again.
+        """
+        found = [(item, sop, ready.report) for item in batch for sop, ready in item.instances.items()]
+        sent = [(item, sop, report) for item, sop, report in found if report is not None]
+        taken = self._plan.reports.take([report for _, _, report in sent]) if sent else Taken()
+        for place, (item, sop, report) in enumerate(sent):
+            name, before = self._hashes.sop(sop), item.piece.reports.get(self._hashes.sop(sop))
+            digest = None if place in taken.differing else report.digest
+            if before is not None and before != digest:
+                # It was sent again with another content.
+                self._plan.reports.remove([before])
+            self._note_report(item.piece, name, digest)
+        with_films = [item for item in batch if any(ready.films for ready in item.instances.values())]
+        self._plan.reports.take_again(dict.fromkeys(item.piece.study.uid for item in with_films))
+
+    def _note_report(self, piece: Piece, name: str, digest: str | None) -> None:
+        """Note a report, by the hash of its UID; without a digest, its patient is another one."""
+        with self._engine.home.catalogue.write() as session:
+            if digest is None:
+                self._note(session, piece, {name: "refused"}, {})
+            else:
+                self._note(session, piece, {}, {name: digest})
+        if digest is None:
+            self._report.count("refused", "A structured report of another patient.")
+        else:
+            self._report.count("taken")
+            self._report.reports += 1
+
     def _note_piece(self, session: Session, item: _Fetched) -> None:
-        piece = item.piece
-        outcomes = {**piece.outcomes, **{sop: ready.outcome for sop, ready in item.instances.items()}}
+        fetched = {sop: ready.outcome for sop, ready in item.instances.items() if ready.report is None}
+        outcomes = {**item.piece.outcomes, **fetched}
+        self._note(session, item.piece, {self._hashes.sop(sop): one for sop, one in outcomes.items()}, {})
+
+    def _note(
+        self, session: Session, piece: Piece, outcomes: Mapping[str, Outcome], reports: Mapping[str, str]
+    ) -> None:
         seen = KnownStudy(
             self._hashes.day(piece.study.day),
             self._plan.selection.digest,
             datetime.now(UTC).isoformat(timespec="seconds") if piece.is_last else None,
-            {self._hashes.sop(sop): outcome for sop, outcome in outcomes.items()},
+            outcomes,
+            reports,
         )
         note_study(session, self._followed, self._hashes.study(piece.study.uid), seen, gone=piece.gone)
 
-    def _note(self) -> str:
+    def _remark(self) -> str:
         refused = self._report.refused
         return f"{refused:,} refused" if refused else ""

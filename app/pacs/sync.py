@@ -246,6 +246,7 @@ class Sync:
                 if self._studies.has(uid):
                     continue
                 run.remove(uid, row.instances.keys())
+            run.remove_reports(row.reports, row.reports.keys())
             with self._catalogue.write() as session:
                 forget_study(session, self._followed, name)
 

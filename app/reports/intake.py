@@ -1,7 +1,7 @@
 """Reports brought to the images of their studies: stored, matched, and written as a change of an image is."""
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from functools import partial
@@ -23,6 +23,7 @@ from index.reports.received import (
     find_study,
     images_of,
     received_for,
+    remove_report,
     reports_after,
     set_study,
 )
@@ -30,8 +31,8 @@ from index.search.results import ActiveGeneration
 from index.writes.embedder import Embedder
 from index.writes.live import change_image
 from training.data.reports.attach import with_report
-from training.data.reports.current import CurrentReport, current_report
-from training.data.reports.study_report import StudyReport
+from training.data.reports.current import NO_REPORT, CurrentReport, current_report
+from training.data.reports.study_report import StudyReport, study_key
 
 # Attempts: another writer, or a change of the model, may come between the read and the write.
 _TRIES: Final = 3
@@ -143,6 +144,30 @@ class ReportIntake:
                     matched += 1
         return Taken(matched, len(reports) - matched, (), self._bring(studies))
 
+    def take_again(self, uids: Iterable[str]) -> tuple[str, ...]:
+        """Bring the reports of studies to their new images, and return the ids of changed images.
+
+        Args:
+            uids: Study Instance UIDs.
+
+        Raises:
+            RecoquestError: The same errors as for `take`.
+        """
+        return self._bring([study_key(uid) for uid in uids])
+
+    def remove(self, digests: Iterable[str]) -> None:
+        """Remove reports, also from the images of their studies.
+
+        Images get what is left of the reports of their study.
+
+        Raises:
+            RecoquestError: The same errors as for `take`.
+        """
+        with self.engine.home.catalogue.write() as session:
+            collection_id = require_collection(session, self.collection).id
+            studies = [remove_report(session, collection_id, digest) for digest in digests]
+        self._bring(dict.fromkeys(filter(None, studies)), or_else=NO_REPORT)
+
     def waiting(self) -> int:
         """Return the number of reports that wait for images."""
         with self.engine.home.catalogue.read() as session:
@@ -164,13 +189,13 @@ class ReportIntake:
                 self._record(session, action="delete", reports=count)
         return count
 
-    def _bring(self, studies: Sequence[str] | dict[str, None]) -> tuple[str, ...]:
+    def _bring(self, studies: Iterable[str], or_else: CurrentReport | None = None) -> tuple[str, ...]:
         """Write the reports of studies that count to their images, and return the ids of changed ones."""
         changed: list[str] = []
         for study in studies:
             with self.engine.home.catalogue.read() as session:
                 collection_id = require_collection(session, self.collection).id
-                current = current_report(received_for(session, collection_id, study))
+                current = current_report(received_for(session, collection_id, study)) or or_else
                 images = images_of(session, collection_id, study)
             if current is not None:
                 changed += (image for image in images if self._change(image, current))

@@ -141,6 +141,14 @@ def images_of_people(
     return list(dict.fromkeys(found))
 
 
+def remove_report(session: Session, collection_id: int, digest: str) -> str | None:
+    """Remove a report; return the key of the study that it was matched to, None where it was to none."""
+    own = (ReportRow.collection_id == collection_id) & (ReportRow.digest == digest)
+    study = session.execute(select(ReportRow.study).where(own)).scalar()
+    session.execute(delete(ReportRow).where(own))
+    return study
+
+
 def studies_of(session: Session, collection_id: int, keys: Collection[int]) -> list[str]:
     """Return the keys of the studies that images, by their keys, belong to and that have reports."""
     found: list[str] = []

@@ -11,7 +11,7 @@ from app.cli.errors import stoppable
 from app.cli.options import Device, Home
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Collection
 
     from app.decoding.films import FilmReader
     from app.pacs.dicomweb.archive import Archive
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from app.pacs.report import SyncReport
     from app.pacs.selection import Selection
     from app.pacs.sync import Sync
+    from app.reports.intake import ReportIntake
     from app.settings import Settings
     from index.engine import SearchEngine
 
@@ -77,6 +78,7 @@ def sync(
     """Take over new films of an archive and remove those that it no longer has; run again, it goes on."""
     from app.decoding.films import film_reader
     from app.engine import open_engine
+    from app.reports.intake import ReportIntake
     from app.settings import load_settings
 
     if once and every is not None:
@@ -91,12 +93,12 @@ def sync(
         try:
             _prepare(engine, settings, collection, bundle)
             with film_reader(settings, selection.modalities) as reader:
-                bring = _bringing(engine, settings, collection)
-                syncing = _sync(engine, settings, archive, collection, selection, reader)
+                intake = ReportIntake(engine, settings, collection, _COMMAND)
+                syncing = _sync(engine, settings, archive, selection, reader, intake)
                 if studies:
-                    _bring_named(syncing, collection, studies, bring)
+                    _bring_named(syncing, intake, studies)
                 else:
-                    _follow(syncing, collection, every, bring)
+                    _follow(syncing, intake, every)
         finally:
             engine.close()
 
@@ -180,9 +182,9 @@ def _sync(
     engine: "SearchEngine",
     settings: "Settings",
     archive: "Archive",
-    collection: str,
     selection: "Selection",
     reader: "FilmReader",
+    intake: "ReportIntake",
 ) -> "Sync":
     from app.audit.trail import removals_recorded, writes_recorded
     from app.lifecycle.bulk_encoder import load_bulk_encoder
@@ -190,7 +192,7 @@ def _sync(
     from app.pacs.run import SyncPlan
     from app.pacs.sync import Sync
 
-    catalogue = engine.home.catalogue
+    catalogue, collection = engine.home.catalogue, intake.collection
 
     plan = SyncPlan(
         collection,
@@ -199,6 +201,7 @@ def _sync(
         reader.read,
         reader.rules.attributes,
         reader.limits.max_bytes,
+        intake,
         writes_recorded(settings, catalogue, collection, _COMMAND),
         removals_recorded(settings, catalogue, collection, _COMMAND),
     )
@@ -211,28 +214,18 @@ def _sync(
     return Sync(engine, archive, writer, plan)
 
 
-def _bringing(engine: "SearchEngine", settings: "Settings", collection: str) -> "Callable[[], int]":
-    """Return a function that brings waiting reports to new films, and returns the number of changed films."""
-    from app.reports.intake import ReportIntake
-
-    intake = ReportIntake(engine, settings, collection, "pacs sync")
-    return lambda: sum(len(taken.changed) for taken in intake.take_waiting())
-
-
-def _bring_named(
-    syncing: "Sync", collection: str, studies: "Collection[str]", bring: "Callable[[], int]"
-) -> None:
+def _bring_named(syncing: "Sync", intake: "ReportIntake", studies: "Collection[str]") -> None:
     from app.pacs.dicomweb.archive import ArchiveError
 
     report = syncing.run(studies)
-    _tell(report, collection)
-    _tell_brought(bring())
+    _tell(report, intake.collection)
+    _bring_waiting(intake)
     if report.absent:
         named = "The study is" if len(studies) == 1 else f"Of the studies, {report.absent:,} are"
         raise ArchiveError(f"{named} not in the archive, or left out by the filters.")
 
 
-def _follow(syncing: "Sync", collection: str, every: float | None, bring: "Callable[[], int]") -> None:
+def _follow(syncing: "Sync", intake: "ReportIntake", every: float | None) -> None:
     from app.pacs.dicomweb.archive import ArchiveError
 
     is_first = True
@@ -244,9 +237,9 @@ def _follow(syncing: "Sync", collection: str, every: float | None, bring: "Calla
                 raise
             typer.echo(f"{error} The next pass is in {every:g} seconds.", err=True)
         else:
-            _tell(report, collection, in_line=every is None or is_first or report.has_changed)
+            _tell(report, intake.collection, in_line=every is None or is_first or report.has_changed)
             is_first = False
-            _tell_brought(bring())
+            _bring_waiting(intake)
         if every is None:
             return
         time.sleep(every)
@@ -261,6 +254,8 @@ def _tell(report: "SyncReport", collection: str, *, in_line: bool = True) -> Non
         typer.echo(report.line(collection))
 
 
-def _tell_brought(films: int) -> None:
+def _bring_waiting(intake: "ReportIntake") -> None:
+    """Bring waiting reports to films that came."""
+    films = sum(len(taken.changed) for taken in intake.take_waiting())
     if films:
         typer.echo(f"Reports that waited are at {films:,} films now.", err=True)

@@ -1,8 +1,8 @@
 """Known studies of an archive: outcomes by study, and the place in the feed of changes."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Literal, cast
+from dataclasses import dataclass, field
+from typing import Final, Literal, cast
 
 from sqlalchemy import ColumnElement, delete, select
 from sqlalchemy.orm import Session
@@ -11,6 +11,8 @@ from index.catalogue.archives.tables import ArchiveRow, ArchiveStudyRow
 from index.catalogue.tables import AttributeRow, ImageRow
 
 Outcome = Literal["taken", "refused", "left out", "quarantined"]
+# Of a structured report that was taken, the outcome has the digest behind it.
+_REPORT: Final = "report "
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +39,17 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class KnownStudy:
-    """A study of the archive as it was last seen; see `ArchiveStudyRow`."""
+    """A study of the archive as it was last seen; see `ArchiveStudyRow`.
+
+    Attributes:
+        reports: Digests of reports that were taken, by the hash of their SOP Instance UID.
+    """
 
     day: str
     selection: str
     checked: str | None
     instances: Mapping[str, Outcome]
+    reports: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_position(session: Session, followed: Followed) -> Position | None:
@@ -68,12 +75,7 @@ def read_studies(session: Session, followed: Followed) -> dict[str, KnownStudy]:
     """Return all studies that are known, by the keyed hash of their UID."""
     query = select(ArchiveStudyRow).where(*_of(followed))
     rows = session.execute(query).scalars()
-    return {
-        row.study: KnownStudy(
-            row.day, row.selection, row.checked, cast(Mapping[str, Outcome], dict(row.instances))
-        )
-        for row in rows
-    }
+    return {row.study: _known(row) for row in rows}
 
 
 def note_study(
@@ -97,7 +99,9 @@ def note_study(
         ArchiveStudyRow, (followed.collection_id, followed.archive, study), with_for_update=True
     )
     before: Mapping[str, str] = {} if row is None else row.instances
-    instances = {name: outcome for name, outcome in {**before, **seen.instances}.items() if name not in gone}
+    reports = {name: f"{_REPORT}{digest}" for name, digest in seen.reports.items()}
+    merged = {**before, **seen.instances, **reports}
+    instances = {name: outcome for name, outcome in merged.items() if name not in gone}
     if row is None:
         row = ArchiveStudyRow(collection_id=followed.collection_id, archive=followed.archive, study=study)
         session.add(row)
@@ -134,6 +138,16 @@ def images_of_study(session: Session, collection_id: int, uid: str) -> dict[str,
     for image_id, details in session.execute(query):
         found.setdefault(str(details.get("sop", image_id)), []).append(image_id)
     return found
+
+
+def _known(row: ArchiveStudyRow) -> KnownStudy:
+    reports = {
+        name: outcome.removeprefix(_REPORT)
+        for name, outcome in row.instances.items()
+        if outcome.startswith(_REPORT)
+    }
+    outcomes = {name: "taken" if name in reports else outcome for name, outcome in row.instances.items()}
+    return KnownStudy(row.day, row.selection, row.checked, cast(Mapping[str, Outcome], outcomes), reports)
 
 
 def _of(followed: Followed) -> tuple[ColumnElement[bool], ...]:

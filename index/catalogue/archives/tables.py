@@ -28,7 +28,8 @@ class ArchiveRow(Table):
 class ArchiveStudyRow(Table):
     """Outcomes of the instances of a study of an archive: no image, UID or date, but keyed hashes of them.
 
-    `day` is that of the study's date and `instances` are the outcomes by the hash of the SOP Instance UID;
+    `day` is that of the study's date and `instances` are the outcomes by the hash of the SOP Instance UID,
+    of a structured report with the digest of what was kept of it;
     `selection` names the filters that they went through, and `checked` is when all were last compared with
     the archive, in ISO 8601; None: that has not ended.
     """

@@ -14,6 +14,7 @@ from app.pacs.films import FilmWriter
 from app.pacs.run import SyncPlan
 from app.pacs.selection import Selection
 from app.pacs.sync import Sync
+from app.reports.intake import ReportIntake
 from app.settings import Settings
 from index.engine import SearchEngine
 from index.files.bundles import installed_bundle, register_bundle
@@ -44,6 +45,7 @@ class Home:
             self.reader.read,
             self.reader.rules.attributes,
             20 << 20,
+            ReportIntake(self.engine, self.settings, COLLECTION, "pacs sync"),
             writes_recorded(self.settings, self.engine.home.catalogue, COLLECTION, "pacs sync"),
             removals_recorded(self.settings, self.engine.home.catalogue, COLLECTION, "pacs sync"),
             show_progress=False,

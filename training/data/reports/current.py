@@ -34,6 +34,10 @@ class CurrentReport:
         return (*(label for label in before if label not in CHEXPERT_LABELS), *self.labels)
 
 
+# Of a study whose reports are gone.
+NO_REPORT: Final = CurrentReport(None, (), (), None)
+
+
 def current_report(received: Sequence[StudyReport]) -> CurrentReport | None:
     """Return the report that counts; None where only addenda or nothing has been received.
 
@@ -61,7 +65,7 @@ def current_report(received: Sequence[StudyReport]) -> CurrentReport | None:
     sections = [section for one in newest for section in one.sections if not is_addendum(section)]
     kept = list({section.text: section for section in (*sections, *_own(addenda, valid, newest))}.values())
     if not kept:
-        return CurrentReport(None, (), (), None) if withdrawn else None
+        return NO_REPORT if withdrawn else None
     text = "\n\n".join(_written(section) for section in kept)
     described = {
         f"{place}": section.text for place, section in enumerate(kept) if section.kind in _DESCRIBING

@@ -3,12 +3,13 @@
 import warnings
 from collections.abc import Iterator
 from datetime import datetime
+from io import BytesIO
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from pydicom import Dataset, dcmread
 from pydicom.errors import InvalidDicomError
-from pydicom.filereader import read_file_meta_info
+from pydicom.filereader import read_dataset, read_preamble
 from pydicom.uid import DeflatedExplicitVRLittleEndian
 
 from training.data.decoding.dicom.file import open_file
@@ -17,7 +18,7 @@ from training.data.reports.headings import kind_of
 from training.data.reports.study_report import ReportError, SourceReport, Status
 from training.errors import ImageError
 
-_SOP_CLASSES: Final = frozenset(f"1.2.840.10008.5.1.4.1.1.88.{number}" for number in (11, 22, 33, 34))
+SOP_CLASSES: Final = frozenset(f"1.2.840.10008.5.1.4.1.1.88.{number}" for number in (11, 22, 33, 34))
 _DEEPEST: Final = 16
 _MOST_ITEMS: Final = 10_000
 _LONGEST_FILE: Final = 64 * 2**20
@@ -41,25 +42,34 @@ _CONTEXT: Final = ("HAS OBS CONTEXT", "HAS ACQ CONTEXT", "HAS CONCEPT MOD")
 def is_structured_report(path: Path) -> bool:
     """Tell whether a file is a structured report in DICOM."""
     try:
-        with warnings.catch_warnings(action="ignore"):
-            return str(_opened(path, ["SOPClassUID"]).get("SOPClassUID", "")) in _SOP_CLASSES
+        with warnings.catch_warnings(action="ignore"), path.open("rb") as file:
+            return str(_opened(file, ["SOPClassUID"]).get("SOPClassUID", "")) in SOP_CLASSES
     except (ImageError, *UNREADABLE):
         return False
 
 
 def read_structured(path: Path) -> SourceReport:
-    """Read a structured report.
+    """Read the file of a structured report.
 
     Raises:
         ReportError: It is no structured report of text, or damaged.
         OSError: The file cannot be read.
     """
-    if path.stat().st_size > _LONGEST_FILE:
-        raise ReportError(f"it has more than {_LONGEST_FILE >> 20} MiB")
+    _refuse_longer(path.stat().st_size)
+    return parse_structured(path.read_bytes())
+
+
+def parse_structured(content: bytes) -> SourceReport:
+    """Read a structured report.
+
+    Raises:
+        ReportError: It is no structured report of text, or damaged.
+    """
+    _refuse_longer(len(content))
     try:
         with warnings.catch_warnings(action="ignore"):
-            return _read(_opened(path))
-    except (ReportError, OSError):
+            return _read(_opened(BytesIO(content)))
+    except ReportError:
         raise
     except InvalidDicomError:
         raise ReportError("it is no DICOM file") from None
@@ -68,15 +78,24 @@ def read_structured(path: Path) -> SourceReport:
         raise ReportError("it is damaged, or no DICOM file that can be read") from None
 
 
-def _opened(path: Path, tags: list[str] | None = None) -> Dataset:
+def _refuse_longer(size: int) -> None:
+    if size > _LONGEST_FILE:
+        raise ReportError(f"it has more than {_LONGEST_FILE >> 20} MiB")
+
+
+def _opened(file: BinaryIO, tags: list[str] | None = None) -> Dataset:
     """Read a file, of which a deflated data set stays within the limit of a file."""
-    if read_file_meta_info(path).get("TransferSyntaxUID") == DeflatedExplicitVRLittleEndian:
-        open_file(path.read_bytes(), _LONGEST_FILE)
-    return dcmread(path, specific_tags=tags)
+    read_preamble(file, force=False)
+    meta = read_dataset(file, False, True, stop_when=lambda tag, *_: tag.group != 2)
+    file.seek(0)
+    if meta.get("TransferSyntaxUID") == DeflatedExplicitVRLittleEndian:
+        open_file(file.read(), _LONGEST_FILE)
+        file.seek(0)
+    return dcmread(file, specific_tags=tags)
 
 
 def _read(dataset: Dataset) -> SourceReport:
-    if str(dataset.get("SOPClassUID", "")) not in _SOP_CLASSES:
+    if str(dataset.get("SOPClassUID", "")) not in SOP_CLASSES:
         raise ReportError("it is no structured report of text")
     evidence = [
         item

@@ -93,7 +93,7 @@ def deidentified(report: SourceReport, key: bytes) -> StudyReport:
     studies = [uid for uid in dict.fromkeys(report.studies) if is_uid(uid)]
     accessions = [own for own in dict.fromkeys(one.strip() for one in report.accessions) if own]
     keys = (
-        *(f"study:{uid}" for uid in studies),
+        *map(study_key, studies),
         *(f"accession:{keyed_hash(key, 'accession', own)}" for own in accessions),
     )
     if not keys:
@@ -115,6 +115,11 @@ def deidentified(report: SourceReport, key: bytes) -> StudyReport:
         issued=_moved(report.issued, key, keys[0]),
         sections=tuple(sections),
     )
+
+
+def study_key(uid: str) -> str:
+    """Return the key of a study by its Study Instance UID."""
+    return f"study:{uid}"
 
 
 def is_uid(text: str) -> bool:
