@@ -1,9 +1,6 @@
 """OHIF on a real archive, with the panel of similar cases beside it."""
 
-import io
-import os
 import re
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,21 +15,27 @@ from pydicom.dataset import Dataset
 from app.application import create_app
 from app.engine import open_engine
 from app.settings import Settings
-from app.viewer.installation import ViewerPackageError, install_viewer
 from index.feedback.judgements import count_feedback
 from index.ingest import ingest_manifest
 from tests.access import ADMIN_KEY
 from tests.app.conftest import make_bundle
 from tests.browser.conftest import launched
+from tests.browser.reading import (
+    ARGUMENTS,
+    FIRST_MS,
+    install_ohif,
+    likeness,
+    open_study,
+    until_drawn,
+    wait_for_both,
+    wait_for_likeness,
+)
 from tests.browser.search_page import expect
 from tests.browser.service import running
 from tests.dicom_films import BITS, make_film
-from tests.needed import needed, needed_module
 from tests.orthanc import OrthancServer
 from training.data.manifest import Record, read_manifest, write_manifest
 from training.models.encoder import load_encoder
-
-TooLate = needed_module("playwright.sync_api", "`pip install playwright`").TimeoutError
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page, Playwright
@@ -42,16 +45,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 FILMS: Final = "films"
 # Film, study, patient and view; the first patient has a prior.
 SHOWN: Final = ((1, 1, 1, "PA"), (2, 1, 1, "LL"), (3, 2, 1, "PA"), (4, 3, 3, "PA"), (5, 4, 4, "PA"))
-PACKAGE: Final = "RECOQUEST_TEST_OHIF"
-_FIRST_MS: Final = 90_000
-# Software that draws what viewers draw by WebGL.
-_ARGUMENTS: Final = [
-    "--no-sandbox",
-    "--enable-unsafe-swiftshader",
-    "--use-gl=angle",
-    "--use-angle=swiftshader",
-    "--disable-background-networking",
-]
 
 
 @dataclass(frozen=True)
@@ -62,26 +55,13 @@ class Reading:
     settings: Settings
     films: dict[int, Dataset]
 
-    def link(self, film: int) -> str:
-        """Address of the page with a film's study open."""
-        shown = self.films[film]
-        return (
-            f"{self.address}/reading#study={shown.StudyInstanceUID}&series={shown.SeriesInstanceUID}"
-            f"&image={shown.SOPInstanceUID}"
-        )
-
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with OHIF, whose package a variable names or the registry gives."""
     home = tmp_path_factory.mktemp("reading") / "home"
     home.mkdir()
-    named = os.environ.get(PACKAGE)
-    try:
-        installed = install_viewer(home, None if named is None else Path(named))
-    except ViewerPackageError:
-        installed = None
-    needed(installed, "OHIF's package", f"a registry of npm, or {PACKAGE} with the file")
+    install_ohif(home)
     return home
 
 
@@ -145,7 +125,7 @@ def _index(settings: Settings, films: dict[int, Dataset]) -> None:
 
 @pytest.fixture(scope="module")
 def drawing(playwright: "Playwright") -> "Iterator[Browser]":
-    with launched(playwright, _ARGUMENTS) as browser:
+    with launched(playwright, ARGUMENTS) as browser:
         yield browser
 
 
@@ -153,65 +133,13 @@ def drawing(playwright: "Playwright") -> "Iterator[Browser]":
 def window(drawing: "Browser", reading: Reading) -> "Iterator[BrowserContext]":
     """A window in which somebody has signed in."""
     context = drawing.new_context(viewport={"width": 1500, "height": 900})
-    context.set_default_timeout(_FIRST_MS)
+    context.set_default_timeout(FIRST_MS)
     yield context
     context.close()
 
 
 def _open(window: "BrowserContext", reading: Reading, film: int) -> "Page":
-    page = window.new_page()
-    page.goto(reading.link(film))
-    page.get_by_label("Key").fill(ADMIN_KEY)
-    page.get_by_role("button", name="Sign in", exact=True).click()
-    identity = page.get_by_role("status", name="Open patient")
-    # The first start reads and compiles some 20 MB of scripts.
-    expect(identity).to_contain_text(str(reading.films[film].PatientID), timeout=_FIRST_MS)
-    return page
-
-
-def _drawn(page: "Page") -> list[np.ndarray]:
-    """The pixels of each viewport, as they are on the screen."""
-    frame = page.frame_locator("iframe")
-    canvases = frame.locator("canvas.cornerstone-canvas")
-    pictures = []
-    try:
-        for place in range(canvases.count()):
-            picture = Image.open(io.BytesIO(canvases.nth(place).screenshot(timeout=5_000)))
-            pictures.append(np.asarray(picture.convert("L"), dtype=np.float64))
-    except TooLate:
-        # The viewer lays its viewports out anew.
-        return []
-    return pictures
-
-
-def _until_drawn(page: "Page", count: int) -> list[np.ndarray]:
-    """The pixels of so many viewports, once all show something."""
-    deadline = time.monotonic() + _FIRST_MS / 1000
-    while True:
-        drawn = _drawn(page)
-        if len(drawn) == count and all(picture.std() > 5 for picture in drawn):
-            return drawn
-        assert time.monotonic() < deadline, [picture.std() for picture in drawn]
-        page.wait_for_timeout(300)
-
-
-def _wait_for_likeness(page: "Page", film: Dataset) -> None:
-    deadline = time.monotonic() + _FIRST_MS / 1000
-    while max(_likeness(drawn, film) for drawn in _until_drawn(page, 1)) < 0.95:
-        assert time.monotonic() < deadline
-        page.wait_for_timeout(300)
-
-
-def _likeness(drawn: np.ndarray, film: Dataset) -> float:
-    """Correlation of a film with what was drawn: the whole film, in the middle of its viewport."""
-    height, width = drawn.shape
-    scale = min(height / film.Rows, width / film.Columns)
-    rows, columns = round(film.Rows * scale), round(film.Columns * scale)
-    top, left = (height - rows) // 2, (width - columns) // 2
-    shown = drawn[top : top + rows, left : left + columns]
-    expected = Image.fromarray((film.pixel_array >> (BITS - 8)).astype(np.uint8))
-    resized = np.asarray(expected.resize((shown.shape[1], shown.shape[0])), dtype=np.float64)
-    return float(np.corrcoef(shown.ravel(), resized.ravel())[0, 1])
+    return open_study(window, reading.address, reading.films[film], ADMIN_KEY)
 
 
 def test_the_panel_follows_the_active_image(window: "BrowserContext", reading: Reading) -> None:
@@ -223,12 +151,12 @@ def test_the_panel_follows_the_active_image(window: "BrowserContext", reading: R
     }  # fmt: skip
     expect(cases).to_contain_text("Small effusion number 5.")
     expect(cases.locator("img").first).not_to_have_js_property("naturalWidth", 0)
-    (drawn,) = _until_drawn(page, 1)
-    assert _likeness(drawn, reading.films[1]) > 0.95
+    (drawn,) = until_drawn(page, 1)
+    assert likeness(drawn, reading.films[1]) > 0.95
     # The lateral film of the same study, by its thumbnail in OHIF.
     with page.expect_response(re.compile(rf"instances/{reading.films[2].SOPInstanceUID}/similar")):
         page.frame_locator("iframe").get_by_text("LL").first.dblclick()
-    _wait_for_likeness(page, reading.films[2])
+    wait_for_likeness(page, reading.films[2])
 
 
 def test_priors_open_beside_and_the_name_stays_one(window: "BrowserContext", reading: Reading) -> None:
@@ -240,10 +168,7 @@ def test_priors_open_beside_and_the_name_stays_one(window: "BrowserContext", rea
     expect(prior).to_have_count(1)
     expect(prior).to_contain_text("1 day after")
     prior.get_by_role("button", name="Open beside").click()
-    beside = _until_drawn(page, 2)
-    shown = [reading.films[1], reading.films[3]]
-    likeness = np.array([[_likeness(drawn, film) for film in shown] for drawn in beside[:2]])
-    assert max(likeness[0, 0] + likeness[1, 1], likeness[0, 1] + likeness[1, 0]) > 1.9
+    wait_for_both(page, reading.films[1], reading.films[3])
     identity = page.get_by_role("status", name="Open patient")
     expect(identity).to_contain_text(str(reading.films[1].PatientName))
     expect(identity).not_to_contain_text("several patients")
@@ -260,13 +185,13 @@ def test_another_patient_opens_in_a_tab_of_its_own(window: "BrowserContext", rea
         case.get_by_role("link", name="Open in a tab of its own").click()
     tab = opened.value
     identity = tab.get_by_role("status", name="Open patient")
-    expect(identity).to_contain_text(f"{other.PatientName} ({other.PatientID})", timeout=_FIRST_MS)
-    (drawn,) = _until_drawn(tab, 1)
-    assert _likeness(drawn, other) > 0.95
+    expect(identity).to_contain_text(f"{other.PatientName} ({other.PatientID})", timeout=FIRST_MS)
+    (drawn,) = until_drawn(tab, 1)
+    assert likeness(drawn, other) > 0.95
     assert "of several patients" not in identity.inner_text()
     assert str(other.PatientID) not in page.locator(".identity").inner_text()
-    (drawn,) = _until_drawn(page, 1)
-    assert _likeness(drawn, reading.films[1]) > 0.95
+    (drawn,) = until_drawn(page, 1)
+    assert likeness(drawn, reading.films[1]) > 0.95
 
 
 def test_cases_are_accepted_rejected_and_supplemented(window: "BrowserContext", reading: Reading) -> None:

@@ -13,7 +13,7 @@ import { say } from './words.js';
 const VERDICTS = /** @type {const} */ ([[true, 'case.accept'], [false, 'case.reject']]);
 
 export class CaseList {
-  /** @type {Map<string, boolean | null>} */
+  /** Verdicts of this page, by the image that a case is like and the case. @type {Map<string, boolean | null>} */
   #said = new Map();
 
   /**
@@ -25,19 +25,18 @@ export class CaseList {
     this.element = h('ol', { class: 'case-list', 'aria-label': say('cases.title') });
   }
 
-  /** @param {Case[]} hits */
-  show(hits) {
-    this.#said.clear();
-    fill(this.element, ...hits.map((hit) => this.#case(hit)));
+  /** @param {Case[]} hits @param {boolean} datesKept whether the collection has the dates of the archive */
+  show(hits, datesKept) {
+    fill(this.element, ...hits.map((hit) => this.#case(hit, datesKept)));
   }
 
-  /** @param {Case} hit */
-  #case(hit) {
+  /** @param {Case} hit @param {boolean} datesKept */
+  #case(hit, datesKept) {
     const same = hit.same_patient === true;
     return h('li', { class: same ? 'case' : 'case other', data: { id: hit.id, study: hit.study ?? '' } },
       h('img', { src: this.actions.picture(hit), alt: '', loading: 'lazy', width: 96, height: 96 }),
       h('div', {},
-        h('div', { class: 'case-facts' }, h('span', { class: 'case-whose' }, whose(hit)), ...factsOf(hit).map((fact) => h('span', {}, fact))),
+        h('div', { class: 'case-facts' }, h('span', { class: 'case-whose' }, whose(hit)), ...factsOf(hit, datesKept).map((fact) => h('span', {}, fact))),
         hit.sentence && h('blockquote', {}, hit.sentence.text),
         hit.findings.present.length > 0 && h('div', { class: 'case-facts' }, hit.findings.present.map(findingTitle).join(', '))),
       h('div', { class: 'case-acts' }, this.#opening(hit, same), ...this.#verdicts(hit)));
@@ -51,18 +50,20 @@ export class CaseList {
 
   /** @param {Case} hit */
   #verdicts(hit) {
+    const judged = `${hit.query_image} ${hit.id}`;
     const buttons = VERDICTS.map(([relevant, name]) => h('button', { class: 'button', type: 'button', 'aria-pressed': 'false',
       on: { click: () => judge(relevant) } }, say(name)));
-    const press = () => buttons.forEach((button, place) => button.setAttribute('aria-pressed', String(this.#said.get(hit.id) === VERDICTS[place][0])));
+    const press = () => buttons.forEach((button, place) => button.setAttribute('aria-pressed', String(this.#said.get(judged) === VERDICTS[place][0])));
     const judge = async (relevant) => {
-      const before = this.#said.get(hit.id) ?? null;
+      const before = this.#said.get(judged) ?? null;
       // Said twice, it is taken back.
       const now = before === relevant ? null : relevant;
-      this.#said.set(hit.id, now);
+      this.#said.set(judged, now);
       press();
-      if (!await this.actions.judge(hit, now)) this.#said.set(hit.id, before);
+      if (!await this.actions.judge(hit, now)) this.#said.set(judged, before);
       press();
     };
+    press();
     return buttons;
   }
 }
@@ -73,9 +74,9 @@ function whose(hit) {
   return hit.same_patient ? say('case.samePatient') : say('case.otherPatient');
 }
 
-/** @param {Case} hit @returns {string[]} */
-function factsOf(hit) {
-  const facts = [hit.modality, hit.view, hit.date && dayText(hit.date), hit.age_band, hit.sex];
+/** @param {Case} hit @param {boolean} datesKept @returns {string[]} */
+function factsOf(hit, datesKept) {
+  const facts = [hit.modality, hit.view, datesKept && hit.date ? dayText(hit.date) : null, hit.age_band, hit.sex];
   if (hit.same_patient && hit.days !== null) facts.push(daysText(hit.days));
   facts.push(numberText(hit.score, { minimumFractionDigits: 3, maximumFractionDigits: 3 }).replace('-', '\u2212'));
   return facts.filter((fact) => fact !== null);

@@ -11,7 +11,7 @@ import { sentJson } from '../shared/http.js';
  *   sex: string | null, same_patient: boolean | null, findings: {present: string[]}, sentence: Sentence | null, links: CaseLinks}} Case
  * @typedef {{path: string}} IndexNow
  * @typedef {{id: number, state: 'queued' | 'running' | 'done' | 'failed' | 'cancelled', error: string | null}} Job
- * @typedef {{state: 'indexed' | 'not_indexed', collection: string | null, collections: string[], hits: Case[], index_now: IndexNow | null}} Cases
+ * @typedef {{state: 'indexed' | 'not_indexed', collection: string | null, collections: string[], images: Array<{date: string | null}>, hits: Case[], index_now: IndexNow | null}} Cases
  */
 
 export class CasesApi {

@@ -1,6 +1,6 @@
 /**
  * Configuration of OHIF, read before its own scripts: the archive behind this service, and an extension that tells the page around which image
- * is the active one, and of whom.
+ * is the active one, and whose images are shown.
  */
 /* eslint-env browser */
 (() => {
@@ -17,13 +17,24 @@
     return typeof text === 'string' ? text : '';
   };
 
+  const patientOf = (image) => ({ name: nameOf(image.PatientName), id: image.PatientID ?? '' });
+
+  const instancesOf = (set) => set.instances ?? (set.instance ? [set.instance] : []);
+
+  /** The patients of the images in all viewports. */
+  const shownPatients = ({ viewportGridService, displaySetService }) => [...viewportGridService.getState().viewports.values()]
+    .flatMap(({ displaySetInstanceUIDs }) => displaySetInstanceUIDs ?? [])
+    .map((uid) => displaySetService.getDisplaySetByUID(uid))
+    .filter((set) => set && instancesOf(set).length > 0)
+    .map((set) => patientOf(instancesOf(set)[0]));
+
   /** The image that the active viewport shows; of a stack the one that is scrolled to. */
   const activeImage = ({ viewportGridService, displaySetService, cornerstoneViewportService }) => {
     const { viewports, activeViewportId } = viewportGridService.getState();
     const shown = viewports.get(activeViewportId)?.displaySetInstanceUIDs?.[0];
     const set = shown && displaySetService.getDisplaySetByUID(shown);
     if (!set) return null;
-    const instances = set.instances ?? (set.instance ? [set.instance] : []);
+    const instances = instancesOf(set);
     const viewport = cornerstoneViewportService?.getCornerstoneViewport?.(activeViewportId);
     const place = viewport?.getCurrentImageIdIndex?.() ?? 0;
     const image = instances[place] ?? instances[0] ?? {};
@@ -32,7 +43,7 @@
       series: set.SeriesInstanceUID,
       sop: image.SOPInstanceUID ?? set.SOPInstanceUID ?? null,
       frame: (image.NumberOfFrames ?? 1) > 1 ? place + 1 : null,
-      patient: { name: nameOf(image.PatientName), id: image.PatientID ?? '' },
+      patient: patientOf(image),
       date: image.StudyDate ?? '',
     };
   };
@@ -77,10 +88,11 @@
       let told = '';
       const tell = () => {
         const image = activeImage(services);
-        const text = JSON.stringify(image);
+        const patients = shownPatients(services);
+        const text = JSON.stringify([image, patients]);
         if (image === null || text === told) return;
         told = text;
-        window.parent.postMessage({ type: 'recoquest.active-image', image }, window.location.origin);
+        window.parent.postMessage({ type: 'recoquest.active-image', image, patients }, window.location.origin);
       };
       const { EVENTS } = services.viewportGridService;
       for (const name of [EVENTS.ACTIVE_VIEWPORT_ID_CHANGED, EVENTS.GRID_STATE_CHANGED, EVENTS.VIEWPORTS_READY]) {

@@ -78,12 +78,17 @@ async function search() {
 
 /** @param {Cases} found */
 function show(found) {
-  list.show(found.hits);
+  list.show(found.hits, haveDatesOf(active, found));
   missingForm.hidden = found.state === 'not_indexed';
   fill(picker, ...found.collections.map((name) => h('option', { value: name, selected: name === found.collection }, name)));
   picker.hidden = found.collections.length < 2;
   if (found.state === 'not_indexed') showMissing(found);
   else fill(said, found.hits.length === 0 ? say('cases.none', { collection: found.collection }) : '');
+}
+
+/** Dates that an import has shifted would contradict those in the viewer. @param {ActiveImage} image @param {Cases} found */
+function haveDatesOf({ date }, { images }) {
+  return images.every((image) => image.date === null || image.date.replaceAll('-', '') === date);
 }
 
 /** @param {Cases} found */

@@ -19,7 +19,7 @@ export class ViewerFrame {
     this.identity = h('div', { class: 'identity', role: 'status', 'aria-label': say('frame.patient') });
     window.addEventListener('message', ({ source, origin, data }) => {
       if (source !== this.element.contentWindow || origin !== location.origin || data?.type !== ACTIVE) return;
-      this.#showIdentity(data.image);
+      this.#showIdentity(data.image, data.patients);
       active(data.image);
     });
   }
@@ -41,14 +41,19 @@ export class ViewerFrame {
     this.element.src = address.href;
   }
 
-  /** @param {ActiveImage} image */
-  #showIdentity({ patient, date }) {
-    const whose = `${patient.name || say('frame.noName')} (${patient.id || say('frame.noId')})`;
-    this.#patients.add(whose);
+  /** @param {ActiveImage} image the active one @param {ActiveImage['patient'][]} patients those of all viewports */
+  #showIdentity({ patient, date }, patients) {
+    const whose = nameAndId(patient);
+    for (const shown of [patient, ...patients]) this.#patients.add(nameAndId(shown));
     // Collections know patients by hashes: should two be taken for one, the reader sees both names.
     const several = this.#patients.size > 1 && h('span', { class: 'two-patients', role: 'alert' }, say('frame.severalPatients', { patients: [...this.#patients].join(', ') }));
     fill(this.identity, h('strong', {}, whose), date && h('span', {}, dateText(date)), several);
   }
+}
+
+/** @param {ActiveImage['patient']} patient */
+function nameAndId({ name, id }) {
+  return `${name || say('frame.noName')} (${id || say('frame.noId')})`;
 }
 
 /** @param {string} date as DICOM has it @returns {string} */

@@ -17,21 +17,15 @@ from tests.orthanc import OrthancServer
 from tests.training.data.reports.documents import MARKERS, container, structured_report
 
 
-def make_report(number: int, study: int, *sentences: str, patient: int | None = None, **more: Any) -> Dataset:
-    """A structured report in a study of drawn films, with people in its header."""
-    film = make_film(0, study=study, patient=patient)
-    items = [container("121070", "Findings", *sentences)]
-    report = structured_report(
-        items,
-        SOPInstanceUID=uid("report", number),
-        StudyInstanceUID=film.StudyInstanceUID,
-        SeriesInstanceUID=uid("series", study, "SR"),
-        AccessionNumber=film.AccessionNumber,
-        PatientID=film.PatientID,
-        StudyDate=film.StudyDate,
-        StudyTime=film.StudyTime,
-        **more,
-    )
+def make_report(number: int, film: Dataset, *sentences: str, **more: Any) -> Dataset:
+    """A structured report in the study of a film, with people in its header."""
+    of_film = ("StudyInstanceUID", "AccessionNumber", "PatientID", "PatientName", "StudyDate", "StudyTime")
+    own = {
+        "SOPInstanceUID": uid("report", number),
+        "SeriesInstanceUID": uid("series", film.StudyInstanceUID, "SR"),
+        **{name: film[name].value for name in of_film},
+    }
+    report = structured_report([container("121070", "Findings", *sentences)], **{**own, **more})
     report.file_meta.MediaStorageSOPInstanceUID = report.SOPInstanceUID
     return report
 
@@ -57,7 +51,7 @@ def test_a_report_is_at_all_films_of_its_study_also_those_that_come_later(
     films: Home, orthanc: OrthancServer
 ) -> None:
     orthanc.store([make_film(1), make_film(2, study=1, view="LL"), make_film(3)])
-    orthanc.store([make_report(1, 1, "Small left effusion.")])
+    orthanc.store([make_report(1, make_film(1), "Small left effusion.")])
     sync = films.sync(Archive(orthanc.dicom_web))
     first = sync.run()
     assert (first.found, first.taken, first.reports, first.left_out) == (4, 4, 1, 0)
@@ -69,7 +63,7 @@ def test_a_report_is_at_all_films_of_its_study_also_those_that_come_later(
 
 
 def test_a_report_waits_for_films_that_the_filters_let_in(films: Home, orthanc: OrthancServer) -> None:
-    orthanc.store([make_film(1, Modality="CR"), make_report(1, 1, "Small left effusion.")])
+    orthanc.store([make_film(1, Modality="CR"), make_report(1, make_film(1), "Small left effusion.")])
     orthanc.store([make_film(2, study=1, view="LL")])
     narrow = Selection(("DX",))
     done = films.sync(Archive(orthanc.dicom_web), narrow).run()
@@ -82,14 +76,14 @@ def test_a_report_waits_for_films_that_the_filters_let_in(films: Home, orthanc: 
 def test_a_later_version_counts_and_the_one_before_when_it_is_deleted(
     films: Home, orthanc: OrthancServer
 ) -> None:
-    orthanc.store([make_film(1), make_report(1, 1, "Small left effusion.")])
+    orthanc.store([make_film(1), make_report(1, make_film(1), "Small left effusion.")])
     sync = films.sync(Archive(orthanc.dicom_web))
     sync.run()
     orthanc.store(
         [
             make_report(
                 2,
-                1,
+                make_film(1),
                 "No effusion.",
                 PredecessorDocumentsSequence=predecessor(1, 1),
                 ContentDate="20240305",
@@ -109,13 +103,13 @@ def test_a_later_version_counts_and_the_one_before_when_it_is_deleted(
 
 
 def test_a_report_that_is_sent_again_is_read_again(films: Home, orthanc: OrthancServer) -> None:
-    orthanc.store([make_film(1), make_report(1, 1, "Small left effusion.")])
+    orthanc.store([make_film(1), make_report(1, make_film(1), "Small left effusion.")])
     sync = films.sync(Archive(orthanc.dicom_web))
     sync.run()
-    orthanc.store([make_report(1, 1, "Large left effusion.")])
+    orthanc.store([make_report(1, make_film(1), "Large left effusion.")])
     assert sync.run().reports == 1
     assert _report_of(films, 1) == "FINDINGS: Large left effusion."
-    orthanc.store([make_report(1, 1)])
+    orthanc.store([make_report(1, make_film(1))])
     emptied = sync.run()
     assert (emptied.refused, emptied.reports, emptied.reports_removed) == (1, 0, 1)
     assert _report_of(films, 1) is None
@@ -124,8 +118,8 @@ def test_a_report_that_is_sent_again_is_read_again(films: Home, orthanc: Orthanc
 
 
 def test_reports_go_with_their_study(films: Home, orthanc: OrthancServer) -> None:
-    orthanc.store([make_film(1), make_report(1, 1, "Small left effusion."), make_film(2)])
-    orthanc.store([make_report(3, 3, "A study without films.")])
+    orthanc.store([make_film(1), make_report(1, make_film(1), "Small left effusion."), make_film(2)])
+    orthanc.store([make_report(3, make_film(3), "A study without films.")])
     sync = films.sync(Archive(orthanc.dicom_web))
     assert sync.run().reports == 2
     assert _waiting(films) == 1
@@ -139,14 +133,14 @@ def test_reports_go_with_their_study(films: Home, orthanc: OrthancServer) -> Non
 def test_a_report_of_another_patient_is_refused(films: Home, orthanc: OrthancServer) -> None:
     orthanc.store([make_film(1)])
     films.sync(Archive(orthanc.dicom_web)).run()
-    orthanc.store([make_report(1, 1, "Small left effusion.", patient=7)])
+    orthanc.store([make_report(1, make_film(1), "Small left effusion.", PatientID=f"{MARKER}P7")])
     done = films.sync(Archive(orthanc.dicom_web)).run()
     assert (done.refused, done.reports) == (1, 0)
     assert _report_of(films, 1) is None
 
 
 def test_no_name_of_a_report_is_kept(films: Home, orthanc: OrthancServer) -> None:
-    orthanc.store([make_film(1), make_report(1, 1, f"{MARKERS[0]} has a small left effusion.")])
+    orthanc.store([make_film(1), make_report(1, make_film(1), f"{MARKER} has a small left effusion.")])
     films.sync(Archive(orthanc.dicom_web)).run()
     assert _report_of(films, 1) == "FINDINGS: ___ has a small left effusion."
     for path in Path(films.settings.home).rglob("*"):

@@ -1,0 +1,243 @@
+"""The whole way from an archive to similar cases on the screen and judgements of them, by real processes."""
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import httpx
+import pytest
+from pydicom.dataset import Dataset
+
+from tests.app.conftest import make_bundle
+from tests.app.pacs.test_reports import make_report
+from tests.browser.conftest import launched
+from tests.browser.reading import (
+    ARGUMENTS,
+    FIRST_MS,
+    install_ohif,
+    likeness,
+    open_signed_in,
+    open_study,
+    until_drawn,
+    wait_for_both,
+)
+from tests.browser.search_page import expect
+from tests.dicom_films import MARKER, make_film, uid
+from tests.e2e.work import COMMAND, Work, service
+from tests.orthanc import OrthancServer
+
+if TYPE_CHECKING:
+    from playwright.sync_api import BrowserContext, Locator, Page, Playwright
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+FILMS: Final = "films"
+SHOTS: Final = "RECOQUEST_TEST_SHOTS"
+
+
+def _film(number: int, study: int, patient: int, view: str = "PA", **more: Any) -> Dataset:
+    more = {"rows": 256, "columns": 224, "StudyDate": f"202401{10 + study}", **more}
+    return make_film(number, study=study, patient=patient, view=view, **more)
+
+
+# The first patient has a prior, and shares the id with somebody of another hospital.
+OPEN: Final = _film(1, 1, 1)
+LATERAL: Final = _film(2, 1, 1, "LL")
+PRIOR: Final = _film(3, 2, 1)
+OTHER: Final = _film(4, 3, 3)
+LEAVING: Final = _film(5, 4, 4)
+NAMESAKE: Final = _film(6, 5, 1, PatientName=f"{MARKER}^SOMEBODY ELSE")
+COMING: Final = _film(7, 6, 6)
+REPORTS: Final = {study: f"Small effusion of case {study}." for study in (1, 3, 4, 6)}
+
+
+@dataclass(frozen=True)
+class Hospital:
+    """An archive, and the folder in which the commands are run."""
+
+    archive: OrthancServer
+    folder: Path
+
+    @property
+    def settings(self) -> dict[str, str]:
+        return {
+            "HOME": str(self.folder / "home"),
+            "DEVICE": "cpu",
+            "THREADS": "1",
+            "PACS_URL": self.archive.dicom_web,
+            "PACS_SYNC": f"{FILMS} --modality DX",
+        }
+
+    def run(self, *words: str) -> str:
+        """Run a command of recoquest to its end, and return what it printed."""
+        done = subprocess.run(
+            [*COMMAND, *words],
+            cwd=self.folder,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    @contextmanager
+    def worker(self) -> Iterator[None]:
+        with (self.folder / "worker.log").open("wb") as log:
+            process = subprocess.Popen(
+                [*COMMAND, "worker"], cwd=self.folder, env=self._environment, stdout=log, stderr=log
+            )
+            try:
+                yield
+            finally:
+                process.kill()
+                process.wait()
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        given = {f"RECOQUEST_{name}": value for name, value in self.settings.items()}
+        return {**os.environ, "OMP_NUM_THREADS": "1", **given}
+
+
+@pytest.fixture
+def hospital(orthanc: OrthancServer, tmp_path: Path) -> Hospital:
+    orthanc.store([OPEN, LATERAL, PRIOR, OTHER, LEAVING, NAMESAKE])
+    orthanc.store([make_report(1, OPEN, REPORTS[1]), make_report(3, OTHER, REPORTS[3])])
+    (tmp_path / "home").mkdir()
+    install_ohif(tmp_path / "home")
+    return Hospital(orthanc, tmp_path)
+
+
+@pytest.fixture
+def window(playwright: "Playwright") -> "Iterator[BrowserContext]":
+    with launched(playwright, ARGUMENTS) as browser:
+        context = browser.new_context(viewport={"width": 1500, "height": 900})
+        context.set_default_timeout(FIRST_MS)
+        yield context
+        context.close()
+
+
+def test_films_of_an_archive_are_read_beside_similar_ones(
+    hospital: Hospital, window: "BrowserContext"
+) -> None:
+    bundle = make_bundle(hospital.folder / "bundle", seed=0)
+    synced = hospital.run("pacs", "sync", FILMS, "--bundle", str(bundle), "--modality", "DX")
+    assert "8 instances found = 8 taken" in synced
+    assert "Reports: 2 taken" in synced
+    report = hospital.folder / f"{uid('study', 4)}.txt"
+    report.write_text(f"FINDINGS: {REPORTS[4]}")
+    assert "1 matched" in hospital.run("reports", FILMS, str(report))
+    key = hospital.run("keys", "create", "reader", "--role", "judge", "--role", "curator").strip()
+    serving = service(Work(hospital.folder), **hospital.settings, dicomweb=True, open_reading=False)
+    with serving as (client, _), hospital.worker():
+        address = str(client.base_url).rstrip("/")
+        page = open_study(window, address, OPEN, key)
+        _similar_cases_are_told(page)
+        _another_patient_opens_in_a_tab(window, page)
+        _judgements_are_kept(page, client)
+        _a_prior_opens_beside(page)
+        _a_namesake_is_told_apart(page)
+        hospital.archive.store([COMING, make_report(6, COMING, REPORTS[6])])
+        hospital.archive.delete(uid("study", 4))
+        _is_indexed_now(open_signed_in(window, address, COMING))
+        assert "Removed: 1." in hospital.run("pacs", "sync", FILMS, "--modality", "DX")
+        page.reload()
+        expect(_case(page, COMING)).to_contain_text(REPORTS[6])
+        expect(_case(page, LEAVING)).to_have_count(0)
+        expect(_cases(page).get_by_role("listitem")).to_have_count(2)
+        _shot(page, "followed")
+
+
+def _cases(page: "Page") -> "Locator":
+    return page.get_by_role("list", name="Similar cases")
+
+
+def _case(page: "Page", film: Dataset) -> "Locator":
+    return page.locator(f'[data-id="{film.SOPInstanceUID}"]')
+
+
+def _identity(page: "Page") -> "Locator":
+    return page.get_by_role("status", name="Open patient")
+
+
+def _shot(page: "Page", name: str) -> None:
+    """Keep a picture of the page for people, in a folder that a variable names."""
+    if folder := os.environ.get(SHOTS):
+        page.screenshot(path=Path(folder) / f"{name}.png")
+
+
+def _similar_cases_are_told(page: "Page") -> None:
+    expect(_cases(page).get_by_role("listitem")).to_have_count(2)
+    expect(_case(page, OTHER)).to_contain_text(REPORTS[3])
+    expect(_case(page, LEAVING)).to_contain_text(REPORTS[4])
+    for film in (OTHER, LEAVING):
+        expect(_case(page, film)).to_contain_text("Another patient")
+        expect(_case(page, film).locator("img")).not_to_have_js_property("naturalWidth", 0)
+    assert MARKER not in _cases(page).inner_text()
+    (drawn,) = until_drawn(page, 1)
+    assert likeness(drawn, OPEN) > 0.95
+    _shot(page, "panel")
+
+
+def _another_patient_opens_in_a_tab(window: "BrowserContext", page: "Page") -> None:
+    with window.expect_page() as opened:
+        _case(page, OTHER).get_by_role("link", name="Open in a tab of its own").click()
+    tab = opened.value
+    expect(_identity(tab)).to_contain_text(f"{OTHER.PatientName} ({OTHER.PatientID})", timeout=FIRST_MS)
+    (drawn,) = until_drawn(tab, 1)
+    assert likeness(drawn, OTHER) > 0.95
+    expect(_identity(page)).to_contain_text(f"{OPEN.PatientName} ({OPEN.PatientID})")
+    for shown in (tab, page):
+        expect(_identity(shown)).not_to_contain_text("several patients")
+    tab.close()
+
+
+def _judgements_are_kept(page: "Page", client: httpx.Client) -> None:
+    for film, name in ((OTHER, "Accept"), (LEAVING, "Reject")):
+        with page.expect_response(re.compile("/feedback$")) as kept:
+            _case(page, film).get_by_role("button", name=name).click()
+        assert kept.value.ok
+        expect(_case(page, film).get_by_role("button", name=name)).to_have_attribute("aria-pressed", "true")
+    counted = client.get(f"/v1/collections/{FILMS}/feedback").raise_for_status().json()
+    assert (counted["relevant"], counted["not_relevant"]) == (1, 1)
+
+
+def _a_prior_opens_beside(page: "Page") -> None:
+    page.get_by_label("Studies of the same patient").check()
+    expect(_case(page, PRIOR)).to_contain_text("1 day after")
+    # The verdicts stay, and dates that the import has shifted are not told.
+    expect(_case(page, OTHER).get_by_role("button", name="Accept")).to_have_attribute("aria-pressed", "true")
+    assert re.search(r"\b20\d\d\b", _cases(page).inner_text()) is None
+    _case(page, PRIOR).get_by_role("button", name="Open beside").click()
+    wait_for_both(page, OPEN, PRIOR)
+    expect(_identity(page)).to_contain_text(str(OPEN.PatientName))
+    expect(_identity(page)).not_to_contain_text("several patients")
+    expect(page.frame_locator("iframe").get_by_text("Multiple Patients")).to_have_count(0)
+    _shot(page, "beside")
+
+
+def _a_namesake_is_told_apart(page: "Page") -> None:
+    """Collections know patients by hashes of their ids; the names on the screen tell them apart."""
+    _case(page, NAMESAKE).get_by_role("button", name="Open beside").click()
+    wait_for_both(page, OPEN, NAMESAKE)
+    alert = _identity(page).get_by_role("alert")
+    for film in (OPEN, NAMESAKE):
+        expect(alert).to_contain_text(str(film.PatientName))
+    _shot(page, "namesake")
+
+
+def _is_indexed_now(page: "Page") -> None:
+    expect(page.locator(".cases-said")).to_contain_text("not in a collection")
+    _shot(page, "not-indexed")
+    page.get_by_role("button", name="Index now").click()
+    expect(_case(page, OPEN)).to_contain_text(REPORTS[1])
+    expect(page.locator(".cases-said")).to_be_empty()
+    (drawn,) = until_drawn(page, 1)
+    assert likeness(drawn, COMING) > 0.95
+    _shot(page, "indexed-now")
+    page.close()
