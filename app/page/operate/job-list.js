@@ -25,7 +25,7 @@ export class JobList {
    */
   constructor(actions) {
     this.actions = actions;
-    this.element = h('ul', { class: 'rows', role: 'list' });
+    this.element = h('ul', { class: 'rows', role: 'list', data: { loading: say('page.loading') } });
   }
 
   /** @param {Job[]} jobs */

@@ -21,7 +21,7 @@ export class ModelList {
   /** @param {{card: (digest: string) => Promise<ModelCard>}} actions */
   constructor(actions) {
     this.actions = actions;
-    this.element = h('ul', { class: 'rows', role: 'list' });
+    this.element = h('ul', { class: 'rows', role: 'list', data: { loading: say('page.loading') } });
   }
 
   /** @param {Model[]} models */

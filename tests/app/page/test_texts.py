@@ -276,6 +276,12 @@ def test_texts_of_html_name_their_key(path: Path) -> None:
             assert texts[key] == {"other": text}
 
 
+def test_styles_have_no_texts() -> None:
+    for path in sorted(PAGE.rglob("*.css")):
+        contents = re.findall(r"""content:\s*(["'])(.*?)\1""", path.read_text(encoding="utf-8"))
+        assert [text for _, text in contents if _LETTER.search(text)] == [], path
+
+
 def test_terms_are_those_of_the_service() -> None:
     terms = {key: forms["other"] for key, forms in table_of(ENGLISH, TERMS).items()}
     assert {name for name in terms if name.startswith("finding.")} == {f"finding.{name}" for name in FINDINGS}

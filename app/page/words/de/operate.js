@@ -5,6 +5,7 @@ export const de = {
   'page.jobs': 'Aufträge',
   'page.collections': 'Sammlungen',
   'page.models': 'Modelle',
+  'page.loading': 'Wird geladen\u00a0\u2026',
   'page.keyNeeded': 'Für Aufträge und Schaltflächen benötigen Sie einen Schlüssel mit der Rolle admin.',
   'page.noWorker': 'Kein Worker läuft: Aufträge warten, bis einer läuft. Starten Sie einen mit {command}.',
 

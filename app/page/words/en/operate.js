@@ -5,6 +5,7 @@ export const en = {
   'page.jobs': 'Jobs',
   'page.collections': 'Collections',
   'page.models': 'Models',
+  'page.loading': 'Loading\u2026',
   'page.keyNeeded': 'Jobs and buttons are for whoever has a key with the role admin.',
   'page.noWorker': 'No worker is running: jobs wait until one is. Start one with {command}.',
 
