@@ -6,6 +6,7 @@ make screenshots ARGS="http://localhost:8000 KEY"
 
 import argparse
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +20,31 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 _COLOURS = 64
 _SEARCH = "#collection=radiographs&q=large+left+effusion"
 _FILM = "film of the documentation"
+# Radiographs of the demo as films of two made-up patients: id, patient and day.
+_ROOM = (
+    ("cxr00010", "3fa9c2d17b604e58", "2023-11-02"),
+    ("cxr00008", "3fa9c2d17b604e58", "2024-01-15"),
+    ("cxr00005", "b81e4407aa93d256", "2024-03-03"),
+    ("cxr00007", "3fa9c2d17b604e58", "2024-06-01"),
+)
 
 
-def _shrunk(picture: bytes) -> Image.Image:
+def _shrunk(picture: bytes, colours: int) -> Image.Image:
     """Of fewer colours: pictures in a repository stay in its history."""
     with Image.open(io.BytesIO(picture)) as opened:
-        return opened.convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE)
+        return opened.convert("RGB").quantize(colours, dither=Image.Dither.NONE)
 
 
-def _keep(page: Page, name: str) -> None:
+def _keep(page: Page, name: str, colours: int = _COLOURS) -> None:
     page.mouse.move(2, 2)
     page.wait_for_load_state("networkidle")
     page.wait_for_timeout(500)
-    _shrunk(page.screenshot()).save(DOCS / name, optimize=True)
+    _shrunk(page.screenshot(), colours).save(DOCS / name, optimize=True)
 
 
-def _film(page: Page, service: str) -> bytes:
+def _film(page: Page, service: str, radiograph: str = "cxr00003") -> bytes:
     """Make a radiograph of the demo a film of 12 bits in 16, with a bright marker."""
-    address = f"{service}/v1/collections/radiographs/images/cxr00003/content"
+    address = f"{service}/v1/collections/radiographs/images/{radiograph}/content"
     with Image.open(io.BytesIO(page.request.get(address).body())) as image:
         grey = np.asarray(image.convert("L").resize((1024, 1024), Image.Resampling.BICUBIC)).astype(float)
     noise = np.random.default_rng(0).normal(0, 25, grey.shape)
@@ -47,8 +55,39 @@ def _film(page: Page, service: str) -> bytes:
     return content.getvalue()
 
 
+def _room(page: Page, service: str, bearer: dict[str, str]) -> None:
+    """Show films of two patients in the reading room; they are removed again."""
+    images = f"{service}/v1/collections/radiographs/images"
+    try:
+        for number, (radiograph, patient, day) in enumerate(_ROOM):
+            metadata = {
+                "patient": patient, "date": day, "modality": "DX", "view": "PA", "orientation": "L\\F",
+                "age": 62, "sex": "F",
+            }  # fmt: skip
+            film = {
+                "name": "film.png",
+                "mimeType": "image/png",
+                "buffer": _film(page, service, radiograph),
+            }
+            record = json.dumps({"texts": ["A film of 12 bits."], "metadata": metadata})
+            put = page.request.put(
+                f"{images}/film-{number}", headers=bearer, multipart={"image": film, "record": record}
+            )
+            assert put.ok, put.text()
+        page.goto(f"{service}/room#layout=2&film=radiographs%2Ffilm-1&film=radiographs%2Ffilm-2")
+        page.locator(".viewport[data-state=ready]").nth(1).wait_for()
+        page.get_by_role("searchbox").fill("large left effusion")
+        page.get_by_role("searchbox").press("Enter")
+        page.locator(".hit-score").first.wait_for()
+        # Those of patients beside many greys.
+        _keep(page, "room.png", 2 * _COLOURS)
+    finally:
+        for number in range(len(_ROOM)):
+            page.request.delete(f"{images}/film-{number}", headers=bearer)
+
+
 def main(service: str, key: str) -> None:
-    """Write page.png, panel.png and film.png; the film is removed again.
+    """Write page.png, panel.png, film.png and room.png; the films are removed again.
 
     Args:
         service: Address of the service.
@@ -83,6 +122,7 @@ def main(service: str, key: str) -> None:
             _keep(page, "film.png")
         finally:
             page.request.delete(film, headers=bearer)
+        _room(opened(1440, 840), service, bearer)
         browser.close()
 
 

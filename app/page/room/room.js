@@ -32,8 +32,6 @@ const failed = takeSignInProblem();
 search.setAttribute('theme', 'dark');
 search.setAttribute('compare', '');
 search.setAttribute('group-by', 'study');
-table.api = new FilmsApi(base, session);
-
 const filmOf = ({ collection, id }) => ({ collection, id });
 search.addEventListener('image-select', (event) => {
   event.preventDefault();
@@ -122,6 +120,8 @@ async function start() {
   fill(main, h('section', { class: 'room-search', 'aria-label': say('search') }, search),
     h('section', { class: 'room-table', 'aria-label': say('table') }, table, cases.element));
   cases.button.hidden = false;
+  // Whoever signs in or out there does so here.
+  table.api = new FilmsApi(base, search.api.session);
   const interrupted = sessionStorage.getItem(INTERRUPTED);
   sessionStorage.removeItem(INTERRUPTED);
   if (interrupted) history.replaceState(history.state, '', location.pathname + interrupted);
