@@ -18,6 +18,8 @@ Samples = NDArray[Any]
 _START_OF_SCAN: Final = b"\xff\xda"
 _MOST_SCANS: Final = 100
 _JPEG_BITS: Final = 8
+# Copies of coded bytes and of samples that GDCM and pydicom hold at once, measured at 49 megapixels.
+_COPIES: Final = 7
 
 
 def decode_jpeg(content: bytes, header: Codestream, attributes: PixelAttributes) -> Samples:
@@ -50,7 +52,8 @@ def decode_lossless(content: bytes, header: Codestream, transfer_syntax: str) ->
     """Decode a frame of lossless JPEG or JPEG-LS to what is stored (H, W, C).
 
     Raises:
-        ImageError: It is damaged, or its decoder has too little memory.
+        ImageTooLargeError: The process may not have the memory that decoding takes.
+        ImageError: It is damaged.
     """
     # Importing GDCM takes longer than decoding most images.
     from pydicom.encaps import encapsulate
@@ -58,6 +61,7 @@ def decode_lossless(content: bytes, header: Codestream, transfer_syntax: str) ->
 
     if header.kind == "JPEG lossless":
         content = rewrite_lossless(content, header)
+    _check_memory(len(content), header)
     options: dict[str, Any] = {
         "rows": header.height,
         "columns": header.width,
@@ -76,6 +80,23 @@ def decode_lossless(content: bytes, header: Codestream, transfer_syntax: str) ->
     except RuntimeError as error:
         raise ImageError(f"The DICOM image is damaged: its {header.kind} frame cannot be decoded.") from error
     return pixels.reshape(header.height, header.width, header.components)
+
+
+def _check_memory(coded: int, header: Codestream) -> None:
+    """Refuse a frame whose decoding takes more memory than is left: GDCM ends the whole process then.
+
+    Raises:
+        ImageTooLargeError: It does.
+    """
+    cell = 1 if header.precision <= _JPEG_BITS else 2
+    needed = _COPIES * (coded + header.width * header.height * header.components * cell)
+    try:
+        np.empty(needed, np.uint8)
+    except MemoryError:
+        raise ImageTooLargeError(
+            f"The DICOM image is coded by {header.kind}, and decoding it takes up to {needed / 1e6:,.0f} MB "
+            "of memory, more than this process may have; save it uncompressed or in JPEG 2000."
+        ) from None
 
 
 def decode_j2k(content: bytes) -> Samples:

@@ -1,8 +1,13 @@
 """Frames of lossless JPEG: what their decoder would end the process at is refused before it sees it."""
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
-from pydicom.uid import JPEGLosslessSV1
+from pydicom.uid import UID, JPEGLosslessSV1, JPEGLSLossless
 
 from tests.dicom_forms import data_set, file_of, film, in_syntax, with_frames
 from training.data.decoding.dicom.codestreams import read_codestream
@@ -73,3 +78,26 @@ def test_a_cut_frame_is_refused(part: int) -> None:
     stream = frame()
     with pytest.raises(ImageError):
         decode_whole(in_file(stream[: len(stream) * part // 20]))
+
+
+@pytest.mark.parametrize("syntax", [JPEGLosslessSV1, JPEGLSLossless])
+def test_a_frame_that_takes_more_memory_than_is_left_is_refused(tmp_path: Path, syntax: UID) -> None:
+    side, head = 7000, b"\xff\xc3" if syntax == JPEGLosslessSV1 else b"\xff\xf7"
+    made = data_set(np.rint(film() * 4095).astype("u2"), photometric="MONOCHROME2", stored=12)
+    content = in_syntax(made, syntax)
+    stream = content[content.index(b"\xff\xd8\xff") : content.rindex(b"\xff\xd9") + 2]
+    size = stream.index(head) + 5
+    stream = stream[:size] + side.to_bytes(2) * 2 + stream[size + 4 :]
+    large = with_frames(made, syntax, [stream])
+    large.Rows = large.Columns = side
+    (tmp_path / "large.dcm").write_bytes(file_of(large))
+    decoder = "tests.training.data.decoding.dicom.decode_each"
+    done = subprocess.run(
+        [sys.executable, "-m", decoder, str(tmp_path), str(400_000_000)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])["outcome"]
+    assert "takes up to 686 MB of memory, more than this process may have" in said
