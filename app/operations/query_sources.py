@@ -3,12 +3,13 @@
 The service and the command line encode sources in their own ways; everything else is shared.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, repeat
 from typing import Literal, NamedTuple, Self
 
+from app.schemas.search.box import QueryBox
 from app.schemas.search.query import Example, SearchQuery, given_vector
 from index.engine import SearchEngine
 from index.errors import QueryError
@@ -19,11 +20,19 @@ from training.models.inputs.regions import Box, RegionGrid
 
 
 class ImageFile(NamedTuple):
-    """The content of an image file, its name in errors, empty for the only one, and the part to search by."""
+    """An image file of a query.
+
+    Attributes:
+        name: Name in errors; empty for the only one.
+        content: Bytes of the file.
+        box: The part to search by; None: the whole.
+        field: Field of the query that has the box.
+    """
 
     name: str
     content: bytes
     box: Box | None = None
+    field: str = "image_boxes"
 
 
 class TextSource(NamedTuple):
@@ -73,17 +82,15 @@ class QuerySources:
             FilterError: The filter is none.
         """
         text = [] if query.text is None else [TextSource("text", query.text)]
-        boxes = chain(query.image_boxes, repeat(None))
-        marked = [
-            image._replace(box=None if box is None else box.box)
-            for image, box in zip(images, boxes, strict=False)
-        ]
         files = [[file.content for file in kind] for kind in (images, unlike_images)]
         return cls(
             query.request(),
-            (*text, *marked),
+            (*text, *_marked(images, query.image_boxes, "image_boxes")),
             _examples("like", query.like),
-            (*_examples("unlike", query.unlike), *unlike_images),
+            (
+                *_examples("unlike", query.unlike),
+                *_marked(unlike_images, query.unlike_image_boxes, "unlike_image_boxes"),
+            ),
             partial(query.digest, *files),
         )
 
@@ -158,6 +165,11 @@ def stored_part(engine: SearchEngine, active: ActiveGeneration, source: StoredSo
     if source.example.id is not None:
         return Part(engine.vector_of(active, source.example.id), "image")
     return Part(given_vector(source.example, active.dim, source.field), None)
+
+
+def _marked(images: Sequence[ImageFile], boxes: Sequence[QueryBox | None], field: str) -> Iterator[ImageFile]:
+    for image, box in zip(images, chain(boxes, repeat(None)), strict=False):
+        yield image._replace(box=None if box is None else box.box, field=field)
 
 
 def _examples(name: str, examples: Sequence[Example]) -> tuple[Source, ...]:

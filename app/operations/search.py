@@ -176,7 +176,7 @@ class PartMaker:
         try:
             if file.box is not None:
                 grid = await embed_regions(self.services, loaded, file.content)
-                return MadePart(region_part(grid, file.box, "image_boxes"))
+                return MadePart(region_part(grid, file.box, file.field))
             prepared = await self.services.images.prepare(file.content, loaded.image_config)
         except ImageError as error:
             raise type(error)(f"{file.name}: {error}" if file.name else str(error)) from error

@@ -77,7 +77,7 @@ class PartMaker:
             limits = ImageLimits(accept_truncated=self._settings.accept_truncated_images)
             decoded = decode_whole(file.content, limits, encoder.min_image_side)
         if file.box is not None:
-            return region_part(self._grid(decoded), file.box, "image_boxes")
+            return region_part(self._grid(decoded), file.box, file.field)
         image = decoded.pixels
         started = perf_counter()
         vector = encoder.embed_images(encoder.prepare_image(image)[None])[0]

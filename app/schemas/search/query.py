@@ -66,6 +66,7 @@ class Example(Request):
         return self
 
 
+Boxes = Annotated[list[QueryBox | None], Field(fail_fast=True, max_length=MAX_EXAMPLES)]
 Examples = Annotated[list[Example], Field(fail_fast=True, max_length=MAX_EXAMPLES)]
 
 
@@ -137,9 +138,14 @@ class SearchQuery(Request):
         description="Choose hits that differ from each other, by maximal marginal relevance: 0 changes "
         "nothing, 1 looks at nothing else. Scores then do not fall from hit to hit.",
     )
-    image_boxes: Annotated[list[QueryBox | None], Field(fail_fast=True, max_length=MAX_EXAMPLES)] = Field(
+    image_boxes: Boxes = Field(
         default=[],
         description="Of the files in `image`, in their order: the part to search by, or null for the whole.",
+        examples=[[]],
+    )
+    unlike_image_boxes: Boxes = Field(
+        default=[],
+        description="Of the files in `unlike_image`, likewise: the part that is not wanted.",
         examples=[[]],
     )
     limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = Field(
@@ -194,6 +200,7 @@ class SearchQuery(Request):
     def boxes(self) -> dict[str, QueryBox]:
         """Parts of pictures to search by, by the place of their pictures in the query."""
         places = {f"image.{place}": box for place, box in enumerate(self.image_boxes)}
+        places |= {f"unlike_image.{place}": box for place, box in enumerate(self.unlike_image_boxes)}
         for name, examples in (("like", self.like), ("unlike", self.unlike)):
             places |= {f"{name}.{place}": example.box for place, example in enumerate(examples)}
         return {place: box for place, box in places.items() if box is not None}
@@ -211,12 +218,16 @@ class SearchQuery(Request):
         examples = len(self.like) + len(self.unlike) + images + unlike_images
         if examples > MAX_EXAMPLES:
             raise QueryError(f"{examples} examples are too many: send at most {MAX_EXAMPLES}.", field="like")
-        if len(self.image_boxes) > images:
-            raise QueryError(
-                f"{len(self.image_boxes)} boxes come with {images} files in `image`: send the file of each. "
-                "The box of a stored image stands beside its id.",
-                field="image_boxes",
-            )
+        for files, boxes, count in (
+            ("image", self.image_boxes, images),
+            ("unlike_image", self.unlike_image_boxes, unlike_images),
+        ):
+            if len(boxes) > count:
+                raise QueryError(
+                    f"{len(boxes)} boxes come with {count} files in `{files}`: send the file of each. "
+                    "The box of a stored image stands beside its id.",
+                    field=f"{files}_boxes",
+                )
         if self._excludes_groups and not self.stored:
             raise QueryError(
                 "exclude_same_group goes with an example that the collection holds: give the id of one.",

@@ -37,6 +37,7 @@ class SearchOptions(TypedDict, total=False):
     like: Sequence[Example]
     unlike: Sequence[Example]
     image_boxes: Sequence[Box | None]
+    unlike_image_boxes: Sequence[Box | None]
     keywords: str
     keywords_state: State
     target: Literal["images", "texts"]

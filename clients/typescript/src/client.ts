@@ -33,6 +33,7 @@ export type Removed = Schemas["Removed"];
 export type RemovedAlias = Schemas["RemovedAlias"];
 export type SearchPage = Schemas["SearchResponse"];
 export type SearchQuery = Schemas["SearchQuery"];
+export type SimilarityMap = Schemas["SimilarityMap"];
 export type SimilarStudies = Schemas["SimilarResponse"];
 export type Uploaded = Schemas["WritesAnswer"];
 export type WrittenImage = Schemas["WriteAnswer"];
@@ -153,19 +154,25 @@ export class RecoquestClient {
 
   /** One page of hits, for a text, for examples (`like`, `unlike`), for picture files, or all together. */
   search(collection: string, query: SearchQuery, options: SearchOptions = {}): Promise<SearchPage> {
-    const { images = [], unlikeImages = [] } = options;
-    let body = query;
-    if (images.length + unlikeImages.length > 0) {
-      const form = new FormData();
-      form.append("query", JSON.stringify(query));
-      for (const file of images) form.append("image", file);
-      for (const file of unlikeImages) form.append("unlike_image", file);
-      body = sent(form);
-    }
     const params = { path: { collection } };
+    const body = bodyOf(query, options);
     const asked = this.api.POST("/v1/collections/{collection}/search", { params, body, ...passed(options) });
     // openapi-fetch takes pairs of numbers for lists.
     return answer(asked) as Promise<SearchPage>;
+  }
+
+  /** How well each part of an image fits a search: a grid of cosines, row by row; the model needs regions. */
+  similarityMap(
+    collection: string,
+    imageId: string,
+    query: SearchQuery,
+    options: SearchOptions = {},
+  ): Promise<SimilarityMap> {
+    const params = { path: { collection, image_id: imageId } };
+    const path = "/v1/collections/{collection}/images/{image_id}/similarity-map";
+    const asked = this.api.POST(path, { params, body: bodyOf(query, options), ...passed(options) });
+    // The other form of the answer is a picture, which comes where `Accept` asks for one.
+    return answer(asked) as Promise<SimilarityMap>;
   }
 
   /** The pages of a search, one after the other, until the last or until the caller stops. */
@@ -389,6 +396,17 @@ function passed(options: CallOptions): { signal: AbortSignal | null } {
 
 function condition(options: WriteOptions): { "If-Match"?: string } {
   return options.ifMatch === undefined ? {} : { "If-Match": options.ifMatch };
+}
+
+/** A search as it is sent: a form where files go with it. */
+function bodyOf(query: SearchQuery, options: SearchOptions): SearchQuery {
+  const { images = [], unlikeImages = [] } = options;
+  if (images.length + unlikeImages.length === 0) return query;
+  const form = new FormData();
+  form.append("query", JSON.stringify(query));
+  for (const file of images) form.append("image", file);
+  for (const file of unlikeImages) form.append("unlike_image", file);
+  return sent(form);
 }
 
 /** A form in place of a body: the document has no type for one. */

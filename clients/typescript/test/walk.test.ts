@@ -74,6 +74,15 @@ test("a text finds pictures, a picture finds itself, and one that is liked finds
   assert.ok(byLike.hits.every((hit) => hit.id !== STRANGE));
 });
 
+test("a map tells which parts of a picture fit a search", async () => {
+  for (const options of [{}, { images: [first] }]) {
+    const map = await client.similarityMap(COLLECTION, STRANGE, { text: "picture number 3" }, options);
+    assert.equal(map.id, STRANGE);
+    assert.equal(map.values.length, map.height);
+    assert.ok(map.values.every((row) => row.length === map.width));
+  }
+});
+
 test("pages of a search and of the images hold each image once", async () => {
   const found = [];
   for await (const page of client.searchPages(COLLECTION, { text: "a picture", limit: 4 })) {

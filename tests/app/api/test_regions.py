@@ -74,6 +74,29 @@ def test_a_file_and_the_stored_image_have_the_same_parts(client: TestClient, ind
     assert [name for name in ids(sent) if name != "image-3"] == ids(stored)
 
 
+def test_a_part_of_a_file_is_not_wanted_as_that_of_the_stored_image_is(
+    client: TestClient, indexed: Indexed
+) -> None:
+    stored = search(client, text="two dogs", unlike=[{"id": "image-3", "box": BOX}], limit=23)
+    files = [("unlike_image", ("a.png", indexed.image_bytes(number))) for number in (3, 3)]
+
+    def send(count: int, **query: Any) -> Any:
+        sent = json.dumps({"text": "two dogs", "limit": 24, **query})
+        return client.post(f"{HERE}/search", files=files[:count], data={"query": sent})
+
+    marked = send(1, unlike_image_boxes=[BOX])
+    assert marked.status_code == 200, marked.text
+    assert [name for name in ids(marked.json()) if name != "image-3"] == ids(stored)
+    assert ids(marked.json()) != ids(send(1).json())
+    # The second box belongs to the second file, and null leaves the first as a whole.
+    other = ids(send(2, unlike_image_boxes=[None, BOX]).json())
+    assert other == ids(send(2, unlike_image_boxes=[BOX, None]).json()) != ids(send(2).json())
+    first = send(1, unlike_image_boxes=[BOX], limit=8).json()
+    moved = send(1, unlike_image_boxes=[WHOLE], limit=8, cursor=first["next_cursor"])
+    problem(moved, 422, "invalid-cursor", "cursor")
+    problem(send(1, unlike_image_boxes=[BOX, BOX]), 422, "invalid-request", "unlike_image_boxes")
+
+
 def test_the_whole_as_a_part_finds_as_the_whole_does(client: TestClient) -> None:
     whole = search(client, like=[{"id": "image-3"}], limit=24)
     part = search(client, like=[{"id": "image-3", "box": WHOLE}], limit=24)
@@ -132,11 +155,15 @@ def test_a_box_without_its_picture_is_refused(client: TestClient, indexed: Index
     problem(answer, 422, "invalid-request", "image_boxes")
 
 
-def test_what_the_model_cuts_off_cannot_be_searched_by(client: TestClient) -> None:
+def test_what_the_model_cuts_off_cannot_be_searched_by(client: TestClient, indexed: Indexed) -> None:
     edge = {"x": 0, "y": 0, "width": 0.05, "height": 1}
     answer = client.post(f"{HERE}/search", json={"like": [{"id": "image-0", "box": edge}]})
     document = problem(answer, 422, "invalid-request", "like.0.box")
     assert "x from 0.12 to 0.88" in document["detail"]
+    file = {"unlike_image": ("a.png", indexed.image_bytes(0))}
+    query = json.dumps({"text": "a dog", "unlike_image_boxes": [edge]})
+    sent = client.post(f"{HERE}/search", files=file, data={"query": query})
+    problem(sent, 422, "invalid-request", "unlike_image_boxes")
 
 
 def test_a_map_tells_what_each_region_adds_to_the_cosine(client: TestClient, indexed: Indexed) -> None:

@@ -138,6 +138,7 @@ def test_both_forms_of_a_search_are_described(description: dict[str, Any]) -> No
             "like",
             "unlike",
             "image_boxes",
+            "unlike_image_boxes",
             "keywords",
             "keywords_state",
             "target",
