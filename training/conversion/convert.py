@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from training.conversion.open_clip.config import CONFIG_FILE
 from training.conversion.open_clip.read import read_open_clip
+from training.conversion.open_clip.reference import OpenClipReference
 from training.conversion.parity import Parity, check_parity
 from training.conversion.published import Published, read_published
 from training.conversion.reference import Reference
@@ -38,12 +39,12 @@ class Conversion:
     Attributes:
         bundle: As written.
         encoder: The bundle's, on the CPU.
-        parity: With transformers; None for a model of open_clip, which transformers does not read.
+        parity: Of its vectors and the published encoder's.
     """
 
     bundle: BundleInfo
     encoder: Encoder
-    parity: Parity | None
+    parity: Parity
 
 
 def convert(source: str, out: Path, *, name: str, size: int | None = None) -> Conversion:
@@ -58,7 +59,7 @@ def convert(source: str, out: Path, *, name: str, size: int | None = None) -> Co
     Raises:
         RecipeError: There is no such encoder, or it cannot be followed.
         BundleError: The name cannot be one, the folder is in use or cannot be written, or the bundle would
-            give other vectors than transformers.
+            give other vectors than the published encoder.
     """
     if not _is_name(name):
         raise BundleError(
@@ -74,13 +75,12 @@ def convert(source: str, out: Path, *, name: str, size: int | None = None) -> Co
         raise RecipeError(
             f"{folder} cannot be read as an encoder: {type(error).__name__}: {error}"
         ) from error
-    figures = {} if parity is None else parity.figures()
     bundle = save_bundle(
         out,
         name=name,
         model=published.model,
         preprocessing=published.preprocessing,
-        metrics=figures,
+        metrics=parity.figures(),
         recipe_yaml=_recipe(published, name),
     )
     encoder = Encoder(published.model.eval(), published.preprocessing, info=bundle)
@@ -97,12 +97,12 @@ def _is_name(name: str) -> bool:
     )
 
 
-def _read(folder: Path, size: int | None) -> tuple[Published, Parity | None]:
-    if (folder / CONFIG_FILE).is_file() and not (folder / "config.json").is_file():
-        return read_open_clip(folder, size), None
-    published = read_published(folder, size)
+def _read(folder: Path, size: int | None) -> tuple[Published, Parity]:
+    of_open_clip = (folder / CONFIG_FILE).is_file() and not (folder / "config.json").is_file()
+    published = read_open_clip(folder, size) if of_open_clip else read_published(folder, size)
     encoder = Encoder(published.model.eval().requires_grad_(False), published.preprocessing)
-    return published, check_parity(encoder, Reference(folder, size))
+    original = OpenClipReference(folder) if of_open_clip else Reference(folder, size)
+    return published, check_parity(encoder, original)
 
 
 def _recipe(published: Published, name: str) -> str:

@@ -35,6 +35,8 @@ class Reference:
         RecipeError: transformers cannot load it.
     """
 
+    name = "transformers"
+
     def __init__(self, folder: Path, size: int | None = None) -> None:
         self._folder = folder
         self._kind = str(read_json(folder / "config.json").get("model_type"))

@@ -26,8 +26,8 @@ def bundle(
     """Make a bundle of a published encoder, such as CLIP, SigLIP or DINOv2, as it is.
 
     Its preprocessing comes from its own files. The bundle is written only if its vectors are those of
-    transformers: a cosine of .9999 for eight images and eight texts. It has graphs of its towers, by which
-    ONNX Runtime encodes on a CPU.
+    transformers, or of open_clip's definition: a cosine of .9999 for eight images and eight texts. It has
+    graphs of its towers, by which ONNX Runtime encodes on a CPU.
     """
     from training.conversion.convert import convert
     from training.models.onnx.export import ExportError, export_towers
@@ -41,11 +41,8 @@ def bundle(
         typer.echo("Texts: none, for it has no text tower or no tokenizer")
     else:
         typer.echo(f"Texts: up to {text.max_tokens} tokens")
-    if parity is None:
-        typer.echo("Not compared with open_clip, whose code is not installed")
-    else:
-        texts = "" if parity.texts is None else f", {parity.texts:.6f} for texts"
-        typer.echo(f"Lowest cosine with transformers: {parity.images:.6f} for images{texts}")
+    texts = "" if parity.texts is None else f", {parity.texts:.6f} for texts"
+    typer.echo(f"Lowest cosine with {parity.original}: {parity.images:.6f} for images{texts}")
     try:
         with stoppable(f"Stopped. The bundle {out} is whole; its ONNX graphs are made when it is indexed."):
             export_towers(made.encoder, out)

@@ -1,9 +1,9 @@
 """The settings of an open_clip model that decide its embeddings."""
 
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from training.errors import RecipeError
 from training.models.config import ImagePreprocessingConfig
@@ -35,11 +35,18 @@ class VisionSettings(_Settings):
     patch_dropout: float = Field(default=0.0, description="In training alone.")
     timm_model_name: str | None = None
     timm_model_pretrained: bool = Field(default=False, description="Where training began.")
-    timm_pool: Literal["", "token"] = ""
+    timm_pool: Literal["", "token", "avg"] = Field(default="avg", description="The mean is not read.")
     timm_proj: Literal["linear"] | None = "linear"
     timm_proj_bias: bool = False
     timm_drop: float = Field(default=0.0, description="In training alone.")
     timm_drop_path: float | None = Field(default=None, description="In training alone.")
+
+    @model_validator(mode="after")
+    def _check_pool(self) -> Self:
+        # open_clip takes the mean of the patches where a folder does not name a pooling.
+        if self.timm_model_name is not None and self.timm_pool == "avg":
+            raise ValueError("timm_pool 'avg', which is also open_clip's where none is named")
+        return self
 
 
 class TextSettings(_Settings):
@@ -52,7 +59,7 @@ class TextSettings(_Settings):
     layers: _Size = 12
     mlp_ratio: float = 4.0
     hf_tokenizer_name: str | None = None
-    tokenizer_kwargs: dict[str, Any] | None = None
+    tokenizer_kwargs: dict[str, Any] | None = Field(default=None, max_length=0)
     hf_model_name: str | None = None
     hf_model_pretrained: bool = Field(default=True, description="Where training began.")
     hf_proj_type: Literal["linear", "mlp"] | None = Field(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from tokenizers import Regex, normalizers
 from torch import Tensor, nn
 
 from training.conversion.open_clip.config import (
@@ -31,7 +32,7 @@ from training.models.inputs.tokenizer import Tokenizer
 from training.models.logits import PretrainedLogits
 from training.models.preprocessing import Preprocessing
 from training.models.pretrained.folder import read_tensors
-from training.models.pretrained.tokens import load_tokenizer
+from training.models.pretrained.tokens import converted, transformers_tokenizer
 from training.models.texts.clip_text_weights import TEXT_NAMES, map_weights
 
 # Attention heads by the size in a name of timm, and by the width of a BERT or RoBERTa.
@@ -44,7 +45,8 @@ _TIMM_HEADS: Final[Mapping[str, int]] = {
     "giant": 16,
     "gigantic": 16,
 }
-_BERT_HEADS: Final[Mapping[int, int]] = {128: 2, 256: 4, 512: 8, 768: 12, 1024: 16}
+# Published models of other widths, such as 256 or 384, differ in their heads.
+_BERT_HEADS: Final[Mapping[int, int]] = {128: 2, 512: 8, 768: 12, 1024: 16}
 _TIMM_NAME: Final = re.compile(r"vit_([a-z]+)_patch\d+.*")
 _LOGIT_SCALE: Final = "logit_scale"
 # Of transformers' models, without any effect on the embedding.
@@ -65,7 +67,7 @@ def read_open_clip(folder: Path, size: int | None = None) -> Published:
     model_settings = settings.model_cfg
     tensors = read_tensors(folder)
     scale = tensors.pop(_LOGIT_SCALE, None)
-    tokenizer = load_tokenizer(folder)
+    tokenizer = converted(transformers_tokenizer(folder), folder, first=_cleaned())
     texts = {name: value for name, value in tensors.items() if not name.startswith("visual.")}
     try:
         image_config, image_weights = _image(model_settings, part(tensors, "visual."))
@@ -83,6 +85,18 @@ def read_open_clip(folder: Path, size: int | None = None) -> Published:
     )
     logits = None if scale is None else PretrainedLogits(math.exp(-scale.item()))
     return Published(model, Preprocessing(preprocessing, tokenizer), logits)
+
+
+def _cleaned() -> list[normalizers.Normalizer]:
+    """What open_clip does to texts before any tokenizer reads them."""
+    return [
+        normalizers.Replace(Regex("[ʼ‘-‛]"), "'"),
+        normalizers.Replace(Regex("[“-‟]"), '"'),
+        normalizers.NFC(),
+        # Separators of files and records are white space in Python, but not here.
+        normalizers.Replace(Regex(r"[\s\x1c-\x1f]+"), " "),
+        normalizers.Strip(),
+    ]
 
 
 def _image(

@@ -2,6 +2,7 @@
 
 import json
 import string
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +15,8 @@ from training.models.inputs.tokenizer import Tokenizer
 from training.models.pretrained.folder import read_json
 from training.models.pretrained.quiet import quiet
 
-_FILES: Final = ("tokenizer*.json", "vocab.*", "merges.txt", "*.model")
+_VOCABULARIES: Final = ("tokenizer.json", "vocab.*", "merges.txt", "*.model")
+_FILES: Final = (*_VOCABULARIES, "tokenizer*.json")
 # Definition of Final_Sigma in chapter 3.13 of the Unicode Standard.
 _FINAL_SIGMA: Final = (
     r"[\p{Cased}&&\P{Case_Ignorable}]\p{Case_Ignorable}*\KΣ(?!\p{Case_Ignorable}*+\p{Cased})"
@@ -30,8 +32,14 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     return converted(transformers_tokenizer(folder), folder)
 
 
-def converted(pretrained: Any, folder: Path) -> Tokenizer:
-    """A tokenizer of transformers, as read from this folder, without transformers."""
+def converted(pretrained: Any, folder: Path, *, first: Sequence[normalizers.Normalizer] = ()) -> Tokenizer:
+    """A tokenizer of transformers, as read from this folder, without transformers.
+
+    Args:
+        pretrained: As transformers reads it.
+        folder: Where it was read.
+        first: What is done to texts before.
+    """
     if isinstance(pretrained, transformers.SiglipTokenizer):
         backend = _siglip_backend(pretrained)
     else:
@@ -40,6 +48,8 @@ def converted(pretrained: Any, folder: Path) -> Tokenizer:
             backend.normalizer = normalizers.Sequence(
                 [*_lower_case(), normalizers.Strip(), *_present(backend.normalizer)]
             )
+    if first:
+        backend.normalizer = normalizers.Sequence([*first, *_present(backend.normalizer)])
     return Tokenizer(backend, pretrained.pad_token_id)
 
 
@@ -71,7 +81,11 @@ def _present(normalizer: normalizers.Normalizer | None) -> list[normalizers.Norm
 
 def has_tokenizer(folder: Path) -> bool:
     """Whether any file of a tokenizer is in a folder."""
-    return any(next(folder.glob(pattern), None) for pattern in _FILES)
+    return _holds(folder, _FILES)
+
+
+def _holds(folder: Path, patterns: Iterable[str]) -> bool:
+    return any(next(folder.glob(pattern), None) for pattern in patterns)
 
 
 def transformers_tokenizer(folder: Path) -> Any:
@@ -80,6 +94,9 @@ def transformers_tokenizer(folder: Path) -> Any:
     Raises:
         RecipeError: The folder has no tokenizer, or one without a padding token.
     """
+    if not _holds(folder, _VOCABULARIES):
+        # transformers would make a tokenizer without words of its settings alone.
+        raise RecipeError(f"No usable tokenizer in {folder}: {_mend(folder)}.")
     try:
         with quiet():
             tokenizer = transformers.AutoTokenizer.from_pretrained(

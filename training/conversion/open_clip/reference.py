@@ -1,0 +1,237 @@
+"""Vectors of an open_clip model by its definition, from its weights under their own names.
+
+It shares no code with the mapping to the towers of a bundle, so that neither hides a mistake of the other.
+"""
+
+import json
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+from torch.nn import functional
+
+from training.conversion.open_clip.byte_pairs import BytePairs
+from training.conversion.open_clip.config import CONFIG_FILE
+from training.models.pretrained.folder import read_json, read_tensors
+from training.models.pretrained.tokens import transformers_tokenizer
+
+_MEAN: Final = (0.48145466, 0.4578275, 0.40821073)
+_STD: Final = (0.26862954, 0.26130258, 0.27577711)
+_OWN_EPS: Final = 1e-5
+_TIMM_EPS: Final = 1e-6
+_BERT_EPS: Final = 1e-12
+# timm's vision transformers whose heads are not 64 wide.
+_TIMM_HEADS: Final = {"huge": 16, "giant": 16, "gigantic": 16}
+_HEAD_WIDTH: Final = 64
+# As ftfy straightens quotation marks.
+_QUOTES: Final = {ord(mark): "'" for mark in "ʼ‘’‚‛"} | {ord(mark): '"' for mark in "“”„‟"}
+
+_Activation = Callable[[Tensor], Tensor]
+
+
+class OpenClipReference:
+    """An open_clip model as open_clip defines it.
+
+    Args:
+        folder: With open_clip_config.json, safetensors and a tokenizer.
+
+    Raises:
+        RecipeError: A file is missing or damaged.
+        LookupError: A setting or weight is missing.
+    """
+
+    name = "open_clip's definition"
+
+    def __init__(self, folder: Path) -> None:
+        content = read_json(folder / CONFIG_FILE)
+        self._settings: dict[str, Any] = content["model_cfg"]
+        self._pixels: dict[str, Any] = content.get("preprocess_cfg", {})
+        self._weights = _Weights(read_tensors(folder))
+        self._tokenizer = transformers_tokenizer(folder)
+
+    def embed_images(self, images: Sequence[Image.Image]) -> NDArray[np.float32]:
+        """Unit vectors (B, D) of images of any size."""
+        settings = self._settings["vision_cfg"]
+        pixels = torch.stack(
+            [_pixels(image, settings.get("image_size", 224), self._pixels) for image in images]
+        )
+        visual = self._weights.below("visual.")
+        with torch.inference_mode():
+            if settings.get("timm_model_name"):
+                return _unit(_timm_vision(visual, settings["timm_model_name"], pixels))
+            heads = settings.get("width", 768) // settings.get("head_width", _HEAD_WIDTH)
+            return _unit(_own_vision(visual, pixels, heads, self._activation))
+
+    def embed_texts(self, texts: Sequence[str], limit: int) -> NDArray[np.float32]:
+        """Unit vectors (B, D) of texts, cut after `limit` tokens."""
+        settings = self._settings["text_cfg"]
+        ids = self._ids([_clean(text) for text in texts], limit)
+        text = self._weights.below("text.") or self._weights
+        with torch.inference_mode():
+            if not settings.get("hf_model_name"):
+                return _unit(_own_text(text, ids, settings.get("heads", 8), self._activation))
+            mean = settings.get("hf_pooler_type", settings.get("pooler_type", "mean_pooler")) == "mean_pooler"
+            return _unit(_bert_text(text, ids, self._tokenizer.pad_token_id, mean=mean))
+
+    @property
+    def _activation(self) -> _Activation:
+        return _quick_gelu if self._settings.get("quick_gelu") else functional.gelu
+
+    def _ids(self, texts: Sequence[str], limit: int) -> Tensor:
+        settings = self._settings["text_cfg"]
+        if settings.get("hf_model_name") or settings.get("hf_tokenizer_name"):
+            padding = {"padding": "max_length", "truncation": True, "max_length": limit}
+            ids: Tensor = self._tokenizer(list(texts), return_tensors="pt", **padding)["input_ids"]
+            return ids
+        merges = json.loads(self._tokenizer.backend_tokenizer.to_str())["model"]["merges"]
+        return BytePairs((first, last) for first, last in merges)(texts, limit)
+
+
+class _Weights(dict[str, Tensor]):
+    """Weights by name."""
+
+    def below(self, prefix: str) -> "_Weights":
+        """Those that begin with a prefix, without it."""
+        return _Weights({name[len(prefix) :]: self[name] for name in self if name.startswith(prefix)})
+
+    def blocks(self, prefix: str) -> list["_Weights"]:
+        """Those of numbered blocks, by number."""
+        numbers = {
+            int(found[1]) for name in self if (found := re.match(rf"{re.escape(prefix)}(\d+)\.", name))
+        }
+        return [self.below(f"{prefix}{number}.") for number in sorted(numbers)]
+
+    def linear(self, name: str, hidden: Tensor) -> Tensor:
+        return functional.linear(hidden, self[f"{name}.weight"], self.get(f"{name}.bias"))
+
+    def norm(self, name: str, hidden: Tensor, eps: float) -> Tensor:
+        return functional.layer_norm(
+            hidden, hidden.shape[-1:], self[f"{name}.weight"], self[f"{name}.bias"], eps
+        )
+
+
+def _pixels(image: Image.Image, size: int, settings: Mapping[str, Any]) -> Tensor:
+    """An image (3, S, S) as torchvision's transforms make it of Pillow's."""
+    filters = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
+    resampling = filters[settings.get("interpolation", "bicubic")]
+    if settings.get("resize_mode", "shortest") == "squash":
+        square = image.resize((size, size), resampling)
+    else:
+        short = min(image.size)
+        resized = image.resize(
+            (int(size * image.width / short), int(size * image.height / short)), resampling
+        )
+        left, top = round((resized.width - size) / 2.0), round((resized.height - size) / 2.0)
+        square = resized.crop((left, top, left + size, top + size))
+    unit = torch.from_numpy(np.array(square.convert("RGB"))).permute(2, 0, 1) / 255
+    mean, std = (torch.tensor(settings.get(name, by)) for name, by in (("mean", _MEAN), ("std", _STD)))
+    return (unit - mean[:, None, None]) / std[:, None, None]
+
+
+def _clean(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFC", text.translate(_QUOTES)).split())
+
+
+def _own_vision(weights: _Weights, pixels: Tensor, heads: int, activation: _Activation) -> Tensor:
+    hidden = _patches(pixels, weights["conv1.weight"], None, weights["class_embedding"])
+    hidden = weights.norm("ln_pre", hidden + weights["positional_embedding"], _OWN_EPS)
+    hidden = _own_blocks(weights, hidden, heads, activation, None)
+    return weights.norm("ln_post", hidden[:, 0], _OWN_EPS) @ weights["proj"]
+
+
+def _own_text(weights: _Weights, ids: Tensor, heads: int, activation: _Activation) -> Tensor:
+    hidden = weights["token_embedding.weight"][ids] + weights["positional_embedding"][: ids.shape[1]]
+    future = torch.full((ids.shape[1], ids.shape[1]), -math.inf).triu(1)
+    hidden = weights.norm("ln_final", _own_blocks(weights, hidden, heads, activation, future), _OWN_EPS)
+    # The end of a text has the highest id.
+    return hidden[torch.arange(len(ids)), ids.argmax(dim=1)] @ weights["text_projection"]
+
+
+def _own_blocks(
+    weights: _Weights, hidden: Tensor, heads: int, activation: _Activation, mask: Tensor | None
+) -> Tensor:
+    for block in weights.blocks("transformer.resblocks."):
+        normed = block.norm("ln_1", hidden, _OWN_EPS)
+        parts = functional.linear(normed, block["attn.in_proj_weight"], block["attn.in_proj_bias"]).chunk(
+            3, -1
+        )
+        hidden = hidden + block.linear("attn.out_proj", _attend(parts, heads, mask))
+        inner = activation(block.linear("mlp.c_fc", block.norm("ln_2", hidden, _OWN_EPS)))
+        hidden = hidden + block.linear("mlp.c_proj", inner)
+    return hidden
+
+
+def _timm_vision(weights: _Weights, name: str, pixels: Tensor) -> Tensor:
+    trunk = weights.below("trunk.")
+    hidden = _patches(
+        pixels, trunk["patch_embed.proj.weight"], trunk["patch_embed.proj.bias"], trunk["cls_token"]
+    )
+    hidden = hidden + trunk["pos_embed"]
+    heads = _TIMM_HEADS.get(name.split("_")[1], hidden.shape[-1] // _HEAD_WIDTH)
+    for block in trunk.blocks("blocks."):
+        parts = block.linear("attn.qkv", block.norm("norm1", hidden, _TIMM_EPS)).chunk(3, -1)
+        hidden = hidden + block.linear("attn.proj", _attend(parts, heads, None))
+        inner = functional.gelu(block.linear("mlp.fc1", block.norm("norm2", hidden, _TIMM_EPS)))
+        hidden = hidden + block.linear("mlp.fc2", inner)
+    return weights.linear("head.proj", trunk.norm("norm", hidden, _TIMM_EPS)[:, 0])
+
+
+def _bert_text(weights: _Weights, ids: Tensor, padding: int, *, mean: bool) -> Tensor:
+    model = weights.below("transformer.")
+    segments = model["embeddings.token_type_embeddings.weight"]
+    roberta, mask = len(segments) == 1, ids != padding
+    eps = _OWN_EPS if roberta else _BERT_EPS
+    # RoBERTa's padding has its id as its position, and words have those behind it.
+    places = mask.cumsum(dim=1) * mask + padding if roberta else torch.arange(ids.shape[1]).expand_as(ids)
+    hidden = model["embeddings.word_embeddings.weight"][ids] + segments[0]
+    hidden = hidden + model["embeddings.position_embeddings.weight"][places]
+    hidden = model.norm("embeddings.LayerNorm", hidden, eps)
+    seen = torch.zeros(mask.shape).masked_fill(~mask, -math.inf)[:, None, None]
+    for block in model.blocks("encoder.layer."):
+        parts = (block.linear(f"attention.self.{part}", hidden) for part in ("query", "key", "value"))
+        attended = _attend(parts, hidden.shape[-1] // _HEAD_WIDTH, seen)
+        attended = block.linear("attention.output.dense", attended)
+        hidden = block.norm("attention.output.LayerNorm", hidden + attended, eps)
+        inner = block.linear("output.dense", functional.gelu(block.linear("intermediate.dense", hidden)))
+        hidden = block.norm("output.LayerNorm", hidden + inner, eps)
+    real = mask.unsqueeze(2).to(hidden.dtype)
+    pooled = (hidden * real).sum(dim=1) / real.sum(dim=1) if mean else hidden[:, 0]
+    if "proj.weight" in weights:
+        return weights.linear("proj", pooled)
+    if "proj.0.weight" in weights:
+        return weights.linear("proj.2", functional.gelu(weights.linear("proj.0", pooled)))
+    return pooled
+
+
+def _patches(pixels: Tensor, weight: Tensor, bias: Tensor | None, first: Tensor) -> Tensor:
+    """The tokens of images: a first one, and their patches by rows."""
+    patches = functional.conv2d(pixels, weight, bias, stride=weight.shape[-1]).flatten(2).transpose(1, 2)
+    return torch.cat([first.reshape(1, 1, -1).expand(len(pixels), 1, -1), patches], dim=1)
+
+
+def _attend(parts: Iterable[Tensor], heads: int, mask: Tensor | None) -> Tensor:
+    """Attention of queries, keys and values (B, T, C) by heads."""
+    query, key, value = (
+        part.reshape(*part.shape[:2], heads, part.shape[2] // heads).transpose(1, 2) for part in parts
+    )
+    scores: Tensor = query @ key.transpose(2, 3) / math.sqrt(query.shape[-1])
+    weights = (scores if mask is None else scores + mask).softmax(dim=-1)
+    attended: Tensor = weights @ value
+    return attended.transpose(1, 2).flatten(2)
+
+
+def _quick_gelu(hidden: Tensor) -> Tensor:
+    return hidden * torch.sigmoid(1.702 * hidden)
+
+
+def _unit(features: Tensor) -> NDArray[np.float32]:
+    vectors: NDArray[np.float32] = functional.normalize(features, dim=-1).numpy()
+    return vectors
