@@ -42,7 +42,7 @@ _COLLECT: Final = """() => {
 }"""
 _VALUE: Final = re.compile(r"\{\w+\}")
 _LETTERS: Final = re.compile(r"[^\W\d_]+")
-_DIGEST: Final = re.compile(r"\b[0-9a-f]{12,}\b")
+_DIGEST: Final = re.compile(r"\b[0-9a-f]{8,}\b")
 # A text that is little but its values says nothing of its language.
 _LEAST_LETTERS: Final = 3
 
@@ -79,7 +79,7 @@ def _is_german(text: str) -> bool:
 
 def _is_composed(text: str, known: Container[str]) -> bool:
     """Whether it is a list of German names and of values."""
-    pieces = [piece.strip(") ") for piece in re.split(r"[,\n(;]|: ", text)]
+    pieces = [piece.strip(") ") for piece in re.split(r"[,\n(;\u00b7]|: ", text)]
     return all(
         _is_german(piece) or all(word.lower() in known for word in _LETTERS.findall(_DIGEST.sub("", piece)))
         for piece in pieces

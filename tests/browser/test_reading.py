@@ -20,6 +20,7 @@ from index.ingest import ingest_manifest
 from tests.access import ADMIN_KEY
 from tests.app.conftest import make_bundle
 from tests.browser.conftest import launched
+from tests.browser.german import strangers
 from tests.browser.reading import (
     ARGUMENTS,
     FIRST_MS,
@@ -157,6 +158,26 @@ def test_the_panel_follows_the_active_image(window: "BrowserContext", reading: R
     with page.expect_response(re.compile(rf"instances/{reading.films[2].SOPInstanceUID}/similar")):
         page.frame_locator("iframe").get_by_text("LL").first.dblclick()
     wait_for_likeness(page, reading.films[2])
+
+
+def test_the_page_is_german_in_a_german_browser(drawing: "Browser", reading: Reading) -> None:
+    context = drawing.new_context(viewport={"width": 1500, "height": 900}, locale="de-DE")
+    page = context.new_page()
+    page.goto(reading.link(1))
+    page.get_by_label("Schlüssel").fill(ADMIN_KEY)
+    page.get_by_role("button", name="Anmelden", exact=True).click()
+    shown = reading.films[1]
+    identity = page.get_by_role("status", name="Geöffneter Patient")
+    expect(identity).to_contain_text(f"({shown.PatientID})", timeout=FIRST_MS)
+    cases = page.get_by_role("list", name="Ähnliche Fälle")
+    expect(cases.get_by_role("listitem").first).to_contain_text("Anderer Patient")
+    page.get_by_label("Voraufnahmen desselben Patienten").check()
+    prior = cases.get_by_role("listitem").filter(has_text="Derselbe Patient")
+    expect(prior).to_contain_text("12.01.2024")
+    expect(prior).to_contain_text("1 Tag danach")
+    names = re.findall(r"[^\W\d_]+", f"{shown.PatientName} {shown.PatientID}")
+    assert strangers(page, (*names, "films", "dx", "pa", "ll", "f", "small", "effusion", "number")) == []
+    context.close()
 
 
 def test_priors_open_beside_and_the_name_stays_one(window: "BrowserContext", reading: Reading) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.browser.conftest import OpenSearch, Watch
+from tests.browser.german import strangers
 from tests.browser.room import CENTRE, COLUMNS, FILMS, FIRST, ROWS, WIDTH, RoomPage, film_id, through
 from tests.browser.search_page import expect
 from tests.browser.test_accessibility import serious
@@ -407,3 +408,9 @@ def test_the_room_speaks_german(open_room: OpenRoom) -> None:
     assert room.overlay(0, "marks") == "Gespiegelt"
     assert "15.01.2024" in room.overlay(0, "top-right")
     assert "138 T. später" in room.overlay(1, "top-right")
+    room.search.settle()
+    data = ("film", "films", "plain", "dx", "pa", "ap", "ll", "chest", *"abfhjlmrw")
+    assert strangers(room.page, data) == []
+    room.page.keyboard.press("?")
+    expect(room.page.get_by_role("dialog")).to_be_visible()
+    assert strangers(room.page, (*data, *"cginosy", "esc", "tab")) == []

@@ -1,4 +1,4 @@
-/** Deutsche Texte von `<case-book>`. */
+/** German texts of `<case-book>`. */
 
 export const de = {
   'book.title': 'Gespeicherte Fälle',

@@ -25,7 +25,7 @@ export const de = {
   'value.true': 'ja',
   'value.false': 'nein',
 
-  'age.years': '{age} J.',
+  'age.years': '{age}\u00a0J.',
   'sex.M': 'm',
   'sex.F': 'w',
   'sex.O': 'd',
