@@ -3,14 +3,14 @@
 import re
 from collections.abc import Container, Iterable
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tests.app.page.test_texts import PAGES, table_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-GERMAN: Final = {"locale": "de-DE"}
+GERMAN: Final[dict[str, Any]] = {"locale": "de-DE"}
 # Words of the drawn shapes, of their fields and of the models.
 DATA: Final = frozenset(
     re.findall(

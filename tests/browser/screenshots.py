@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import FilePayload, Page, sync_playwright
 
 from tests.browser.conftest import find_chromium
 
@@ -64,7 +64,7 @@ def _room(page: Page, service: str, bearer: dict[str, str]) -> None:
                 "patient": patient, "date": day, "modality": "DX", "view": "PA", "orientation": "L\\F",
                 "age": 62, "sex": "F",
             }  # fmt: skip
-            film = {
+            film: FilePayload = {
                 "name": "film.png",
                 "mimeType": "image/png",
                 "buffer": _film(page, service, radiograph),

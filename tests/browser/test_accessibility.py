@@ -1,6 +1,6 @@
 """Accessibility of the page: axe finds nothing serious, wherever a reader gets to."""
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -11,7 +11,7 @@ from tests.needed import needed_module
 
 pytestmark = pytest.mark.browser
 
-DESK = {"viewport": {"width": 1280, "height": 900}}
+DESK: Final[dict[str, Any]] = {"viewport": {"width": 1280, "height": 900}}
 
 
 def serious(search: SearchPage) -> list[str]:

@@ -26,6 +26,7 @@ from tests.browser.reading import (
     FIRST_MS,
     install_ohif,
     likeness,
+    link,
     open_study,
     until_drawn,
     wait_for_both,
@@ -163,7 +164,7 @@ def test_the_panel_follows_the_active_image(window: "BrowserContext", reading: R
 def test_the_page_is_german_in_a_german_browser(drawing: "Browser", reading: Reading) -> None:
     context = drawing.new_context(viewport={"width": 1500, "height": 900}, locale="de-DE")
     page = context.new_page()
-    page.goto(reading.link(1))
+    page.goto(link(reading.address, reading.films[1]))
     page.get_by_label("Schlüssel").fill(ADMIN_KEY)
     page.get_by_role("button", name="Anmelden", exact=True).click()
     shown = reading.films[1]
