@@ -116,6 +116,28 @@ def test_a_film_has_german_controls(open_search: OpenSearch, films: str, watch: 
     _is_german(search, "films", "film", "tif", "png")
 
 
+@pytest.mark.slow
+def test_saved_cases_are_german(open_search: OpenSearch, sites: Sites) -> None:
+    search = open_search("#q=circle", **DESK, **GERMAN)
+    search.settle()
+    search.tiles.first.get_by_role("button", name="Treffer 1 als Fall speichern").click()
+    dialog = search.page.locator("dialog.save-case")
+    dialog.get_by_label("Name der Liste").fill("circle")
+    dialog.get_by_label("Notiz").fill("red")
+    _is_german(search)
+    dialog.get_by_role("button", name="Fall speichern").click()
+    expect(search.page.locator(".kept")).to_contain_text("ist in „circle“ gespeichert")
+    room = open_search("room", **DESK, **GERMAN)
+    room.settle()
+    room.page.get_by_role("button", name="Gespeicherte Fälle").click()
+    book = room.page.locator("case-book")
+    expect(book.get_by_label("Liste", exact=True)).to_contain_text("circle (1)")
+    expect(book.locator(".entry")).to_have_count(1)
+    _is_german(room)
+    for one in search.ask(f"v1/collections/{SHAPES}/cases")["lists"]:
+        search.page.request.delete(f"{sites.service}/v1/collections/{SHAPES}/cases/{one['id']}")
+
+
 @pytest.mark.parametrize(
     ("language", "around", "attributes", "reader", "spoken"),
     [

@@ -8,7 +8,7 @@ const ARROWS = '← ↑ → ↓';
 /** @returns {Array<[string[], string]>} keys, and the text of what they do */
 const keysOf = () => [
   [['/', 'F6'], 'key.search'],
-  [['Enter', 'c'], 'key.compare'],
+  [[say('enterKey'), 'c'], 'key.compare'],
   [[ARROWS], 'key.move'],
   [['1', '2', '3', '4', '5'], 'key.presets'],
   [[say('withShift', { keys: ARROWS })], 'key.window'],

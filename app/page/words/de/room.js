@@ -56,6 +56,7 @@ export const de = {
   withShift: 'Umschalt {keys}',
   withAlt: 'Alt {keys}',
   deleteKey: 'Entf',
+  enterKey: 'Eingabe',
   priors: 'Aufnahmen dieses Patienten in zeitlicher Folge',
   priorsNone: 'Keine andere Aufnahme dieses Patienten',
   priorsUnknown: 'Der Patient dieser Aufnahme ist nicht bekannt',

@@ -56,6 +56,7 @@ export const en = {
   withShift: 'Shift {keys}',
   withAlt: 'Alt {keys}',
   deleteKey: 'Delete',
+  enterKey: 'Enter',
   priors: 'Films of this patient, in order of time',
   priorsNone: 'No other film of this patient',
   priorsUnknown: 'The patient of this film is not known',
