@@ -46,7 +46,8 @@ def _decode_all(folder: Path, count: int, seed: int) -> dict[str, dict[str, Any]
     return {before["name"]: after for before, after in zip(lines[::2], lines[1::2], strict=True)}
 
 
-def _judge(found: dict[str, dict[str, Any]], count: int) -> None:
+def _judge(found: dict[str, dict[str, Any]], count: int) -> int:
+    """Return how many were refused, each with a sentence."""
     assert len(found) == count
     for name, line in found.items():
         outcome = line["outcome"]
@@ -60,6 +61,7 @@ def _judge(found: dict[str, dict[str, Any]], count: int) -> None:
     refused = [line for line in found.values() if not line["outcome"].startswith("decoded ")]
     # Some damage is in what decides no pixel.
     assert len(refused) > count / 2
+    return len(refused)
 
 
 def test_malformed_files_are_refused_or_decoded_in_little_time_and_memory(tmp_path: Path) -> None:
@@ -73,7 +75,7 @@ def test_malformed_files_are_refused_or_decoded_in_little_time_and_memory(tmp_pa
 
 @pytest.mark.slow
 def test_hundreds_of_malformed_files_are_refused_or_decoded(tmp_path: Path) -> None:
-    _judge(_decode_all(tmp_path, 640, seed=2), 640)
+    assert _judge(_decode_all(tmp_path, 640, seed=2), 640) >= 300
 
 
 @given(
