@@ -18,6 +18,7 @@ from app.cli.main import run
 from index.audit.chain import Trail
 from index.audit.event import Actor, Event
 from index.backup import restore, restore_backup, write, write_backup
+from index.cases.case_lists import put_list, save_case
 from index.catalogue.archives.studies import (
     Followed,
     KnownStudy,
@@ -78,6 +79,8 @@ def test_everything_comes_back_where_nothing_else_is_left(
         write_position(session, followed, Position(7, 1, "f" * 16))
         report = StudyReport(("study:1.2.3.4",), None, None, "final", None, clinical_sections("No effusion."))
         add_reports(session, require_collection(session, "c").id, [report])
+        put_list(session, "c", "taught", "Taught")
+        save_case(session, "c", "taught", "image-001", "A note.")
         for old, new in (("d", "e"), ("e", "d")):
             rename_collection(session, old, new)
     seen = Event(action="view", actor=Actor("key", "1", "viewer"), collection="c", objects=["a"])
