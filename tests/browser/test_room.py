@@ -309,6 +309,20 @@ def test_from_a_query_to_films_side_by_side_by_keys_alone(open_room: OpenRoom) -
     expect(keys).not_to_be_visible()
 
 
+def test_films_take_turns_in_the_place_of_all(open_room: OpenRoom) -> None:
+    room = open_room(2, 1)
+    room.films.first.dblclick()
+    expect(room.films).to_have_count(1)
+    expect(room.films.first).to_have_attribute("data-film", film_id(2))
+    room.page.keyboard.press("ArrowRight")
+    expect(room.films).to_have_count(1)
+    expect(room.films.first).to_have_attribute("data-film", film_id(1))
+    room.page.keyboard.press("Enter")
+    expect(room.films).to_have_count(2)
+    assert room.shows() == [film_id(2), film_id(1)]
+    expect(room.films.nth(1)).to_be_focused()
+
+
 def test_a_reload_shows_the_same_films_and_the_same_search(open_room: OpenRoom) -> None:
     room = open_room(2)
     room.search.search("film 4")

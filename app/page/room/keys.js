@@ -10,6 +10,7 @@ const keysOf = () => [
   [['/', 'F6'], 'key.search'],
   [[say('enterKey'), 'c'], 'key.compare'],
   [[ARROWS], 'key.move'],
+  [[say('enterKey')], 'key.alone'],
   [['1', '2', '3', '4', '5'], 'key.presets'],
   [[say('withShift', { keys: ARROWS })], 'key.window'],
   [[say('withAlt', { keys: ARROWS })], 'key.pan'],

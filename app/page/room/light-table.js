@@ -37,6 +37,8 @@ export class LightTable extends HTMLElement {
   #layout = 2;
   #active = 0;
   #isInStep = false;
+  /** Whether the active film has the place of all. */
+  #isAlone = false;
   #isSpaceHeld = false;
   /** Patients in the order in which they were seen: a letter and a colour stay with one. @type {string[]} */
   #patients = [];
@@ -50,6 +52,7 @@ export class LightTable extends HTMLElement {
       changed: (viewport, change) => this.#follow(viewport, change),
       shown: (viewport) => this.#onShown(viewport),
       clear: (viewport) => this.#clear(viewport),
+      alone: () => this.#toggleAlone(),
       region: (viewport, box) => this.#searchRegion(viewport, box),
       moves: () => this.#isSpaceHeld,
     }));
@@ -81,6 +84,7 @@ export class LightTable extends HTMLElement {
   restore({ layout, active, films }) {
     this.#layout = layout;
     this.#active = active;
+    this.#isAlone = false;
     this.viewports.forEach((viewport, place) => {
       const name = films[place] ?? null;
       if (name === null) viewport.clear();
@@ -125,7 +129,10 @@ export class LightTable extends HTMLElement {
       this.#showTools();
       return true;
     }
-    if (arrow) this.#takeArrow(arrow, shiftKey, altKey);
+    if (key === 'Enter') {
+      if (event.target !== active.element) return false;
+      this.#toggleAlone();
+    } else if (arrow) this.#takeArrow(arrow, shiftKey, altKey);
     else if (altKey) return false;
     else if (PRESETS[Number(key) - 1]) active.choosePreset(PRESETS[Number(key) - 1]);
     else if (key === '+' || key === '=') active.zoomBy(ZOOM_STEP);
@@ -171,6 +178,7 @@ export class LightTable extends HTMLElement {
 
   /** @param {number} place @param {FilmName} name */
   #put(place, name) {
+    if (place !== this.#active) this.#isAlone = false;
     this.viewports[place].show(this.api, name);
     this.#changed();
   }
@@ -192,6 +200,7 @@ export class LightTable extends HTMLElement {
       if (name !== null) this.viewports[0].show(this.api, name);
     }
     this.#layout = layout;
+    this.#isAlone = false;
     for (const viewport of this.viewports.slice(layout)) viewport.clear();
     this.#changed();
   }
@@ -207,6 +216,12 @@ export class LightTable extends HTMLElement {
   #changed() {
     this.#show();
     this.dispatchEvent(new CustomEvent('films-change', { bubbles: true }));
+  }
+
+  #toggleAlone() {
+    this.#isAlone = !this.#isAlone && this.#layout > 1;
+    this.#show();
+    this.focus();
   }
 
   #toggleStep() {
@@ -254,8 +269,8 @@ export class LightTable extends HTMLElement {
   }
 
   #show() {
-    this.viewports.forEach(({ element }, place) => { element.hidden = place >= this.#layout; });
-    this.grid.dataset.layout = String(this.#layout);
+    this.viewports.forEach(({ element }, place) => { element.hidden = place >= this.#layout || (this.#isAlone && place !== this.#active); });
+    this.grid.dataset.layout = String(this.#isAlone ? 1 : this.#layout);
     this.#tag();
     this.#label();
     this.#showTools();

@@ -18,7 +18,10 @@ import { say } from './words.js';
  * @typedef {'place' | 'window'} Change
  */
 
+/** By one click of a wheel, which is so many pixels, or lines of so many; pads have less at a time. */
 const WHEEL_STEP = 1.15;
+const WHEEL_PIXELS = 100;
+const WHEEL_LINE = 33;
 /** Pixels of a drag with the right button that zoom by a factor of e. */
 const ZOOM_PIXELS = 200;
 /** From here on each pixel of the film is a square of its own. */
@@ -55,7 +58,7 @@ export class Viewport {
   #begun = { x: 0, y: 0 };
 
   /**
-   * @param {{active: (viewport: Viewport) => void, changed: (viewport: Viewport, change: Change) => void, shown: (viewport: Viewport) => void, clear: (viewport: Viewport) => void,
+   * @param {{active: (viewport: Viewport) => void, changed: (viewport: Viewport, change: Change) => void, shown: (viewport: Viewport) => void, clear: (viewport: Viewport) => void, alone: () => void,
    *   region: (viewport: Viewport, box: import('./region-frame.js').Box) => void, moves: () => boolean}} actions `changed`: by the reader; `shown`: another film, or none;
    *   `moves`: whether dragging moves the film
    */
@@ -72,6 +75,7 @@ export class Viewport {
       pointermove: (event) => this.#drag?.(event.clientX - this.#begun.x, event.clientY - this.#begun.y),
       pointerup: () => this.#end(),
       pointercancel: () => this.#end(),
+      dblclick: (event) => event.target.closest('button') === null && actions.alone(),
       wheel: (event) => this.#wheel(event),
       contextmenu: (event) => event.preventDefault(),
     } }, this.canvas, this.overlay.element, this.said, this.region.element, this.close);
@@ -333,7 +337,8 @@ export class Viewport {
   /** @param {WheelEvent} event */
   #wheel(event) {
     event.preventDefault();
-    if (event.deltaY !== 0) this.zoomBy(event.deltaY < 0 ? WHEEL_STEP : 1 / WHEEL_STEP, this.#pointOf(event));
+    const clicks = event.deltaY * (event.deltaMode === WheelEvent.DOM_DELTA_LINE ? WHEEL_LINE : 1) / WHEEL_PIXELS;
+    this.zoomBy(WHEEL_STEP ** -Math.max(-2, Math.min(2, clicks)), this.#pointOf(event));
   }
 
   /** @param {MouseEvent} event @returns {{x: number, y: number}} in pixels of the screen, from the viewport's corner */

@@ -72,6 +72,7 @@ export const en = {
   'key.step': 'all films in step',
   'key.layout': 'one, two or four films',
   'key.move': 'to the viewport beside',
+  'key.alone': 'on a film, or a double click: the film alone, and all again',
   'key.delete': 'take the film off',
   'key.region': 'search with a region, search for similar films',
   'key.search': 'to the search field, to the hits',
