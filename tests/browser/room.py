@@ -24,7 +24,7 @@ COLUMNS: Final = 240
 # Narrower than all values, so that some lie beyond it.
 CENTRE: Final = 1800
 WIDTH: Final = 2400
-FIRST, SECOND = "3fa9c2d17b604e58", "b81e4407aa93d256"
+FIRST, SECOND, THIRD = "3fa9c2d17b604e58", "b81e4407aa93d256", "90d2f1a6c3e85b47"
 # Added in another order than that of time. The last film of the first patient is inverted in its file.
 SHOWN: Final = (
     (2, FIRST, "2024-01-15", "PA", "MONOCHROME2"),
@@ -32,7 +32,10 @@ SHOWN: Final = (
     (1, FIRST, "2023-11-02", "AP", "MONOCHROME2"),
     (5, SECOND, "2024-03-03", "PA", "MONOCHROME2"),
     (3, FIRST, "2024-01-15", "LL", "MONOCHROME2"),
+    (6, THIRD, "2024-04-01", "PA", "MONOCHROME2"),
 )
+# A slice of CT whose file states a curve.
+CURVED: Final = 6
 
 _DRAWN: Final = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 _PIXELS: Final = """viewport => {
@@ -61,10 +64,12 @@ def index_room(folder: Path) -> Settings:
             photometric=photometric,
             WindowCenter=str(stored(CENTRE, photometric)),
             WindowWidth=str(WIDTH),
+            **({"VOILUTFunction": "SIGMOID"} if number == CURVED else {}),
         )
         (data / f"{number}.dcm").write_bytes(encoded(film))
         metadata = {
-            "study": f"1.2.826.0.1.{date}", "patient": patient, "modality": "DX", "view": view, "date": date,
+            "study": f"1.2.826.0.1.{date}", "patient": patient,
+            "modality": "CT" if number == CURVED else "DX", "view": view, "date": date,
             "orientation": "L\\F" if view != "LL" else "P\\F", "age": 62, "sex": "F", "body_part": "CHEST",
         }  # fmt: skip
         records.append(

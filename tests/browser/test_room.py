@@ -1,5 +1,6 @@
 """The reading room: windows, places and orientation of films, in step, priors, patients, and keys alone."""
 
+import io
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -7,15 +8,16 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.browser.conftest import OpenSearch, Watch
 from tests.browser.german import strangers
-from tests.browser.room import CENTRE, COLUMNS, FILMS, FIRST, ROWS, WIDTH, RoomPage, film_id, through
+from tests.browser.room import CENTRE, COLUMNS, CURVED, FILMS, FIRST, ROWS, WIDTH, RoomPage, film_id, through
 from tests.browser.search_page import expect
 from tests.browser.test_accessibility import serious
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page, Request
+    from playwright.sync_api import Page, Request, Route
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -155,6 +157,44 @@ def test_presets_invert_and_reset_by_keys(open_room: OpenRoom) -> None:
     _keys(room.page, "3", "r", "+", "0", "o")
     assert np.abs(room.film(0) - through(2, CENTRE, WIDTH)).max() <= EXACT
     assert room.overlay(0, "marks") == ""
+
+
+def test_a_curve_of_the_file_is_shown_as_it_is_and_windows_of_ct_are_in_hounsfield_units(
+    open_room: OpenRoom, room_service: str
+) -> None:
+    room = open_room(CURVED)
+    room.page.keyboard.press("o")
+    address = f"{room_service}/v1/collections/{FILMS}/images/{film_id(CURVED)}/rendition"
+    picture = room.page.request.get(address, headers={"Accept": "image/png"}).body()
+    with Image.open(io.BytesIO(picture)) as opened:
+        searched = np.asarray(opened.convert("L"), dtype=np.float64)
+    assert np.abs(searched - through(CURVED, CENTRE, WIDTH)).max() > 10
+    assert np.abs(room.film(0) - searched).max() == 0
+    for key, window in (("3", (40, 400)), ("4", (400, 1800))):
+        room.page.keyboard.press(key)
+        assert np.abs(room.film(0) - through(CURVED, *window)).max() <= 3
+        assert _numbers(room.overlay(0, "levels")) == window
+    room.page.keyboard.press("1")
+    assert np.abs(room.film(0) - searched).max() == 0
+
+
+def test_hidden_fields_are_not_written_on_films(open_room: OpenRoom) -> None:
+    def hide(page: "Page") -> None:
+        def answer(route: "Route") -> None:
+            response = route.fetch()
+            hidden = ["age", "sex", "patient", "date", "orientation", "laterality"]
+            route.fulfill(response=response, json={**response.json(), "hidden_fields": hidden})
+
+        page.route(f"**/v1/collections/{FILMS}", answer)
+
+    room = open_room(3, 5, before=hide)
+    assert room.overlay(0, "top-left").split() in (["Patient", "A"], ["Patient", "B"])
+    assert room.overlay(0, "top-right") == "DX · CHEST · LL"
+    assert room.letters(0) == ""
+    expect(room.warning).to_have_text("Different patients: A, B")
+    room.films.first.focus()
+    expect(room.priors).to_have_count(4)
+    assert "2024" not in room.page.locator(".priors").inner_text()
 
 
 def test_mirrored_and_turned_films_say_so_and_their_letters_move_along(open_room: OpenRoom) -> None:
