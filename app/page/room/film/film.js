@@ -9,7 +9,7 @@ import { isSameWindow, levelsOf, misfit, pixelsOf, planeOf, rangeOf, refine, win
  * @typedef {import('./films-api.js').FilmRecord} FilmRecord
  * @typedef {import('./films-api.js').FilmsApi} FilmsApi
  * @typedef {import('./grey.js').GreyWindow} GreyWindow
- * @typedef {{width: number, height: number, grey: Uint8Array | null, pixels: Uint8ClampedArray}} Picture `grey`: null where it has colours
+ * @typedef {{width: number, height: number, grey: Uint8Array | null, pixels: Uint8ClampedArray | null}} Picture one of both, as it is grey or has colours
  */
 
 const DEEP_TYPES = ['image/png', 'image/tiff', 'application/dicom'];
@@ -170,7 +170,8 @@ async function readPicture(file) {
   context.drawImage(bitmap, 0, 0);
   bitmap.close();
   const { data } = context.getImageData(0, 0, width, height);
-  return { width, height, grey: greyOf(data), pixels: data };
+  const grey = greyOf(data);
+  return { width, height, grey, pixels: grey === null ? data : null };
 }
 
 /** @param {Uint8ClampedArray} pixels @returns {Uint8Array | null} null where they have colours or are transparent */
