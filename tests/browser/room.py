@@ -56,6 +56,7 @@ def index_room(folder: Path) -> Settings:
     data.mkdir()
     records = []
     for number, patient, date, view, photometric in SHOWN:
+        curve: dict[str, Any] = {"VOILUTFunction": "SIGMOID"} if number == CURVED else {}
         film = make_film(
             number,
             view=view,
@@ -64,7 +65,7 @@ def index_room(folder: Path) -> Settings:
             photometric=photometric,
             WindowCenter=str(stored(CENTRE, photometric)),
             WindowWidth=str(WIDTH),
-            **({"VOILUTFunction": "SIGMOID"} if number == CURVED else {}),
+            **curve,
         )
         (data / f"{number}.dcm").write_bytes(encoded(film))
         metadata = {
