@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +13,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.jobs.folder import JobFolder
+from app.jobs.queue import STUDY, SYNC
 from app.settings import Settings
 from index.catalogue import Catalogue
 from index.catalogue.tables import JobRow
@@ -22,6 +23,7 @@ from index.home import Home
 from training.atomic import atomic_file
 
 _GONE: Final = object()
+_ERASED: Final = "erased"
 _LINES: Final = frozenset({".jsonl", ".ndjson", ".csv", ".tsv", ".txt", ".log"})
 _BLOCK: Final = 1 << 20
 
@@ -59,8 +61,9 @@ def erase_from_jobs(settings: Settings, home: Home, pending: PendingErasure, era
     """Remove ids and digests of images from the results and folders of all jobs of a collection.
 
     Of a JSON document the values that name one go, with the object that they describe; of a file of lines the
-    lines; links and files called so go. All other files stay, and are told of where they name one. A row is
-    changed in a transaction of its own, and files outside of any; the folder's lock lets the attempt of a job
+    lines; links and files called so go. All other files stay, and are told of where they name one. Jobs that
+    took a single study over from an archive forget which: it may be that of the images. A row is changed in a
+    transaction of its own, and files outside of any; the folder's lock lets the attempt of a job
     that begins meanwhile wait. After a stop, jobs that are done are not looked at again.
 
     Args:
@@ -82,14 +85,16 @@ def erase_from_jobs(settings: Settings, home: Home, pending: PendingErasure, era
             select(JobRow.id, JobRow.kind, JobRow.state, JobRow.arguments).order_by(JobRow.id)
         )
         jobs = [row for row in rows if pending.collection in row.arguments]
-    pattern = _pattern(names)
     for row in jobs:
+        own = names | _studies_of(row.kind, row.state, row.arguments)
+        pattern = _pattern(own)
         if row.kind == "retrain" and row.state == "done" and row.id not in erased.retrainings:
             erased.retrainings.append(row.id)
-        if row.id in pending.jobs or not names:
+        if row.id in pending.jobs or not own:
             continue
-        changed = _erase_from_row(home.catalogue, row.id, names, pattern)
-        changed |= _erase_from_folders(JobFolder.of(settings, row.id), row.id, names, pattern, erased.left)
+        # The folder first: the row tells what else is to go from it.
+        changed = _erase_from_folders(JobFolder.of(settings, row.id), row.id, own, pattern, erased.left)
+        changed |= _erase_from_row(home.catalogue, row.id, own, pattern)
         if changed and row.id not in erased.jobs:
             erased.jobs.append(row.id)
         pending.jobs.add(row.id)
@@ -119,9 +124,20 @@ def _clean_row(row: JobRow, names: frozenset[str], pattern: re.Pattern[bytes]) -
         if cleaned != value:
             setattr(row, column, None if cleaned is _GONE else cleaned)
             changed = True
+    if kept := _studies_of(row.kind, row.state, row.arguments):
+        row.arguments = [_ERASED if argument in kept else argument for argument in row.arguments]
+        changed = True
     if row.error is not None and pattern.search(row.error.encode()):
         row.error, changed = "The error named an image that was erased.", True
     return changed
+
+
+def _studies_of(kind: str, state: str, arguments: Sequence[str]) -> set[str]:
+    """Return the UID of the study that a job has taken over; empty where it names none."""
+    if kind != SYNC or state in ("queued", "running"):
+        return set()
+    places = [place for place, word in enumerate(arguments[:-1], 1) if word == STUDY]
+    return {arguments[place] for place in places} - {_ERASED}
 
 
 def _erase_from_folders(

@@ -14,7 +14,7 @@ from index.catalogue.tables import CollectionRow
 from index.errors import JobExistsError
 
 SYNC: Final = "pacs_sync"
-_STUDY: Final = "--study"
+STUDY: Final = "--study"
 
 
 def give_job(
@@ -63,12 +63,12 @@ def study_sync(sync: str, study: str) -> list[str]:
         sync: Arguments of the whole sync, as the settings have them.
         study: Study Instance UID.
     """
-    return [*shlex.split(sync), _STUDY, study]
+    return [*shlex.split(sync), STUDY, study]
 
 
 def is_study_sync(job: Job) -> bool:
     """Tell whether a job is a sync as `study_sync` makes it: others may name folders of the server."""
-    return job.kind == SYNC and job.folder is None and job.arguments[-2:-1] == [_STUDY]
+    return job.kind == SYNC and job.folder is None and job.arguments[-2:-1] == [STUDY]
 
 
 def last_sync(session: Session, arguments: Sequence[str]) -> Job | None:

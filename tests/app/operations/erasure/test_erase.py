@@ -1,5 +1,6 @@
 """Erasure: no byte of an image is left in the home, and what still holds it is named."""
 
+import json
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from app.cli.main import build
 from app.engine import open_engine
 from app.jobs import erasure as jobs_erasure
 from app.jobs.erasure import without
+from app.jobs.queue import study_sync
 from index.audit.listing import Selection, all_events
 from index.audit.verify import verify_trail
 from index.backup import write_backup
@@ -70,6 +72,27 @@ def test_no_byte_of_an_erased_image_is_left(service: TestClient, marked: Indexed
     hits = service.post(f"{HERE}/search", json={"text": TEXT, "k": 24}).json()["hits"]
     assert len(hits) == 23
     assert (home / "jobs" / "1" / "retraining" / "manifest.jsonl").read_text().count("image-51") == 1
+
+
+def test_jobs_that_took_a_study_over_forget_which(marked: Indexed) -> None:
+    studies = {state: f"1.2.826.0.1.{place}" for place, state in enumerate(("done", "failed", "queued"))}
+    engine = open_engine(marked.settings)
+    with engine.home.catalogue.write() as session:
+        for state, study in studies.items():
+            job = add_job(session, "pacs_sync", study_sync(COLLECTION, study))
+            row = session.get(JobRow, job.id)
+            assert row is not None
+            row.state = state
+            folder = marked.settings.home / "jobs" / str(job.id)
+            folder.mkdir(parents=True)
+            (folder / "environment.json").write_text(json.dumps({"arguments": row.arguments, "kind": "a"}))
+    engine.close()
+    erased = erase_now(marked)
+    assert len(erased.jobs.jobs) == 2
+    for state in ("done", "failed"):
+        assert holding(marked.settings.home, studies[state].encode()) == []
+    # That of a job which is still to begin is its work.
+    assert holding(marked.settings.home, studies["queued"].encode())
 
 
 def test_a_saved_case_goes_with_its_note(service: TestClient, marked: Indexed) -> None:
