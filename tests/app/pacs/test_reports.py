@@ -3,10 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pydicom import Dataset
 from pydicom.sequence import Sequence
 
-from app.pacs.dicomweb.archive import Archive
+from app.pacs.dicomweb.archive import Archive, ArchiveError
+from app.pacs.run import Run
 from app.pacs.selection import Selection
 from index.catalogue.collections import require_collection
 from index.reports.received import count_waiting
@@ -115,6 +117,25 @@ def test_a_report_that_is_sent_again_is_read_again(films: Home, orthanc: Orthanc
     assert _report_of(films, 1) is None
     (reason,) = emptied.reasons
     assert "no clinical section" in reason
+
+
+def test_what_stops_before_a_report_is_noted_takes_it_again(
+    films: Home, orthanc: OrthancServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise ArchiveError("The archive is gone.")
+
+    orthanc.store([make_film(1), make_report(1, make_film(1), "Small left effusion.")])
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "_note_report", stop)
+        with pytest.raises(ArchiveError):
+            films.sync(Archive(orthanc.dicom_web)).run()
+    again = films.sync(Archive(orthanc.dicom_web)).run()
+    assert (again.found, again.reports) == (2, 1)
+    assert _report_of(films, 1) == "FINDINGS: Small left effusion."
+    orthanc.delete(uid("report", 1))
+    assert films.sync(Archive(orthanc.dicom_web)).run().reports_removed == 1
+    assert _report_of(films, 1) is None
 
 
 def test_reports_go_with_their_study(films: Home, orthanc: OrthancServer) -> None:
