@@ -2,12 +2,16 @@
 
 import shlex
 from pathlib import Path
+from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, field_validator
-from pydantic_settings import BaseSettings
+from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode
 
 from app.setting_values import checked_times
+
+# Forms of the results of a search: a secondary capture, a structured report, FHIR ImagingSelections.
+ResultForm = Literal["capture", "report", "selection"]
 
 
 def checked_archive_url(url: str) -> str:
@@ -55,6 +59,12 @@ class ArchiveSettings(BaseSettings):
         description="Times of that, in UTC: minute, hour, day, month, weekday, such as */10 * * * *.",
     )
 
+    pacs_write_back: Annotated[tuple[ResultForm, ...], NoDecode] = Field(
+        default=(),
+        description="Forms in which similar cases may be written back to the archive, separated by commas: "
+        "capture, report, selection; empty: nothing is written.",
+    )
+
     @field_validator("pacs_url")
     @classmethod
     def _is_archive(cls, value: str | None) -> str | None:
@@ -71,3 +81,9 @@ class ArchiveSettings(BaseSettings):
         if value is not None and (shlex.split(value) or ["-"])[0].startswith("-"):
             raise ValueError("give a collection, then options, such as films --modality DX")
         return value
+
+    @model_validator(mode="after")
+    def _writes_somewhere(self) -> Self:
+        if self.pacs_write_back and self.pacs_url is None:
+            raise ValueError("RECOQUEST_PACS_WRITE_BACK needs RECOQUEST_PACS_URL, the archive to write to")
+        return self

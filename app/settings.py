@@ -264,7 +264,8 @@ class Settings(ViewerSettings, WorkerSettings):
         return init_settings, env_settings, secrets, dotenv_settings
 
     @field_validator(
-        "allowed_hosts", "cors_origins", "frame_ancestors", "retrain", "hidden_fields", mode="before"
+        *("allowed_hosts", "cors_origins", "frame_ancestors", "retrain", "hidden_fields", "pacs_write_back"),
+        mode="before",
     )
     @classmethod
     def _split_commas(cls, value: object) -> object:

@@ -19,6 +19,7 @@ _PROGRAMS = (
     "curl",
     "Orthanc",
     "dcmcjpeg",
+    "dciodvfy",
     "python3.11",
 )
 

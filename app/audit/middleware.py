@@ -55,6 +55,7 @@ WRITES: Final[Mapping[str, Action]] = {
     "create_collection": "create",
     "upload_images": "create",
     "store_instances_of_studies": "create",
+    "write_results": "create",
     "put_image": "create",
     "create_job": "create",
     "index_study": "create",
@@ -144,7 +145,7 @@ class AuditTrail:
         noted = noted_of(scope["state"])
         if status in _REFUSED or (noted.outcome == "failure" and status < HTTPStatus.BAD_REQUEST):
             return self._refusal(scope, operation, status, noted.details)
-        if status >= HTTPStatus.BAD_REQUEST:
+        if status >= HTTPStatus.BAD_REQUEST and not noted.unknown:
             return None
         action = WRITES.get(operation, "change") if _changes(scope, operation) else READS.get(operation)
         if scope["method"] == "HEAD" and action == "export":
@@ -204,6 +205,7 @@ def _described(scope: Scope, action: Action, operation: str, status: int) -> Eve
         collection=noted.collection or _parameter(scope, "collection"),
         objects=objects if noted.objects is None else noted.objects,
         query=noted.query,
+        outcome="failure" if noted.unknown else "success",
         model=noted.model or _parameter(scope, "digest"),
         generation=noted.generation or (int(number) if number is not None else None),
         request=state.get("request_id"),
@@ -221,4 +223,5 @@ def _changes(scope: Scope, operation: str) -> bool:
 
 
 def _is_durable(event: Event) -> bool:
-    return event.action not in READS.values() and event.outcome == "success"
+    refused = event.action == "sign-in" and event.outcome == "failure"
+    return event.action not in READS.values() and not refused

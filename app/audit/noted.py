@@ -23,6 +23,8 @@ class Noted:
     Attributes:
         action: Kind of event; None: that of the operation.
         recorded: Whether the event was written already, with what it tells of.
+        unknown: Whether something may have been done although the answer fails, as where an archive did not
+            answer in time: the event is written, as a failure.
         outcome: `failure` where the answer leads somewhere, but nothing was done, as after a failed sign-in.
     """
 
@@ -33,6 +35,7 @@ class Noted:
     model: str | None = None
     generation: int | None = None
     recorded: bool = False
+    unknown: bool = False
     outcome: Outcome = "success"
     details: dict[str, Detail] = field(default_factory=dict)
 

@@ -18,8 +18,8 @@ from app.http.problem_kinds import Kind
 from app.http.problems import RequestError
 from app.settings import Settings, SettingsError
 
-_UNAVAILABLE: Final = Kind("archive-unavailable", "The archive does not answer", HTTPStatus.BAD_GATEWAY)
-_LATE: Final = Kind("archive-timeout", "The archive took too long", HTTPStatus.GATEWAY_TIMEOUT)
+UNAVAILABLE: Final = Kind("archive-unavailable", "The archive does not answer", HTTPStatus.BAD_GATEWAY)
+LATE: Final = Kind("archive-timeout", "The archive took too long", HTTPStatus.GATEWAY_TIMEOUT)
 _REFUSED: Final = Kind("refused-by-archive", "The archive refuses the request", HTTPStatus.BAD_REQUEST)
 _BUSY: Final = Kind(
     "archive-busy",
@@ -190,12 +190,12 @@ class ArchiveReader:
         except (HTTPError, OSError, ValueError) as error:
             if isinstance(error, ArchiveTimeoutError) and not isinstance(error, NewConnectionError):
                 raise RequestError(
-                    _LATE, "The archive did not answer in time: ask again, or for less."
+                    LATE, "The archive did not answer in time: ask again, or for less."
                 ) from None
             # The library's own words hold the whole address.
             _log.warning("the archive does not answer", error=type(error).__name__)
             raise RequestError(
-                _UNAVAILABLE, "The archive cannot be reached: see that it runs, and RECOQUEST_PACS_URL."
+                UNAVAILABLE, "The archive cannot be reached: see that it runs, and RECOQUEST_PACS_URL."
             ) from None
 
     def _ended(self) -> None:
@@ -225,7 +225,7 @@ def _check(status: int, content_type: str | None) -> None:
         raise RequestError(NOT_FOUND, "The archive has nothing there: check the UIDs.")
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) or 300 <= status < 400:
         raise RequestError(
-            _UNAVAILABLE,
+            UNAVAILABLE,
             f"The archive refuses the service or sends it elsewhere (status {status}): see the settings "
             "RECOQUEST_PACS_URL, RECOQUEST_PACS_USER and RECOQUEST_PACS_TOKEN.",
         )
@@ -234,11 +234,11 @@ def _check(status: int, content_type: str | None) -> None:
             _REFUSED, f"The archive refuses the request with status {status}: see its parameters and Accept."
         )
     if status not in (HTTPStatus.OK, HTTPStatus.NO_CONTENT):
-        raise RequestError(_UNAVAILABLE, f"The archive failed with status {status}: see its log.")
+        raise RequestError(UNAVAILABLE, f"The archive failed with status {status}: see its log.")
     media_type = (content_type or "").partition(";")[0].strip().lower()
     if status == HTTPStatus.OK and media_type not in _MEDIA_TYPES:
         raise RequestError(
-            _UNAVAILABLE, "The archive answers in a media type that is not passed on: see Accept."
+            UNAVAILABLE, "The archive answers in a media type that is not passed on: see Accept."
         )
 
 

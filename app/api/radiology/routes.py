@@ -2,8 +2,8 @@
 
 from fastapi import APIRouter
 
-from app.api.radiology import dicomweb, indexing, stow, studies, viewer
+from app.api.radiology import dicomweb, indexing, results, stow, studies, viewer
 
 router = APIRouter()
-for module in (studies, indexing, dicomweb, stow, viewer):
+for module in (studies, results, indexing, dicomweb, stow, viewer):
     router.include_router(module.router)

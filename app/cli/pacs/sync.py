@@ -151,14 +151,7 @@ def _archive(settings: "Settings", pace: "Pace") -> "Archive":
 
     if settings.pacs_url is None:
         raise typer.BadParameter("give the archive's address, or set RECOQUEST_PACS_URL.", param_hint="--url")
-    password, token = settings.pacs_password, settings.pacs_token
-    access = Access(
-        settings.pacs_user,
-        "" if password is None else password.get_secret_value(),
-        None if token is None else token.get_secret_value(),
-        settings.pacs_ca,
-    )
-    return Archive(settings.pacs_url, access, pace)
+    return Archive(settings.pacs_url, Access.of(settings), pace)
 
 
 def _prepare(engine: "SearchEngine", settings: "Settings", collection: str, bundle: Path | None) -> None:

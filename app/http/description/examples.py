@@ -59,6 +59,7 @@ EXAMPLES: Final[Mapping[str, Example]] = {
     "get_content": Example(_SCENE),
     "link_image": Example(_SCENE, {"rendition": {"size": 1024}, "expires_in": 600}),
     "judge_hit": Example(_SCENES, {"query": {"text": _TEXT}, "hit": "scene00012", "relevant": True}),
+    "write_results": Example({**_SCENES, **_STUDY}, {**_SOP, "hits": ["scene00012"], "forms": ["selection"]}),
     "count_judgements": Example(_SCENES),
     "put_case_list": Example(_CASES, {"name": "Dogs, teaching"}),
     "list_case_lists": Example(_SCENES),

@@ -19,6 +19,7 @@ from app.schemas.radiology.studies import (
     SimilarHit,
     SimilarLinks,
     SimilarResponse,
+    WriteBack,
     age_band,
     days_between,
     text_of,
@@ -103,8 +104,13 @@ async def answer_similar(
         collections=list(found.collections),
         study=wanted.study,
         images=[] if similar is None else [QueryImage.of(image) for image in similar.compared],
-        hits=[_described(one, "" if active is None else active.collection, template, prefix) for one in hits],
+        hits=[
+            describe_study(one, "" if active is None else active.collection, template, prefix) for one in hits
+        ],
         index_now=None if is_indexed else _index_now(services.settings, principal, wanted.study, prefix),
+        write_back=_write_back(services.settings, principal, active, wanted.study, prefix)
+        if is_indexed
+        else None,
         served_by=None
         if active is None or similar is None
         else ServedBy(
@@ -141,7 +147,15 @@ def _find(
     return Found(holding, None, None)
 
 
-def _described(one: SimilarStudy, collection: str, template: str | None, prefix: str) -> SimilarHit:
+def describe_study(one: SimilarStudy, collection: str, template: str | None, prefix: str) -> SimilarHit:
+    """Describe a study that was found.
+
+    Args:
+        one: The study.
+        collection: Collection that holds it.
+        template: Template of a viewer's address; None: there is no viewer.
+        prefix: Path of the service.
+    """
     hit, query = one.hit, one.query
     known = hit.image.metadata
     path = image_path(collection, hit.id, prefix=prefix)
@@ -184,6 +198,19 @@ def _index_now(settings: Settings, principal: Principal, study: str, prefix: str
     if not principal.may("curator", collection):
         return None
     return IndexNow(path=f"{prefix}/v1/collections/{quote(collection, safe='')}/studies/{study}/index")
+
+
+def _write_back(
+    settings: Settings, principal: Principal, active: ActiveGeneration | None, study: str, prefix: str
+) -> WriteBack | None:
+    if active is None or not settings.pacs_write_back or principal.kind == "anonymous":
+        return None
+    if not principal.may("judge", active.collection):
+        return None
+    path = (
+        f"{prefix}/v1/collections/{quote(active.collection, safe='')}/studies/{quote(study, safe='')}/results"
+    )
+    return WriteBack(path=path, forms=list(settings.pacs_write_back))
 
 
 def _is_same_patient(query: StudyImage, one: SimilarStudy) -> bool | None:

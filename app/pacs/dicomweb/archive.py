@@ -3,7 +3,7 @@
 import json
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import local
@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import requests
 from requests.auth import HTTPBasicAuth
 
-from app.archive_settings import checked_archive_url
+from app.archive_settings import ArchiveSettings, checked_archive_url
 from app.pacs.dicomweb.multipart import MultipartError, Part, PartReader, boundary_of
 from app.pacs.dicomweb.pace import Pace
 from training.errors import RecoquestError
@@ -40,14 +40,22 @@ class ArchiveError(RecoquestError):
         status: Status of its answer; None: it gave none that can be used.
         passing: Whether the same request may succeed after a pause.
         retry_after: Seconds that the archive asks for before that.
+        late: Whether it did not answer in time.
     """
 
     def __init__(
-        self, message: str, status: int | None = None, *, passing: bool = False, retry_after: float = 0.0
+        self,
+        message: str,
+        status: int | None = None,
+        *,
+        passing: bool = False,
+        retry_after: float = 0.0,
+        late: bool = False,
     ) -> None:
         self.status = status
         self.passing = passing
         self.retry_after = retry_after
+        self.late = late
         super().__init__(message)
 
 
@@ -66,6 +74,17 @@ class Access:
     password: str = field(default="", repr=False)
     token: str | None = field(default=None, repr=False)
     ca: Path | None = None
+
+    @classmethod
+    def of(cls, settings: ArchiveSettings) -> "Access":
+        """Return the credentials of the settings."""
+        password, token = settings.pacs_password, settings.pacs_token
+        return cls(
+            settings.pacs_user,
+            "" if password is None else password.get_secret_value(),
+            None if token is None else token.get_secret_value(),
+            settings.pacs_ca,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +176,26 @@ class Archive:
 
         return self._get(path, {}, _DICOM, read)
 
+    def post(self, path: str, body: bytes, content_type: str, answers: Collection[int]) -> tuple[int, bytes]:
+        """Send a body, once, and return the status and the body of the answer.
+
+        Args:
+            path: Path below the root.
+            body: What is sent.
+            content_type: Its media type.
+            answers: Statuses that are no errors.
+
+        Raises:
+            ArchiveError: The archive answers with another status, or not at all.
+            OutsideHoursError: The archive may not be asked now.
+        """
+
+        def read(answer: requests.Response) -> tuple[int, bytes]:
+            return answer.status_code, b"".join(_chunks(answer, _MOST_JSON_BYTES))
+
+        headers = {"Accept": _JSON, "Content-Type": content_type}
+        return self._once("POST", path, headers, read, data=body, answers=answers)
+
     def _get(
         self,
         path: str,
@@ -167,7 +206,7 @@ class Archive:
         """Get an answer, and again after a pause where it failed in a way that may pass."""
         for pause in (*self._pauses, None):
             try:
-                return self._once(path, params, accept, read)
+                return self._once("GET", path, {"Accept": accept}, read, params=params)
             except ArchiveError as error:
                 if pause is None or not error.passing:
                     raise
@@ -177,30 +216,42 @@ class Archive:
 
     def _once(
         self,
+        method: str,
         path: str,
-        params: Mapping[str, Sequence[str]],
-        accept: str,
+        headers: Mapping[str, str],
         read: Callable[[requests.Response], _Answer],
+        *,
+        params: Mapping[str, Sequence[str]] | None = None,
+        data: bytes | None = None,
+        answers: Collection[int] = (),
     ) -> _Answer:
+        """Send a request once; statuses of `answers` are read whatever they say."""
         self._pace.wait()
         base = self.url
         if path.startswith("../"):
             base, path = base.rpartition("/")[0], path.removeprefix("../")
         try:
-            answer = self._session.get(
+            answer = self._session.request(
+                method,
                 f"{base}/{path}",
                 params=params,
-                headers={"Accept": accept},
+                data=data,
+                headers=dict(headers),
                 timeout=(_CONNECT_S, _READ_S),
                 stream=True,
                 allow_redirects=False,
             )
             with answer:
-                _check(answer)
+                if answer.status_code not in answers:
+                    _check(answer)
                 return read(answer)
         except (requests.RequestException, MultipartError, OSError) as error:
             # Errors of the library hold the whole address, with what identifies a study.
-            raise ArchiveError(f"The archive {_why(error)}.", passing=_passes(error)) from None
+            raise ArchiveError(
+                f"The archive {_why(error)}.",
+                passing=_passes(error),
+                late=isinstance(error, requests.Timeout),
+            ) from None
 
     @property
     def _session(self) -> requests.Session:

@@ -6,6 +6,7 @@ from typing import Final, Literal, Self
 
 from pydantic import Field
 
+from app.archive_settings import ResultForm
 from app.schemas.findings import StatedByImage
 from app.schemas.search.page import Answer, ServedBy
 from index.studies.members import StudyImage
@@ -115,6 +116,14 @@ class IndexNow(Answer):
     path: str
 
 
+class WriteBack(Answer):
+    """A request that writes hits back to the archive; its body names the image and the hits."""
+
+    method: Literal["POST"] = "POST"
+    path: str
+    forms: list[ResultForm]
+
+
 class SimilarResponse(Answer):
     """Studies that are like the one that was asked for."""
 
@@ -133,6 +142,10 @@ class SimilarResponse(Answer):
     index_now: IndexNow | None = Field(
         description="Of a study that is not indexed, the request that brings it over from the archive; null "
         "where the settings describe no archive, or the caller may not put images in."
+    )
+    write_back: WriteBack | None = Field(
+        description="The request that writes hits back to the archive; null where the settings allow no form "
+        "of it, the caller may not, or the study is not indexed."
     )
     served_by: ServedBy | None
 

@@ -20,7 +20,10 @@ from recoquest_client.answers import (
     SimilarStudies,
     SimilarStudy,
     Uploaded,
+    WriteBack,
     Written,
+    WrittenObject,
+    WrittenResults,
 )
 from recoquest_client.async_client import AsyncClient
 from recoquest_client.client import Client
@@ -78,5 +81,8 @@ __all__ = [
     "UnreachableError",
     "UploadProgress",
     "Uploaded",
+    "WriteBack",
     "Written",
+    "WrittenObject",
+    "WrittenResults",
 ]

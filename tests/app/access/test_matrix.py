@@ -60,6 +60,7 @@ OPERATIONS: Final[dict[str, Role | None]] = {
     "delete_case_list": "judge",
     "save_case_image": "judge",
     "remove_case_image": "judge",
+    "write_results": "judge",
     "count_judgements": "curator",
     "upload_images": "curator",
     "store_instances_of_studies": "curator",

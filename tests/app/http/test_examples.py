@@ -27,6 +27,9 @@ _INSTALL = "`pip install jsonschema openapi-spec-validator`"
 jsonschema = needed_module("jsonschema", _INSTALL)
 openapi_spec_validator = needed_module("openapi_spec_validator", _INSTALL)
 
+_STUDY = "1.2.826.0.1.3680043.8.498.3"
+_OTHER_STUDY = "1.2.826.0.1.3680043.8.498.7"
+
 
 @dataclass(frozen=True)
 class Service:
@@ -97,9 +100,14 @@ def service(make_indexed: Any) -> Iterator[Service]:
     home: Indexed = make_indexed()
     folder = home.manifest.folder
     named = [replace(record, id=f"scene{place:05}") for place, record in enumerate(home.manifest.records)]
+    # The study of the examples, and another one.
+    for place, study in ((0, _STUDY), (12, _OTHER_STUDY)):
+        uids = {"study": study, "series": f"{study}.1", "sop": f"{study}.1.9"}
+        named[place] = replace(named[place], metadata={**named[place].metadata, **uids})
     write_manifest(folder, named)
     home = replace(home, manifest=read_manifest(folder))
-    home = replace(home, settings=home.settings.model_copy(update={"refresh_s": 0.01}))
+    archive = {"pacs_url": "http://archive.invalid/dicom-web", "pacs_write_back": ("selection",)}
+    home = replace(home, settings=home.settings.model_copy(update={"refresh_s": 0.01, **archive}))
     home.index("scenes", home.bundle)
     _train_as_job(home)
     with serve(home) as client:

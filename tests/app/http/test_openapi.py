@@ -55,6 +55,7 @@ OPERATIONS = {
     "store_instances_of_studies",
     "index_study",
     "judge_hit",
+    "write_results",
     "count_judgements",
     "list_case_lists",
     "get_case_list",

@@ -1,6 +1,7 @@
 """A collection, and what brings it up to date with the archive of the tests."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,13 +63,12 @@ class Home:
             return set(known_images(session, found[0]))
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
-def films(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
-    """A collection without films, with its catalogue on either database."""
-    database = None if request.param == "sqlite" else request.getfixturevalue("postgresql_url")
-    settings = Settings(home=tmp_path / "home", threads=1, device="cpu", database_url=database, **OPEN)
+@contextmanager
+def opened(folder: Path, database: str | None = None) -> Iterator[Home]:
+    """Give a collection without films in a folder."""
+    settings = Settings(home=folder / "home", threads=1, device="cpu", database_url=database, **OPEN)
     engine = open_engine(settings)
-    bundle = read_bundle(make_bundle(tmp_path / "bundle", seed=0))
+    bundle = read_bundle(make_bundle(folder / "bundle", seed=0))
     with (
         installed_bundle(bundle, engine.home.bundles_folder) as info,
         engine.home.catalogue.write() as session,
@@ -78,3 +78,11 @@ def films(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
     with film_reader(settings) as reader:
         yield Home(engine, settings, reader)
     engine.close()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def films(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
+    """A collection without films, with its catalogue on either database."""
+    database = None if request.param == "sqlite" else request.getfixturevalue("postgresql_url")
+    with opened(tmp_path, database) as home:
+        yield home

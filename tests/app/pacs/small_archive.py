@@ -13,6 +13,7 @@ from pydicom import Dataset
 from tests.dicom_films import encoded
 
 BOUNDARY = "-=parts=-"
+PIXELS = "7FE00010"
 Answer = tuple[int, Mapping[str, str], bytes]
 
 
@@ -27,6 +28,8 @@ class SmallArchive:
         warns: Whether it says that an answer is cut.
         faults: Answers that the next requests get instead, if any.
         requests: Paths and headers of the requests so far.
+        stored: Bodies that were posted.
+        store_answers: Answers to posts, in their order; then 200.
         url: Root of its DICOMweb.
     """
 
@@ -36,6 +39,8 @@ class SmallArchive:
     warns: bool = False
     faults: list[Answer | None] = field(default_factory=list)
     requests: list[tuple[str, Mapping[str, str]]] = field(default_factory=list)
+    stored: list[bytes] = field(default_factory=list)
+    store_answers: list[Answer] = field(default_factory=list)
     url: str = ""
 
     def answer(self, target: str, headers: Mapping[str, str]) -> Answer:
@@ -52,10 +57,20 @@ class SmallArchive:
         if path[-1:] == ["instances"] and path[:1] == ["studies"]:
             films = [film for film in self.films if film.StudyInstanceUID == path[1]]
             return self._page([_listed(film) for film in films], given)
+        if path[6:] == ["metadata"]:
+            found = [film.to_json_dict() for film in self.films if film.SOPInstanceUID == path[5]]
+            return self._page(
+                [{tag: value for tag, value in film.items() if tag != PIXELS} for film in found], {}
+            )
         if len(path) == 6:
             film = next((film for film in self.films if film.SOPInstanceUID == path[5]), None)
             return (404, {}, b"") if film is None else multipart([encoded(film)])
         return 404, {}, b""
+
+    def store(self, target: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        self.requests.append((target, dict(headers)))
+        self.stored.append(body)
+        return self.store_answers.pop(0) if self.store_answers else (200, {}, b"")
 
     def _studies(self, given: Mapping[str, str]) -> Answer:
         found: dict[str, list[Dataset]] = {}
@@ -119,7 +134,14 @@ def serve(archive: SmallArchive, wrap: Callable[[ThreadingHTTPServer], None] | N
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            status, headers, body = archive.answer(self.path, {k.lower(): v for k, v in self.headers.items()})
+            self._send(archive.answer(self.path, {k.lower(): v for k, v in self.headers.items()}))
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            self._send(archive.store(self.path, {k.lower(): v for k, v in self.headers.items()}, body))
+
+        def _send(self, answer: Answer) -> None:
+            status, headers, body = answer
             self.send_response(status)
             for name, value in headers.items():
                 self.send_header(name, value)

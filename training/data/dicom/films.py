@@ -27,7 +27,7 @@ from training.errors import ImageTooLargeError
 
 _RLE: Final = "1.2.840.10008.1.2.5"
 # A number of this program's own, made once.
-_IMPLEMENTATION: Final = "2.25.302486531975421096713882340187765021"
+IMPLEMENTATION: Final = "2.25.302486531975421096713882340187765021"
 _NAME: Final = "RECOQUEST"
 LOOKED_AT: Final = "TAKEN FROM QUARANTINE"
 # Attributes by the name of the metadata that they take.
@@ -97,7 +97,7 @@ def write_film(
     syntax = _write_pixels(film, image, frames)
     film.file_meta = FileMetaDataset()
     film.file_meta.TransferSyntaxUID = UID(syntax)
-    film.file_meta.ImplementationClassUID = UID(_IMPLEMENTATION)
+    film.file_meta.ImplementationClassUID = UID(IMPLEMENTATION)
     film.file_meta.ImplementationVersionName = _NAME
     file = io.BytesIO()
     film.save_as(file, enforce_file_format=True)

@@ -15,6 +15,8 @@ from training.data.dicom.vocabulary import MODALITIES
 from training.errors import ImageError
 
 DIRECTORY: Final = "1.2.840.10008.1.3.10"
+# Of the objects that recoquest writes to archives.
+MANUFACTURER: Final = "recoquest"
 _CLASSES: Final = "1.2.840.10008.5.1.4.1.1."
 # Computed and digital radiography, mammography, intra-oral, angiography and fluoroscopy, enhanced and not.
 _FILMS: Final = frozenset(
@@ -78,6 +80,8 @@ def kind_of(dataset: Dataset, modalities: Collection[str] = ()) -> Kind:
         modalities: Modalities that are taken beside those of films, such as CT.
     """
     sop_class = uid_of(dataset, "SOPClassUID")
+    if is_result(dataset):
+        return Kind("results of searches that recoquest wrote")
     modality = text_of(dataset, "Modality").upper()
     is_secondary = sop_class in _SECONDARY
     if sop_class in _RAW:
@@ -87,6 +91,11 @@ def kind_of(dataset: Dataset, modalities: Collection[str] = ()) -> Kind:
     if is_secondary and modality in MODALITIES - _FILM_MODALITIES - _CAPTURES - set(modalities):
         return Kind(f"secondary captures of {modality}")
     return Kind(quarantined=_doubt(dataset, modality, is_secondary=is_secondary))
+
+
+def is_result(dataset: Dataset) -> bool:
+    """Tell whether recoquest wrote an object, as a result of a search."""
+    return text_of(dataset, "Manufacturer").lower() == MANUFACTURER
 
 
 def _doubt(dataset: Dataset, modality: str, *, is_secondary: bool) -> str:

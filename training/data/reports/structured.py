@@ -14,6 +14,7 @@ from pydicom.uid import DeflatedExplicitVRLittleEndian
 
 from training.data.decoding.dicom.file import open_file
 from training.data.dicom.elements import UNREADABLE
+from training.data.dicom.objects import is_result
 from training.data.reports.headings import kind_of
 from training.data.reports.study_report import ReportError, SourceReport, Status
 from training.errors import ImageError
@@ -97,6 +98,8 @@ def _opened(file: BinaryIO, tags: list[str] | None = None) -> Dataset:
 def _read(dataset: Dataset) -> SourceReport:
     if str(dataset.get("SOPClassUID", "")) not in SOP_CLASSES:
         raise ReportError("it is no structured report of text")
+    if is_result(dataset):
+        raise ReportError("recoquest wrote it, with the results of a search")
     evidence = [
         item
         for name in ("CurrentRequestedProcedureEvidenceSequence", "ReferencedRequestSequence")

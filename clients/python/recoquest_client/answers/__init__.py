@@ -47,7 +47,16 @@ from recoquest_client.answers.service import (
     Model,
     Progress,
 )
-from recoquest_client.answers.studies import Sentence, SimilarStudies, SimilarStudy, StudyImage, StudyLinks
+from recoquest_client.answers.studies import (
+    Sentence,
+    SimilarStudies,
+    SimilarStudy,
+    StudyImage,
+    StudyLinks,
+    WriteBack,
+    WrittenObject,
+    WrittenResults,
+)
 
 __all__ = [
     "Actor",
@@ -99,5 +108,8 @@ __all__ = [
     "StudyLinks",
     "Truncation",
     "Uploaded",
+    "WriteBack",
     "Written",
+    "WrittenObject",
+    "WrittenResults",
 ]

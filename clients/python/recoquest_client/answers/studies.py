@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from recoquest_client.answers.images import Stated
 
@@ -76,6 +77,38 @@ class IndexNow:
 
 
 @dataclass(frozen=True)
+class WriteBack:
+    """Forms in which `Client.write_results` may write hits back to the archive."""
+
+    method: str
+    path: str
+    forms: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class WrittenObject:
+    """An object that was sent to the archive; `reason` says why it refused it."""
+
+    form: str
+    status: str
+    sop_class: str
+    study: str
+    series: str
+    sop: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class WrittenResults:
+    """Similar cases, as they were written back; `selection` is a FHIR Bundle."""
+
+    collection: str
+    study: str
+    objects: tuple[WrittenObject, ...] = ()
+    selection: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
 class SimilarStudies:
     """Studies like another one; none where `state` is `not_indexed`."""
 
@@ -86,3 +119,4 @@ class SimilarStudies:
     collection: str | None = None
     collections: tuple[str, ...] = ()
     index_now: IndexNow | None = None
+    write_back: WriteBack | None = None

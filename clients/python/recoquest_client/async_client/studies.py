@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recoquest_client import answers, operations
@@ -46,3 +46,25 @@ class AsyncStudies(AsyncConnection):
             study: Study Instance UID.
         """
         return await self._send(operations.index_study(collection, study))
+
+    async def write_results(
+        self,
+        collection: str,
+        study: str,
+        sop: str,
+        hits: Sequence[str],
+        *,
+        frame: int | None = None,
+        forms: Sequence[str] | None = None,
+    ) -> answers.WrittenResults:
+        """Write similar cases of an image back to its study of the archive, as the service's settings allow.
+
+        Args:
+            collection: Name of the collection.
+            study: Study Instance UID of the image.
+            sop: Its SOP Instance UID.
+            hits: Ids of up to 6 hits of `similar_studies`.
+            frame: Number of its frame, from 1; None: it has one.
+            forms: `capture`, `report`, `selection`; None: all that are allowed.
+        """
+        return await self._send(operations.write_results(collection, study, sop, hits, frame, forms))

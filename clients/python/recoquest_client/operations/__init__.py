@@ -58,7 +58,7 @@ from recoquest_client.operations.searches import (
     search,
     search_batch,
 )
-from recoquest_client.operations.studies import find_similar, index_study
+from recoquest_client.operations.studies import find_similar, index_study, write_results
 
 __all__ = [
     "activate_generation",
@@ -111,4 +111,5 @@ __all__ = [
     "stream_job_events",
     "update_image",
     "upload_images",
+    "write_results",
 ]

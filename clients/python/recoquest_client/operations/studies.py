@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recoquest_client import answers
@@ -55,3 +55,22 @@ def index_study(collection: str, study: str) -> Call[answers.Job]:
     """Have a study of the archive indexed."""
     names = {"collection": collection, "study": study}
     return begin("index_study", f"{COLLECTION}/studies/{{study}}/index", reading(answers.Job), names)
+
+
+def write_results(
+    collection: str,
+    study: str,
+    sop: str,
+    hits: Sequence[str],
+    frame: int | None,
+    forms: Sequence[str] | None,
+) -> Call[answers.WrittenResults]:
+    """Write similar cases back to the archive."""
+    body = {"sop": sop, "frame": frame, "hits": [*hits], "forms": None if forms is None else [*forms]}
+    return begin(
+        "write_results",
+        f"{COLLECTION}/studies/{{study}}/results",
+        reading(answers.WrittenResults),
+        {"collection": collection, "study": study},
+        body,
+    )

@@ -1,0 +1,212 @@
+"""Similar cases written into the study of the archive that was searched with."""
+
+import asyncio
+import io
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Final
+
+from fastapi import Request
+from PIL import Image
+from pydicom import Dataset
+
+from app.archive_settings import ResultForm
+from app.audit.noted import Noted, note
+from app.http.problem_kinds import Kind
+from app.http.problems import RequestError
+from app.operations.renditions import make
+from app.operations.services import Services
+from app.operations.writes.idempotency import attempt_of
+from app.pacs.dicomweb.archive import Access, Archive, ArchiveError
+from app.pacs.dicomweb.storing import store_instances
+from app.pacs.results.capture import make_capture
+from app.pacs.results.cases import ChosenCases, compare_cases
+from app.pacs.results.objects import SourceFilm, Uids, encode, read_source
+from app.pacs.results.report import make_report
+from app.pacs.results.selection import make_selections
+from app.pacs.results.sheet import LARGE, SMALL
+from app.schemas.radiology.results import NewResults, WrittenObject, WrittenResults
+from app.viewer.archive import LATE, NOT_FOUND, UNAVAILABLE
+from index.files.renditions import Rendition
+from index.studies.members import Wanted
+
+_OFF: Final = Kind("write-back-off", "Nothing is written to the archive", HTTPStatus.CONFLICT)
+_NOT_STORED: Final = Kind("not-stored", "The archive did not store the results", HTTPStatus.BAD_GATEWAY)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """Work on one request.
+
+    Attributes:
+        new: The request.
+        study: Study Instance UID.
+        cases: The cases, compared.
+        forms: Forms to write.
+        uids: UIDs of what is written.
+        at: Local time of the request.
+    """
+
+    new: NewResults
+    study: str
+    cases: ChosenCases
+    forms: Sequence[ResultForm]
+    uids: Uids
+    at: datetime
+
+
+async def write_back(
+    request: Request, services: Services, collection: str, study: str, new: NewResults
+) -> WrittenResults:
+    """Write similar cases into a study of the archive, in the forms that the settings allow.
+
+    Args:
+        request: The request.
+        services: Services of the running application.
+        collection: Name of the collection.
+        study: Study Instance UID.
+        new: The image and its cases.
+
+    Raises:
+        RequestError: The settings allow no such form, a case cannot be written, or the archive did not store
+            anything.
+        UnknownCollectionError: No collection has this name.
+        NoActiveGenerationError: The collection cannot be searched yet.
+    """
+    forms = _allowed_forms(services, new.forms)
+    wanted = Wanted(study, new.sop, new.frame)
+    cases = await services.threads.read(compare_cases, services.engine, collection, wanted, new.hits)
+    attempt = attempt_of(request)
+    # A request that is sent again with its key stores the same objects, which are there once.
+    seed = uuid.uuid4().hex if attempt is None else "\n".join((attempt.sent.caller, attempt.sent.key))
+    job = _Job(new, study, cases, forms, Uids(f"{study}\n{seed}"), datetime.now(UTC).astimezone())
+    objects: list[WrittenObject] = []
+    if set(forms) - {"selection"}:
+        objects = await _write_objects(request, services, job)
+    stored = [one for one in objects if one.status == "stored"]
+    _note(request, job, objects)
+    if objects and not stored:
+        reasons = "; ".join(f"{one.form}: {one.reason}" for one in objects)
+        raise RequestError(_NOT_STORED, f"The archive refuses the objects ({reasons}). Nothing was stored.")
+    selection = None
+    if "selection" in forms:
+        place = study, cases.series, new.sop, new.frame
+        selection = make_selections(*place, cases.hits, cases.active.model, job.uids, job.at)
+    return WrittenResults(
+        collection=cases.active.collection, study=study, objects=objects, selection=selection
+    )
+
+
+def _allowed_forms(services: Services, asked: Sequence[ResultForm] | None) -> Sequence[ResultForm]:
+    allowed = services.settings.pacs_write_back
+    if not allowed:
+        raise RequestError(
+            _OFF,
+            "Writing back is off: RECOQUEST_PACS_WRITE_BACK of the service names the forms that may be "
+            "written, such as capture,report.",
+        )
+    for form in asked or ():
+        if form not in allowed:
+            raise RequestError(
+                _OFF, f"RECOQUEST_PACS_WRITE_BACK of the service allows {', '.join(allowed)}, and not {form}."
+            )
+    return list(dict.fromkeys(asked or allowed))
+
+
+async def _write_objects(request: Request, services: Services, job: _Job) -> list[WrittenObject]:
+    pictures = await _pictures(services, job.cases) if "capture" in job.forms else []
+    settings = services.settings
+    assert settings.pacs_url is not None
+    # A person waits for the answer: what fails is told, and not tried again.
+    archive = Archive(settings.pacs_url, Access.of(settings), pauses=())
+    try:
+        source = await asyncio.to_thread(
+            read_source, archive, job.study, job.cases.series, job.new.sop, job.new.frame
+        )
+    except ArchiveError as error:
+        raise _problem(error, "Nothing was sent to it.") from None
+    made = await asyncio.to_thread(_make_objects, job, source, pictures)
+    files = {str(one.SOPInstanceUID): encode(one) for one in made.values()}
+    try:
+        refused = await asyncio.to_thread(store_instances, archive, job.study, files)
+    except ArchiveError as error:
+        # It may have stored them nevertheless.
+        _note(request, job, [], attempted=list(files))
+        raise _problem(
+            error,
+            "Look into the study before trying again: with the same Idempotency-Key, objects are there once.",
+        ) from None
+    return [_described(form, one, refused) for form, one in made.items()]
+
+
+async def _pictures(services: Services, cases: ChosenCases) -> list[Image.Image]:
+    pictures: list[Image.Image] = []
+    for place, name in enumerate([cases.query.id, *(hit.id for hit in cases.hits)]):
+        image = await services.threads.read(services.engine.image, cases.active.collection, name)
+        rendition = Rendition("image/png", 2 * (SMALL if place else LARGE))
+        pictures.append(Image.open(io.BytesIO(await make(services, image, rendition))))
+    return pictures
+
+
+def _make_objects(
+    job: _Job, source: SourceFilm, pictures: Sequence[Image.Image]
+) -> Mapping[ResultForm, Dataset]:
+    hits, model = job.cases.hits, job.cases.active.model
+    made: dict[ResultForm, Dataset] = {}
+    if "capture" in job.forms:
+        query, *others = pictures
+        cases = list(zip(hits, others, strict=True))
+        made["capture"] = make_capture(source, (job.cases.query, query), cases, model, job.uids, job.at)
+    if "report" in job.forms:
+        made["report"] = make_report(source, hits, model, job.uids, job.at)
+    return made
+
+
+def _described(form: ResultForm, made: Dataset, refused: Mapping[str, str]) -> WrittenObject:
+    assert form != "selection"
+    reason = refused.get(str(made.SOPInstanceUID))
+    return WrittenObject(
+        form=form,
+        status="stored" if reason is None else "refused",
+        reason=reason,
+        sop_class=str(made.SOPClassUID),
+        study=str(made.StudyInstanceUID),
+        series=str(made.SeriesInstanceUID),
+        sop=str(made.SOPInstanceUID),
+    )
+
+
+def _problem(error: ArchiveError, outcome: str) -> RequestError:
+    if error.status == HTTPStatus.NOT_FOUND:
+        return RequestError(
+            NOT_FOUND, f"The archive does not have the film, or takes no objects by STOW-RS. {outcome}"
+        )
+    if error.late:
+        return RequestError(LATE, f"{error} {outcome}")
+    return RequestError(UNAVAILABLE, f"{error} {outcome}")
+
+
+def _note(
+    request: Request, job: _Job, objects: Sequence[WrittenObject], attempted: Sequence[str] = ()
+) -> None:
+    cases = job.cases
+    stored = [one.sop for one in objects if one.status == "stored"]
+    note(
+        request,
+        Noted(
+            collection=cases.active.collection,
+            objects=[cases.query.id, *(hit.id for hit in cases.hits), *stored, *attempted],
+            model=cases.active.digest,
+            generation=cases.active.generation,
+            details={
+                "forms": ",".join(job.forms),
+                "cases": len(cases.hits),
+                "stored": len(stored),
+                "refused": len(objects) - len(stored),
+            },
+            unknown=bool(attempted),
+        ),
+    )
