@@ -81,6 +81,7 @@ def reading(home: Path, orthanc_server: OrthancServer) -> Iterator[Reading]:
         admin_key=SecretStr(ADMIN_KEY),
         pacs_url=orthanc_server.dicom_web,
         dicomweb=True,
+        pacs_write_back=("capture", "report", "selection"),
     )
     _index(settings, films)
     with running(create_app(settings)) as address:
@@ -238,3 +239,23 @@ def test_cases_are_accepted_rejected_and_supplemented(window: "BrowserContext", 
         counts = count_feedback(session, FILMS)
     engine.close()
     assert (counts.relevant, counts.not_relevant) == (1, 1)
+
+
+def test_accepted_cases_are_saved_in_the_archive(
+    window: "BrowserContext", reading: Reading, orthanc_server: OrthancServer
+) -> None:
+    page = _open(window, reading, 1)
+    before = orthanc_server.instances()
+    accepted = reading.films[5].SOPInstanceUID
+    page.locator(f'[data-id="{accepted}"]').get_by_role("button", name="Accept").click()
+    save = page.get_by_role("button", name="Save to archive")
+    for _ in range(2):
+        with page.expect_response(lambda answer: answer.url.endswith("/results")) as kept:
+            save.click()
+        assert kept.value.ok
+        assert kept.value.request.post_data_json["hits"] == [accepted]
+        expect(page.locator(".cases-said")).to_have_text("One case is saved in the study.")
+    # Saved twice, the two objects are there once.
+    made = orthanc_server.instances() - before
+    assert made == {one["sop"] for one in kept.value.json()["objects"]}
+    assert len(made) == 2

@@ -15,6 +15,8 @@ const VERDICTS = /** @type {const} */ ([[true, 'case.accept'], [false, 'case.rej
 export class CaseList {
   /** Verdicts of this page, by the image that a case is like and the case. @type {Map<string, boolean | null>} */
   #said = new Map();
+  /** @type {Case[]} */
+  #hits = [];
 
   /**
    * @param {{beside: (hit: Case) => void, address: (hit: Case) => string, picture: (hit: Case) => string,
@@ -27,7 +29,14 @@ export class CaseList {
 
   /** @param {Case[]} hits @param {boolean} datesKept whether the collection has the dates of the archive */
   show(hits, datesKept) {
+    this.#hits = hits;
     fill(this.element, ...hits.map((hit) => this.#case(hit, datesKept)));
+  }
+
+  /** The cases that were accepted; all that were not rejected where none was. @returns {Case[]} */
+  chosen() {
+    const accepted = this.#hits.filter((hit) => this.#said.get(judgedOf(hit)) === true);
+    return accepted.length > 0 ? accepted : this.#hits.filter((hit) => this.#said.get(judgedOf(hit)) !== false);
   }
 
   /** @param {Case} hit @param {boolean} datesKept */
@@ -50,7 +59,7 @@ export class CaseList {
 
   /** @param {Case} hit */
   #verdicts(hit) {
-    const judged = `${hit.query_image} ${hit.id}`;
+    const judged = judgedOf(hit);
     const buttons = VERDICTS.map(([relevant, name]) => h('button', { class: 'button', type: 'button', 'aria-pressed': 'false',
       on: { click: () => judge(relevant) } }, say(name)));
     const press = () => buttons.forEach((button, place) => button.setAttribute('aria-pressed', String(this.#said.get(judged) === VERDICTS[place][0])));
@@ -66,6 +75,11 @@ export class CaseList {
     press();
     return buttons;
   }
+}
+
+/** What a verdict is on: a case and the image that it is like. @param {Case} hit */
+function judgedOf(hit) {
+  return `${hit.query_image} ${hit.id}`;
 }
 
 /** @param {Case} hit */

@@ -11,7 +11,10 @@ import { sentJson } from '../shared/http.js';
  *   sex: string | null, same_patient: boolean | null, findings: {present: string[]}, sentence: Sentence | null, links: CaseLinks}} Case
  * @typedef {{path: string}} IndexNow
  * @typedef {{id: number, state: 'queued' | 'running' | 'done' | 'failed' | 'cancelled', error: string | null}} Job
- * @typedef {{state: 'indexed' | 'not_indexed', collection: string | null, collections: string[], images: Array<{date: string | null}>, hits: Case[], index_now: IndexNow | null}} Cases
+ * @typedef {{path: string, forms: string[]}} WriteBack
+ * @typedef {{objects: {form: string, status: 'stored' | 'refused', reason: string | null}[]}} Written
+ * @typedef {{state: 'indexed' | 'not_indexed', collection: string | null, collections: string[], images: Array<{date: string | null}>, hits: Case[], index_now: IndexNow | null,
+ *   write_back: WriteBack | null}} Cases
  */
 
 export class CasesApi {
@@ -51,6 +54,12 @@ export class CasesApi {
   /** @param {number} number @returns {Promise<Job>} */
   job(number) {
     return this.#ask(`v1/jobs/${number}`, {});
+  }
+
+  /** Write cases back to the archive; sent again with its key, it is done once. @param {string} path @param {object} body @param {string} key @returns {Promise<Written>} */
+  writeBack(path, body, key) {
+    const sent = sentJson(body);
+    return this.#ask(path, { ...sent, headers: { ...sent.headers, 'Idempotency-Key': key } });
   }
 
   /** @param {string} link @returns {string} */

@@ -10,6 +10,7 @@ import { signInForm, takeSignInProblem } from '../shared/sign-in.js';
 import { speakPage } from '../shared/words.js';
 import { CaseList } from './case-list.js';
 import { CasesApi } from './cases-api.js';
+import { SaveButton } from './save-button.js';
 import { ViewerFrame } from './viewer-frame.js';
 import { parts, say } from './words.js';
 
@@ -52,12 +53,24 @@ const list = new CaseList({
 });
 const said = h('p', { class: 'cases-said', role: 'status' });
 const picker = h('select', { class: 'select', 'aria-label': say('cases.collection'), hidden: true, on: { change: () => { chosen = picker.value; search(); } } });
+const saver = new SaveButton({
+  chosen: () => list.chosen(),
+  say: (text) => fill(said, text),
+  send: async (path, body, key) => {
+    try {
+      return await api.writeBack(path, body, key);
+    } catch (error) {
+      showProblem(error);
+      return null;
+    }
+  },
+});
 const priors = h('input', { type: 'checkbox', on: { change: () => search() } });
 const missing = h('input', { class: 'number', id: 'missing', autocomplete: 'off', required: true });
 const missingForm = h('form', { class: 'missing', hidden: true, on: { submit: supplement } },
   h('label', { for: 'missing' }, say('missing.label')), missing, h('button', { class: 'button' }, say('missing.add')));
 const panel = h('aside', { class: 'cases', 'aria-label': say('cases.title') }, h('h1', {}, say('cases.title')),
-  h('div', { class: 'cases-head' }, h('label', {}, priors, say('cases.samePatientToo')), picker), said, list.element, missingForm);
+  h('div', { class: 'cases-head' }, h('label', {}, priors, say('cases.samePatientToo')), picker, saver.element), said, list.element, missingForm);
 
 /** Find cases like the active image. */
 async function search() {
@@ -79,6 +92,7 @@ async function search() {
 /** @param {Cases} found */
 function show(found) {
   list.show(found.hits, haveDatesOf(active, found));
+  saver.offer(active, found.write_back);
   missingForm.hidden = found.state === 'not_indexed';
   fill(picker, ...found.collections.map((name) => h('option', { value: name, selected: name === found.collection }, name)));
   picker.hidden = found.collections.length < 2;
