@@ -23,6 +23,8 @@ _WRITES: Final = 3
 _MAX_WAIT_S: Final = 5.0
 # Threads for thumbnails: each waits for a decoding process, behind searches and uploads.
 _THUMBNAILS: Final = 4
+# Requests to the image archive: a person waits for each, and the archive is asked by few.
+_ARCHIVE: Final = 4
 # Following generations, loading their views, and loading one that is activated.
 _BACKGROUND: Final = 3
 _LOOK_S: Final = 0.02
@@ -41,6 +43,7 @@ class Threads:
         self._reads = ThreadPoolExecutor(_READS, "read")
         self._writes = ThreadPoolExecutor(_WRITES, "write")
         self._thumbnails = ThreadPoolExecutor(_THUMBNAILS, "thumbnail")
+        self._archive = ThreadPoolExecutor(_ARCHIVE, "archive-write")
         self._background = ThreadPoolExecutor(_BACKGROUND, "background")
         self._health = ThreadPoolExecutor(1, "health")
         self._checking: Future[Any] | None = None
@@ -72,6 +75,10 @@ class Threads:
         """Call the maker of a thumbnail."""
         return await self._handover.result_of(self._submit(self._thumbnails, work, *args, **kwargs))
 
+    async def archive(self, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
+        """Call what asks the image archive."""
+        return await self._handover.result_of(self._submit(self._archive, work, *args, **kwargs))
+
     async def background(self, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
         """Call what no request waits for."""
         return await self._handover.result_of(self._submit(self._background, work, *args, **kwargs))
@@ -96,7 +103,8 @@ class Threads:
 
     def close(self) -> None:
         """Take no more work; nothing is waited for."""
-        for pool in (self._reads, self._writes, self._thumbnails, self._background, self._health):
+        pools = (self._reads, self._writes, self._thumbnails, self._archive, self._background, self._health)
+        for pool in pools:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _submit(

@@ -90,7 +90,8 @@ def _identity(metadata: Mapping[str, Any]) -> Dataset:
                 if tag in metadata
             }
         )
-        # Values are converted where they are written.
+        # JSON is UTF-8. Values are converted where they are written.
+        found.SpecificCharacterSet = "ISO_IR 192"
         found.save_as(io.BytesIO(), implicit_vr=False, little_endian=True)
     except UNREADABLE:
         # An object without the patient's id would be another patient's.
@@ -128,7 +129,6 @@ def begin_object(source: SourceFilm, sop_class: str, modality: str, uids: Uids, 
         at: Local time of the search.
     """
     made = Dataset()
-    made.SpecificCharacterSet = "ISO_IR 192"
     made.update(source.identity)
     made.StudyInstanceUID = source.study
     made.SeriesInstanceUID, made.SOPInstanceUID = uids.of(f"{modality} series"), uids.of(modality)

@@ -1,6 +1,5 @@
 """Similar cases written into the study of the archive that was searched with."""
 
-import asyncio
 import io
 import uuid
 from collections.abc import Mapping, Sequence
@@ -123,15 +122,15 @@ async def _write_objects(request: Request, services: Services, job: _Job) -> lis
     # A person waits for the answer: what fails is told, and not tried again.
     archive = Archive(settings.pacs_url, Access.of(settings), pauses=())
     try:
-        source = await asyncio.to_thread(
+        source = await services.threads.archive(
             read_source, archive, job.study, job.cases.series, job.new.sop, job.new.frame
         )
     except ArchiveError as error:
         raise _problem(error, "Nothing was sent to it.") from None
-    made = await asyncio.to_thread(_make_objects, job, source, pictures)
+    made = await services.threads.archive(_make_objects, job, source, pictures)
     files = {str(one.SOPInstanceUID): encode(one) for one in made.values()}
     try:
-        refused = await asyncio.to_thread(store_instances, archive, job.study, files)
+        refused = await services.threads.archive(store_instances, archive, job.study, files)
     except ArchiveError as error:
         # It may have stored them nevertheless.
         _note(request, job, [], attempted=list(files))

@@ -17,12 +17,15 @@ from tests.orthanc import OrthancServer
 QUERY: Final = 1
 PRIOR: Final = 2
 OTHER: Final = 3
-# The film that is searched with, one of another study of the same patient, and two of other patients.
+SEVERAL: Final = 5
+# The film that is searched with, one of another study of the same patient, and three of other patients; the
+# last has two frames.
 FILMS: Final = (
     make_film(QUERY, study=1, patient=1, PatientName="Müller^Jörg"),
     make_film(PRIOR, study=2, patient=1, StudyDate="20240113"),
     make_film(OTHER, study=3, patient=3),
     make_film(4, study=4, patient=4),
+    make_film(SEVERAL, study=5, patient=5, NumberOfFrames=2, PixelData=2 * make_film(SEVERAL).PixelData),
 )
 RESULTS: Final = f"/v1/collections/{COLLECTION}/studies/{uid('study', 1)}/results"
 BODY: Final = {"sop": uid("film", QUERY), "hits": [uid("film", PRIOR), uid("film", OTHER)]}

@@ -23,7 +23,7 @@ from index.keys.api_keys import create_key
 from tests.access import AS_ADMIN
 from tests.app.api.test_search import problem
 from tests.app.pacs.conftest import COLLECTION, Home
-from tests.app.pacs.results.conftest import BODY, FILMS, OTHER, PRIOR, QUERY, RESULTS, serving, write
+from tests.app.pacs.results.conftest import BODY, FILMS, OTHER, PRIOR, QUERY, RESULTS, SEVERAL, serving, write
 from tests.dicom_films import MARKER, uid
 from tests.needed import needed
 from tests.orthanc import OrthancServer
@@ -154,6 +154,32 @@ def test_the_report_names_cases_by_scores_and_uids_and_refers_to_the_film_alone(
     assert [line for line in doubts if "Specific Character Set" not in line] == []
 
 
+def test_frames_are_named_on_both_sides(
+    client: TestClient, orthanc: OrthancServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    several = uid("film", SEVERAL)
+    path = RESULTS.replace(uid("study", 1), uid("study", 5))
+    asked = {"sop": several, "hits": [uid("film", OTHER)]}
+    problem(client.post(path, json=asked, headers=AS_ADMIN), 422, "invalid-request", "frame")
+    answer = client.post(path, json={**asked, "frame": 2}, headers=AS_ADMIN)
+    files = _objects(orthanc, answer)
+    capture, report = _read(files["capture"], monkeypatch), _read(files["report"], monkeypatch)
+    assert capture.SourceImageSequence[0].ReferencedFrameNumber == 2
+    image = report.ContentSequence[6].ContentSequence[0].ContentSequence[0]
+    assert image.ReferencedSOPSequence[0].ReferencedFrameNumber == 2
+    assert answer.json()["selection"]["entry"][0]["resource"]["instance"] == [
+        {"uid": several, "subset": ["2"]}
+    ]
+    found = write(client, {**BODY, "hits": [f"{several}.1"]})
+    report = _read(_objects(orthanc, found)["report"], monkeypatch)
+    told = list(report.ContentSequence[7].ContentSequence[0].ContentSequence)
+    assert [item.UID for item in told if item.ValueType == "UIDREF"][3] == several
+    assert "1" in [item.TextValue for item in told if item.ValueType == "TEXT"]
+    for number, content in enumerate(files.values()):
+        (tmp_path / f"{number}.dcm").write_bytes(content)
+        assert "Error" not in _program("dciodvfy", "dicom3tools", path=tmp_path / f"{number}.dcm")
+
+
 def test_a_sync_takes_no_result_for_a_film_and_no_search_finds_one(
     client: TestClient, followed: Home, orthanc: OrthancServer
 ) -> None:
@@ -163,7 +189,8 @@ def test_a_sync_takes_no_result_for_a_film_and_no_search_finds_one(
     report = followed.sync(Archive(orthanc.dicom_web)).run()
     assert (report.taken, report.quarantined) == (0, 0)
     assert report.left_out + report.refused == 2
-    assert followed.ids() == {film.SOPInstanceUID for film in FILMS}
+    films = {film.SOPInstanceUID for film in FILMS} - {uid("film", SEVERAL)}
+    assert followed.ids() == films | {f"{uid('film', SEVERAL)}.{frame}" for frame in (1, 2)}
     assert client.get(_SIMILAR, params={"same_patient": True}).json() == before
 
 
