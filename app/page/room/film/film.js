@@ -28,8 +28,6 @@ export class Film {
   #plane = null;
   /** Whether the smallest value is white: values have the other sign then. */
   smallestIsWhite = false;
-  /** Whether the file states a curve that no window makes. */
-  #isCurved = false;
   /** Windows through which the film is known. @type {GreyWindow[]} */
   #known = [];
   /** Whether its values are known beyond the window of the search. */
@@ -102,8 +100,8 @@ export class Film {
 
   /** @param {GreyWindow} window @param {boolean} inverted @returns {(place: number) => number} */
   #greys(window, inverted) {
-    // What the file states is more than a window where it is curved.
-    const [codes, levels] = this.#isCurved && isSameWindow(window, this.home)
+    // The film as it is searched, by whatever curve its file states.
+    const [codes, levels] = isSameWindow(window, this.home)
       ? [this.picture.grey, levelsOf(windowOf(EIGHT_BITS), EIGHT_BITS, inverted, 255)]
       : [this.#plane.codes, levelsOf(window, this.#plane.range, inverted)];
     const pixels = pixelsOf(levels);
@@ -129,8 +127,8 @@ export class Film {
     const { grey: widePicture } = await readPicture(await this.api.picture(this.collection, this.record, wide, signal));
     const fits = [false, true].map((white) => misfit(grey, automatic, widePicture, wide, white));
     this.smallestIsWhite = fits[1] < fits[0];
-    this.#isCurved = Math.min(...fits) > CURVED;
-    const narrow = this.#isCurved ? (await readPicture(await this.api.picture(this.collection, this.record, automatic, signal))).grey : grey;
+    const isCurved = Math.min(...fits) > CURVED;
+    const narrow = isCurved ? (await readPicture(await this.api.picture(this.collection, this.record, automatic, signal))).grey : grey;
     const reach = (WIDEST * automatic.width) / 2;
     const range = { low: Math.max(Math.min(levels.smallest, low), low - reach), high: Math.min(Math.max(levels.largest, high), high + reach) };
     this.isDeep = true;
