@@ -108,7 +108,7 @@ def test_a_case_that_is_refused_says_why_and_stays_in_its_dialog(
         ),
         pytest.param(
             "de-DE",
-            ["15.01.2024 · PA · 62 J. · w", "15.01.2024 · LL L · 62 J. · w"],
+            ["15.01.2024 · PA · 62\u00a0J. · w", "15.01.2024 · LL L · 62\u00a0J. · w"],
             marks=pytest.mark.slow,
         ),
     ],
