@@ -74,7 +74,7 @@ def test_filters_words_examples_and_keys_are_german(open_search: OpenSearch, win
     search.page.get_by_role("button", name="Filter", exact=True).click()
     search.group("labels").get_by_label("square").check()
     search.group("finding").get_by_label("Pleuraerguss").select_option("absent")
-    expect(search.chips.filter(has_text="Pleuraerguss: nicht vorhanden")).to_have_count(1)
+    expect(search.chips.filter(has_text="Pleuraerguss: verneint")).to_have_count(1)
     expect(search.notice).to_contain_text("Kein Bild entspricht den Filtern")
     _is_german(search)
     search.page.get_by_role("button", name="Filter schließen").click()

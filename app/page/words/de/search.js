@@ -171,7 +171,7 @@ export const de = {
     one: 'Es wurde nichts gesucht: {parts} im Link kann nicht gelesen werden. Lassen Sie sich den Link noch einmal geben, oder fahren Sie ohne diesen Teil fort.',
     other: 'Es wurde nichts gesucht: {parts} im Link können nicht gelesen werden. Lassen Sie sich den Link noch einmal geben, oder fahren Sie ohne diese Teile fort.',
   },
-  'notice.goOn': 'Ohne ihn fortfahren',
+  'notice.goOn': 'Ohne dies fortfahren',
   'broken.filter': 'der Filter',
   'broken.words': 'der Schalter für genaue Wörter',
   'broken.by': 'der Hinweis auf ein Bild',

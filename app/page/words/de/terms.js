@@ -32,7 +32,7 @@ export const de = {
 
   'state.present': 'vorhanden',
   'state.uncertain': 'unsicher',
-  'state.absent': 'nicht vorhanden',
+  'state.absent': 'verneint',
 
   'kind.cosine': 'Kosinus',
   'kind.absolute_cosine': 'Kosinusbetrag',
