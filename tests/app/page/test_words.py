@@ -1,0 +1,92 @@
+"""Choice of a language, and texts with values: `shared/words.js`, run by Node.js on tables of the test."""
+
+import json
+import re
+import shutil
+import subprocess
+from typing import Any, Final
+
+import pytest
+
+from tests.app.page.test_texts import PAGE
+from tests.needed import needed
+
+TABLES: Final = {
+    "en": {
+        "films": {"one": "{count} film", "other": "{count} films of {name}"},
+        "more": "{shown} of {count}",
+        "english": "only here",
+        "link": "See {link}.",
+    },
+    "de": {
+        "films": {"one": "{count} Aufnahme", "other": "{count} Aufnahmen von {name}"},
+        "more": "{shown} von {count}",
+        "link": "Siehe {link}.",
+    },
+}
+
+
+def run(expression: str, *, around: list[str], reader: list[str]) -> Any:
+    """Evaluate an expression after the language was chosen.
+
+    Args:
+        expression: JavaScript whose value JSON can write.
+        around: `lang` of an element and of those around it, from the inside; empty where one has none.
+        reader: Languages of the browser.
+    """
+    node = needed(shutil.which("node"), "Node.js", "`apt-get install nodejs`")
+    source = (PAGE / "shared" / "words.js").read_text(encoding="utf-8")
+    script = f"""
+    Object.defineProperty(globalThis, 'navigator', {{ value: {{ languages: {json.dumps(reader)} }} }});
+    const {{ en, de }} = {json.dumps(TABLES)};
+    {re.sub(r"^import .*$", "", source, flags=re.MULTILINE)}
+    const inShadow = (lang, host) => ({{ lang, parentElement: null, getRootNode: () => ({{ host }}) }});
+    // The innermost lies in a shadow tree.
+    const place = {json.dumps(around)}.reduceRight((outer, lang, depth) =>
+      (depth === 0 ? inShadow(lang, outer) : {{ lang, parentElement: outer }}), inShadow('', undefined));
+    speakAt(place);
+    process.stdout.write(JSON.stringify({expression}));
+    """
+    ran = subprocess.run(
+        [node, "--input-type=module", "-"], input=script, capture_output=True, text=True, timeout=30
+    )
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)
+
+
+@pytest.mark.parametrize(
+    ("around", "reader", "spoken"),
+    [
+        (["de"], ["en-US"], "de"),
+        (["", "en"], ["de-DE"], "en"),
+        (["de-AT", "en"], ["en"], "de"),
+        (["", ""], ["fr", "DE-ch", "en"], "de"),
+        (["fr"], ["pt", "en-GB", "de"], "en"),
+        (["fr"], ["ja"], "en"),
+        (["deu"], [], "en"),
+    ],
+)
+def test_the_nearest_language_counts_then_the_readers(
+    around: list[str], reader: list[str], spoken: str
+) -> None:
+    assert run("language()", around=around, reader=reader) == spoken
+
+
+def test_texts_have_their_forms_and_values() -> None:
+    said = run(
+        """[say('films', { count: 1, name: 'A' }), say('films', { count: 12345, name: 2026 }), say('english'),
+            say('more', { shown: '1', count: 'viele' }), parts('link', { link: ['node'] }), say('none'),
+            term('english', 'other'), term('unknown name', 'as it is'), numberText(0.5),
+            dayText('2024-03-09'), dayText('2024')]""",
+        around=["de"],
+        reader=[],
+    )
+    assert said == [
+        "1 Aufnahme", "12.345 Aufnahmen von 2026", "only here", "1 von viele", ["Siehe ", ["node"], "."],
+        "none", "only here", "as it is", "0,5", "09.03.2024", "2024",
+    ]  # fmt: skip
+
+
+def test_days_are_iso_in_english() -> None:
+    said = run("[dayText('2024-03-09'), numberText(12345.5)]", around=["en"], reader=[])
+    assert said == ["2024-03-09", "12,345.5"]
