@@ -240,7 +240,13 @@ def _weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], object]) 
         ),
         (
             lambda folder: _settings(folder, "vision_cfg", timm_model_name="vit_tiny_patch16_224"),
-            "timm_pool 'avg', which is also open_clip's where none is named",
+            "without a timm_pool, open_clip takes the mean of the patches",
+        ),
+        (
+            lambda folder: _settings(
+                folder, "vision_cfg", timm_model_name="vit_tiny_patch16_224", timm_pool="avg"
+            ),
+            r"vision_cfg\.timm_pool is not followed here",
         ),
         (
             lambda folder: _settings(folder, "preprocess_cfg", resize_mode="longest"),

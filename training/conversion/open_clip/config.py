@@ -35,7 +35,7 @@ class VisionSettings(_Settings):
     patch_dropout: float = Field(default=0.0, description="In training alone.")
     timm_model_name: str | None = None
     timm_model_pretrained: bool = Field(default=False, description="Where training began.")
-    timm_pool: Literal["", "token", "avg"] = Field(default="avg", description="The mean is not read.")
+    timm_pool: Literal["", "token"] | None = None
     timm_proj: Literal["linear"] | None = "linear"
     timm_proj_bias: bool = False
     timm_drop: float = Field(default=0.0, description="In training alone.")
@@ -43,9 +43,8 @@ class VisionSettings(_Settings):
 
     @model_validator(mode="after")
     def _check_pool(self) -> Self:
-        # open_clip takes the mean of the patches where a folder does not name a pooling.
-        if self.timm_model_name is not None and self.timm_pool == "avg":
-            raise ValueError("timm_pool 'avg', which is also open_clip's where none is named")
+        if self.timm_model_name is not None and self.timm_pool is None:
+            raise ValueError("without a timm_pool, open_clip takes the mean of the patches")
         return self
 
 

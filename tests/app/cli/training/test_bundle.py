@@ -5,7 +5,7 @@ import torch
 from typer.testing import CliRunner
 
 from app.cli.main import build
-from tests.training.conversion import folders
+from tests.training.conversion import folders, open_clip_folders
 from training.errors import RecipeError
 from training.models.bundle import read_bundle
 from training.models.encoder import load_encoder
@@ -45,6 +45,16 @@ def test_an_encoder_of_images_alone_says_so(tmp_path: Path) -> None:
     assert "Images: 112 x 112 pixels" in made.output
     assert "Texts: none" in made.output
     assert read_bundle(tmp_path / "b").name == "films"
+
+
+def test_a_folder_of_open_clip_is_proved_as_well(tmp_path: Path) -> None:
+    open_clip_folders.own_clip(tmp_path / "own")
+    made = CliRunner().invoke(build(), ["bundle", str(tmp_path / "own"), "--out", str(tmp_path / "b")])
+    assert made.exit_code == 0, made.output
+    assert "Lowest cosine with open_clip's definition: 1.000000 for images, 1.000000 for" in made.output
+    metrics = read_bundle(tmp_path / "b").metrics
+    assert min(metrics["parity_of_images"], metrics["parity_of_texts"]) > 0.9999
+    assert load_onnx_encoder(tmp_path / "b") is not None
 
 
 def test_a_bundle_without_graphs_is_whole_and_says_why(
