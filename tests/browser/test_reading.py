@@ -1,5 +1,6 @@
 """OHIF on a real archive, with the panel of similar cases beside it."""
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -253,7 +254,7 @@ def test_accepted_cases_are_saved_in_the_archive(
         with page.expect_response(lambda answer: answer.url.endswith("/results")) as kept:
             save.click()
         assert kept.value.ok
-        assert kept.value.request.post_data_json["hits"] == [accepted]
+        assert json.loads(kept.value.request.post_data or "")["hits"] == [accepted]
         expect(page.locator(".cases-said")).to_have_text("One case is saved in the study.")
     # Saved twice, the two objects are there once.
     made = orthanc_server.instances() - before

@@ -1,7 +1,8 @@
 """A service whose collection follows an archive, and that may write back to it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, Final
 
 import pytest
@@ -68,5 +69,7 @@ def client(_service: TestClient, followed: Home) -> TestClient:
     return _service
 
 
-def write(client: TestClient, body: dict[str, Any] = BODY, **headers: str) -> Any:
+def write(
+    client: TestClient, body: dict[str, Any] = BODY, headers: Mapping[str, str] = MappingProxyType({})
+) -> Any:
     return client.post(RESULTS, json=body, headers={**AS_ADMIN, **headers})

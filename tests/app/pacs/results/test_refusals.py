@@ -105,19 +105,19 @@ def _sent(body: bytes) -> dict[str, str]:
 def test_what_was_stored_of_several_forms_is_told(followed: Home) -> None:
     small = SmallArchive([*FILMS])
     with _serving(small, followed, "capture", "report") as client:
-        first = write(client, **{"Idempotency-Key": "first"}).json()
+        first = write(client, headers={"Idempotency-Key": "first"}).json()
         assert [one["status"] for one in first["objects"]] == ["stored", "stored"]
         # The archive knows by now what it takes.
         refused = {"Idempotency-Key": "refused"}
         small.store_answers = [(500, {}, b"")]
-        problem(write(client, **refused), 502, "archive-unavailable")
+        problem(write(client, headers=refused), 502, "archive-unavailable")
         sops = _sent(small.stored[-1])
         small.store_answers = [_answer(409, dict.fromkeys(sops.values(), 0x0122))]
-        answer = problem(write(client, **refused), 502, "not-stored")
+        answer = problem(write(client, headers=refused), 502, "not-stored")
         assert "capture: it does not take objects of this class" in answer["detail"]
         assert "Nothing was stored" in answer["detail"]
         small.store_answers = [_answer(202, {sops["SR"]: 0xC000})]
-        partly = write(client, **refused)
+        partly = write(client, headers=refused)
         assert partly.status_code == 200
         assert [(one["form"], one["status"], one["reason"]) for one in partly.json()["objects"]] == [
             ("capture", "stored", None),

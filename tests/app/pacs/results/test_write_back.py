@@ -20,6 +20,7 @@ from app.pacs.dicomweb.archive import Archive
 from index.audit.listing import Selection, read_events
 from index.generations.new_collections import create_collection
 from index.keys.api_keys import create_key
+from index.keys.grants import Role
 from tests.access import AS_ADMIN
 from tests.app.api.test_search import problem
 from tests.app.pacs.conftest import COLLECTION, Home
@@ -197,10 +198,10 @@ def test_a_sync_takes_no_result_for_a_film_and_no_search_finds_one(
 def test_a_request_that_is_sent_again_stores_nothing_twice(
     client: TestClient, orthanc: OrthancServer
 ) -> None:
-    first = write(client, **{"Idempotency-Key": "one"})
+    first = write(client, headers={"Idempotency-Key": "one"})
     there = orthanc.instances()
     assert len(there) == len(FILMS) + 2
-    again = write(client, **{"Idempotency-Key": "one"})
+    again = write(client, headers={"Idempotency-Key": "one"})
     assert again.headers["Idempotency-Replayed"] == "true"
     assert again.json() == first.json()
     assert orthanc.instances() == there
@@ -257,18 +258,19 @@ def test_who_may_judge_in_the_collection_writes_and_nobody_without_a_key(
     before = orthanc.instances()
     with serving(followed, orthanc.dicom_web, "report") as client:
         with followed.engine.home.catalogue.write() as session:
+            held: tuple[tuple[str, str, Role], ...] = (
+                ("judge", COLLECTION, "judge"),
+                ("reader", COLLECTION, "reader"),
+                ("elsewhere", "others", "judge"),
+            )
             keys = {
                 name: create_key(session, name, {collection: frozenset({role})}, days=1).text
-                for name, collection, role in (
-                    ("judge", COLLECTION, "judge"),
-                    ("reader", COLLECTION, "reader"),
-                    ("elsewhere", "others", "judge"),
-                )
+                for name, collection, role in held
             }
         for name in ("reader", "elsewhere"):
-            assert write(client, Authorization=f"Bearer {keys[name]}").status_code == 403
+            assert write(client, headers={"Authorization": f"Bearer {keys[name]}"}).status_code == 403
         assert orthanc.instances() == before
-        assert write(client, Authorization=f"Bearer {keys['judge']}").status_code == 200
+        assert write(client, headers={"Authorization": f"Bearer {keys['judge']}"}).status_code == 200
         # The other collection has none of the films.
         elsewhere = client.post(RESULTS.replace(COLLECTION, "others", 1), json=BODY, headers=AS_ADMIN)
         problem(elsewhere, 422, "invalid-request", "sop")
