@@ -1,12 +1,11 @@
 """Put the service together: settings in, an ASGI application out."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager, closing
 from functools import partial
 from importlib.metadata import version
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import structlog
 from fastapi import FastAPI
@@ -54,13 +53,12 @@ from app.http.ranges import Ranges
 from app.http.request_context import REQUEST_ID_HEADER, RequestContext
 from app.jobs.activations import role_of_job
 from app.jobs.housekeeping import remove_old_queue
-from app.observability.installation import read_installation
 from app.observability.metrics import Metrics
 from app.observability.tracing import open_provider, tracer_of
-from app.operations.readiness import Readiness, generations_to_load
+from app.operations.readiness import Readiness
 from app.operations.services import Services
-from app.operations.verdicts import verdicts_of_months
 from app.operations.writes import idempotency
+from app.refresh import follow, refresh_views
 from app.server.admission import Admission, Stages
 from app.server.connections import ConnectionLimits, Connections
 from app.settings import Settings
@@ -73,11 +71,8 @@ from training.errors import RecoquestError
 
 # Less than the server gives the whole end of the application.
 _FINISH_S: Final = 2.0
-# Judgements of two months are counted, which may be hundreds of thousands.
-_COUNTS_SECONDS: Final = 30.0
 
 _log = structlog.stdlib.get_logger(__name__)
-_Read = TypeVar("_Read")
 
 
 class RecoquestService(FastAPI):
@@ -229,7 +224,7 @@ async def _services(
     application.state.services = services
     recorder = await threads.background(_open_recorder, settings, engine.home, metrics)
     application.state.recorder = recorder
-    following = (asyncio.create_task(_follow(services)), asyncio.create_task(_refresh_views(services)))
+    following = (asyncio.create_task(follow(services)), asyncio.create_task(refresh_views(services)))
     try:
         yield
     finally:
@@ -278,70 +273,6 @@ def _tidy_up(settings: Settings, home: Home) -> None:
         collect_garbage(home)
     except RecoquestError as error:
         _log.warning("garbage is not removed", error=type(error).__name__)
-
-
-async def _follow(services: Services) -> None:
-    """Keep the encoders loaded of active generations, and of those that any process is about to activate."""
-    while True:
-        try:
-            followed = await services.threads.background(generations_to_load, services.engine)
-            services.encoders.follow(followed)
-        except Exception as error:  # noqa: BLE001 - a failed look is repeated; readiness tells of it
-            _log.error("active generations cannot be read", error=type(error).__name__)
-        await asyncio.sleep(services.settings.refresh_s)
-
-
-async def _refresh_views(services: Services) -> None:
-    """Keep the views of these generations current, so that no search has to load one or catch much up.
-
-    What other processes have removed is freed. The service is ready once every view has been tried.
-    """
-    metrics, catalogue = services.metrics, services.engine.home.catalogue
-    count_at = 0.0
-    while True:
-        try:
-            await services.threads.background(services.engine.forget_removed)
-            followed = await services.threads.background(generations_to_load, services.engine)
-        except Exception as error:  # noqa: BLE001 - a failed look is repeated; readiness tells of it
-            _log.error("generations to load ahead cannot be read", error=type(error).__name__)
-        else:
-            for active in followed:
-                await _warm(services, services.engine.warm, active.generation)
-            services.readiness.views_were_tried()
-            for active in followed:
-                await _warm(services, services.engine.warm_filters, active.generation)
-            await _export(services, "recalls", services.engine.measured_recalls, metrics.recalls_measured)
-        if time.monotonic() >= count_at:
-            await _export(
-                services, "verdicts", partial(verdicts_of_months, catalogue), metrics.verdicts_counted
-            )
-            await _export(
-                services,
-                "figures of the installation",
-                partial(read_installation, services.settings, catalogue),
-                metrics.installation.show,
-            )
-            count_at = time.monotonic() + _COUNTS_SECONDS
-        await asyncio.sleep(services.settings.refresh_s)
-
-
-async def _export(
-    services: Services, name: str, read: Callable[[], _Read], show: Callable[[_Read], None]
-) -> None:
-    try:
-        found = await services.threads.background(read)
-    except Exception as error:  # noqa: BLE001 - a failed look is repeated
-        _log.warning(f"{name} cannot be read", error=type(error).__name__)
-    else:
-        show(found)
-
-
-async def _warm(services: Services, load: Callable[[int], None], generation: int) -> None:
-    try:
-        await services.threads.background(load, generation)
-    except Exception as error:  # noqa: BLE001 - a search that needs it will tell what is wrong
-        name, kind = load.__name__, type(error).__name__
-        _log.warning("a collection cannot be loaded ahead", step=name, generation=generation, error=kind)
 
 
 def _add_middleware(

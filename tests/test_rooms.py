@@ -35,7 +35,7 @@ ORDER: Final = {
     "app": (
         "secret_files setting_values archive_settings viewer_settings worker_settings settings launch "
         "concurrency engine jobs encoding decoding doctor observability lifecycle schemas http access audit "
-        "viewer reports operations pacs server api application cli"
+        "viewer reports operations refresh pacs server api application cli"
     ),
 }
 

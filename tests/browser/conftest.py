@@ -18,6 +18,7 @@ from tests.needed import needed, needed_module
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, Request
 
+    from tests.browser.room import OpenRoom, RoomPage
     from tests.browser.search_page import SearchPage
 
 OpenSearch = Callable[..., "SearchPage"]
@@ -192,3 +193,21 @@ def room_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A service with DICOM films of two patients."""
     with running(create_app(index_room(tmp_path_factory.mktemp("room")))) as service:
         yield service
+
+
+@pytest.fixture
+def open_room(open_search: OpenSearch, room_service: str, watch: Watch) -> "OpenRoom":
+    """Opens the reading room with films on the table."""
+    from tests.browser.room import ROOM_DESK, RoomPage, address_of
+
+    def open_page(*films: int | str, layout: int | None = None, **settings: Any) -> "RoomPage":
+        watch.allow(room_service)
+        # Of the reading of pixels by the tests.
+        watch.allow("willReadFrequently")
+        address = address_of(*films, layout=layout)
+        room = RoomPage(open_search(address, site=room_service, **(ROOM_DESK | settings)))
+        for place in range(len(films)):
+            room.wait(place)
+        return room
+
+    return open_page

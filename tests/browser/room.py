@@ -1,7 +1,10 @@
 """The reading room as a reader sees it, on DICOM films of two patients; pixels are read from its canvases."""
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 import numpy as np
 from PIL import Image
@@ -16,9 +19,10 @@ from tests.dicom_films import draw, encoded, make_film
 from training.data.manifest import Record, read_manifest, write_manifest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator
+    from playwright.sync_api import Locator, Page
 
 FILMS: Final = "films"
+ROOM_DESK: Final[dict[str, Any]] = {"viewport": {"width": 1440, "height": 900}}
 ROWS: Final = 300
 COLUMNS: Final = 240
 # Narrower than all values, so that some lie beyond it.
@@ -169,3 +173,24 @@ class RoomPage:
     def shows(self) -> list[str]:
         """The ids of the films, by viewport."""
         return [film.get_attribute("data-film") or "" for film in self.films.all()]
+
+
+OpenRoom = Callable[..., RoomPage]
+
+
+def address_of(*films: int | str, layout: int | None = None) -> str:
+    """The address of films side by side; of numbers the DICOM films."""
+    names = [film_id(one) if isinstance(one, int) else one for one in films]
+    parts = [f"film={quote(f'{FILMS}/{name}', safe='')}" for name in names]
+    return "room#" + "&".join(parts if layout is None else [f"layout={layout}", *parts])
+
+
+def press_keys(page: "Page", *keys: str) -> None:
+    for key in keys:
+        page.keyboard.press(key)
+
+
+def window_of(text: str) -> tuple[int, int]:
+    """Centre and width of a window as it is written on a film."""
+    centre, width = re.findall(r"-?[\d,]+", text.splitlines()[-1])[:2]
+    return int(centre.replace(",", "")), int(width.replace(",", ""))

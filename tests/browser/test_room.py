@@ -1,74 +1,39 @@
-"""The reading room: windows, places and orientation of films, in step, priors, patients, and keys alone."""
+"""The reading room: films in step, priors, patients, searches and screens, and keys alone."""
 
-import io
-import re
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from tests.browser.conftest import OpenSearch, Watch
 from tests.browser.german import strangers
-from tests.browser.room import CENTRE, COLUMNS, CURVED, FILMS, FIRST, ROWS, WIDTH, RoomPage, film_id, through
+from tests.browser.room import (
+    CENTRE,
+    COLUMNS,
+    FILMS,
+    FIRST,
+    ROOM_DESK,
+    ROWS,
+    WIDTH,
+    OpenRoom,
+    RoomPage,
+    address_of,
+    film_id,
+    press_keys,
+    through,
+    window_of,
+)
 from tests.browser.search_page import expect
 from tests.browser.test_accessibility import serious
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page, Request, Route
+    from playwright.sync_api import Request
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-OpenRoom = Callable[..., RoomPage]
-DESK = {"viewport": {"width": 1440, "height": 900}}
 # Levels are rounded, and DICOM's windows are half a value beside ours.
 EXACT = 1.2
-
-
-def address_of(*films: int | str, layout: int | None = None) -> str:
-    """The address of films side by side; of numbers the DICOM films."""
-    names = [film_id(one) if isinstance(one, int) else one for one in films]
-    parts = [f"film={quote(f'{FILMS}/{name}', safe='')}" for name in names]
-    return "room#" + "&".join(parts if layout is None else [f"layout={layout}", *parts])
-
-
-@pytest.fixture
-def open_room(open_search: OpenSearch, room_service: str, watch: Watch) -> OpenRoom:
-    """Opens the reading room with films on the table."""
-
-    def open_page(*films: int | str, layout: int | None = None, **settings: Any) -> RoomPage:
-        watch.allow(room_service)
-        # Of the reading of pixels by the tests.
-        watch.allow("willReadFrequently")
-        address = address_of(*films, layout=layout)
-        room = RoomPage(open_search(address, site=room_service, **(DESK | settings)))
-        for place in range(len(films)):
-            room.wait(place)
-        return room
-
-    return open_page
-
-
-def _keys(page: "Page", *keys: str) -> None:
-    for key in keys:
-        page.keyboard.press(key)
-
-
-def _numbers(text: str) -> tuple[int, int]:
-    """Centre and width of a window as it is written on a film."""
-    centre, width = re.findall(r"-?[\d,]+", text.splitlines()[-1])[:2]
-    return int(centre.replace(",", "")), int(width.replace(",", ""))
-
-
-@pytest.mark.parametrize("number", [2, 4])
-def test_one_to_one_shows_each_pixel_through_the_films_own_window(open_room: OpenRoom, number: int) -> None:
-    room = open_room(number)
-    room.page.keyboard.press("o")
-    difference = np.abs(room.film(0) - through(number, CENTRE, WIDTH))
-    assert difference.max() <= EXACT
-    assert room.overlay(0, "zoom") == "1×"
 
 
 def _likes(request: "Request") -> list[dict[str, Any]]:
@@ -76,156 +41,6 @@ def _likes(request: "Request") -> list[dict[str, Any]]:
     assert sent is not None
     likes: list[dict[str, Any]] = sent["like"]
     return likes
-
-
-def test_a_pixel_of_the_film_is_one_of_a_fine_screen(open_room: OpenRoom) -> None:
-    room = open_room(2, device_scale_factor=2)
-    room.page.keyboard.press("o")
-    assert room.overlay(0, "zoom") == "1×"
-    assert np.abs(room.film(0) - through(2, CENTRE, WIDTH)).max() <= EXACT
-
-
-@pytest.mark.parametrize("number", [2, 4])
-def test_dragging_sets_the_window_as_viewers_do_and_then_as_finely_as_the_film_has_it(
-    open_room: OpenRoom, number: int
-) -> None:
-    room = open_room(number)
-    room.page.keyboard.press("o")
-    before = room.film(0)
-    middle = (before > 100) & (before < 155)
-    room.drag(0, 0, -80)
-    brighter = room.film(0)
-    assert (brighter[middle] - before[middle]).mean() > 10
-    room.drag(0, 0, 80)
-    room.drag(0, -300, 0)
-    harder = room.film(0)
-    assert harder.std() > before.std() + 10
-    centre, width = _numbers(room.overlay(0, "levels"))
-    assert width == pytest.approx(WIDTH / np.e, abs=60)
-    # An inverted film is written in the values of its file.
-    assert np.abs(harder - through(number, 4095 - centre if number == 4 else centre, width)).max() <= 3
-    room.drag(0, 300, 0)
-    assert room.film(0).std() < harder.std() - 10
-
-
-def test_values_beyond_the_films_own_window_are_seen_through_another_one(open_room: OpenRoom) -> None:
-    room = open_room(2)
-    _keys(room.page, "o", "5")
-    seen = room.film(0)
-    centre, width = _numbers(room.overlay(0, "levels"))
-    assert width > WIDTH * 1.5
-    expected = through(2, centre, width)
-    beyond = (through(2, CENTRE, WIDTH) >= 255) & (expected < 250)
-    assert beyond.sum() > 500
-    assert np.abs(seen - expected).max() <= 3
-    expect(room.page.get_by_role("button", name="All values (5)")).to_have_attribute("aria-pressed", "true")
-
-
-def test_a_moving_window_shows_a_small_film_at_the_same_place(open_room: OpenRoom) -> None:
-    room = open_room(2, layout=4, viewport={"width": 1280, "height": 420})
-    assert float(room.overlay(0, "zoom").rstrip("×")) < 0.5
-    box = room.films.first.bounding_box()
-    assert box is not None
-    room.page.mouse.move(box["x"] + 50, box["y"] + 50)
-    room.page.mouse.down()
-    room.page.mouse.move(box["x"] + 50, box["y"] + 20)
-    room.draw()
-    expect(room.films.first).to_have_attribute("data-sharp", "false")
-    moving = room.read(0)
-    room.page.mouse.up()
-    resting = room.pixels(0)
-    inside = resting > 20
-    assert np.abs(moving - resting)[inside].mean() < 12
-    assert np.corrcoef(moving.ravel(), resting.ravel())[0, 1] > 0.98
-
-
-def test_presets_invert_and_reset_by_keys(open_room: OpenRoom) -> None:
-    room = open_room(2)
-    room.page.keyboard.press("o")
-    windows = {}
-    for key in "12345":
-        room.page.keyboard.press(key)
-        room.film(0)
-        windows[key] = _numbers(room.overlay(0, "levels"))
-    assert windows["1"] == pytest.approx((CENTRE, WIDTH), abs=1)
-    assert len(set(windows.values())) == 5
-    # Lungs are dark, bones are bright.
-    assert windows["2"][0] < CENTRE < windows["4"][0]
-    _keys(room.page, "1", "i")
-    assert np.abs(room.film(0) - (255 - through(2, CENTRE, WIDTH))).max() <= EXACT
-    assert "Inverted" in room.overlay(0, "marks")
-    _keys(room.page, "3", "r", "+", "0", "o")
-    assert np.abs(room.film(0) - through(2, CENTRE, WIDTH)).max() <= EXACT
-    assert room.overlay(0, "marks") == ""
-
-
-def test_a_curve_of_the_file_is_shown_as_it_is_and_windows_of_ct_are_in_hounsfield_units(
-    open_room: OpenRoom, room_service: str
-) -> None:
-    room = open_room(CURVED)
-    room.page.keyboard.press("o")
-    address = f"{room_service}/v1/collections/{FILMS}/images/{film_id(CURVED)}/rendition"
-    picture = room.page.request.get(address, headers={"Accept": "image/png"}).body()
-    with Image.open(io.BytesIO(picture)) as opened:
-        searched = np.asarray(opened.convert("L"), dtype=np.float64)
-    assert np.abs(searched - through(CURVED, CENTRE, WIDTH)).max() > 10
-    assert np.abs(room.film(0) - searched).max() == 0
-    for key, window in (("3", (40, 400)), ("4", (400, 1800))):
-        room.page.keyboard.press(key)
-        assert np.abs(room.film(0) - through(CURVED, *window)).max() <= 3
-        assert _numbers(room.overlay(0, "levels")) == window
-    room.page.keyboard.press("1")
-    assert np.abs(room.film(0) - searched).max() == 0
-
-
-def test_hidden_fields_are_not_written_on_films(open_room: OpenRoom) -> None:
-    def hide(page: "Page") -> None:
-        def answer(route: "Route") -> None:
-            response = route.fetch()
-            hidden = ["age", "sex", "patient", "date", "orientation", "laterality"]
-            route.fulfill(response=response, json={**response.json(), "hidden_fields": hidden})
-
-        page.route(f"**/v1/collections/{FILMS}", answer)
-
-    room = open_room(3, 5, before=hide)
-    assert room.overlay(0, "top-left").split() in (["Patient", "A"], ["Patient", "B"])
-    assert room.overlay(0, "top-right") == "DX · CHEST · LL"
-    assert room.letters(0) == ""
-    expect(room.warning).to_have_text("Different patients: A, B")
-    room.films.first.focus()
-    expect(room.priors).to_have_count(4)
-    assert "2024" not in room.page.locator(".priors").inner_text()
-
-
-def test_mirrored_and_turned_films_say_so_and_their_letters_move_along(open_room: OpenRoom) -> None:
-    room = open_room(2)
-    room.page.keyboard.press("o")
-    upright = room.film(0)
-    assert room.letters(0) == "HLFR"
-    room.page.keyboard.press("h")
-    assert np.abs(room.film(0) - upright[:, ::-1]).max() <= 1
-    assert room.letters(0) == "HRFL"
-    assert room.overlay(0, "marks") == "Mirrored"
-    room.page.keyboard.press("r")
-    assert "Rotated 90°" in room.overlay(0, "marks")
-    assert room.letters(0) == "LHRF"
-    turned = room.pixels(0)
-    top, left = (turned.shape[0] - COLUMNS) // 2, (turned.shape[1] - ROWS) // 2
-    inside = turned[top : top + COLUMNS, left : left + ROWS]
-    assert np.abs(inside - np.rot90(upright[:, ::-1], -1)).max() <= 1
-    _keys(room.page, "h", "r", "r", "r")
-    assert room.overlay(0, "marks") == "Rotated 180°"
-    assert room.letters(0) == "FRHL"
-
-
-def test_nothing_is_made_up_of_a_film_of_which_nothing_is_known(open_room: OpenRoom) -> None:
-    room = open_room("plain", 2)
-    assert room.letters(0) == ""
-    assert "Patient unknown" in room.overlay(0, "top-left")
-    assert "8 bit" in room.overlay(0, "bottom-left")
-    expect(room.warning).to_have_text("Of some films the patient is not known")
-    room.films.first.focus()
-    expect(room.page.locator(".priors")).to_contain_text("The patient of this film is not known")
 
 
 def test_films_go_in_step_relative_to_their_own_windows(open_room: OpenRoom) -> None:
@@ -236,7 +51,7 @@ def test_films_go_in_step_relative_to_their_own_windows(open_room: OpenRoom) -> 
     room.page.keyboard.press("s")
     assert room.overlay(1, "zoom") == "1×"
     room.drag(0, 60, -40)
-    first, second = (_numbers(room.overlay(place, "levels")) for place in (0, 1))
+    first, second = (window_of(room.overlay(place, "levels")) for place in (0, 1))
     assert first[1] == second[1] > WIDTH
     assert first[0] == pytest.approx(4095 - second[0], abs=1)
     for place, number in ((0, 2), (1, 4)):
@@ -288,7 +103,7 @@ def test_two_patients_are_visibly_two(open_room: OpenRoom) -> None:
     label = f"Viewport 2 of 2: Patient {letters[1]}, 2024-03-03, DX, CHEST, PA"
     assert room.films.nth(1).get_attribute("aria-label") == label
     room.films.nth(1).focus()
-    _keys(room.page, "Delete")
+    press_keys(room.page, "Delete")
     expect(room.warning).not_to_be_visible()
 
 
@@ -315,7 +130,7 @@ def test_from_a_query_to_films_side_by_side_by_keys_alone(open_room: OpenRoom) -
     search = room.search
     search.settle()
     page = room.page
-    _keys(page, "/")
+    press_keys(page, "/")
     expect(search.field).to_be_focused()
     page.keyboard.type("film 2")
     page.keyboard.press("Enter")
@@ -338,11 +153,11 @@ def test_from_a_query_to_films_side_by_side_by_keys_alone(open_room: OpenRoom) -
     page.keyboard.press("Shift+ArrowUp")
     room.wait(1)
     assert room.overlay(1, "levels") != before
-    _keys(page, "Tab", "Delete")
+    press_keys(page, "Tab", "Delete")
     expect(room.films.nth(1)).to_have_attribute("data-state", "empty")
     page.keyboard.press("F6")
     search.expect_focused(ids[1])
-    _keys(page, "F6", "?")
+    press_keys(page, "F6", "?")
     keys = page.get_by_role("dialog", name="Keys of the light table")
     expect(keys).to_contain_text("invert, mirror, rotate")
     page.keyboard.press("Escape")
@@ -420,7 +235,7 @@ def test_a_film_that_cannot_be_shown_says_why_and_can_be_tried_again(
 ) -> None:
     watch.allow(room_service)
     watch.allow("404")
-    room = RoomPage(open_search(address_of("none"), site=room_service, **DESK))
+    room = RoomPage(open_search(address_of("none"), site=room_service, **ROOM_DESK))
     film = room.films.first
     expect(film).to_have_attribute("data-state", "failed")
     expect(film.get_by_role("alert")).to_contain_text("none")

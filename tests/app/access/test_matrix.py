@@ -27,6 +27,8 @@ from tests.access import ADMIN_KEY
 from tests.app.conftest import COLLECTION, Indexed
 from tests.oidc import AUDIENCE, OidcProvider
 
+# Open, and about the caller itself: a credential that does not hold is told.
+OWN: Final = {"begin_session", "get_session", "end_session"}
 # Role of each operation; None: open to everybody.
 OPERATIONS: Final[dict[str, Role | None]] = {
     "search_images": "reader",
@@ -87,8 +89,7 @@ OPERATIONS: Final[dict[str, Role | None]] = {
     "get_job": "admin",
     "cancel_job": "admin",
     "stream_job_events": "admin",
-    **dict.fromkeys(("begin_session", "get_session", "end_session")),
-    **dict.fromkeys(("get_liveness", "get_readiness", "get_metrics")),
+    **dict.fromkeys((*OWN, "get_liveness", "get_readiness", "get_metrics")),
 }
 # Outside of collections; all others of a role are about the collection of their path.
 OUTSIDE: Final = {
@@ -101,8 +102,6 @@ ANYWHERE: Final = {
     "list_collections", "list_aliases", "create_embeddings", "find_similar_anywhere",
     "find_like_image_anywhere",
 }  # fmt: skip
-# Open, and about the caller itself: a credential that does not hold is told.
-OWN: Final = {"begin_session", "get_session", "end_session"}
 IMPLIED: Final[dict[Role, set[Role]]] = {
     "reader": {"reader"},
     "judge": {"judge", "reader"},
