@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -9,14 +10,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 from PIL import Image
 from pydicom import Dataset
 from pydicom._dicom_dict import DicomDictionary
 from pydicom.encaps import encapsulate
 from pydicom.sequence import Sequence
-from pydicom.uid import JPEGBaseline8Bit
+from pydicom.uid import UID, ImplicitVRLittleEndian, JPEG2000Lossless, JPEGBaseline8Bit
 
-from tests.dicom_films import MARKER, make_film
+from tests.dicom_films import MARKER, encoded, make_film
 from training.data.dicom.silence import silence_pydicom
 
 _TEXTS: Final = {
@@ -31,16 +33,19 @@ _TEXTS: Final = {
     "UR": 60,
     "UT": 200,
 }
-# Decide what the object is; the manufacturer is kept as it is.
+# Texts of numbers, times and UIDs, which a marker is none of.
+_FORMS: Final = ("AS", "DA", "DS", "DT", "IS", "TM", "UI")
+# Decide what the object is, and how its pixels are read.
 _LEFT: Final = frozenset(
     {
         *("SpecificCharacterSet", "Modality", "ImageType", "ConversionType", "BurnedInAnnotation"),
-        *("PhotometricInterpretation", "Manufacturer", "PatientAge", "PatientSex", "ViewPosition"),
-        *("BodyPartExamined", "PatientOrientation", "ImageLaterality"),
+        *("PhotometricInterpretation", "VOILUTFunction", "PresentationLUTShape", "PatientAge", "PatientSex"),
+        *("ViewPosition", "BodyPartExamined", "PatientOrientation", "ImageLaterality"),
+        *("SOPClassUID", "SOPInstanceUID", "StudyInstanceUID", "SeriesInstanceUID", "NumberOfFrames"),
+        *("WindowCenter", "WindowWidth", "RescaleIntercept", "RescaleSlope"),
     }
 )
-# Group 0028 says how pixels are laid out.
-_GROUPS: Final = frozenset(range(0x0008, 0x7FE0)) - {0x0028}
+_GROUPS: Final = frozenset(range(0x0008, 0x7FE0))
 
 
 def marked_film(number: int, **attributes: Any) -> Dataset:
@@ -61,7 +66,14 @@ def marked_film(number: int, **attributes: Any) -> Dataset:
     block.add_new(0x02, "OB", MARKER.encode("utf-16-le"))
     film.add_new(0x60000022, "LO", MARKER)
     film.add_new(0x60003000, "OB", MARKER.encode())
-    film.file_meta.SourceApplicationEntityTitle = film.file_meta.ImplementationVersionName = MARKER
+    for keyword in (
+        "SourceApplicationEntityTitle",
+        "SendingApplicationEntityTitle",
+        "ImplementationVersionName",
+    ):
+        setattr(film.file_meta, keyword, MARKER)
+    film.file_meta.PrivateInformationCreatorUID = UID("1.2.3")
+    film.file_meta.PrivateInformation = MARKER.encode()
     film.preamble = MARKER.encode() * 16
     return film
 
@@ -71,22 +83,94 @@ def jpeg_film(number: int) -> Dataset:
     film = marked_film(number)
     stream = io.BytesIO()
     picture = Image.linear_gradient("L").resize((film.Columns, film.Rows))
-    picture.save(stream, "JPEG", comment=MARKER.encode(), exif=b"Exif\0\0" + MARKER.encode())
-    content = stream.getvalue() + MARKER.encode()
-    film.PixelData = encapsulate([content + bytes(len(content) % 2)])
-    film["PixelData"].is_undefined_length = True
-    film["PixelData"].VR = "OB"
+    picture.save(stream, "JPEG")
     film.BitsAllocated = film.BitsStored = 8
     film.HighBit = 7
     film.WindowCenter, film.WindowWidth = "128", "256"
-    film.file_meta.TransferSyntaxUID = JPEGBaseline8Bit
+    return _with_frame(film, commented_jpeg(stream.getvalue()), JPEGBaseline8Bit)
+
+
+def j2k_film(number: int) -> Dataset:
+    """Make a marked film in JPEG 2000 whose stream has comments."""
+    film = marked_film(number)
+    stream = io.BytesIO()
+    Image.fromarray(np.frombuffer(film.PixelData, "<u2").reshape(film.Rows, film.Columns)).save(
+        stream, "JPEG2000", no_jp2=True, irreversible=False
+    )
+    film.BitsStored, film.HighBit = 16, 15
+    return _with_frame(film, commented_j2k(stream.getvalue()), JPEG2000Lossless)
+
+
+def film_of_frames(number: int) -> Dataset:
+    """Make a marked film of two frames."""
+    film = marked_film(number, NumberOfFrames=2)
+    film.PixelData = film.PixelData * 2
+    film["PixelData"].VR = "OW"
+    return film
+
+
+def implicit_film(number: int) -> Dataset:
+    """Make a marked film in implicit little-endian."""
+    film = marked_film(number)
+    film.file_meta.TransferSyntaxUID = ImplicitVRLittleEndian
+    return film
+
+
+def film_of_wrong_values(number: int) -> bytes:
+    """Make the file of a marked film with a marker in each number, time and UID beside its picture."""
+    film = marked_film(number)
+    forms = {}
+    for tag, (representation, _, _, _, keyword) in DicomDictionary.items():
+        if representation in _FORMS and tag >> 16 in _GROUPS and keyword and keyword not in _LEFT:
+            film.add_new(tag, "LO", f"{MARKER}{tag:08X}")
+            forms[tag] = representation
+    content = encoded(film)
+    for tag, representation in forms.items():
+        named = struct.pack("<HH", tag >> 16, tag & 0xFFFF)
+        content = content.replace(named + b"LO", named + representation.encode(), 1)
+    return content
+
+
+def commented_jpeg(frame: bytes) -> bytes:
+    """Return a JPEG stream with a marker in comments and data of applications, and behind its end."""
+    marker, parts = MARKER.encode(), [frame[:2]]
+    for segment, content in (
+        (0xFE, marker),
+        (0xE1, b"Exif\0\0" + marker),
+        (0xE0, b"JFXX\0" + marker),
+        (0xEE, marker),
+        (0xE8, marker),
+    ):
+        parts.append(struct.pack(">BBH", 0xFF, segment, len(content) + 2) + content)
+    return b"".join(parts) + frame[2:] + marker
+
+
+def commented_j2k(frame: bytes) -> bytes:
+    """Return a JPEG 2000 stream with a marker in comments of its headers, and behind its end."""
+    marker = MARKER.encode()
+    comment = struct.pack(">HHH", 0xFF64, len(marker) + 4, 1) + marker
+    size = 4 + struct.unpack_from(">H", frame, 4)[0]
+    tile = frame.index(b"\xff\x90")
+    length = struct.unpack_from(">I", frame, tile + 6)[0]
+    header = (
+        frame[tile : tile + 6]
+        + struct.pack(">I", length and length + len(comment))
+        + frame[tile + 10 : tile + 12]
+    )
+    return frame[:size] + comment + frame[size:tile] + header + comment + frame[tile + 12 :] + marker
+
+
+def _with_frame(film: Dataset, frame: bytes, syntax: UID) -> Dataset:
+    film.PixelData = encapsulate([frame + bytes(len(frame) % 2)])
+    film["PixelData"].is_undefined_length = True
+    film["PixelData"].VR = "OB"
+    film.file_meta.TransferSyntaxUID = syntax
     return film
 
 
 def _mark(dataset: Dataset) -> None:
-    for tag, (representation, multiplicity, _, retired, keyword) in DicomDictionary.items():
-        is_text = representation in _TEXTS and tag >> 16 in _GROUPS and multiplicity.startswith("1")
-        if is_text and keyword and not retired and keyword not in _LEFT:
+    for tag, (representation, _, _, _, keyword) in DicomDictionary.items():
+        if representation in _TEXTS and tag >> 16 in _GROUPS and keyword and keyword not in _LEFT:
             dataset.add_new(tag, representation, f"{MARKER}{tag:08X}"[: _TEXTS[representation]])
 
 
@@ -101,7 +185,7 @@ def places_of_marker(root: Path) -> list[str]:
 
 def has_marker(content: bytes) -> bool:
     """Tell if bytes have a marker, plain, in UTF-16, or in what is compressed in them."""
-    return any(_has_plainly(part) for part in (content, *_inflated(content)))
+    return any(_has_plainly(part) for part in (content, *inflated(content)))
 
 
 def _has_plainly(content: bytes) -> bool:
@@ -110,7 +194,8 @@ def _has_plainly(content: bytes) -> bool:
     return any(form.lower() in lowered for form in forms)
 
 
-def _inflated(content: bytes) -> Iterator[bytes]:
+def inflated(content: bytes) -> Iterator[bytes]:
+    """Yield what is compressed in bytes by zlib, gzip or zip."""
     for start, window in ((b"\x78\x9c", 15), (b"\x78\x01", 15), (b"\x78\xda", 15), (b"\x1f\x8b\x08", 31)):
         place = content.find(start)
         while place >= 0:

@@ -1,7 +1,6 @@
 """Films as they are stored: the same pixels, and nothing that anybody wrote beside them."""
 
 import io
-import struct
 from typing import Final
 
 import numpy as np
@@ -24,6 +23,7 @@ from pydicom.uid import (
 from tests.dicom_colour_forms import COLOUR_FORMS, ColourForm
 from tests.dicom_forms import data_set, file_of, film
 from tests.dicom_grey_forms import GREY_FORMS, GreyForm
+from tests.dicom_markers import commented_j2k, commented_jpeg
 from training.data.decoding.dicom.picture import open_dicom
 from training.data.decoding.dicom.tags import Tag
 from training.data.decoding.images import decode_whole
@@ -151,32 +151,6 @@ def test_bits_beside_the_samples_are_cleared() -> None:
     assert np.array_equal(np.frombuffer(written.PixelData, "<u2"), cells)
 
 
-def _commented_jpeg(frame: bytes) -> bytes:
-    parts = [frame[:2]]
-    for marker, content in (
-        (0xFE, MARKER),
-        (0xE1, b"Exif\0\0" + MARKER),
-        (0xE0, b"JFXX\0" + MARKER),
-        (0xEE, MARKER),
-        (0xE8, MARKER),
-    ):
-        parts.append(struct.pack(">BBH", 0xFF, marker, len(content) + 2) + content)
-    return b"".join(parts) + frame[2:] + MARKER
-
-
-def _commented_j2k(frame: bytes) -> bytes:
-    comment = struct.pack(">HHH", 0xFF64, len(MARKER) + 4, 1) + MARKER
-    size = 4 + struct.unpack_from(">H", frame, 4)[0]
-    tile = frame.index(b"\xff\x90")
-    length = struct.unpack_from(">I", frame, tile + 6)[0]
-    header = (
-        frame[tile : tile + 6]
-        + struct.pack(">I", length and length + len(comment))
-        + frame[tile + 10 : tile + 12]
-    )
-    return frame[:size] + comment + frame[size:tile] + header + comment + frame[tile + 12 :] + MARKER
-
-
 @pytest.mark.parametrize("syntax", [JPEGBaseline8Bit, JPEGLosslessSV1, JPEGLSLossless, JPEG2000Lossless])
 def test_comments_in_compressed_frames_are_removed(syntax: UID) -> None:
     depth = 8 if syntax == JPEGBaseline8Bit else 12
@@ -185,7 +159,7 @@ def test_comments_in_compressed_frames_are_removed(syntax: UID) -> None:
     )
     clean = file_of(film)
     (frame,) = generate_frames(film.PixelData, number_of_frames=1)
-    commented = (_commented_j2k if syntax == JPEG2000Lossless else _commented_jpeg)(frame)
+    commented = (commented_j2k if syntax == JPEG2000Lossless else commented_jpeg)(frame)
     film.PixelData = encapsulate([commented + bytes(len(commented) % 2)])
     content = file_of(film)
     written = _written(content)
