@@ -23,7 +23,7 @@ from index.errors import StaleWriteError
 from index.writes.live import remove_images
 from index.writes.prefetch import prefetch
 from training.data.reports.structured import SOP_CLASSES, parse_structured
-from training.data.reports.study_report import ReportError, deidentified
+from training.data.reports.study_report import OwnResultError, ReportError, deidentified
 from training.errors import RecoquestError
 from training.progress import ProgressBar
 
@@ -195,6 +195,8 @@ class Run:
         try:
             source = parse_structured(content)
             report = deidentified(source, self._plan.key)
+        except OwnResultError:
+            return ReadyInstance("left out", reason="Results of searches that recoquest wrote.")
         except ReportError as error:
             return ReadyInstance("refused", reason=f"A structured report: {error}.")
         if source.studies[:1] != (study.uid,):

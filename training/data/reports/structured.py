@@ -16,7 +16,7 @@ from training.data.decoding.dicom.file import open_file
 from training.data.dicom.elements import UNREADABLE
 from training.data.dicom.objects import is_result
 from training.data.reports.headings import kind_of
-from training.data.reports.study_report import ReportError, SourceReport, Status
+from training.data.reports.study_report import OwnResultError, ReportError, SourceReport, Status
 from training.errors import ImageError
 
 SOP_CLASSES: Final = frozenset(f"1.2.840.10008.5.1.4.1.1.88.{number}" for number in (11, 22, 33, 34))
@@ -99,7 +99,7 @@ def _read(dataset: Dataset) -> SourceReport:
     if str(dataset.get("SOPClassUID", "")) not in SOP_CLASSES:
         raise ReportError("it is no structured report of text")
     if is_result(dataset):
-        raise ReportError("recoquest wrote it, with the results of a search")
+        raise OwnResultError("recoquest wrote it, with the results of a search")
     evidence = [
         item
         for name in ("CurrentRequestedProcedureEvidenceSequence", "ReferencedRequestSequence")

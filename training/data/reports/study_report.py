@@ -22,6 +22,10 @@ class ReportError(Exception):
     """Reason why a report cannot be taken, without its place and without a word of it."""
 
 
+class OwnResultError(ReportError):
+    """It is no report, but the result of a search that recoquest wrote."""
+
+
 @dataclass(frozen=True, slots=True)
 class SourceReport:
     """A report as its source has it; it identifies people, and stays in memory.

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pytest
 from fastapi.testclient import TestClient
+from pydicom.uid import XRayAngiographicImageStorage
 
 from app.application import create_app
 from app.pacs.dicomweb.archive import Archive
@@ -26,7 +27,15 @@ FILMS: Final = (
     make_film(PRIOR, study=2, patient=1, StudyDate="20240113"),
     make_film(OTHER, study=3, patient=3),
     make_film(4, study=4, patient=4),
-    make_film(SEVERAL, study=5, patient=5, NumberOfFrames=2, PixelData=2 * make_film(SEVERAL).PixelData),
+    make_film(
+        SEVERAL,
+        study=5,
+        patient=5,
+        SOPClassUID=XRayAngiographicImageStorage,
+        Modality="XA",
+        NumberOfFrames=2,
+        PixelData=2 * make_film(SEVERAL).PixelData,
+    ),
 )
 RESULTS: Final = f"/v1/collections/{COLLECTION}/studies/{uid('study', 1)}/results"
 BODY: Final = {"sop": uid("film", QUERY), "hits": [uid("film", PRIOR), uid("film", OTHER)]}
