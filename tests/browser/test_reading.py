@@ -68,12 +68,21 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
+def _made(film: int, study: int, patient: int, view: str) -> Dataset:
+    return make_film(
+        film,
+        study=study,
+        patient=patient,
+        view=view,
+        rows=256,
+        columns=224,
+        StudyDate=f"202401{10 + study}",
+    )
+
+
 @pytest.fixture(scope="module")
 def reading(home: Path, orthanc_server: OrthancServer) -> Iterator[Reading]:
-    films = {
-        film: make_film(film, study=study, patient=patient, view=view, rows=256, columns=224)
-        for film, study, patient, view in SHOWN
-    }
+    films = {film: _made(film, study, patient, view) for film, study, patient, view in SHOWN}
     orthanc_server.store(films.values())
     settings = Settings(
         home=home,
