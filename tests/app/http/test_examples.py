@@ -106,7 +106,11 @@ def service(make_indexed: Any) -> Iterator[Service]:
         named[place] = replace(named[place], metadata={**named[place].metadata, **uids})
     write_manifest(folder, named)
     home = replace(home, manifest=read_manifest(folder))
-    archive = {"pacs_url": "http://archive.invalid/dicom-web", "pacs_write_back": ("selection",)}
+    archive = {
+        "pacs_url": "http://archive.invalid/dicom-web",
+        "pacs_sync": "scenes",
+        "pacs_write_back": ("selection",),
+    }
     home = replace(home, settings=home.settings.model_copy(update={"refresh_s": 0.01, **archive}))
     home.index("scenes", home.bundle)
     _train_as_job(home)
