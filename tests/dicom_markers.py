@@ -212,7 +212,7 @@ def _examples() -> Iterator[bytes]:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("name", plain)
-    yield from (plain, b"ab" + zlib.compress(plain), gzip.compress(plain), packed.getvalue())
+    yield from (plain, b"ab" + zlib.compress(plain), gzip.compress(plain, mtime=0), packed.getvalue())
     yield f"x{MARKER.lower()}".encode("utf-16-be")
 
 

@@ -35,7 +35,7 @@ from training.models.encoder import load_encoder
 FILMS: Final = "/v1/collections/films"
 
 
-@pytest.mark.parametrize("content", MARKED)
+@pytest.mark.parametrize("content", MARKED, ids=range(len(MARKED)))
 def test_markers_are_found_in_every_form(content: bytes) -> None:
     assert has_marker(content)
     assert not has_marker(b"x" * 100)
