@@ -78,6 +78,34 @@ def claims(row: Row) -> Iterator[Claim]:
 
 
 ROWS = list(rows())
+# LoVT's configuration of 30 % of MIMIC-CXR, as far as there are settings for it.
+LOVT_TRAINING = {
+    "train.batch_size": 32,
+    "train.steps": None,
+    "train.epochs": 100,
+    "train.select_by": "loss",
+    "optimizer.name": "adamw",
+    "optimizer.lr": 1e-4,
+    "optimizer.weight_decay": 1e-6,
+    "optimizer.max_grad_norm": None,
+    "schedule.name": "cosine",
+    "schedule.warmup_steps": 0,
+    "augmentation.crop_scale": [0.6, 1.0],
+    "augmentation.scale": [0.95, 1.05],
+    "augmentation.blur_kernel": 23,
+    "preprocessing.image.resize": "pad",
+    "preprocessing.text.max_tokens": 512,
+}
+TAKEN_FROM_LOVT = (
+    "batch size",
+    "accumulation",
+    "optimizer",
+    "schedule",
+    "length",
+    "augmentation",
+    "texts in training",
+    "resolution in evaluation",
+)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"line {row.line}")
@@ -95,3 +123,14 @@ def test_every_row_is_about_recipes_and_the_telling_ones_name_settings() -> None
         assert row.recipes, row
         if any(word in row.setting for word in TELLING) and "evaluation" not in row.setting:
             assert list(claims(row)) or row.ours.startswith(("as ", "the same as")), row
+
+
+@pytest.mark.parametrize("name", named("`lovt-*`, `{gauss,xent}-mimic-cxr-*`"))
+def test_rows_of_local_uniformity_train_as_lovt_does(name: str) -> None:
+    assert {key: settings(name)[key] for key in LOVT_TRAINING} == LOVT_TRAINING
+
+
+def test_the_page_says_that_the_paper_takes_its_training_from_lovt() -> None:
+    section = PAGE.read_text(encoding="utf-8").split("## Local uniformity")[1].split("## ")[0]
+    for setting in TAKEN_FROM_LOVT:
+        assert re.search(rf"^\| {setting} \| LoVT's \(3\.1\) \|", section, re.MULTILINE), setting
