@@ -20,6 +20,11 @@ _LOADER_OF: Final = {
 NAMES: Final = tuple(_LOADER_OF)
 
 
+def is_encoder(name: str) -> bool:
+    """Whether a recipe is one of `recoquest train`, whose batches are pairs."""
+    return _LOADER_OF[name] is load_recipe
+
+
 @cache
 def settings(name: str) -> Mapping[str, Any]:
     """All settings of a recipe by dotted key; those with settings below them, too."""

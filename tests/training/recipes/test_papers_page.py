@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.training.recipes.resolved import NAMES, settings
+from tests.training.recipes.resolved import NAMES, is_encoder, settings
 from tests.training.recipes.test_documented_rows import expand
 from training.recipes.document import parse_value
 from training.recipes.variants import OF_SWEEP
@@ -30,12 +30,17 @@ class Claim:
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a table: its setting, the cell of ours, and the recipes that it is about."""
+    """A line of a table: its setting, the cell of ours, and the recipes that it is about.
+
+    Attributes:
+        of_all: Below the heading of all recipes, where each recipe that a row is about has its settings.
+    """
 
     line: int
     setting: str
     ours: str
     recipes: tuple[str, ...]
+    of_all: bool
 
 
 def named(text: str) -> tuple[str, ...]:
@@ -55,16 +60,18 @@ def named(text: str) -> tuple[str, ...]:
 
 def rows() -> Iterator[Row]:
     """All rows of the page's tables that have a column of ours."""
-    column, about = None, ""
+    column, about, heading = None, "", ""
     for number, line in enumerate(PAGE.read_text(encoding="utf-8").splitlines(), 1):
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if not line.startswith("|"):
+            heading = line if line.startswith("#") else heading
             about = "" if line.startswith("#") or column is not None else f"{about}\n{line}"
             column = None
         elif "ours" in cells:
             column = cells.index("ours")
         elif column is not None and not line.startswith("|--"):
-            yield Row(number, cells[0], cells[column], named(cells[0]) or named(about))
+            recipes = named(cells[0]) or named(about)
+            yield Row(number, cells[0], cells[column], recipes, heading == "## All recipes")
 
 
 def claims(row: Row) -> Iterator[Claim]:
@@ -113,8 +120,24 @@ def test_settings_of_ours_are_those_of_the_recipes(row: Row) -> None:
     for claim in claims(row):
         having = [name for name in claim.recipes if claim.key in settings(name)]
         assert having, f"no recipe that line {row.line} is about has {claim.key}"
+        if row.of_all:
+            assert set(claim.recipes) == set(having), f"not every recipe of line {row.line} has {claim.key}"
         other = {name: settings(name)[claim.key] for name in having}
         assert {name: value for name, value in other.items() if value != claim.value} == {}, claim.key
+
+
+def test_decoding_and_the_last_batch_are_told_of_every_recipe() -> None:
+    of_all = [row for row in ROWS if row.of_all]
+    decoding = [name for row in of_all if row.setting.startswith("decoding") for name in row.recipes]
+    with_files = {name for name in NAMES if "small" not in name and not name.startswith(("glue-", "lm-"))}
+    assert sorted(decoding) == sorted(with_files)
+    [last] = [row for row in of_all if row.setting == "incomplete last batch"]
+    dropped, filled, kept = last.ours.split(";")
+    assert dropped == "dropped of pairs"
+    tasks = {name for name in NAMES if "small" not in name and not is_encoder(name)}
+    of_images = {name for name in tasks if "frozen" in settings(name)}
+    assert set(named(filled)) == of_images
+    assert set(named(kept)) == tasks - of_images
 
 
 def test_every_row_is_about_recipes_and_the_telling_ones_name_settings() -> None:
