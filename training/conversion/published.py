@@ -24,11 +24,12 @@ from training.models.pretrained.architecture import COMPOSITES, TEXT_PART, VISIO
 from training.models.pretrained.folder import read_json, tensor_names
 from training.models.pretrained.preprocessing import image_preprocessing
 from training.models.pretrained.tokens import converted, has_tokenizer, transformers_tokenizer
-from training.models.texts.backbones import PROJECTED_POOLING
+from training.models.texts.backbones import PROJECTED_POOLING, TEXT_TYPES
 from training.models.texts.towers import TextTower, build_text_tower
 from training.models.tower import ImageBackbone, Tower
 
-_TEXT_MODELS: Final = frozenset({"bert", "clip_text_model", "distilbert", "roberta", "mpnet", "xlm-roberta"})
+# Types of well-known models of texts that no tower is made of.
+_NO_TEXT_TOWERS: Final = frozenset({"camembert", "mpnet", "xlm-roberta"})
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,12 @@ def _check_images(kind: str, folder: Path) -> None:
             f"{folder} is a NaFlex model, which takes images of any shape as patches: choose one of a fixed "
             "size, such as google/siglip2-base-patch16-224."
         )
-    if kind in _TEXT_MODELS:
+    if kind in _NO_TEXT_TOWERS:
+        raise RecipeError(
+            f"{folder} holds a {kind}, which reads texts alone, and recoquest trains no text tower of that "
+            f"type: choose a model of images and texts ({', '.join(COMPOSITES)})."
+        )
+    if kind in TEXT_TYPES:
         raise RecipeError(
             f"{folder} holds a {kind}, which reads texts alone. An image and a text encoder that were "
             "trained apart have two spaces, and neither finds the other: train them together with "

@@ -1,7 +1,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -17,9 +17,11 @@ from training.conversion.parity import TEXTS, check_parity, made_images
 from training.conversion.published import read_published
 from training.conversion.reference import Reference
 from training.errors import BundleError, RecipeError
+from training.models.config import TextArchitecture
 from training.models.encoder import Encoder, load_encoder
 from training.models.onnx.export import export_towers
 from training.models.onnx.loading import load_onnx_encoder
+from training.models.texts.backbones import TEXT_TYPES
 from training.recipes.load import parse_recipe
 
 Make = Callable[[Path], None]
@@ -182,7 +184,13 @@ def _without_projection(folder: Path) -> None:
     ("spoil", "message"),
     [
         (lambda folder: _config(folder, model_type="siglip2"), "NaFlex .* fixed size"),
-        (lambda folder: _config(folder, model_type="bert"), "reads texts alone.* two spaces"),
+        *(
+            (
+                lambda folder, kind=kind: _config(folder, model_type=kind),
+                "reads texts alone.* two spaces.* train`",
+            )
+            for kind in TEXT_TYPES
+        ),
         (lambda folder: _config(folder, model_type="whisper"), "of type 'whisper': choose one of .*dinov2"),
         (lambda folder: (folder / "preprocessor_config.json").unlink(), "how images are prepared: put"),
         (lambda folder: _processor(folder, image_processor_type="BlipImageProcessor"), "by BlipImageProc"),
@@ -207,6 +215,16 @@ def test_what_cannot_be_followed_is_refused(
     with pytest.raises(RecipeError, match=message):
         convert(str(tmp_path / "model"), tmp_path / "bundle", name="mine")
     assert not (tmp_path / "bundle").exists()
+
+
+@pytest.mark.parametrize("kind", ["camembert", "mpnet", "xlm-roberta"])
+def test_training_is_not_advised_for_a_text_model_that_it_refuses(kind: str, tmp_path: Path) -> None:
+    folders.clip(tmp_path / "model")
+    _config(tmp_path / "model", model_type=kind)
+    with pytest.raises(RecipeError, match=r"reads texts alone.*choose a model of images") as refused:
+        convert(str(tmp_path / "model"), tmp_path / "bundle", name="mine")
+    assert "`recoquest train`" not in str(refused.value)
+    assert kind not in get_args(TextArchitecture)
 
 
 @pytest.mark.parametrize("half", [False, True])

@@ -43,7 +43,8 @@ _FAMILIES: dict[str, _Family] = {
     "clip_text_model": _Family("CLIPTextConfig", "CLIPTextModel", "encoder.layers"),
     "siglip_text_model": _Family("SiglipTextConfig", "SiglipTextModel", "encoder.layers"),
 }
-
+# Types of models of transformers that text towers are made of.
+TEXT_TYPES: Final = tuple(_FAMILIES)
 
 # Pooling of the feature that models for images and texts project into their common space.
 PROJECTED_POOLING: Final[Mapping[TextArchitecture, Literal["cls", "eos"]]] = {
