@@ -153,3 +153,7 @@ class SentenceLoader(ItemLoader[SentenceBatch]):
         for index, row in enumerate(rows):
             ids[index, : len(row)] = torch.tensor(row)
         return SentenceBatch(ids, lengths, torch.tensor(places))
+
+    def length(self, place: int) -> int:
+        """Words of a sentence that are read."""
+        return min(self._max_words, len(self._sentences[place].split()))

@@ -85,6 +85,7 @@ def train_language_model(recipe: LanguageModelRecipe, data: Path, options: RunOp
             fingerprint=fingerprint([*train, *corpora["valid"].sentences]),
             fabric=run.fabric,
             processes=run.processes,
+            largest=batches.largest,
         )
         loop = run.fit(problem)
         figures = problem.measured(

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from heapq import nlargest
 from itertools import count
 from typing import Generic, TypeVar
 
@@ -41,6 +42,27 @@ class ItemLoader(ABC, Generic[Drawn]):
     @abstractmethod
     def batch(self, places: Sequence[int]) -> Drawn:
         """The batch of the items at these places."""
+
+    @abstractmethod
+    def length(self, place: int) -> int:
+        """How long the text of the item at a place is, in a unit that is the same for all."""
+
+    def largest(self) -> Drawn:
+        """The longest items, as many as a process ever has of a batch: no batch is larger.
+
+        The first ones are at least as long as the mean, and what follows them is no longer than they are on
+        average: from a few first ones, what all take can be told without saying too little.
+        """
+        return self.batch(self._longest())
+
+    def _longest(self) -> list[int]:
+        whole, processes = min(self._items, self._batch_size), self._processes.count
+        share = whole if whole < processes else -(-whole // processes)
+        lengths = {place: self.length(place) for place in range(self._items)}
+        longest = nlargest(share, lengths, key=lengths.__getitem__)
+        mean = sum(lengths[place] for place in longest) / share
+        above = [place for place in longest if lengths[place] >= mean]
+        return [*reversed(above), *longest[len(above) :]]
 
     def from_position(self, position: Position) -> Iterator[Drawn]:
         """All batches from a position on in random order, without an end."""

@@ -40,6 +40,7 @@ class TaskProblem(Problem[Drawn]):
         fingerprint: Digest of data and encoder, which a resumed run must find unchanged.
         fabric: Device and precision.
         processes: That train together.
+        largest: Makes a batch that takes as much memory as any; None: all batches are alike.
     """
 
     module: TaskModule
@@ -50,14 +51,16 @@ class TaskProblem(Problem[Drawn]):
     fingerprint: str
     fabric: Fabric
     processes: Processes
+    largest: Callable[[], Drawn] | None = None
 
     def check(self, batch: Drawn, step: int) -> None:
-        """Make sure that the memory has room for a step.
+        """Make sure that the memory has room for a step of any batch.
 
         Raises:
             RecipeError: It has not.
         """
-        check_step(self.module, self.inputs(batch, step), self.fabric, self.processes)
+        tried = batch if self.largest is None else self.largest()
+        check_step(self.module, self.inputs(tried, step), self.fabric, self.processes)
 
     def backward(self, batch: Drawn, step: int) -> tuple[LossOutput, int]:
         """Add the gradient of a share of the batch, whose mean counts as much as it has rows."""

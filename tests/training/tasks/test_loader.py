@@ -3,6 +3,10 @@
 from collections.abc import Sequence
 from itertools import chain, islice
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from training.data.pairs import Position
 from training.tasks.loader import ItemLoader
 from training.trainer.run_state.processes import Processes
@@ -13,6 +17,9 @@ class Numbers(ItemLoader[list[int]]):
 
     def batch(self, places: Sequence[int]) -> list[int]:
         return list(places)
+
+    def length(self, place: int) -> int:
+        return place**2
 
 
 def drawn(source: Numbers, position: Position, count: int) -> list[list[int]]:
@@ -52,3 +59,37 @@ def test_processes_share_a_batch_in_its_order_and_all_have_one_that_is_too_small
     assert list(second.in_order()) == list(whole.in_order())
     uneven = [Numbers(11, 4, processes=Processes(rank, 2)) for rank in range(2)]
     assert [len(drawn(source, Position(), 3)[-1]) for source in uneven] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("items", "size", "processes", "expected"),
+    [
+        (100, 4, 1, [98, 99, 97, 96]),
+        # The mean of the squares from 6 to 9 is 57.5.
+        (10, 4, 1, [8, 9, 7, 6]),
+        (10, 8, 2, [8, 9, 7, 6]),
+        (3, 8, 1, [2, 1, 0]),
+        (3, 8, 2, [2, 1]),
+        (3, 8, 4, [2, 1, 0]),
+    ],
+)
+def test_the_largest_batch_begins_with_items_that_tell_of_all(
+    items: int, size: int, processes: int, expected: list[int]
+) -> None:
+    for rank in range(processes):
+        source = Numbers(items, size, processes=Processes(rank=rank, count=processes))
+        assert source.largest() == expected
+
+
+@given(st.lists(st.integers(0, 200), min_size=1, max_size=60), st.integers(1, 12))
+def test_no_batch_takes_more_than_the_first_items_of_the_largest_tell(lengths: list[int], size: int) -> None:
+    class Texts(Numbers):
+        def length(self, place: int) -> int:
+            return lengths[place]
+
+    found = [lengths[place] for place in Texts(len(lengths), size).largest()]
+    assert sorted(found, reverse=True) == sorted(lengths, reverse=True)[:size]
+    for few in (2, 4):
+        if few < len(found):
+            assert sum(found[:few]) * len(found) >= sum(found) * few
+            assert sum(found[few - 2 : few]) * (len(found) - few) >= 2 * sum(found[few:]) or few == 2

@@ -29,12 +29,18 @@ from training.tasks.problem import TaskModule
 from training.trainer.run_state.processes import Processes
 
 Run = Callable[[Path, RunOptions], object]
+WRITERS: dict[str, Callable[[Path], Path]] = {
+    "images": write_squares,
+    "texts": write_sst,
+    "questions": write_vqa,
+    "sentences": write_sentences,
+}
 RUNS: dict[str, Run] = {
-    "images": lambda data, to: classify_images(tiny_image_recipe(), write_squares(data), to),
-    "texts": lambda data, to: classify_texts(tiny_text_recipe(reclaim=True, epochs=1), write_sst(data), to),
-    "questions": lambda data, to: answer_questions(tiny_question_recipe(reclaim=True), write_vqa(data), to),
+    "images": lambda data, to: classify_images(tiny_image_recipe(), data, to),
+    "texts": lambda data, to: classify_texts(tiny_text_recipe(reclaim=True, epochs=1), data, to),
+    "questions": lambda data, to: answer_questions(tiny_question_recipe(reclaim=True), data, to),
     "sentences": lambda data, to: train_language_model(
-        tiny_language_recipe(reclaim=True, posterior="implicit"), write_sentences(data), to
+        tiny_language_recipe(reclaim=True, posterior="implicit"), data, to
     ),
 }
 
@@ -68,10 +74,11 @@ def test_it_leaves_no_trace(name: str, tmp_path: Path, monkeypatch: pytest.Monke
         check_step(module, inputs, fabric, processes)
 
     monkeypatch.setattr(problem, "check_step", counted)
-    RUNS[name](tmp_path / "data", options(tmp_path / "tried"))
+    data = WRITERS[name](tmp_path / "data")
+    RUNS[name](data, options(tmp_path / "tried"))
     assert len(tried) == 1
     monkeypatch.setattr(problem, "check_step", lambda *_: None)
-    RUNS[name](tmp_path / "again", options(tmp_path / "untried"))
+    RUNS[name](data, options(tmp_path / "untried"))
     assert_same_runs(tmp_path / "tried", tmp_path / "untried")
 
 
@@ -89,3 +96,27 @@ def test_a_step_has_room_for_its_tensors_or_is_refused(
         check_step(module, step, Fabric(accelerator="cpu"), Processes())
     assert module.rows == rows
     assert all(parameter.grad is None for parameter in module.parameters())
+
+
+# A word of the training texts, and the number of one that is in a later batch.
+WORDS = {"texts": ("train.tsv", "film", 13), "sentences": ("train.txt", "the", 13)}
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_a_long_text_of_a_later_batch_counts(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = WRITERS[name](tmp_path / "data")
+    monkeypatch.setattr(memory, "free_bytes", lambda *_: 0)
+
+    def needed(out: str) -> float:
+        with pytest.raises(RecipeError, match=r"^A training step needs [\d.]+ MiB of memory") as refused:
+            RUNS[name](data, options(tmp_path / out))
+        return float(str(refused.value).split()[4])
+
+    without = needed("short")
+    file, word, number = WORDS[name]
+    parts = (data / file).read_text().split(word)
+    long = " ".join([word] * 100)
+    (data / file).write_text(word.join(parts[:number]) + long + word.join(parts[number:]))
+    assert needed("long") > 2 * without

@@ -35,6 +35,9 @@ class Numbers(ItemLoader[Tensor]):
     def batch(self, places: Sequence[int]) -> Tensor:
         return torch.tensor(places, dtype=torch.float32).unsqueeze(1)
 
+    def length(self, place: int) -> int:
+        return place
+
 
 def fit(out: Path, figure: Callable[[int], float], *, every: int = 1) -> TrainingLoop[Tensor]:
     """A run whose figure is a function of how often it was measured before."""

@@ -148,7 +148,19 @@ class QuestionLoader(ItemLoader[QuestionBatch]):
         """The questions at these places."""
         rows = np.array([self._seen.rows[place] for place in places], dtype=np.int64)
         images, kept = self._seen.images.load(rows)
-        items = [places[index] for index in kept]
+        return self._asked(images, [places[index] for index in kept])
+
+    def largest(self) -> QuestionBatch:
+        """The longest questions, each about a black image; no file is read."""
+        places = self._longest()
+        return self._asked(self._seen.images.blank(len(places)), places)
+
+    def length(self, place: int) -> int:
+        """Characters of a question."""
+        return len(self._seen.items[place].text)
+
+    def _asked(self, images: Tensor, items: Sequence[int]) -> QuestionBatch:
+        """Questions with their images."""
         chosen = [self._seen.items[place] for place in items]
         return QuestionBatch(
             images,

@@ -135,6 +135,7 @@ class _Learning:
             fingerprint=fingerprint((*training.items, *validation.items)),
             fabric=fabric,
             processes=processes,
+            largest=batches.largest,
         )
 
     def measure(self, questions: SeenQuestions) -> dict[str, float]:

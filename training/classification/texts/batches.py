@@ -65,3 +65,8 @@ class ExampleLoader(ItemLoader[ExampleBatch]):
         chosen = [self._examples[place] for place in places]
         labels = torch.tensor([example.label for example in chosen], dtype=torch.float32)
         return ExampleBatch(self._tokenizer(chosen), labels, torch.tensor(places))
+
+    def length(self, place: int) -> int:
+        """Characters of an example."""
+        example = self._examples[place]
+        return len(example.first) + len(example.second or "")

@@ -97,6 +97,7 @@ class _Learning:
         """The module, batches and objective of a run, and the measurement that chooses its checkpoint."""
         recipe, task = self.recipe, GLUE[self.recipe.task]
         fabric, processes = self.run.fabric, self.run.processes
+        batches = ExampleLoader(train, self.rows, recipe.train.batch_size, recipe.train.seed, processes)
         return TaskProblem(
             module=TextTask(
                 self.classifier,
@@ -104,13 +105,14 @@ class _Learning:
                 reclaim=recipe.reclaim,
                 instances=len(train),
             ),
-            batches=ExampleLoader(train, self.rows, recipe.train.batch_size, recipe.train.seed, processes),
+            batches=batches,
             inputs=lambda batch, _: batch.tensors(fabric.device),
             validate=lambda: self.measure({"validation": chosen}),
             chosen_by=task.chosen_by,
             fingerprint=fingerprint((*train, *chosen)),
             fabric=fabric,
             processes=processes,
+            largest=batches.largest,
         )
 
     def measure(self, parts: Mapping[str, Sequence[Example]]) -> dict[str, float]:

@@ -2,18 +2,25 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.training.classification.questions.samples import tiny_recipe, write_vqa
+from tests.training.classification.questions.samples import tiny_recipe, tiny_tree, write_vqa
+from tests.training.models.tiny import tiny_tokenizer
 from tests.training.runs import assert_same_checkpoints, assert_same_runs, before_step, lines, terminate
 from training.classification.load import load_classification_recipe
+from training.classification.questions.batches import QuestionLoader, opened
 from training.classification.questions.config import QuestionRecipe
 from training.classification.questions.run import QuestionResult, answer_questions
+from training.classification.questions.vqa import read_questions
 from training.errors import DataError, RecipeError
-from training.tasks.opening import RunOptions
+from training.models.config import TextPreprocessingConfig
+from training.models.preprocessing import TextPreprocessing
+from training.recipes.load import parse_as
+from training.tasks.opening import RunOptions, open_run
 from training.trainer.loop import TrainingLoop
 from training.trainer.run_state.errors import TrainingError, TrainingInterruptedError
 
@@ -117,3 +124,23 @@ def test_answers_that_are_too_rare_and_other_data_are_refused(
     one_left = recipe.model_copy(update={"train": recipe.train.model_copy(update={"batch_size": 47})})
     with pytest.raises(RecipeError, match="batch norm"):
         run(one_left, squares, tmp_path / "one")
+
+
+def test_the_largest_batch_has_the_longest_questions(tmp_path: Path) -> None:
+    """Made without a file of an image."""
+    data, tokenizer = write_vqa(tmp_path / "data", train=8), tiny_tokenizer()
+    recipe = parse_as(QuestionRecipe, tiny_tree(cache=False), "The tiny recipe")
+    text = TextPreprocessing(TextPreprocessingConfig(max_tokens=16), tokenizer)
+    asked = read_questions(data, "train2014").items
+    asked = (*asked[:9], replace(asked[9], text="Is " * 12), *asked[10:])
+    with (
+        open_run(recipe, RunOptions(tmp_path / "out", device="cpu", show_progress=False)) as opening,
+        opened(asked, data, recipe, opening) as seen,
+    ):
+        shutil.rmtree(data / "train2014")
+        batch = QuestionLoader(seen, text, {"no": 0, "yes": 1}, batch_size=4).largest()
+    assert batch.images.shape == (4, 3, 16, 16)
+    assert 9 in batch.items
+    assert batch.tokens.input_ids.shape == text(["Is " * 12]).input_ids.expand(4, -1).shape
+    assert batch.scores.shape == (4, 2)
+    assert not seen.broken.items
