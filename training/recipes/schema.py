@@ -218,6 +218,11 @@ class NamedRecipe(Frozen):
     source: str = Field(default="", description="Where the settings come from.")
 
 
+def decoded_at_a_scale(images: Any) -> Any:
+    """Settings of `ImagePreprocessingConfig` that decode large files at a scale unless they say otherwise."""
+    return {"scaled_decoding": True, **images} if isinstance(images, dict) else images
+
+
 class Recipe(NamedRecipe):
     """A named, complete description of a training run."""
 
@@ -240,7 +245,7 @@ class Recipe(NamedRecipe):
         image = preprocessing.get("image", {}) if isinstance(preprocessing, dict) else None
         if not isinstance(image, dict):
             return value
-        return {**value, "preprocessing": {**preprocessing, "image": {"scaled_decoding": True, **image}}}
+        return {**value, "preprocessing": {**preprocessing, "image": decoded_at_a_scale(image)}}
 
     def settled_as(self, kept: Self) -> Self:
         """The recipe with the number of items that a run encodes at once, which its kept recipe tells."""

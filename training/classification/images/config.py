@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from training.data.augmentation_config import AugmentationConfig
 from training.frozen import Frozen
 from training.models.config import ImageArchitecture, ImagePreprocessingConfig, ImageTowerConfig
-from training.recipes.schema import ScheduleConfig
+from training.recipes.schema import ScheduleConfig, decoded_at_a_scale
 from training.recipes.tasks import TaskDataConfig, TaskRecipe
 
 
@@ -81,6 +81,14 @@ class ImageRecipe(TaskRecipe):
     data: ImageDataConfig = ImageDataConfig()
     augmentation: AugmentationConfig = AugmentationConfig()
     schedule: ScheduleConfig = ScheduleConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _decode_at_a_scale(cls, value: Any) -> Any:
+        """A bundle has its own preprocessing; a new classifier decodes as new encoders do."""
+        if not isinstance(value, dict) or value.get("model") is None:
+            return value
+        return {**value, "preprocessing": decoded_at_a_scale(value.get("preprocessing") or {})}
 
     @model_validator(mode="after")
     def _one_start(self) -> Self:

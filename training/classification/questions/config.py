@@ -2,13 +2,13 @@
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from training.classification.images.config import ImageClassifierConfig
 from training.frozen import Frozen
 from training.models.config import ImagePreprocessingConfig, ImageTowerConfig, TextTowerConfig
 from training.objectives.reclaim import ReclaimTermSettings
-from training.recipes.schema import ScheduleConfig
+from training.recipes.schema import ScheduleConfig, decoded_at_a_scale
 from training.recipes.tasks import ChoosingDataConfig, TaskRecipe
 
 
@@ -72,3 +72,10 @@ class QuestionRecipe(TaskRecipe):
         default=None, description="RECLAIM's term on the features of question and image."
     )
     schedule: ScheduleConfig = ScheduleConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _decode_at_a_scale(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {**value, "preprocessing": decoded_at_a_scale(value.get("preprocessing", {}))}

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from tests.training.classification.images.samples import tiny_recipe, tiny_tree, write_squares
 from tests.training.models.tiny import image_tower, tiny_config, tiny_model, tiny_preprocessing
@@ -16,7 +17,8 @@ from training.classification.images.config import ImageRecipe
 from training.classification.images.run import ImageResult, classify_images
 from training.classification.load import load_classification_recipe
 from training.data.decoding.images import decode_image
-from training.data.manifest import read_manifest
+from training.data.image_source import Decoder
+from training.data.manifest import Manifest, Record, Rejections, read_manifest
 from training.errors import DataError, RecipeError
 from training.evaluation.auc import area_under_roc
 from training.models.bundle_writer import save_bundle
@@ -207,3 +209,21 @@ def test_wrong_resumes_are_refused(squares: Path, straight: Path, tmp_path: Path
     other = write_squares(tmp_path / "other", train=38)
     with pytest.raises(TrainingError, match="data or the encoder are not those"):
         run(tiny_recipe(), other, straight, resume=True)
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+def test_large_files_are_decoded_at_a_scale_unless_told_otherwise(tmp_path: Path, scaled: bool) -> None:
+    """Training and measuring see the same pixels; those of JPEG at half its size are others than of whole."""
+    recipe = tiny_recipe() if scaled else tiny_recipe(preprocessing={"scaled_decoding": False})
+    assert recipe.preprocessing is not None
+    assert recipe.preprocessing.min_side == (20 if scaled else None)
+    preprocessing = ImagePreprocessing(recipe.preprocessing)
+    noise = np.random.default_rng(7).integers(0, 256, size=(64, 64, 3)).astype(np.uint8)
+    file = tmp_path / "noise.jpg"
+    Image.fromarray(noise).save(file)
+    record = Record("noise", "noise.jpg", "train", line=1)
+    decoder = Decoder(Manifest(tmp_path, (record,), Rejections(1, 0, source="it")), preprocessing)
+    found = decoder.decode(0)
+    assert isinstance(found, np.ndarray)
+    whole = preprocessing.to_uint8(decode_image(file)).numpy()
+    assert np.array_equal(found, whole) != scaled
