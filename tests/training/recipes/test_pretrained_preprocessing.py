@@ -1,10 +1,12 @@
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.training.conversion import folders
+from training.conversion.published import read_published
 from training.errors import RecipeError
 from training.models.config import ImagePreprocessingConfig
 from training.recipes.load import load_recipe
@@ -79,3 +81,57 @@ def test_a_folder_that_does_not_say_it_changes_nothing(tmp_path: Path) -> None:
 def test_what_was_resolved_is_resolved_again_to_the_same(dinov2: Path) -> None:
     once = with_pretrained_preprocessing(recipe_of(dinov2, {}))
     assert with_pretrained_preprocessing(Recipe.model_validate(once.model_dump(mode="json"))) == once
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Our own warnings; transformers warns of the special tokens of small vocabularies."""
+    return [record.getMessage() for record in caplog.records if record.name.startswith("training.")]
+
+
+def texts_of(folder: Path, architecture: str, preprocessing: dict[str, Any], **text: Any) -> Recipe:
+    tree = load_recipe("fine-tuning").model_dump(mode="json")
+    tree["preprocessing"]["text"] = preprocessing
+    tree["model"]["text"] = {"architecture": architecture, "pretrained": str(folder), **text}
+    return with_pretrained_preprocessing(Recipe.model_validate(tree))
+
+
+@pytest.mark.parametrize(
+    ("write", "architecture", "pooling"),
+    [
+        (folders.clip, "clip_text_model", "eos"),
+        (folders.siglip, "siglip_text_model", "eos"),
+        (folders.siglip_2, "siglip_text_model", "eos"),
+        (folders.altclip, "altclip_text_model", "cls"),
+        (folders.chinese_clip, "bert", "cls"),
+    ],
+    ids=["clip", "siglip", "siglip_2", "altclip", "chinese_clip"],
+)
+def test_texts_are_read_as_by_the_bundle_of_the_same_folder(
+    write: Callable[[Path], None],
+    architecture: str,
+    pooling: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    folder = tmp_path / "model"
+    write(folder)
+    bundled = read_published(folder).preprocessing.config.text.max_tokens
+    with caplog.at_level(logging.WARNING):
+        recipe = texts_of(folder, architecture, {})
+        assert not said(caplog)
+        assert recipe.model.text is not None
+        assert (recipe.model.text.pooling, recipe.preprocessing.text.max_tokens) == (pooling, bundled)
+        named = texts_of(folder, architecture, {"max_tokens": 12}, pooling="mean")
+    assert named.model.text is not None
+    assert (named.model.text.pooling, named.preprocessing.text.max_tokens) == ("mean", 12)
+    assert said(caplog) == [
+        f"model.text.pooling is mean; {folder} was trained with {pooling}.",
+        f"preprocessing.text.max_tokens is 12; {folder} was trained with {bundled}.",
+    ]
+
+
+def test_a_tower_of_texts_alone_has_no_pooling_to_be_kept(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "bert", "max_position_embeddings": 512}')
+    recipe = texts_of(tmp_path, "bert", {})
+    assert recipe.model.text is not None
+    assert (recipe.model.text.pooling, recipe.preprocessing.text.max_tokens) == ("mean", 64)

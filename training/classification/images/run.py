@@ -11,6 +11,8 @@ from training.classification.images.splits import LabelledSplits, labelled_split
 from training.classification.images.training_images import opened
 from training.data.manifest import Rejections, read_manifest
 from training.host import keep_freed_memory
+from training.models.config import ImagePreprocessingConfig
+from training.recipes.pretrained_preprocessing import images_as_pretrained
 from training.tasks.opening import RunOptions, open_run
 from training.tasks.problem import TaskProblem
 from training.tasks.rejected import report
@@ -47,6 +49,7 @@ def classify_images(recipe: ImageRecipe, data: Path, options: RunOptions) -> Ima
         RecoquestError: Something that the user can mend; the message says what.
     """
     keep_freed_memory()
+    recipe = _prepared(recipe)
     with open_run(recipe, options) as run:
         start = build_start(recipe, load_pretrained=run.checkpoint is None)
         manifest = read_manifest(data, max_rejected=recipe.data.max_rejected)
@@ -72,6 +75,15 @@ def classify_images(recipe: ImageRecipe, data: Path, options: RunOptions) -> Ima
         result = ImageResult(test, loop.metrics, run.folder.best, left_out)
         run.write_results(_written(recipe, start, splits, result, loop.position.step))
     return result
+
+
+def _prepared(recipe: ImageRecipe) -> ImageRecipe:
+    """The recipe with the preprocessing of its pretrained tower where it names none."""
+    if recipe.model is None:
+        return recipe
+    given = recipe.preprocessing or ImagePreprocessingConfig()
+    images = images_as_pretrained(given, recipe.model.pretrained, "preprocessing")
+    return recipe.model_copy(update={"preprocessing": images})
 
 
 def _written(

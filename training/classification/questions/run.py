@@ -21,6 +21,7 @@ from training.host import keep_freed_memory
 from training.models.config import TextPreprocessingConfig
 from training.models.preprocessing import ImagePreprocessing, TextPreprocessing, TokenBatch
 from training.models.texts.learned_tokenizer import build_tokenizer
+from training.recipes.pretrained_preprocessing import images_as_pretrained
 from training.tasks.held_out import train_and_validation
 from training.tasks.opening import OpenRun, RunOptions, open_run
 from training.tasks.problem import TaskProblem
@@ -61,6 +62,8 @@ def answer_questions(recipe: QuestionRecipe, data: Path, options: RunOptions) ->
         RecoquestError: Something that the user can mend; the message says what.
     """
     keep_freed_memory()
+    images = images_as_pretrained(recipe.preprocessing, recipe.model.image.pretrained, "preprocessing")
+    recipe = recipe.model_copy(update={"preprocessing": images})
     with ExitStack() as resources:
         run = resources.enter_context(open_run(recipe, options))
         whole, val = (

@@ -20,7 +20,7 @@ from training.models.pretrained.architecture import (
     pretrained_configuration,
     read_projection,
 )
-from training.models.pretrained.folder import read_tensors
+from training.models.pretrained.folder import read_json, read_tensors
 from training.models.texts.clip_text_weights import is_open_clip, load_open_clip_text, open_clip_text_options
 from training.models.tower import Projection, TextBackbone, TextFeatures
 
@@ -55,6 +55,19 @@ PROJECTED_POOLING: Final[Mapping[TextArchitecture, Literal["cls", "eos"]]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class TrainedTexts:
+    """How a model for images and texts was trained to read texts.
+
+    Attributes:
+        pooling: Of its projected feature.
+        max_tokens: Of the longest text, special tokens included.
+    """
+
+    pooling: Literal["cls", "eos"]
+    max_tokens: int
+
+
 class TransformersTextBackbone(TextBackbone):
     """A text model of transformers."""
 
@@ -68,11 +81,8 @@ class TransformersTextBackbone(TextBackbone):
         self.width = self.local_width = int(width)
         if self.width == int(options.get("hidden_size", self.width)):
             self.heads = int(options.get("num_attention_heads") or options["n_heads"])
-        self.max_tokens = int(options["max_position_embeddings"])
+        self.max_tokens = _most_tokens(family, options)
         self.causal = family.model == "CLIPTextModel"
-        if family.model in ("RobertaModel", "AltCLIPTextModel"):
-            # Their positions begin behind the padding id.
-            self.max_tokens -= int(options["pad_token_id"]) + 1
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> TextFeatures:
         """Tokens (B, T, C) of ids and mask (B, T)."""
@@ -182,6 +192,15 @@ def build_transformers_backbone(
     return backbone
 
 
+def _most_tokens(family: _Family, options: Mapping[str, Any]) -> int:
+    """Tokens of the longest text that a model reads."""
+    positions = int(options["max_position_embeddings"])
+    if family.model in ("RobertaModel", "AltCLIPTextModel"):
+        # Their positions begin behind the padding id.
+        positions -= int(options["pad_token_id"]) + 1
+    return positions
+
+
 def _token_options(tokenizer: Tokenizer) -> dict[str, Any]:
     return {
         "vocab_size": tokenizer.size,
@@ -211,3 +230,24 @@ def pretrained_width(architecture: TextArchitecture, folder: Path) -> int | None
         return next((len(weight) for weight in stored.values()), None)
     projection = pretrained_projection(architecture, folder, 0)
     return None if projection is None else len(projection.weight)
+
+
+def trained_texts(architecture: TextArchitecture, folder: Path) -> TrainedTexts | None:
+    """How the model for images and texts in a folder reads texts; None of a model of another kind.
+
+    Raises:
+        RecipeError: The folder holds a model of another architecture.
+    """
+    pooling, settings = PROJECTED_POOLING.get(architecture), folder / "config.json"
+    if pooling is None:
+        return None
+    family = _FAMILIES[architecture]
+    if architecture == "clip_text_model" and is_open_clip(folder):
+        return TrainedTexts(pooling, _most_tokens(family, open_clip_text_options(folder)))
+    if not settings.is_file() or read_json(settings).get("model_type") == "bert":
+        return None
+    config = pretrained_configuration(getattr(transformers, family.config), folder)
+    tokens = _most_tokens(family, architecture_options(config))
+    tokenizer = folder / "tokenizer_config.json"
+    named = read_json(tokenizer).get("model_max_length") if tokenizer.is_file() else None
+    return TrainedTexts(pooling, tokens if named is None else min(tokens, int(named)))

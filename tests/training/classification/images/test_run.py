@@ -4,13 +4,16 @@ import json
 import logging
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import yaml
 from PIL import Image
 
 from tests.training.classification.images.samples import tiny_recipe, tiny_tree, write_squares
+from tests.training.conversion import folders
 from tests.training.models.tiny import image_tower, tiny_config, tiny_model, tiny_preprocessing
 from tests.training.runs import assert_same, before_step, lines, measured_lines, terminate
 from training.classification.images.config import ImageRecipe
@@ -209,6 +212,31 @@ def test_wrong_resumes_are_refused(squares: Path, straight: Path, tmp_path: Path
     other = write_squares(tmp_path / "other", train=38)
     with pytest.raises(TrainingError, match="data or the encoder are not those"):
         run(tiny_recipe(), other, straight, resume=True)
+
+
+def test_a_pretrained_tower_brings_its_preprocessing(
+    squares: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tower = tmp_path / "vit"
+    folders.vit(tower)
+    model = {"architecture": "vit", "pretrained": str(tower), "options": {}}
+
+    def trained(out: str, preprocessing: dict[str, Any] | None) -> dict[str, Any]:
+        tree = tiny_tree(frozen=True, train={"epochs": 1})
+        tree |= {"model": model, "preprocessing": preprocessing}
+        run(parse_as(ImageRecipe, tree, "The tiny recipe"), squares, tmp_path / out)
+        kept: dict[str, Any] = yaml.safe_load((tmp_path / out / "recipe.yaml").read_text())["preprocessing"]
+        return kept
+
+    with caplog.at_level(logging.WARNING):
+        kept = trained("open", None)
+        assert "trained with" not in caplog.text
+        assert (kept["size"], kept["resize"], kept["filter"]) == (64, "squash", "bilinear")
+        assert kept["mean"] == [0.5, 0.5, 0.5]
+        named = trained("named", {"resize": "pad"})
+    assert (named["size"], named["resize"], named["filter"]) == (64, "pad", "bilinear")
+    said = [record.getMessage() for record in caplog.records if "trained with" in record.getMessage()]
+    assert said == [f"preprocessing.resize is pad; {tower} was trained with squash."]
 
 
 @pytest.mark.parametrize("scaled", [True, False])

@@ -1,14 +1,17 @@
 """Whole runs: they learn to look, stop and go on bit by bit, and leave what they say."""
 
 import json
+import logging
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 from tests.training.classification.questions.samples import tiny_recipe, tiny_tree, write_vqa
+from tests.training.conversion import folders
 from tests.training.models.tiny import tiny_tokenizer
 from tests.training.runs import assert_same_checkpoints, assert_same_runs, before_step, lines, terminate
 from training.classification.load import load_classification_recipe
@@ -144,3 +147,21 @@ def test_the_largest_batch_has_the_longest_questions(tmp_path: Path) -> None:
     assert batch.tokens.input_ids.shape == text(["Is " * 12]).input_ids.expand(4, -1).shape
     assert batch.scores.shape == (4, 2)
     assert not seen.broken.items
+
+
+def test_a_pretrained_tower_brings_its_preprocessing(
+    squares: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tower = tmp_path / "resnet"
+    folders.resnet(tower)
+    tree = tiny_tree()
+    tree["model"]["image"] = {"architecture": "resnet", "pretrained": str(tower)}
+    tree["preprocessing"] = {"size": 32, "mean": [0.5, 0.5, 0.5]}
+    tree["train"]["epochs"] = 1
+    with caplog.at_level(logging.WARNING):
+        run(parse_as(QuestionRecipe, tree, "The tiny recipe"), squares, tmp_path / "out")
+    kept = yaml.safe_load((tmp_path / "out/recipe.yaml").read_text())["preprocessing"]
+    assert (kept["size"], kept["resize"], kept["mean"]) == (32, "squash", [0.5, 0.5, 0.5])
+    said = [record.getMessage() for record in caplog.records if "trained with" in record.getMessage()]
+    theirs = (0.485, 0.456, 0.406)
+    assert said == [f"preprocessing.mean is (0.5, 0.5, 0.5); {tower} was trained with {theirs}."]
