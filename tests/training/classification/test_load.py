@@ -9,6 +9,7 @@ from tests.training.recipes.shrink import first_runs
 from training.classification.images.config import ImageRecipe
 from training.classification.images.published import CHEXPERT_LABELS
 from training.classification.load import load_classification_recipe, shipped
+from training.classification.questions.config import QuestionRecipe
 from training.classification.texts.config import TextRecipe
 from training.classification.texts.tasks import GLUE
 from training.errors import RecipeError
@@ -102,3 +103,15 @@ def test_overrides_have_the_types_of_yaml() -> None:
 def test_wrong_recipes_are_named(name: str, overrides: list[str], message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         load_classification_recipe(name, overrides)
+
+
+def test_images_of_new_classifiers_are_decoded_at_a_scale_unless_told_otherwise() -> None:
+    for name in ("chexpert-imagenet-linear::1", "labels-small-finetune", "vqa-ban-base", "vqa-small-reclaim"):
+        for more, scaled in ([], True), (["preprocessing.scaled_decoding=false"], False):
+            recipe = load_classification_recipe(name, more)
+            assert isinstance(recipe, ImageRecipe | QuestionRecipe)
+            assert recipe.preprocessing is not None
+            assert recipe.preprocessing.scaled_decoding == scaled
+    bundle = load_classification_recipe("labels-bundle-linear")
+    assert isinstance(bundle, ImageRecipe)
+    assert bundle.preprocessing is None
