@@ -100,7 +100,7 @@ def checked_template(template: str) -> str:
     if not plain or "study" not in places or not set(places) <= _PLACES:
         raise ValueError(
             f"{template!r} needs {{study}}, and may have {{series}} and {{sop}}, such as "
-            "/viewer?StudyInstanceUIDs={study}&initialSOPInstanceUID={sop}"
+            "/reading#study={study}&image={sop}"
         )
     if not template.startswith(("/", "https://", "http://")) or template.startswith("//"):
         raise ValueError(

@@ -227,6 +227,19 @@ def test_another_patient_opens_in_a_tab_of_its_own(window: "BrowserContext", rea
     assert likeness(drawn, reading.films[1]) > 0.95
 
 
+def test_the_viewer_opened_by_itself_leads_to_one_study_in_the_page(
+    window: "BrowserContext", reading: Reading
+) -> None:
+    page = _open(window, reading, 1)
+    first, other = reading.films[1], reading.films[4]
+    page.goto(f"{reading.address}/viewer?StudyInstanceUIDs={first.StudyInstanceUID},{other.StudyInstanceUID}")
+    page.wait_for_url(f"{reading.address}/reading#study={first.StudyInstanceUID}")
+    identity = page.get_by_role("status", name="Open patient")
+    expect(identity).to_contain_text(f"({first.PatientID})", timeout=FIRST_MS)
+    expect(identity).not_to_contain_text("several patients")
+    assert other.StudyInstanceUID not in str(page.frames[1].url)
+
+
 def test_cases_are_accepted_rejected_and_supplemented(window: "BrowserContext", reading: Reading) -> None:
     page = _open(window, reading, 1)
     case = page.locator(f'[data-id="{reading.films[4].SOPInstanceUID}"]')

@@ -1,11 +1,26 @@
 /**
  * Configuration of OHIF, read before its own scripts: the archive behind this service, and an extension that tells the page around which image
- * is the active one, and whose images are shown.
+ * is the active one, and whose images are shown. Outside of that page the viewer leads to it.
  */
 /* eslint-env browser */
 (() => {
+  /** The fragment with which that page opens the first study of an address of OHIF, which reads names in any case. @param {string} query */
+  const studyOf = (query) => {
+    const named = new Map([...new URLSearchParams(query)].reverse().map(([name, value]) => [name.toLowerCase(), value.split(',')[0]]));
+    const wanted = new URLSearchParams();
+    for (const [name, theirs] of [['study', 'studyinstanceuids'], ['series', 'initialseriesinstanceuid'], ['image', 'initialsopinstanceuid']]) {
+      if (named.get(theirs)) wanted.set(name, named.get(theirs));
+    }
+    return [...wanted].length > 0 ? `#${wanted}` : '';
+  };
+
   // Where the service is, which a proxy may have put below a path.
   const base = new URL('..', document.currentScript.src).pathname;
+  if (window.parent === window) {
+    // Only the page around the viewer says whose images are open, so OHIF, which has no configuration here, does not start.
+    window.location.replace(`${base}reading${studyOf(window.location.search)}`);
+    return;
+  }
   const archive = `${base}dicomweb`;
   window.PUBLIC_URL = `${base}viewer/`;
   window.browserImportFunction = (name) => import(name);
