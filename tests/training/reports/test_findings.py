@@ -1,15 +1,25 @@
 """Findings of reports by the rules: figures on written sentences, offsets, and any text."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.training.reports.measuring import golden, precision_and_recall, predicted, table
+from tests.training.reports.measuring import (
+    EVERY,
+    by_finding,
+    by_state,
+    golden,
+    precision_and_recall,
+    predicted,
+    wrong,
+)
 from tests.training.reports.sentences import GERMAN, HELD_OUT, SECOND, TUNED
 from training.reports import FINDINGS, STATES, Finding, find_findings, finding_called, image_states
 from training.reports.findings import MAX_CHARACTERS
 
-EVERY = (*TUNED, *HELD_OUT, *SECOND, *GERMAN)
+DOCUMENTED = Path(__file__).resolve().parents[3] / "docs" / "findings.md"
 # Words of the rules, and others, in any order.
 WORDS = st.sampled_from(
     [
@@ -54,7 +64,13 @@ WORDS = st.sampled_from(
 def test_states_are_right_on_written_sentences(part: tuple[tuple[str, str], ...], least: float) -> None:
     figures = precision_and_recall(part)
     assert list(figures) == list(STATES)
-    assert min(min(pair) for pair in figures.values()) >= least, table(part)
+    assert min(min(pair) for pair in figures.values()) >= least, wrong(part)
+
+
+def test_the_documented_figures_are_those_of_the_rules() -> None:
+    documented = DOCUMENTED.read_text(encoding="utf-8")
+    for rows in (by_state(), by_finding()):
+        assert f"|---|\n{rows}\n" in documented
 
 
 def test_the_figures_are_of_different_sentences_in_all_states() -> None:
