@@ -1,5 +1,6 @@
 """The whole way from an archive to similar cases on the screen and judgements of them, by real processes."""
 
+import json
 import os
 import re
 import subprocess
@@ -9,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import httpx
 import pytest
 from pydicom.dataset import Dataset
 
@@ -139,7 +139,7 @@ def test_films_of_an_archive_are_read_beside_similar_ones(
         page = open_study(window, address, OPEN, key)
         _similar_cases_are_told(page)
         _another_patient_opens_in_a_tab(window, page)
-        _judgements_are_kept(page, client)
+        _judgements_are_kept(page, hospital)
         _a_prior_opens_beside(page)
         _a_namesake_is_told_apart(page)
         hospital.archive.store([COMING, make_report(6, COMING, REPORTS[6])])
@@ -197,14 +197,20 @@ def _another_patient_opens_in_a_tab(window: "BrowserContext", page: "Page") -> N
     tab.close()
 
 
-def _judgements_are_kept(page: "Page", client: httpx.Client) -> None:
+def _judgements_are_kept(page: "Page", hospital: Hospital) -> None:
     for film, name in ((OTHER, "Accept"), (LEAVING, "Reject")):
         with page.expect_response(re.compile("/feedback$")) as kept:
             _case(page, film).get_by_role("button", name=name).click()
         assert kept.value.ok
         expect(_case(page, film).get_by_role("button", name=name)).to_have_attribute("aria-pressed", "true")
-    counted = client.get(f"/v1/collections/{FILMS}/feedback").raise_for_status().json()
-    assert (counted["relevant"], counted["not_relevant"]) == (1, 1)
+    page.get_by_label("A similar case that is not in the list").fill(PRIOR.SOPInstanceUID)
+    page.get_by_role("button", name="Add").click()
+    expect(page.locator(".cases-said")).to_contain_text("is kept as a similar case")
+    lines = hospital.run("feedback", "export", FILMS, "-").splitlines()
+    assert [(one["query"], one["image"], one["verdict"]) for one in map(json.loads, lines)] == [
+        ({"images": [OPEN.SOPInstanceUID]}, film.SOPInstanceUID, verdict)
+        for film, verdict in ((OTHER, "accepted"), (LEAVING, "rejected"), (PRIOR, "supplemented"))
+    ]
 
 
 def _a_prior_opens_beside(page: "Page") -> None:
