@@ -1,4 +1,4 @@
-"""An Orthanc as `deploy/orthanc` configures it: what modalities send to it by DIMSE is taken over."""
+"""An Orthanc as `deploy/orthanc` configures it: what modalities send to it by DIMSE is indexed."""
 
 import json
 import shutil
@@ -10,13 +10,15 @@ from typing import Any, Final
 
 import httpx
 import pytest
+from pydantic import SecretStr
 
 from app.application import create_app
-from app.pacs.dicomweb.archive import Access, Archive
-from tests.access import ADMIN_KEY, AS_ADMIN
+from index.keys.api_keys import create_key
+from tests.access import AS_ADMIN
 from tests.app.pacs.conftest import COLLECTION, Home
 from tests.browser.service import running
 from tests.dicom_films import encoded, make_film, uid
+from tests.jobs import Jobs
 from tests.needed import needed
 from tests.orthanc import OrthancPrograms, OrthancServer, serve_orthanc
 
@@ -25,7 +27,7 @@ USER: Final = ("recoquest", "change-me")
 _SECONDS: Final = 30.0
 
 
-def _configured(folder: Path, jobs: str) -> dict[str, Any]:
+def _configured(folder: Path, studies: str, key: str) -> dict[str, Any]:
     """The configuration as it is deployed, in a folder of the test and with another service."""
     found: dict[str, Any] = json.loads((DEPLOY / "orthanc.json").read_text(encoding="utf-8"))
     for name in ("StorageDirectory", "IndexDirectory"):
@@ -37,7 +39,7 @@ def _configured(folder: Path, jobs: str) -> dict[str, Any]:
         **found,
         "LuaScripts": [str(DEPLOY / "recoquest.lua")],
         "StableAge": 1,
-        "Recoquest": {"Jobs": jobs, "Key": ADMIN_KEY},
+        "Recoquest": {"Studies": studies, "Key": key},
     }
 
 
@@ -63,7 +65,7 @@ def files(tmp_path: Path) -> list[Path]:
 
 
 @pytest.mark.slow
-def test_what_a_modality_stores_starts_a_job_and_is_taken_over(
+def test_what_a_modality_stores_is_indexed_by_a_worker(
     films: Home,
     orthanc_programs: OrthancPrograms,
     storescu: Callable[..., None],
@@ -73,31 +75,37 @@ def test_what_a_modality_stores_starts_a_job_and_is_taken_over(
     settings = films.settings.model_copy(update={"pacs_sync": f"{COLLECTION} --modality DX"})
     folder = tmp_path / "gateway"
     folder.mkdir()
-    with (
-        running(create_app(settings)) as service,
-        serve_orthanc(
-            orthanc_programs, _configured(folder, f"{service}/v1/jobs"), folder=folder, auth=USER
-        ) as gateway,
-    ):
-        sync = films.sync(Archive(gateway.dicom_web, Access(*USER)))
-        assert sync.run().found == 0
-        storescu(gateway, *files)
-        report = sync.run()
-        assert (report.studies, report.taken) == (2, 3)
-        assert films.ids() == {uid("film", number) for number in range(3)}
-        jobs = _until(lambda: _jobs(service))
-    assert {(job["kind"], *job["arguments"]) for job in jobs} == {
-        ("pacs_sync", COLLECTION, "--modality", "DX")
-    }
-    # A waiting job brings over films that came after it was queued.
-    assert len(jobs) == 1
+    with films.engine.home.catalogue.write() as session:
+        made = create_key(session, "gateway", {COLLECTION: frozenset({"curator"})}, days=1)
+    with running(create_app(settings)) as service:
+        gateway_of = _configured(folder, f"{service}/v1/collections/{COLLECTION}/studies", made.text)
+        with serve_orthanc(orthanc_programs, gateway_of, folder=folder, auth=USER) as gateway:
+            storescu(gateway, *files)
+            queued = _until(lambda: _jobs(service), lambda jobs: len(jobs) == 2)
+            assert {(job["kind"], *job["arguments"]) for job in queued} == {
+                ("pacs_sync", COLLECTION, "--modality", "DX", "--study", uid("study", study))
+                for study in (0, 1)
+            }
+            assert films.ids() == set()
+            archive = {
+                "pacs_url": gateway.dicom_web,
+                "pacs_user": USER[0],
+                "pacs_password": SecretStr(USER[1]),
+            }
+            jobs = Jobs(settings.model_copy(update=archive), films.engine.home.catalogue)
+            with jobs.worker():
+                ended = [jobs.wait(job["id"]) for job in queued]
+            assert [job.state for job in ended] == ["done", "done"], jobs.log(ended[0].id)
+            assert films.ids() == {uid("film", number) for number in range(3)}
+            # Each study is told of once.
+            assert len(_jobs(service)) == 2
 
 
 def test_a_modality_that_calls_another_archive_is_refused(
     orthanc_programs: OrthancPrograms, storescu: Callable[..., None], files: list[Path], tmp_path: Path
 ) -> None:
     with serve_orthanc(
-        orthanc_programs, _configured(tmp_path, "http://127.0.0.1:9"), folder=tmp_path, auth=USER
+        orthanc_programs, _configured(tmp_path, "http://127.0.0.1:9", "none"), folder=tmp_path, auth=USER
     ) as gateway:
         with pytest.raises(subprocess.CalledProcessError):
             storescu(gateway, *files, title="ELSEWHERE")
@@ -109,10 +117,12 @@ def _jobs(service: str) -> list[Mapping[str, Any]]:
     return found
 
 
-def _until(look: Callable[[], list[Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
+def _until(
+    look: Callable[[], list[Mapping[str, Any]]], true: Callable[[list[Mapping[str, Any]]], bool]
+) -> list[Mapping[str, Any]]:
     """Wait for what a server does by itself."""
     deadline = time.monotonic() + _SECONDS
-    while not (found := look()):
-        assert time.monotonic() < deadline
+    while not true(found := look()):
+        assert time.monotonic() < deadline, found
         time.sleep(0.1)
     return found
