@@ -108,7 +108,7 @@ def serve_orthanc(
         auth: User and password with which `http` signs in, where `settings` asks for them.
     """
     own = Path(tempfile.mkdtemp(prefix="recoquest-orthanc-")) if folder is None else folder
-    port, dicom_port = _free_port(), _free_port()
+    port, dicom_port = free_port(), free_port()
     configuration = _configuration(own, programs, port, dicom_port) | dict(settings or {})
     (own / "orthanc.json").write_text(json.dumps(configuration), encoding="utf-8")
     try:
@@ -157,7 +157,7 @@ def _configuration(folder: Path, programs: OrthancPrograms, port: int, dicom_por
     }
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]

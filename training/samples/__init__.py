@@ -5,6 +5,7 @@ from pathlib import Path
 from training.atomic import atomic_folder
 from training.errors import DataError
 from training.progress import progress_bar
+from training.samples.radiographs.dicom_files import write_dicom_files
 from training.samples.radiographs.samples import write_radiographs
 from training.samples.scenes.samples import write_scenes
 from training.samples.scenes.sounds import add_scene_sounds
@@ -13,7 +14,7 @@ __all__ = ["write_sample_data"]
 
 
 def write_sample_data(
-    out: Path, *, images: int = 600, seed: int = 0, size: int = 256, audio: bool = False
+    out: Path, *, images: int = 600, seed: int = 0, size: int = 256, audio: bool = False, dicom: bool = False
 ) -> None:
     """Draw two collections, `out`/radiographs and `out`/scenes, each a folder with a manifest.
 
@@ -25,6 +26,7 @@ def write_sample_data(
         seed: Seed of images and texts.
         size: Width and height of an image in pixels.
         audio: Give each scene a short sound as well; the images and texts are the same without.
+        dicom: Write the radiographs as DICOM files as well, into `out`/dicom.
 
     Raises:
         DataError: `out` holds something already, or cannot be written, or a number is out of range.
@@ -37,6 +39,8 @@ def write_sample_data(
         with atomic_folder(out) as folder, progress_bar("Drawing sample images", 2 * images) as progress:
             write_radiographs(folder / "radiographs", images=images, seed=seed, size=size, progress=progress)
             write_scenes(folder / "scenes", images=images, seed=seed, size=size, progress=progress)
+            if dicom:
+                write_dicom_files(folder / "radiographs", folder / "dicom", seed=seed)
             if audio:
                 add_scene_sounds(folder / "scenes", seed=seed)
     except FileExistsError:
