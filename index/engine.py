@@ -1,6 +1,7 @@
 """The search engine: what the service and the command line ask."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from sqlalchemy import func, select
@@ -82,10 +83,8 @@ class SearchEngine:
     def collections(self) -> list[CollectionInfo]:
         """Return all collections, by name."""
         with self._catalogue.read() as session:
-            query = (
-                select(CollectionRow.id, CollectionRow.name).where(NOT_DELETED).order_by(CollectionRow.name)
-            )
-            return [_describe(session, key, name) for key, name in session.execute(query).all()]
+            sql = select(CollectionRow.id, CollectionRow.name).where(NOT_DELETED).order_by(CollectionRow.name)
+            return [_describe(session, key, name) for key, name in session.execute(sql).all()]
 
     def collection(self, name: str) -> CollectionInfo:
         """Return one collection.
@@ -187,10 +186,16 @@ class SearchEngine:
         return self._searcher.browser.count(collection, request)
 
     def facets(
-        self, collection: str, filter: Filter | None = None, field: str | None = None, containing: str = ""
+        self,
+        collection: str,
+        filter: Filter | None = None,
+        field: str | None = None,
+        containing: str = "",
+        words: SearchRequest | None = None,
     ) -> FilteredFacets:
-        """Count the values of fields among the images that pass a filter; see `Overviews.facets`."""
-        return self._overviews.facets(collection, filter, field, containing)
+        """Count values of fields, with `words` of what that request lists; see `Overviews.facets`."""
+        among = None if words is None else partial(self._searcher.browser.keys, words)
+        return self._overviews.facets(collection, filter, field, containing, among)
 
     def search_batch(
         self, active: ActiveGeneration, entries: Sequence[BatchEntry]

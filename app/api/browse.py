@@ -1,7 +1,7 @@
 """Lists of a collection's images, and counts of what they hold, without a query."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Annotated
 
@@ -116,29 +116,34 @@ async def count_values(
     Of a field with millions of texts, the most frequent ones of the collection are counted alone.
     Logs of proxies keep addresses: where a value may name a person, `POST` the same instead.
     """
-    return await _count_values(collection, wanted.filter, wanted.field, wanted.containing, request, services)
+    condition = read_filter(wanted.filter, services.settings)
+    query = _query(wanted.filter)
+    return await _count_values(collection, SearchRequest(filter=condition), wanted, query, request, services)
 
 
 @router.post("/facets", summary="Counts of values, by a body", responses=_PROBLEMS)
 async def count_facets(
     collection: str, query: FacetQuery, request: Request, services: InjectedServices
 ) -> CountedFields:
-    """The same as GET, with the filter and the text in the body, which no log of a proxy keeps."""
-    text = None if query.filter is None else json.dumps(query.filter)
-    return await _count_values(collection, text, query.field, query.containing, request, services)
+    """The same as GET, and of keywords, in the body, which no log of a proxy keeps."""
+    asked = read_count(query.counted(), services.settings)
+    parts = filter_parts(query.filter) | ({"keywords": [query.keywords]} if query.keywords else {})
+    return await _count_values(collection, asked, query, parts, request, services)
 
 
 async def _count_values(
     collection: str,
-    condition: str | None,
-    field: str | None,
-    containing: str,
+    asked: SearchRequest,
+    wanted: _FieldsWanted | FacetQuery,
+    query: Mapping[str, Sequence[str]],
     request: Request,
     services: Services,
 ) -> CountedFields:
-    parsed = read_filter(condition, services.settings)
-    found = await services.threads.read(services.engine.facets, collection, parsed, field, containing)
-    note(request, Noted(query=_query(condition), details={"field": field}))
+    words = None if asked.words is None and asked.words_state is None else asked
+    found = await services.threads.read(
+        services.engine.facets, collection, asked.filter, wanted.field, wanted.containing, words
+    )
+    note(request, Noted(query=query, details={"field": wanted.field}))
     return counted_from(found)
 
 

@@ -5,13 +5,15 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from app.schemas.generations import GenerationName
-from app.schemas.search.body import Request
+from app.schemas.search.body import Request, Text
 from app.schemas.search.filter_form import FilterForm
 from app.schemas.search.page import Answer
+from app.schemas.search.query import CountQuery
 from index.filters.facets import Facet, FilteredFacets, Overview
 from index.filters.findings import FindingCounts
 from index.filters.grammar import FieldName
 from index.search.results import CollectionInfo
+from training.reports import State
 
 MAX_CONTAINING = 200
 
@@ -30,6 +32,14 @@ class FacetQuery(Request):
         max_length=MAX_CONTAINING,
         description="Only values that contain this text, in whatever case; goes with field.",
     )
+    keywords: Text | None = Field(
+        default=None, description="Only images that have any of these words, as in a count.", examples=[None]
+    )
+    keywords_state: State | None = Field(default=None, description="As in a search.", examples=[None])
+
+    def counted(self) -> CountQuery:
+        """Return the count of the same images."""
+        return CountQuery(filter=self.filter, keywords=self.keywords, keywords_state=self.keywords_state)
 
 
 class FilterField(Answer):

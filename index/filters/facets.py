@@ -3,7 +3,7 @@
 Fields in memory are counted there, of all images or of those that pass a filter; others by the database.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
@@ -146,7 +146,12 @@ class Overviews:
         return self._kept.get(place, state.sequence, make, lambda *_: None)
 
     def facets(
-        self, collection: str, filter: Filter | None, field: str | None, containing: str
+        self,
+        collection: str,
+        filter: Filter | None,
+        field: str | None,
+        containing: str,
+        among: Callable[[CollectionState], Keys] | None = None,
     ) -> FilteredFacets:
         """Count the values of fields among the images that pass a filter.
 
@@ -155,6 +160,7 @@ class Overviews:
             filter: Only images that pass it; None for all.
             field: Only this field; None: all but those that have one value for each image.
             containing: Only texts of `field` that contain this, in whatever case.
+            among: Looks up the keys, rising, of the images to count, in place of the filter.
 
         Raises:
             UnknownCollectionError: No collection has this name.
@@ -168,13 +174,15 @@ class Overviews:
         with self._catalogue.reading() as reading:
             row = require_collection(reading.session, collection)
             state, passing = CollectionState(reading, row.id, row.sequence), None
-            if filter is None and not containing and field not in _ONE_EACH:
+            if filter is None and among is None and not containing and field not in _ONE_EACH:
                 whole = self.current(state)
                 if field is None:
                     return FilteredFacets(whole.count, whole.facets, whole.findings)
                 if own := tuple(facet for facet in whole.facets if facet.name == field):
                     return FilteredFacets(whole.count, own)
-            if filter is not None:
+            if among is not None:
+                passing = among(state)
+            elif filter is not None:
                 passing = self._passing.get(state, filter, "images")
             counted = FacetCounts(state, self._fields, passing)
             if field is None:

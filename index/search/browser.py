@@ -39,6 +39,10 @@ class _Order(Protocol):
     """Keys in an order that does not depend on a query vector."""
 
     @property
+    def keys(self) -> Keys:
+        """All keys, in that order."""
+
+    @property
     def total(self) -> int | None:
         """Number of keys on all pages; None where more match than are ranked."""
 
@@ -173,6 +177,16 @@ class Browser:
             total = order.total
         assert total is not None
         return total
+
+    def keys(self, request: SearchRequest, state: CollectionState) -> Keys:
+        """Return the keys, rising, of all that pass the filter and have the words.
+
+        Raises:
+            QueryError: There is no word.
+            FilterError: The filter does not fit the collection.
+        """
+        request.check()
+        return np.sort(self._order(state, request, most=None)[0].keys)
 
     def _order(
         self, state: CollectionState, request: SearchRequest, most: int | None

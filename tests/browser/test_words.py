@@ -158,6 +158,18 @@ def test_without_likeness_only_images_with_the_words_are_shown(open_search: Open
     assert search.ids() == search.found_by_text("purple triangle")
 
 
+def test_the_filters_count_what_has_the_words_where_only_that_is_shown(open_search: OpenSearch) -> None:
+    search = open_search("#q=triangle&words=only")
+    search.settle()
+    having = search.ask("v1/collections/shapes/count", {"keywords": "triangle"})["count"]
+    counted = ["circle0", "square0", f"triangle{having}"]
+    expect(search.group("labels").locator(".check")).to_have_text(counted)
+    with search.page.expect_response("**/facets"):
+        search.likeness.check()
+    # Hits need have none of the words then.
+    expect(search.group("labels").locator(".check")).to_have_text(["circle20", "square20", "triangle20"])
+
+
 @pytest.mark.slow
 def test_words_alone_beside_an_example_rank_by_both(open_search: OpenSearch) -> None:
     search = open_search("#q=purple&words=only")

@@ -91,15 +91,15 @@ export class SearchApi {
   }
 
   /**
-   * Count the values of fields among the images that pass a filter.
+   * Count the values of fields among the images that pass a filter, and have keywords.
    *
    * @param {string} collection
-   * @param {{filter?: object | null, field?: string, containing?: string}} question
+   * @param {{filter?: object | null, field?: string, containing?: string, keywords?: string}} question
    * @param {AbortSignal} [signal]
    * @returns {Promise<{count: number, fields: Field[], findings?: CountedFinding[]}>}
    */
-  facets(collection, { filter = null, field, containing }, signal) {
-    return this.#ask(`${path(collection)}/facets`, { ...sentJson({ filter, field: field ?? null, containing: containing ?? '' }), signal });
+  facets(collection, { filter = null, field, containing, keywords }, signal) {
+    return this.#ask(`${path(collection)}/facets`, { ...sentJson({ filter, field: field ?? null, containing: containing ?? '', keywords: keywords ?? null }), signal });
   }
 
   /** Say whether a hit is what was searched for. @param {string} collection @param {object} judgement */

@@ -40,7 +40,7 @@ CALLS: list[Call[Any]] = [
     operations.get_thumbnail("c", "a"),
     operations.get_rendition("c", "a", 5, "auto", "image/png"),
     operations.count_images("c", {}),
-    operations.count_facets("c", {}, "field", "text"),
+    operations.count_facets("c", {}, "field", "text", {"keywords": "text", "keywords_state": "absent"}),
     operations.create_embeddings("c", ["text"], [b"image"]),
     operations.link_image("c", "a", "thumbnail", 60),
     operations.upload_images("c", [NEW]),

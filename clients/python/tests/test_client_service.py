@@ -116,6 +116,7 @@ def test_a_collection_is_begun_filled_searched_changed_and_removed(
     assert len(list(client.images(name, page_size=30))) == client.count(name) == 72
     assert client.facets(name, field="age").fields[0].minimum == 64
     assert client.facets(name, filter={"field": "age", "eq": 65}).count == 0
+    assert client.facets(name, keywords="dogs").count == client.count(name, keywords="dogs") > 0
     known = client.image(name, odd)
     assert (known.report, known.etag) == ("No effusion.", uploaded.results[1].etag)
     assert client.content(name, odd) == picture(2)

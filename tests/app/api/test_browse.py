@@ -172,6 +172,17 @@ def test_values_are_counted_under_a_filter(client: TestClient) -> None:
     }
 
 
+def test_values_are_counted_among_images_with_keywords(client: TestClient) -> None:
+    asked = {"keywords": "effusion", "filter": {"field": "age", "lt": 60}}
+    for body in (asked, {**asked, "keywords_state": "present"}, {**asked, "keywords_state": "absent"}):
+        count = client.post(f"{HERE}/count", json=body).json()["count"]
+        counted = client.post(f"{HERE}/facets", json={**body, "field": "view"}).json()
+        assert counted["count"] == count
+        assert sum(value["count"] for value in counted["fields"][0]["values"]) == count
+    without = client.post(f"{HERE}/facets", json={"keywords": "..."})
+    problem(without, 422, "invalid-request", "keywords")
+
+
 def test_values_are_counted_by_a_body_as_by_an_address(client: TestClient) -> None:
     young = {"field": "age", "lt": 30}
     for body, parameters in (

@@ -93,6 +93,21 @@ def test_words_alone_list_their_matches_by_rank(engine: SearchEngine) -> None:
     assert all({*hit.image.text.text.split()} & {*words.split()} for hit in texts if hit.image.text)
 
 
+@pytest.mark.usefixtures("generation")
+def test_values_of_what_words_list_are_counted(engine: SearchEngine) -> None:
+    for passing in (None, parse_filter(PA)):
+        request = SearchRequest(words="effusion opacity", filter=passing)
+        having = {hit.id for hit in listed(engine, words=request.words, filter=passing)}
+        views = Counter(record.metadata["view"] for record in added() if record.id in having)
+        counted = engine.facets("c", passing, "view", words=request)
+        assert counted.count == engine.count("c", request) == len(having) < COUNT
+        assert {value.value: value.count for value in counted.facets[0].values} == views
+    whole = engine.facets("c", None, None, words=SearchRequest(words="nowhere"))
+    assert (whole.count, [facet.values for facet in whole.facets if facet.values]) == (0, [])
+    with pytest.raises(QueryError):
+        engine.facets("c", words=SearchRequest(words="..."))
+
+
 def report_of(name: str) -> str | None:
     return next(record.report for record in added() if record.id == name)
 

@@ -2,6 +2,7 @@
 
 import { expressionOf, withClause, withFinding } from './filter.js';
 import { isRange } from './filter-controls.js';
+import { bodyOf, isUnranked } from './query.js';
 
 /**
  * @typedef {import('../api.js').SearchApi} SearchApi
@@ -9,6 +10,7 @@ import { isRange } from './filter-controls.js';
  * @typedef {import('../api.js').Field} Field
  * @typedef {import('../api.js').FieldValue} FieldValue
  * @typedef {import('./filter.js').Filter} Filter
+ * @typedef {import('./query.js').Query} Query
  */
 
 export class CollectionFields {
@@ -23,7 +25,7 @@ export class CollectionFields {
   /**
    * @param {import('./filter-panel.js').FilterPanel} panel
    * @param {import('./query-row.js').QueryRow} row
-   * @param {() => {api: SearchApi, collection: string, filter: Filter}} now what is searched
+   * @param {() => {api: SearchApi, collection: string, filter: Filter, query: Query}} now what is searched
    * @param {(hidden: Set<string>) => void} known called with the fields that are not shown once the collection is described
    */
   constructor(panel, row, now, known) {
@@ -84,11 +86,11 @@ export class CollectionFields {
 
   /** Show in the panel how many images are left for each value. */
   async count() {
-    const { api, collection, filter } = this.now();
+    const { api, collection, filter, query } = this.now();
     this.#counting?.abort();
     if (this.described === null) return;
     const counting = (this.#counting = new AbortController());
-    const found = await counted(api, collection, filter, counting.signal).catch(() => null);
+    const found = await counted(api, collection, filter, wordsOf(query), counting.signal).catch(() => null);
     if (counting !== this.#counting || found === null) return;
     found.fields.forEach((field) => this.panel.showCounts(field));
     if (found.findings) this.panel.showFindings(found.findings);
@@ -96,20 +98,27 @@ export class CollectionFields {
 
   /** @param {string} field @param {string} containing @returns {Promise<FieldValue[]>} values of a field with a text in them */
   async #find(field, containing) {
-    const { api, collection, filter } = this.now();
-    const { fields } = await api.facets(collection, { filter: expressionOf(withClause(filter, field, null)), field, containing });
+    const { api, collection, filter, query } = this.now();
+    const without = expressionOf(withClause(filter, field, null));
+    const { fields } = await api.facets(collection, { filter: without, field, containing, keywords: wordsOf(query) });
     return fields[0].values;
   }
+}
+
+/** @param {Query} query @returns {string | undefined} the words that every hit has; beside likeness, hits need have none of them */
+function wordsOf(query) {
+  return isUnranked(query) ? bodyOf(query).keywords : undefined;
 }
 
 /**
  * A field or finding that has a condition itself is counted as if it had none; the groups are not among all fields.
  *
- * @param {SearchApi} api @param {string} collection @param {Filter} filter @param {AbortSignal} signal
+ * @param {SearchApi} api @param {string} collection @param {Filter} filter @param {string | undefined} keywords
+ * @param {AbortSignal} signal
  * @returns {Promise<{fields: Field[], findings?: import('./finding-controls.js').CountedFinding[]}>}
  */
-async function counted(api, collection, filter, signal) {
-  const count = (without, field) => api.facets(collection, { filter: expressionOf(without), ...(field && { field }) }, signal);
+async function counted(api, collection, filter, keywords, signal) {
+  const count = (without, field) => api.facets(collection, { filter: expressionOf(without), keywords, ...(field && { field }) }, signal);
   const [every, fields, findings] = await Promise.all([
     count(filter),
     Promise.all([...new Set([...Object.keys(filter.clauses), 'group'])].map(async (field) => (await count(withClause(filter, field, null), field)).fields[0])),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from recoquest_client import answers, operations
 from recoquest_client.async_client.connection import AsyncConnection
 from recoquest_client.files import ImageFile
-from recoquest_client.options import Example
+from recoquest_client.options import Example, State
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -105,9 +105,12 @@ class AsyncSearches(AsyncConnection):
         filter: Mapping[str, Any] | None = None,
         field: str | None = None,
         containing: str | None = None,
+        keywords: str | None = None,
+        keywords_state: State | None = None,
     ) -> answers.Facets:
-        """Count the values of the fields of the images that pass a filter."""
-        return await self._send(operations.count_facets(collection, filter, field, containing))
+        """Count the values of the fields of the images that pass a filter and have keywords."""
+        options = {"keywords": keywords, "keywords_state": keywords_state}
+        return await self._send(operations.count_facets(collection, filter, field, containing, options))
 
     async def embed(
         self, model: str, texts: Sequence[str] = (), *, images: Sequence[ImageFile] = ()

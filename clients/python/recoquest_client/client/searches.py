@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from recoquest_client import answers, operations
 from recoquest_client.client.connection import Connection
 from recoquest_client.files import ImageFile
-from recoquest_client.options import Example
+from recoquest_client.options import Example, State
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -103,9 +103,12 @@ class Searches(Connection):
         filter: Mapping[str, Any] | None = None,
         field: str | None = None,
         containing: str | None = None,
+        keywords: str | None = None,
+        keywords_state: State | None = None,
     ) -> answers.Facets:
-        """Count the values of the fields of the images that pass a filter."""
-        return self._send(operations.count_facets(collection, filter, field, containing))
+        """Count the values of the fields of the images that pass a filter and have keywords."""
+        options = {"keywords": keywords, "keywords_state": keywords_state}
+        return self._send(operations.count_facets(collection, filter, field, containing, options))
 
     def embed(
         self, model: str, texts: Sequence[str] = (), *, images: Sequence[ImageFile] = ()

@@ -81,10 +81,14 @@ def count_images(collection: str, options: Mapping[str, Any]) -> Call[int]:
 
 
 def count_facets(
-    collection: str, filter: Mapping[str, Any] | None, field: str | None, containing: str | None
+    collection: str,
+    filter: Mapping[str, Any] | None,
+    field: str | None,
+    containing: str | None,
+    options: Mapping[str, str | None],
 ) -> Call[answers.Facets]:
     """Count the values of fields; in a body, which no log keeps as it does addresses."""
-    body = given(filter=filter, field=field, containing=containing)
+    body = given(filter=filter, field=field, containing=containing, **options)
     names = {"collection": collection}
     return ask("count_facets", f"{COLLECTION}/facets", reading(answers.Facets), names, body)
 
