@@ -16,7 +16,7 @@ from pydicom.tag import Tag
 # Errors of pydicom at bytes that are no DICOM attributes.
 UNREADABLE: Final = (
     *(OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, RecursionError, struct.error),
-    *(NotImplementedError, InvalidDicomError, BytesLengthException, zlib.error),
+    *(ArithmeticError, NotImplementedError, InvalidDicomError, BytesLengthException, zlib.error),
 )
 # Longer values of the attributes that are read here are no values of theirs.
 _MOST_BYTES: Final = 1024

@@ -152,7 +152,8 @@ def _write_grey_scale(film: Dataset, elements: Elements, laid: PixelAttributes, 
 def _write_numbers(film: Dataset, elements: Elements, tags: Mapping[str, Tag]) -> None:
     for keyword, tag in tags.items():
         for number in elements.numbers(tag)[:1]:
-            setattr(film, keyword, format_number_as_ds(number))
+            # Numbers of binary representations are whole, which pydicom does not format.
+            setattr(film, keyword, format_number_as_ds(float(number)))
 
 
 def _write_lut(film: Dataset, elements: Elements, sequence: Tag, keyword: str) -> None:

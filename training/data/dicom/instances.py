@@ -5,9 +5,11 @@ from collections.abc import Iterator, Mapping
 from training.data.decoding.dicom.picture import DicomImage
 from training.data.decoding.images import ImageLimits, decode_whole
 from training.data.dicom.burned_text import as_grey, find_text
+from training.data.dicom.elements import UNREADABLE
 from training.data.dicom.films import write_film
 from training.data.dicom.pseudonyms import keyed_hash
 from training.data.record import MetadataValue
+from training.errors import ImageError
 
 
 def missing_uid(metadata: Mapping[str, MetadataValue]) -> str:
@@ -28,7 +30,7 @@ def write_films(
     *,
     looked_at: bool = False,
 ) -> Iterator[bytes]:
-    """Give the film of each frame in order; arguments and errors are those of `write_film`.
+    """Give the film of each frame in order.
 
     Args:
         image: The image as it came.
@@ -36,9 +38,17 @@ def write_films(
         sop_class: UID of the image's SOP class; "": it is not known.
         most_frames: Number of the first frames to write.
         looked_at: Whether a person took it from quarantine.
+
+    Raises:
+        ImageTooLargeError: A frame has more parts than any program writes.
+        ImageError: One is damaged, or cannot be read.
     """
     for frame in range(min(image.attributes.frames, most_frames)):
-        yield write_film(image, range(frame, frame + 1), metadata, sop_class, looked_at=looked_at)
+        try:
+            film = write_film(image, range(frame, frame + 1), metadata, sop_class, looked_at=looked_at)
+        except UNREADABLE:
+            raise ImageError("The DICOM image is damaged: its attributes or pixels cannot be read.") from None
+        yield film
 
 
 def find_text_on(film: bytes, limits: ImageLimits) -> str:

@@ -2,7 +2,8 @@
 
 import hashlib
 import resource
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -11,7 +12,7 @@ from training.data.decoding.dicom.file import is_dicom
 from training.data.decoding.dicom.picture import open_dicom
 from training.data.decoding.images import ImageLimits
 from training.data.dicom.attributes import read_attributes
-from training.data.dicom.elements import uid_of
+from training.data.dicom.elements import UNREADABLE, uid_of
 from training.data.dicom.instances import find_text_on, group_of, missing_uid, write_films
 from training.data.dicom.objects import DIRECTORY, kind_of, read_object
 from training.data.readers.dicom.places import Place, read_place
@@ -97,9 +98,8 @@ def examine(place: Place, rules: Rules) -> Examined:
         return Examined(place.number, refused=str(error).rstrip("."))
     except MemoryError:
         return Examined(place.number, refused="decoding it takes more memory than a film may")
-    except OSError as error:
-        # Sources that cannot be read were refused before.
-        raise DataError(f"The films cannot be written: {error.strerror or error}.") from None
+    except UNREADABLE:
+        return Examined(place.number, refused="it is damaged: its attributes cannot be read")
 
 
 def _examine(place: Place, rules: Rules) -> Examined:
@@ -130,17 +130,20 @@ def _examine(place: Place, rules: Rules) -> Examined:
         name = f"{sop}.{frame + 1}.dcm" if frames > 1 else f"{sop}.dcm"
         films.append(name)
         digest.update(film)
-        if _is_there(rules.folder / name, film):
+        with _writing():
             # An earlier run has looked for text on it.
-            continue
+            if _is_there(rules.folder / name, film):
+                continue
         found = find_text_on(film, LIMITS)
         if found and not looked_at:
             text = found
             break
         aside[name] = rules.folder / f".{place.number}.{frame}.part"
-        aside[name].write_bytes(film)
+        with _writing():
+            aside[name].write_bytes(film)
     if text:
-        _remove(aside)
+        with _writing():
+            _remove(aside)
         return Examined(place.number, quarantined=f"text {text}", metadata=metadata)
     return Examined(
         place.number,
@@ -151,6 +154,15 @@ def _examine(place: Place, rules: Rules) -> Examined:
         digest=digest.hexdigest(),
         frames_left_out=max(0, frames - MOST_FRAMES),
     )
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    """Tell a folder of films that fails from a file that does."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"The films cannot be written: {error.strerror or error}.") from None
 
 
 def _is_there(path: Path, film: bytes) -> bool:

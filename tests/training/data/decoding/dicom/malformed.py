@@ -5,13 +5,14 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from pydicom.dataset import Dataset
 from pydicom.uid import (
     UID,
     DeflatedExplicitVRLittleEndian,
+    DigitalXRayImageStorageForPresentation,
     ExplicitVRLittleEndian,
     ImplicitVRLittleEndian,
     JPEG2000Lossless,
@@ -22,7 +23,8 @@ from pydicom.uid import (
     RLELossless,
 )
 
-from tests.dicom_forms import data_set, file_of, film, in_syntax
+from tests.dicom_films import uid
+from tests.dicom_forms import Array, data_set, file_of, film, in_syntax
 
 SYNTAXES: Final = (
     ExplicitVRLittleEndian,
@@ -76,13 +78,21 @@ _INTERESTING: Final = (
 )
 
 
+def _radiograph(pixels: Array, *, photometric: str, stored: int, **attributes: Any) -> Dataset:
+    """Make an image that an import takes for a film."""
+    attributes["SOPClassUID"] = DigitalXRayImageStorageForPresentation
+    attributes["SOPInstanceUID"], attributes["StudyInstanceUID"] = uid("malformed"), uid("malformed", "study")
+    attributes["SeriesInstanceUID"], attributes["Modality"] = uid("malformed", "series"), "DX"
+    return data_set(pixels, photometric=photometric, stored=stored, **attributes)
+
+
 @cache
 def whole(syntax: UID) -> bytes:
     """Return a good film in a transfer syntax."""
     eight = syntax == JPEGBaseline8Bit
     top = 255 if eight else 4095
     pixels = np.rint(film() * top).astype("u1" if eight else "u2")
-    made = data_set(pixels, photometric="MONOCHROME2", stored=8 if eight else 12)
+    made = _radiograph(pixels, photometric="MONOCHROME2", stored=8 if eight else 12)
     made.WindowCenter, made.WindowWidth = str(top // 2), str(top)
     table = Dataset()
     table.add_new("LUTDescriptor", "US", [256, 0, 12])
@@ -193,7 +203,7 @@ def _attributes(draw: random.Random, syntax: UID) -> bytes:
 
 
 def _frames(draw: random.Random, syntax: UID) -> bytes:
-    made = data_set(np.zeros((8, 8), np.uint16), photometric="MONOCHROME2", stored=12)
+    made = _radiograph(np.zeros((8, 8), np.uint16), photometric="MONOCHROME2", stored=12)
     if syntax == RLELossless:
         made.compress(RLELossless, generate_instance_uid=False)
     made.NumberOfFrames = "1111111111"
@@ -204,7 +214,7 @@ def _frames(draw: random.Random, syntax: UID) -> bytes:
 def _offsets(draw: random.Random, _: UID) -> bytes:
     """Tables of offsets that go round, back or nowhere."""
     frames = draw.choice((2, 3, 50))
-    made = data_set(
+    made = _radiograph(
         np.zeros((8, 8), np.uint8), photometric="MONOCHROME2", stored=8, NumberOfFrames=str(frames)
     )
     made.file_meta.TransferSyntaxUID = draw.choice((RLELossless, JPEGLSLossless))
@@ -226,7 +236,7 @@ def _directory(draw: random.Random, _: UID) -> bytes:
     record.OffsetOfReferencedLowerLevelDirectoryEntity = draw.choice((0, 132, 400))
     record.DirectoryRecordType = "IMAGE"
     made = Dataset()
-    made.file_meta = data_set(np.zeros((2, 2), np.uint8), photometric="MONOCHROME2", stored=8).file_meta
+    made.file_meta = _radiograph(np.zeros((2, 2), np.uint8), photometric="MONOCHROME2", stored=8).file_meta
     made.SOPClassUID = made.file_meta.MediaStorageSOPClassUID = MediaStorageDirectoryStorage
     made.OffsetOfTheFirstDirectoryRecordOfTheRootDirectoryEntity = 400
     made.DirectoryRecordSequence = [record] * draw.choice((1, 100))
@@ -263,7 +273,7 @@ def _tiles(draw: random.Random, _: UID) -> bytes:
 
 def _runs(draw: random.Random, _: UID) -> bytes:
     """Runs of more bytes than the image, or segments that overlap."""
-    made = data_set(np.zeros((7000, 7000), np.uint8), photometric="MONOCHROME2", stored=8)
+    made = _radiograph(np.zeros((7000, 7000), np.uint8), photometric="MONOCHROME2", stored=8)
     header = struct.pack(
         "<16I", draw.choice((1, 2, 15, 16, 2**32 - 1)), *[draw.choice((0, 64, 65, 2**31))] * 15
     )
@@ -282,7 +292,7 @@ def _values(draw: random.Random, _: UID) -> bytes:
         descriptor = content.index(b"\x28\0\x02\x30US")
         numbers = [draw.choice(_INTERESTING) for _ in range(3)]
         return content[: descriptor + 8] + struct.pack("<3H", *numbers) + content[descriptor + 14 :]
-    made = data_set((film() * 4095).astype(np.uint16), photometric="MONOCHROME1", stored=12)
+    made = _radiograph((film() * 4095).astype(np.uint16), photometric="MONOCHROME1", stored=12)
     made.WindowCenter, made.WindowWidth = "11111111", "22222222"
     made.RescaleSlope, made.RescaleIntercept = "33333333", "44444444"
     content = file_of(made)

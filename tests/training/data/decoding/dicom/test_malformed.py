@@ -1,11 +1,11 @@
-"""Malformed DICOM files are refused with a reason, or decoded, in little time and memory."""
+"""Malformed DICOM files are refused with a reason, or decoded and imported, in little time and memory."""
 
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -21,8 +21,10 @@ _MEMORY_BYTES: Final = 500 << 20
 _SECONDS: Final = 2.0
 
 
-def _decode_all(folder: Path, count: int, seed: int) -> dict[str, dict[str, Any]]:
-    """Decode files in a process that is limited, and return what came of each."""
+def _decode_all(
+    folder: Path, count: int, seed: int, way: Literal["decode", "import"] = "decode"
+) -> dict[str, dict[str, Any]]:
+    """Decode or import files in a process that is limited, and return what came of each."""
     for name, content in malformed_files(count, seed):
         (folder / name).write_bytes(content)
     module = "tests.training.data.decoding.dicom.decode_each"
@@ -34,7 +36,7 @@ def _decode_all(folder: Path, count: int, seed: int) -> dict[str, dict[str, Any]
         "OPENBLAS_NUM_THREADS": "1",
     }
     done = subprocess.run(
-        [sys.executable, "-m", module, folder, str(_MEMORY_BYTES)],
+        [sys.executable, "-m", module, folder, str(_MEMORY_BYTES), way],
         cwd=_ROOT,
         env=environment,
         capture_output=True,
@@ -73,9 +75,19 @@ def test_malformed_files_are_refused_or_decoded_in_little_time_and_memory(tmp_pa
     assert len(bombs) == 4
 
 
+def test_malformed_films_are_refused_or_taken_by_an_import(tmp_path: Path) -> None:
+    found = _decode_all(tmp_path, 64, seed=1, way="import")
+    _judge(found, 64)
+    # Their class and modality are those of films.
+    assert any(line["outcome"] == "decoded 1 films" for line in found.values())
+
+
 @pytest.mark.slow
-def test_hundreds_of_malformed_files_are_refused_or_decoded(tmp_path: Path) -> None:
-    assert _judge(_decode_all(tmp_path, 640, seed=2), 640) >= 300
+@pytest.mark.parametrize("way", ["decode", "import"])
+def test_hundreds_of_malformed_files_are_refused_or_decoded(
+    tmp_path: Path, way: Literal["decode", "import"]
+) -> None:
+    assert _judge(_decode_all(tmp_path, 640, seed=2, way=way), 640) >= 300
 
 
 @given(

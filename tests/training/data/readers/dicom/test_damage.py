@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.dicom_films import MARKER, encoded
+from tests.dicom_films import MARKER, encoded, make_film
 from tests.dicom_markers import jpeg_film, marked_film
+from training.data.decoding.images import decode_whole
 from training.data.readers.dicom.examination import Rules, examine
+from training.data.readers.dicom.importing import import_dicom
 from training.data.readers.dicom.places import Place
 
 _WORDS = (b"SQ", b"OB", b"UN", b"US", b"PN", b"OW", b"\xff\xff", b"\xfe\xff\x00\xe0")
@@ -32,6 +34,40 @@ def _damaged(content: bytes, draw: random.Random) -> bytes:
                 word = draw.choice(_WORDS)
                 damaged[place : place + len(word)] = word
     return bytes(damaged)
+
+
+@pytest.mark.parametrize("representation", [b"US", b"SS", b"UL", b"SL", b"FD"])
+@pytest.mark.parametrize("number", [0x1050, 0x1051, 0x1052, 0x1053])
+def test_numbers_in_another_representation_leave_the_picture_as_it_is(
+    tmp_path: Path, number: int, representation: bytes
+) -> None:
+    film = make_film(1)
+    film.WindowCenter, film.WindowWidth, film.RescaleIntercept, film.RescaleSlope = (
+        "40000001",
+        *["16000001"] * 3,
+    )
+    content = bytearray(encoded(film))
+    place = content.index(b"\x28\0" + number.to_bytes(2, "little") + b"DS")
+    content[place + 4 : place + 6] = representation
+    (tmp_path / "film").write_bytes(content)
+    examined = examine(Place(1, tmp_path / "film"), Rules(tmp_path, b"key"))
+    assert not examined.refused
+    (aside,) = examined.aside.values()
+    assert decode_whole(aside).pixels.tobytes() == decode_whole(bytes(content)).pixels.tobytes()
+
+
+def test_an_import_takes_all_other_films_where_one_is_damaged(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for number in range(1, 4):
+        (source / str(number)).write_bytes(encoded(make_film(number)))
+    damaged = encoded(make_film(4)).replace(b"\x28\0\x50\x10DS", b"\x28\0\x50\x10US")
+    (source / "4").write_bytes(damaged)
+    # Without a single pixel.
+    (source / "5").write_bytes(encoded(make_film(5))[:2000])
+    report = import_dicom(source, tmp_path / "out", key=b"key", max_rejected=0.5)
+    (tally,) = report.tallies
+    assert (tally.found, tally.taken, tally.refused, tally.unaccounted) == (5, 4, 1, 0)
 
 
 @pytest.mark.parametrize("seed", range(4))
