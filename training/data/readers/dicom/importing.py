@@ -4,6 +4,7 @@ import csv
 import io
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -105,8 +106,9 @@ class _Import:
         try:
             for refused in self.source.refused:
                 yield self._refused(refused.line, refused.reason)
-            for examined in examine_all(examine, self.source.places, self.rules):
-                yield from self._outcome(examined)
+            with closing(examine_all(examine, self.source.places, self.rules)) as outcomes:
+                for examined in outcomes:
+                    yield from self._outcome(examined)
             if self.frames_left_out:
                 self.notes.append(
                     f"{self.frames_left_out:,} frames above the first {MOST_FRAMES} of a file are left out."

@@ -1,11 +1,16 @@
 """Processes that examine files: what a decoder does to one of them costs that file alone."""
 
+import multiprocessing
 import os
+import time
 from pathlib import Path
+
+import pytest
 
 from training.data.readers.dicom.examination import Examined, Rules
 from training.data.readers.dicom.places import Place
-from training.data.readers.dicom.workers import examine_all
+from training.data.readers.dicom.workers import Work, examine_all
+from training.errors import DataError
 
 
 def _fall(place: Place, _: Rules) -> Examined:
@@ -14,9 +19,48 @@ def _fall(place: Place, _: Rules) -> Examined:
     return Examined(place.number)
 
 
+def _run(place: Place, _: Rules) -> Examined:
+    while place.number == 2:
+        pass
+    return Examined(place.number)
+
+
+def _hang(place: Place, _: Rules) -> Examined:
+    if place.number == 2:
+        time.sleep(60)
+    return Examined(place.number)
+
+
+def _fail(place: Place, _: Rules) -> Examined:
+    raise DataError(f"The films cannot be written: {place.number}.")
+
+
 def test_files_that_end_their_process_are_named_and_all_others_examined(tmp_path: Path) -> None:
     places = [Place(number, tmp_path) for number in range(1, 4)]
     outcomes = list(examine_all(_fall, places, Rules(tmp_path, b"")))
     assert [examined.number for examined in outcomes] == [1, 2, 3]
     refused = "decoding it ended the process"
     assert [examined.refused for examined in outcomes] == ["", refused, ""]
+
+
+@pytest.mark.parametrize(
+    ("work", "cpu_s", "wall_s", "reason"),
+    [
+        (_run, 1, 60, "decoding it takes over 1 seconds"),
+        (_hang, 60, 5, "it could not be read within 5 seconds"),
+    ],
+)
+def test_files_that_take_too_long_are_refused_and_all_others_examined(
+    tmp_path: Path, work: Work, cpu_s: int, wall_s: float, reason: str
+) -> None:
+    places = [Place(number, tmp_path) for number in range(1, 9)]
+    outcomes = list(examine_all(work, places, Rules(tmp_path, b""), cpu_s=cpu_s, wall_s=wall_s))
+    assert [examined.number for examined in outcomes] == list(range(1, 9))
+    assert [examined.refused for examined in outcomes] == ["", reason, *[""] * 6]
+    assert not multiprocessing.active_children()
+
+
+def test_a_folder_that_cannot_be_written_ends_an_import(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot be written: 1"):
+        list(examine_all(_fail, [Place(1, tmp_path)], Rules(tmp_path, b"")))
+    assert not multiprocessing.active_children()
