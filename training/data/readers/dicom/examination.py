@@ -22,7 +22,9 @@ from training.errors import DataError, ImageError
 MOST_BYTES: Final = ImageLimits().max_dicom_bytes
 # A run of fluoroscopy has more; the first ones show what it is of.
 MOST_FRAMES: Final = 100
-_MEMORY_BYTES: Final = 4 << 30
+# 50 megapixels of 16 bits take 650 MB; GDCM holds up to seven copies of coded bytes and samples.
+_MEMORY_BYTES: Final = 1_200_000_000
+_TOO_MUCH: Final = f"decoding it takes over {_MEMORY_BYTES / 1e9:.1f} GB of memory, the limit of a file"
 LIMITS: Final = ImageLimits()
 
 
@@ -80,9 +82,12 @@ class Examined:
 
 
 def limit_memory() -> None:
-    """Bound the memory of this process: a file that asks for more is refused."""
+    """Bound the memory of this process beyond what it has: a file that asks for more is refused."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    status = dict(line.split(":", 1) for line in lines)
+    own = 1024 * int(status["VmData"].split()[0])
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    most = _MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(hard, _MEMORY_BYTES)
+    most = own + _MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(hard, own + _MEMORY_BYTES)
     resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
 
 
@@ -97,7 +102,7 @@ def examine(place: Place, rules: Rules) -> Examined:
     except ImageError as error:
         return Examined(place.number, refused=str(error).rstrip("."))
     except MemoryError:
-        return Examined(place.number, refused="decoding it takes more memory than a film may")
+        return Examined(place.number, refused=_TOO_MUCH)
     except UNREADABLE:
         return Examined(place.number, refused="it is damaged: its attributes cannot be read")
 

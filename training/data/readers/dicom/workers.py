@@ -6,7 +6,7 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Final, cast
@@ -28,7 +28,7 @@ Work = Callable[[Place, Rules], Examined]
 
 def examine_all(
     examine: Work, places: Sequence[Place], rules: Rules, *, cpu_s: int = CPU_S, wall_s: float = WALL_S
-) -> Iterator[Examined]:
+) -> Generator[Examined, None, None]:
     """Examine files in processes, and give the outcomes in order; closed, it ends them.
 
     Args:

@@ -1,4 +1,4 @@
-"""Decodes or imports files one after the other in a process: `python -m ... FOLDER BYTES decode|import`."""
+"""Decodes or imports files one by one, each within the memory of that: `... FOLDER decode|import`."""
 
 import json
 import resource
@@ -8,17 +8,19 @@ import time
 from pathlib import Path
 from typing import Any
 
+from app.settings import Settings
 from training.data.decoding.images import decode_whole
-from training.data.readers.dicom.examination import Rules, examine
+from training.data.readers.dicom.examination import Rules, examine, limit_memory
 from training.data.readers.dicom.places import Place
 from training.errors import ImageError
 
 
-def main(folder: Path, memory_bytes: int, way: str) -> None:
+def main(folder: Path, way: str) -> None:
     """Write a line of JSON before and after each file."""
-    pages, resident = map(int, Path("/proc/self/statm").read_text(encoding="ascii").split()[:2])
-    space = (pages - resident) * resource.getpagesize() + memory_bytes
-    resource.setrlimit(resource.RLIMIT_AS, (space, space))
+    if way == "decode":
+        _limit_as_service()
+    else:
+        limit_memory()
     for path in sorted(folder.iterdir()):
         _write({"name": path.name})
         started = time.process_time()
@@ -26,13 +28,17 @@ def main(folder: Path, memory_bytes: int, way: str) -> None:
             outcome = _decoded(path) if way == "decode" else _imported(path)
         except ImageError as error:
             outcome = str(error)
-        except MemoryError:
-            outcome = "It takes too much memory."
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
         status = dict(line.split(":", 1) for line in lines)
         line = {"outcome": outcome, "seconds": time.process_time() - started}
         line["bytes"] = 1024 * int(status["VmHWM"].split()[0])
         _write(line)
+
+
+def _limit_as_service() -> None:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    space = pages * resource.getpagesize() + Settings.model_fields["decode_memory_bytes"].default
+    resource.setrlimit(resource.RLIMIT_AS, (space, space))
 
 
 def _decoded(path: Path) -> str:
@@ -52,4 +58,4 @@ def _write(line: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -5,9 +5,11 @@ import os
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from training.data.readers.dicom.examination import Examined, Rules
+from tests.dicom_films import encoded, make_film
+from training.data.readers.dicom.examination import Examined, Rules, examine
 from training.data.readers.dicom.places import Place
 from training.data.readers.dicom.workers import Work, examine_all
 from training.errors import DataError
@@ -31,6 +33,13 @@ def _hang(place: Place, _: Rules) -> Examined:
     return Examined(place.number)
 
 
+def _in_ten_megabytes(place: Place, rules: Rules) -> Examined:
+    held = np.empty(1_190_000_000, np.uint8)
+    examined = examine(place, rules)
+    assert held.size
+    return examined
+
+
 def _fail(place: Place, _: Rules) -> Examined:
     raise DataError(f"The films cannot be written: {place.number}.")
 
@@ -41,6 +50,12 @@ def test_files_that_end_their_process_are_named_and_all_others_examined(tmp_path
     assert [examined.number for examined in outcomes] == [1, 2, 3]
     refused = "decoding it ended the process"
     assert [examined.refused for examined in outcomes] == ["", refused, ""]
+
+
+def test_films_that_take_more_memory_than_one_may_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "1").write_bytes(encoded(make_film(1, rows=2048, columns=2048)))
+    (examined,) = examine_all(_in_ten_megabytes, [Place(1, tmp_path / "1")], Rules(tmp_path, b"key"))
+    assert examined.refused == "decoding it takes over 1.2 GB of memory, the limit of a file"
 
 
 @pytest.mark.parametrize(
