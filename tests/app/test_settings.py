@@ -26,6 +26,8 @@ OTHERS: Final[dict[str, Any]] = {
     "pacs_ca": "kept/ca.pem",
     "pacs_sync": "films --modality DX",
     "pacs_sync_at": "*/10 * * * *",
+    "pacs_write_back": ("capture", "selection"),
+    "keep_waiting_reports_days": 7,
     "database_url": "sqlite:///kept/catalogue.sqlite3",
     "database_timeout_s": 3.5,
     "host": "0.0.0.0",
