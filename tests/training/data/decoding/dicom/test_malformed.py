@@ -17,8 +17,9 @@ from training.data.decoding.images import ImageLimits, decode_whole
 from training.errors import ImageError
 
 _ROOT: Final = Path(__file__).parents[5]
-# Films of 50 megapixels take 650 MB, in JPEG 2000 also by a few bytes.
-_MEMORY_BYTES: Final = 700_000_000
+_MEMORY_BYTES: Final = 500_000_000
+# Harmless damage is decoded; films of 50 megapixels take 650 MB, in JPEG 2000 also by a few bytes.
+_DECODED_BYTES: Final = 700_000_000
 _SECONDS: Final = 2.0
 
 
@@ -55,10 +56,9 @@ def _judge(found: dict[str, dict[str, Any]], count: int) -> int:
     for name, line in found.items():
         outcome = line["outcome"]
         assert line["seconds"] < _SECONDS, name
-        assert line["bytes"] < _MEMORY_BYTES, name
-        assert outcome.startswith("decoded ") or (outcome.endswith(".") and len(outcome) < 300), (
-            f"{name}: {outcome}"
-        )
+        is_decoded = outcome.startswith("decoded ")
+        assert line["bytes"] < (_DECODED_BYTES if is_decoded else _MEMORY_BYTES), name
+        assert is_decoded or (outcome.endswith(".") and len(outcome) < 300), f"{name}: {outcome}"
         assert "Traceback" not in outcome
         assert "object" not in outcome, f"{name}: {outcome}"
     refused = [line for line in found.values() if not line["outcome"].startswith("decoded ")]
