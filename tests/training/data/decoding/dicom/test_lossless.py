@@ -93,7 +93,7 @@ def test_a_frame_that_takes_more_memory_than_is_left_is_refused(tmp_path: Path, 
     (tmp_path / "large.dcm").write_bytes(file_of(large))
     decoder = "tests.training.data.decoding.dicom.decode_each"
     done = subprocess.run(
-        [sys.executable, "-m", decoder, str(tmp_path), str(400_000_000)],
+        [sys.executable, "-m", decoder, str(tmp_path), "decode"],
         capture_output=True,
         text=True,
         check=False,
