@@ -265,7 +265,7 @@ class Run:
             name, before = self._hashes.sop(sop), item.piece.reports.get(self._hashes.sop(sop))
             digest = None if place in taken.differing else report.digest
             if before is not None and before != digest:
-                # It was sent again with another content.
+                # The object was sent again with another content.
                 self._plan.reports.remove([before])
             self._note_report(item.piece, name, digest)
         with_films = [item for item in batch if any(ready.films for ready in item.instances.values())]

@@ -79,7 +79,7 @@ def _room(page: Page, service: str, bearer: dict[str, str]) -> None:
         page.get_by_role("searchbox").fill("large left effusion")
         page.get_by_role("searchbox").press("Enter")
         page.locator(".hit-score").first.wait_for()
-        # Those of patients beside many greys.
+        # Colours of patients beside many greys.
         _keep(page, "room.png", 2 * _COLOURS)
     finally:
         for number in range(len(_ROOM)):

@@ -184,7 +184,7 @@ def test_the_case_book_opens_compares_takes_out_and_exports(
     book.get_by_role("button", name="Take shape-12 out of the list").click()
     book.get_by_role("dialog").get_by_role("button", name="Take out").click()
     expect(lists).to_contain_text("Round (25)")
-    # What is saved in the search beside is shown at once.
+    # Cases saved in the search beside are shown at once.
     image = search.ids()[0]
     search.tiles.nth(0).get_by_role("button", name="Save number 1 as a case").click()
     save_dialog(search).get_by_role("combobox", name="List").select_option("other")

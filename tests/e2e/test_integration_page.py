@@ -20,7 +20,7 @@ from tests.orthanc import INSTALL, find_orthanc, free_port
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "integration.md"
-# What tests have already, and what the machine is asked for.
+# Commands that prepare the machine, for which the tests have their own ways.
 INSTALLS: Final = ("sudo ", "python3.11 -m venv ", ". .venv/", "pip install ", "recoquest viewer install")
 CHECKS: Final = """
 curl -sf -H "Authorization: Bearer $KEY" localhost:8000/v1/studies/$STUDY/similar > similar.json

@@ -132,7 +132,7 @@ async def _write_objects(request: Request, services: Services, job: _Job) -> lis
     try:
         refused = await services.threads.archive(store_instances, archive, job.study, files)
     except ArchiveError as error:
-        # It may have stored them nevertheless.
+        # The archive may have stored them nevertheless.
         _note(request, job, [], attempted=list(files))
         raise _problem(
             error,

@@ -1,6 +1,6 @@
 /** Many images in requests of bounded size, and the outcome of all of them. */
 
-import type { Upload, Uploaded } from "./client.js";
+import type { Upload, Uploaded } from "./types.js";
 
 /** How far an upload is, after each request; totals are there where the images are an array. */
 export interface UploadProgress {

@@ -33,7 +33,7 @@ def make_report(number: int, film: Dataset, *sentences: str, **more: Any) -> Dat
 
 
 def predecessor(number: int, study: int) -> Sequence:
-    """What a later version of a report says of the one before."""
+    """The reference of a later version of a report to the one before."""
     image, series, whole = Dataset(), Dataset(), Dataset()
     image.ReferencedSOPClassUID = structured_report().SOPClassUID
     image.ReferencedSOPInstanceUID = uid("report", number)

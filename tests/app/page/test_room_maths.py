@@ -129,7 +129,7 @@ _PLACES: Final = """v.steps.map((steps) => {
   const back = filmPoint(matrix, { x: corners[1][0], y: corners[1][1] });
   return { corners, back, letters: edgeLetters('L\\\\F', place).join('') };
 })"""
-# What mirroring (h) and turning (r) make of three corners and of the letters.
+# Images under mirroring (h) and turning (r) of three corners and of the letters.
 _EXPECTED: Final[dict[str, tuple[list[list[int]], str]]] = {
     "": ([[200, 200], [400, 200], [200, 300]], "HLFR"),
     "h": ([[400, 200], [200, 200], [400, 300]], "HRFL"),

@@ -88,7 +88,7 @@ def read_open_clip(folder: Path, size: int | None = None) -> Published:
 
 
 def _cleaned() -> list[normalizers.Normalizer]:
-    """What open_clip does to texts before any tokenizer reads them."""
+    """Clean texts as open_clip does before any tokenizer reads them."""
     return [
         normalizers.Replace(Regex("[ʼ‘-‛]"), "'"),
         normalizers.Replace(Regex("[“-‟]"), '"'),

@@ -99,7 +99,7 @@ class _Weights(dict[str, Tensor]):
     """Weights by name."""
 
     def below(self, prefix: str) -> "_Weights":
-        """Those that begin with a prefix, without it."""
+        """Weights whose names begin with a prefix, named without it."""
         return _Weights({name[len(prefix) :]: self[name] for name in self if name.startswith(prefix)})
 
     def blocks(self, prefix: str) -> list["_Weights"]:

@@ -340,7 +340,7 @@ def test_callers_who_read_slowly_lose_their_places(
         while application.state.archive._open:
             assert time.monotonic() < deadline
             for caller in callers if reads else ():
-                # What comes after the end is nothing.
+                # Nothing comes after the end.
                 with suppress(ConnectionError):
                     caller.recv(reads)
             time.sleep(0.05)

@@ -91,7 +91,7 @@ def test_jobs_that_took_a_study_over_forget_which(marked: Indexed) -> None:
     assert len(erased.jobs.jobs) == 2
     for state in ("done", "failed"):
         assert holding(marked.settings.home, studies[state].encode()) == []
-    # That of a job which is still to begin is its work.
+    # The UID of a job which is still to begin is its work.
     assert holding(marked.settings.home, studies["queued"].encode())
 
 

@@ -245,7 +245,7 @@ def test_nothing_is_written_where_the_settings_do_not_allow_it(
         assert "capture, and not report" in refused["detail"]
         offered = client.get(_SIMILAR, headers=AS_ADMIN).json()["write_back"]
         assert offered == {"method": "POST", "path": RESULTS, "forms": ["capture"]}
-        # Whoever reads without a key is offered nothing.
+        # Nothing is offered to readers without a key.
         assert client.get(_SIMILAR).json()["write_back"] is None
     assert orthanc.instances() == before
 
