@@ -5,13 +5,13 @@
  * Property: `token`, a key or a token that each request brings. Events: `image-select` and `image-compare`, as those of `<image-search>`.
  */
 
+import { ConfirmDialog } from '../shared/confirm-dialog.js';
 import { fill, h } from '../shared/dom.js';
 import { iconButton } from '../shared/icon-button.js';
 import { problemFrom } from '../shared/http.js';
 import { problemNotice } from '../shared/problem-notice.js';
 import { language, speakAt } from '../shared/words.js';
 import { CasesApi } from './cases-api.js';
-import { Confirm } from './confirm.js';
 import { entry } from './entry.js';
 import { say } from './words.js';
 
@@ -96,7 +96,7 @@ export class CaseBook extends HTMLElement {
     this.said = h('div', { class: 'book-said', role: 'status' });
     this.entries = h('ul', { class: 'entries', role: 'list' });
     this.below = h('div', { class: 'book-below' });
-    this.confirm = new Confirm();
+    this.confirm = new ConfirmDialog({ done: () => this.refresh(), refused: () => this.refresh() });
     const links = SHEETS.map((name) => h('link', { rel: 'stylesheet', href: new URL(name, import.meta.url).href }));
     const element = h('section', { lang: language(), 'aria-label': say('book.title') },
       h('header', { class: 'book-head' }, h('h2', {}, say('book.title')), this.choice, this.exporting, this.removal),
@@ -161,24 +161,22 @@ export class CaseBook extends HTMLElement {
       picture: (element, link) => this.#api.picture(element, link),
       open: () => tell('image-select'),
       compare: () => tell('image-compare'),
-      takeOut: () => this.confirm.ask(say('confirm.entry', { id: image.id }), say('entry.remove'), () => this.#change((collection, list) => this.#api.takeOut(collection, list, image.id))),
+      takeOut: () => this.#ask(say('entry.remove'), say('confirm.entry', { id: image.id }), (collection, list) => this.#api.takeOut(collection, list, image.id)),
     });
   }
 
   #removeList() {
     const { name, images } = this.#lists.find(({ id }) => id === this.#list);
-    this.confirm.ask(say('confirm.list', { name, count: images }), say('book.removeList'), () => this.#change((collection, list) => this.#api.removeList(collection, list)));
+    this.#ask(say('book.removeList'), say('confirm.list', { name, count: images }), (collection, list) => this.#api.removeList(collection, list));
   }
 
-  /** @param {(collection: string, list: string) => Promise<unknown>} change */
-  async #change(change) {
-    const request = this.#begin();
-    try {
-      await change(this.getAttribute('collection'), this.#list);
-      await this.refresh();
-    } catch (error) {
-      this.#refuse(error, request, () => this.refresh());
-    }
+  /** @param {string} title @param {string} text @param {(collection: string, list: string) => Promise<unknown>} change */
+  #ask(title, text, change) {
+    const [collection, list] = [this.getAttribute('collection'), this.#list];
+    this.confirm.ask({ title, text, act: title, busy: say('confirm.removing'), run: async () => {
+      await change(collection, list);
+      return '';
+    } });
   }
 
   /** @param {unknown} error @param {AbortController} request @param {() => void} retry */

@@ -8,7 +8,7 @@ import { Session } from '../shared/session.js';
 import { SignedIn, signInForm, takeSignInProblem } from '../shared/sign-in.js';
 import { speakPage } from '../shared/words.js';
 import { CollectionList } from './collection-list.js';
-import { ConfirmDialog } from './confirm-dialog.js';
+import { ConfirmDialog } from '../shared/confirm-dialog.js';
 import { JobList } from './job-list.js';
 import { ModelList } from './model-list.js';
 import { OperatorApi } from './operator-api.js';

@@ -4,7 +4,7 @@ import { kindText } from './operator-words.js';
 import { say } from './words.js';
 
 /**
- * @typedef {import('./confirm-dialog.js').Step} Step
+ * @typedef {import('../shared/confirm-dialog.js').Step} Step
  * @typedef {import('./operator-api.js').Activated} Activated
  * @typedef {import('./operator-api.js').Collection} Collection
  * @typedef {import('./operator-api.js').Generation} Generation

@@ -1,6 +1,6 @@
 /** What is known of a film, as it is written on it. */
 
-import { dayText } from '../shared/words.js';
+import { dayOf } from '../shared/terms.js';
 import { say } from './words.js';
 
 /**
@@ -27,32 +27,13 @@ export function viewOf({ metadata }, hidden) {
   return ['modality', 'body_part', 'view'].filter((field) => !hidden.has(field) && metadata[field]).map((field) => String(metadata[field]));
 }
 
-/** @param {Described} film @param {ReadonlySet<string>} hidden @returns {string[]} age and sex */
-export function personOf({ metadata: { age, sex } }, hidden) {
-  const parts = [];
-  if (typeof age === 'number' && !hidden.has('age')) parts.push(say('years', { age: age >= 90 ? '90+' : age }));
-  if (['M', 'F', 'O'].includes(sex) && !hidden.has('sex')) parts.push(say(`sex.${sex}`));
-  return parts;
-}
-
-/** @param {Described} film @returns {string | null} the day of its study, in ISO 8601 */
-export function dayOf({ metadata: { date } }) {
-  return typeof date === 'string' && /^\d{4}-\d{2}-\d{2}/.test(date) ? date.slice(0, 10) : null;
-}
-
-/** @param {Described} film @param {ReadonlySet<string>} hidden @returns {string | null} */
-export function dateOf(film, hidden) {
-  const day = dayOf(film);
-  return day === null || hidden.has('date') ? null : dayText(day);
-}
-
 /**
  * Dates of two patients may have been shifted differently: days between them would say nothing.
  *
  * @param {Described} film @param {Described} from @returns {number | null} days from one film to another of the same patient; null: not known
  */
 export function daysFrom(film, from) {
-  const [day, first] = [dayOf(film), dayOf(from)];
+  const [day, first] = [dayOf(film.metadata), dayOf(from.metadata)];
   if (day === null || first === null || !isSamePatient(film, from)) return null;
   return Math.round((Date.parse(day) - Date.parse(first)) / DAY_MS);
 }

@@ -1,8 +1,9 @@
 /** What is written over a film: whose it is, when and how it was made, how it is shown, and the directions at its edges. */
 
 import { fill, h } from '../shared/dom.js';
+import { dateOf, personOf } from '../shared/terms.js';
 import { numberText } from '../shared/words.js';
-import { dateOf, daysText, personOf, viewOf } from './facts.js';
+import { daysText, viewOf } from './facts.js';
 import { edgeLetters } from './film/geometry.js';
 import { say } from './words.js';
 
@@ -36,9 +37,9 @@ export class Overlay {
     lines(this.corners['top-left'],
       [h('span', { class: 'tag-patient', data: { colour: tag?.colour ?? 'none' } }, tag === null ? say('patientUnknown') : say('patient', { letter: tag.letter })),
         tag !== null && !hidden.has('patient') && h('span', { class: 'hash' }, shortened(record))],
-      personOf(record, hidden));
+      personOf(record.metadata, hidden));
     lines(this.corners['top-right'],
-      [dateOf(record, hidden)].filter(Boolean).map((date) => h('strong', {}, date)),
+      [dateOf(record.metadata, hidden)].filter(Boolean).map((date) => h('strong', {}, date)),
       [days !== null && h('span', { class: 'days' }, daysText(days))],
       viewOf(record, hidden),
       [laterality && h('span', { class: 'laterality' }, laterality)]);

@@ -2,7 +2,8 @@
 
 import { fill, h } from '../shared/dom.js';
 import { problemFrom } from '../shared/http.js';
-import { dateOf, dayOf, daysFrom, daysText, patientOf, viewOf } from './facts.js';
+import { dateOf, dayOf } from '../shared/terms.js';
+import { daysFrom, daysText, patientOf, viewOf } from './facts.js';
 import { say } from './words.js';
 
 /** @typedef {import('./film/films-api.js').ListedFilm} ListedFilm */
@@ -68,7 +69,7 @@ export class Priors {
     const isActive = prior.id === film.id;
     // All were asked for by the patient of the film.
     const days = daysFrom({ ...prior, group: film.record.group }, film.record);
-    const facts = [dateOf(prior, hidden) ?? '', viewOf(prior, hidden).join(' · '), isActive || days === null || hidden.has('date') ? '' : daysText(days)];
+    const facts = [dateOf(prior.metadata, hidden) ?? '', viewOf(prior, hidden).join(' · '), isActive || days === null || hidden.has('date') ? '' : daysText(days)];
     return h('li', {}, h('button', { class: 'prior', type: 'button', data: { id: prior.id }, 'aria-current': isActive && 'true',
       'aria-label': [...facts, shown.has(prior.id) && say('priorShown')].filter(Boolean).join(', ') || prior.id, on: { click: () => this.open({ collection, id: prior.id }) } },
       h('img', { src: film.api.thumbnailAddress(collection, prior.id), alt: '', loading: 'lazy', width: 44, height: 44 }),
@@ -79,6 +80,6 @@ export class Priors {
 
 /** @param {ListedFilm} a @param {ListedFilm} b */
 function byTime(a, b) {
-  const [one, other] = [a, b].map((film) => dayOf(film) ?? '');
+  const [one, other] = [a, b].map((film) => dayOf(film.metadata) ?? '');
   return one.localeCompare(other) || a.id.localeCompare(b.id, 'en', { numeric: true });
 }

@@ -3,7 +3,8 @@
 import { fill, h } from '../shared/dom.js';
 import { problemFrom } from '../shared/http.js';
 import { iconButton } from '../shared/icon-button.js';
-import { dateOf, viewOf } from './facts.js';
+import { dateOf } from '../shared/terms.js';
+import { viewOf } from './facts.js';
 import { openFilm } from './film/film.js';
 import { filmPoint, matrixOf, mirrored, moved, scaleOf, turned, wholeFilm, zoomed } from './film/geometry.js';
 import { draggedWindow, presetWindow } from './film/grey.js';
@@ -221,7 +222,7 @@ export class Viewport {
   /** @param {number} number @param {number} count @param {boolean} isActive */
   label(number, count, isActive) {
     const what = this.film === null ? [say('viewportEmpty')]
-      : [this.tag && say('patient', { letter: this.tag.letter }), dateOf(this.film.record, this.hidden), ...viewOf(this.film.record, this.hidden), ...marksOf(this.place, this.inverted)];
+      : [this.tag && say('patient', { letter: this.tag.letter }), dateOf(this.film.record.metadata, this.hidden), ...viewOf(this.film.record, this.hidden), ...marksOf(this.place, this.inverted)];
     this.element.setAttribute('aria-label', `${say('viewport', { number, count })}: ${what.filter(Boolean).join(', ')}`);
     this.element.classList.toggle('active', isActive);
     if (isActive) this.element.setAttribute('aria-current', 'true');

@@ -32,18 +32,30 @@ export function valueText(value) {
   return typeof value === 'boolean' ? say(`value.${value}`) : String(value);
 }
 
+/** @param {Record<string, unknown>} metadata @returns {string | null} the day of the study, in ISO 8601 */
+export function dayOf({ date }) {
+  return typeof date === 'string' && /^\d{4}-\d{2}-\d{2}/.test(date) ? date.slice(0, 10) : null;
+}
+
+/** @param {Record<string, unknown>} metadata @param {ReadonlySet<string>} hidden fields that are not shown @returns {string | null} */
+export function dateOf(metadata, hidden) {
+  const day = dayOf(metadata);
+  return day === null || hidden.has('date') ? null : dayText(day);
+}
+
+/** @param {Record<string, unknown>} metadata @param {ReadonlySet<string>} hidden @returns {string[]} age and sex of the patient */
+export function personOf({ age, sex }, hidden) {
+  return [
+    typeof age === 'number' && !hidden.has('age') && say('age.years', { age: age >= OLDEST ? `${OLDEST}+` : age }),
+    ['M', 'F', 'O'].includes(sex) && !hidden.has('sex') && say(`sex.${sex}`),
+  ].filter(Boolean);
+}
+
 /**
- * @param {Record<string, unknown>} metadata @param {ReadonlySet<string>} hidden fields that are not shown
+ * @param {Record<string, unknown>} metadata @param {ReadonlySet<string>} hidden
  * @returns {string[]} date, view and side of a film, and age and sex of its patient, where the metadata has them
  */
 export function filmFacts(metadata, hidden) {
-  const known = (field) => (hidden.has(field) ? undefined : metadata[field]);
-  const [date, age, sex] = ['date', 'age', 'sex'].map(known);
-  const view = ['view', 'laterality'].map(known).filter((value) => typeof value === 'string' && value).join(' ');
-  return [
-    typeof date === 'string' && /^\d{4}-\d{2}-\d{2}/.test(date) && dayText(date.slice(0, 10)),
-    view,
-    typeof age === 'number' && say('age.years', { age: age >= OLDEST ? `${OLDEST}+` : age }),
-    ['M', 'F', 'O'].includes(sex) && say(`sex.${sex}`),
-  ].filter(Boolean);
+  const view = ['view', 'laterality'].filter((field) => !hidden.has(field) && typeof metadata[field] === 'string').map((field) => metadata[field]);
+  return [dateOf(metadata, hidden), view.filter(Boolean).join(' '), ...personOf(metadata, hidden)].filter(Boolean);
 }

@@ -22,5 +22,5 @@ export const de = {
 
   'confirm.list': { one: '\u201e{name}\u201c mit der Notiz zu ihrem Bild entfernen? Das Bild bleibt in der Sammlung.', other: '\u201e{name}\u201c mit den Notizen zu ihren {count} Bildern entfernen? Die Bilder bleiben in der Sammlung.' },
   'confirm.entry': '{id} mit der Notiz aus der Liste herausnehmen?',
-  'confirm.leave': 'Abbrechen',
+  'confirm.removing': 'Wird entfernt\u2026',
 };

@@ -97,7 +97,6 @@ export const de = {
   'kind.duplicates': 'Duplikatsuche',
   'kind.pacs_sync': 'Archivabgleich',
 
-  'confirm.leave': 'Nicht ausführen',
   'step.loading': 'Modell wird geladen\u00a0\u2026',
   'step.giving': 'Auftrag wird erteilt\u00a0\u2026',
   'step.given': 'Auftrag {job} ({kind}) wartet auf einen Worker.',

@@ -12,6 +12,8 @@ export const de = {
   'nav.cases': 'Gespeicherte Fälle',
   'nav.noDevice': 'Kein Medizinprodukt. Nicht für die Diagnose.',
 
+  'confirm.leave': 'Nicht ausführen',
+
   'signIn.title': 'Anmelden',
   'signIn.key': 'Schlüssel',
   'signIn.organisation': 'Über Ihre Einrichtung anmelden',

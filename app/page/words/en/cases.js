@@ -22,5 +22,5 @@ export const en = {
 
   'confirm.list': { one: 'Remove \u201c{name}\u201d with the note on its image? The image stays in the collection.', other: 'Remove \u201c{name}\u201d with the notes on its {count} images? The images stay in the collection.' },
   'confirm.entry': 'Take {id} out of the list, with the note on it?',
-  'confirm.leave': 'Cancel',
+  'confirm.removing': 'Removing\u2026',
 };

@@ -97,7 +97,6 @@ export const en = {
   'kind.duplicates': 'duplicates',
   'kind.pacs_sync': 'pacs_sync',
 
-  'confirm.leave': 'Leave it',
   'step.loading': 'Loading the model\u2026',
   'step.giving': 'Giving the job\u2026',
   'step.given': 'Job {job} ({kind}) waits for a worker.',

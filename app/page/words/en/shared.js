@@ -12,6 +12,8 @@ export const en = {
   'nav.cases': 'Saved cases',
   'nav.noDevice': 'Not a medical device. Not for diagnosis.',
 
+  'confirm.leave': 'Leave it',
+
   'signIn.title': 'Sign in',
   'signIn.key': 'Key',
   'signIn.organisation': 'Sign in with your organisation',

@@ -1,7 +1,7 @@
 /** Asks before something is changed, shows that it is under way, and why it was refused. */
 
-import { fill, h } from '../shared/dom.js';
-import { problemFrom } from '../shared/http.js';
+import { fill, h } from './dom.js';
+import { problemFrom } from './http.js';
 import { say } from './words.js';
 
 /**
@@ -21,7 +21,7 @@ export class ConfirmDialog {
     this.problem = h('div', { class: 'confirm-problem', role: 'alert' });
     this.leave = h('button', { class: 'button', type: 'button', on: { click: () => this.element.close() } }, say('confirm.leave'));
     this.act = h('button', { class: 'button primary', type: 'button', on: { click: () => this.#run() } });
-    this.element = h('dialog', { class: 'box confirm', 'aria-labelledby': 'confirm-title', on: { cancel: (event) => this.isBusy && event.preventDefault() } },
+    this.element = h('dialog', { class: 'box confirm', 'aria-labelledby': 'confirm-title', on: { cancel: (event) => this.isBusy && event.preventDefault(), keydown: (event) => event.stopPropagation() } },
       this.title, this.text, this.problem, h('div', { class: 'box-end' }, this.leave, this.act));
   }
 
