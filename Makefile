@@ -80,7 +80,7 @@ benchmark-encoding: install
 benchmark-input: install
 	$(BIN)/python -m tests.benchmarks.reading $(ARGS)
 
-# Training from files beside the bare forward and backward pass.
+# Training from files and from prepared images beside the bare forward and backward pass.
 benchmark-training: install
 	$(BIN)/python -m tests.benchmarks.training $(ARGS)
 

@@ -161,10 +161,11 @@ class Sync:
 
     def _all(self) -> dict[str, ListedStudy]:
         """Return the studies that the archive lists, by UID."""
-        studies = self._studies.all(date.today())
         if self._feed is None or self._plan.selection != Selection():
-            return studies
-        if len(studies) < self._feed.count("CountStudies"):
+            return self._studies.all(date.today())
+        count = self._feed.count("CountStudies")
+        studies = self._studies.all(date.today(), count)
+        if len(studies) < count:
             # The archive may cut its list, as of studies without a date, which cannot be listed apart.
             studies |= self._named([uid for uid in self._feed.study_uids() if uid not in studies])
         return studies

@@ -1,6 +1,9 @@
 """Encoding by ONNX Runtime beside PyTorch on this CPU: one at a time and in batches, and the time of a load.
 
-Both are measured alone, and beside a busy neighbour: a process for each core that computes all the time.
+Both are measured alone, and beside a busy neighbour: a process for each core that computes all the time. Of
+images whose tower is a model of transformers, the export of this model alone, by torch.onnx.export and
+computed by ONNX Runtime without recoquest, is measured in the same process: normalisation and projection are
+not in it.
 
 Run `python -m tests.benchmarks.encoding BUNDLE`, or `make benchmark-encoding ARGS=BUNDLE`.
 """
@@ -13,11 +16,12 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 import onnxruntime
@@ -28,11 +32,16 @@ from training.models.bundle import read_bundle, read_tokenizer
 from training.models.onnx.encoder import OnnxEncoder
 from training.models.onnx.files import FOLDER, GraphName, graph_file
 
+if TYPE_CHECKING:
+    from training.models.encoder import Encoder
+
 Runtime = Literal["PyTorch", "ONNX Runtime"]
 _RUNTIMES: Final[tuple[Runtime, ...]] = ("PyTorch", "ONNX Runtime")
 _BATCHES: Final = (1, 16)
 _TEXT: Final = "two people walk along the beach with a dog in the evening"
 _SECONDS: Final = 2.0
+_PLAIN: Final = "plain.onnx"
+_PEERS: Final = {"graph": "The graph of images alone", "plain": "The model of transformers, exported alone"}
 _COMPUTE: Final = "import time\nend = time.monotonic() + 1200\nwhile time.monotonic() < end: pass"
 
 
@@ -78,10 +87,13 @@ def _print(beside: str, both: dict[Runtime, dict[str, float]]) -> None:
     for what, torch_ms in both["PyTorch"].items():
         onnx_ms = both["ONNX Runtime"][what]
         typer.echo(f"{what:24}{torch_ms:>12.2f}{onnx_ms:>14.2f}{torch_ms / onnx_ms:>8.2f}")
+    own = both["ONNX Runtime"]
     for size in _BATCHES:
-        own = both["ONNX Runtime"]
-        image, graph = own[f"image, batch of {size}"], own[f"graph alone, batch of {size}"]
-        typer.echo(f"The graph of images alone, batch of {size}: {graph:.2f} ms, ratio {graph / image:.2f}")
+        image = own[f"image, batch of {size}"]
+        for peer, what in _PEERS.items():
+            alone = own.get(f"{peer}, batch of {size}")
+            if alone is not None:
+                typer.echo(f"{what}, batch of {size}: {alone:.2f} ms, ratio {alone / image:.2f}")
     typer.echo()
 
 
@@ -90,8 +102,45 @@ def _export(bundle: Path, graphs: Path) -> None:
     from training.models.onnx.export import export_towers
 
     begun = time.perf_counter()
-    export_towers(load_encoder(bundle, "cpu"), graphs)
+    encoder = load_encoder(bundle, "cpu")
+    export_towers(encoder, graphs)
     typer.echo(f"Loaded by PyTorch and exported in {time.perf_counter() - begun:.1f} s; milliseconds:\n")
+    _export_plain(encoder, graphs / _PLAIN)
+
+
+def _export_plain(encoder: "Encoder", file: Path) -> None:
+    """Export the model of transformers in the tower of images, where there is one."""
+    import torch
+
+    from training.models.images.backbones import TransformersImageBackbone
+
+    tower = encoder.model.image
+    if tower is None or not isinstance(tower.backbone, TransformersImageBackbone):
+        return
+    model = tower.backbone.model.eval()
+
+    class Pooled(torch.nn.Module):
+        """The pooled output (B, W) of pixels (B, 3, S, S)."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+            pooled: torch.Tensor = self.model(pixels).pooler_output
+            return pooled
+
+    side = encoder.image_config.size
+    with torch.inference_mode(False), torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            Pooled(),
+            (torch.zeros(2, 3, side, side),),
+            file,
+            input_names=["pixels"],
+            dynamic_axes={"pixels": {0: "batch"}},
+            dynamo=False,
+        )
 
 
 def _measured(runtime: Runtime, bundle: Path, graphs: Path, threads: int) -> dict[str, float]:
@@ -125,15 +174,19 @@ def _measure(runtime: Runtime, bundle: Path, graphs: Path, threads: int) -> dict
         if "text" in info.config.modalities:
             found[f"text, batch of {size}"] = _median_ms(partial(encoder.embed_texts, [_TEXT] * size)) / size
         if runtime == "ONNX Runtime":
-            found[f"graph alone, batch of {size}"] = _graph_ms(graphs, threads, images) / size
+            graph = graphs / FOLDER / graph_file("image")
+            found[f"graph, batch of {size}"] = _graph_ms(graph, threads, images) / size
+            if (graphs / _PLAIN).exists():
+                pixels = images.astype(np.float32) / 127.5 - 1
+                found[f"plain, batch of {size}"] = _graph_ms(graphs / _PLAIN, threads, pixels) / size
     return found
 
 
-def _graph_ms(graphs: Path, threads: int, images: NDArray[np.uint8]) -> float:
+def _graph_ms(graph: Path, threads: int, images: NDArray[np.uint8] | NDArray[np.float32]) -> float:
     """Milliseconds of a batch (B, 3, S, S) by ONNX Runtime without recoquest."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
-    session = onnxruntime.InferenceSession(graphs / FOLDER / graph_file("image"), options)
+    session = onnxruntime.InferenceSession(graph, options)
     name = session.get_inputs()[0].name
     return _median_ms(lambda: session.run(None, {name: images}))
 

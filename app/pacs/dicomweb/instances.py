@@ -50,6 +50,9 @@ def list_instances(archive: Archive, study: ListedStudy, *, with_attributes: boo
         if not listed.keys() - found.keys():
             break
         found |= listed
+        if study.count is not None and len(found) >= study.count:
+            # One request more would cost the archive as much again.
+            break
     if study.count is not None and len(found) < study.count:
         # A limit of the archive cut the list; metadata have no such limit.
         return _by_metadata(archive, study.uid)

@@ -87,11 +87,12 @@ class StudyList:
         # Studies of the largest answer so far.
         self._largest = 0
 
-    def all(self, today: date) -> dict[str, ListedStudy]:
+    def all(self, today: date, expected: int | None = None) -> dict[str, ListedStudy]:
         """Return the studies by UID.
 
         Args:
             today: Today's date: where listings are cut, they are split between the first radiograph and it.
+            expected: Number of studies after which a listing is whole; None: it is not known.
 
         Raises:
             ArchiveError: The archive does not answer, or does not list all studies of a minute.
@@ -104,6 +105,8 @@ class StudyList:
                 window = waiting.pop()
                 listed, is_whole = self._window(window, modality)
                 found |= listed
+                if expected is not None and len(found) >= expected:
+                    return found
                 if is_whole:
                     continue
                 halves = window.halves(today)

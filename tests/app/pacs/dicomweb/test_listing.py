@@ -6,6 +6,7 @@ import pytest
 
 from app.pacs.dicomweb import listing
 from app.pacs.dicomweb.archive import Archive, ArchiveError
+from app.pacs.dicomweb.instances import list_instances
 from app.pacs.dicomweb.listing import StudyList
 from app.pacs.selection import Selection
 from tests.app.pacs.small_archive import SmallArchive, serve
@@ -65,3 +66,22 @@ def test_only_the_dates_that_are_wanted_are_listed() -> None:
     expected = {film.StudyInstanceUID for film in STUDIES if film.StudyDate == "20240214"}
     assert len(expected) == 55
     assert _listed(SmallArchive(STUDIES, cap=20, pages=False), wanted) == expected
+
+
+def test_a_known_number_of_studies_ends_the_listing() -> None:
+    archive = SmallArchive(STUDIES)
+    with serve(archive):
+        studies = StudyList(Archive(archive.url, pauses=()), Selection()).all(TODAY, len(STUDIES))
+    assert len(studies) == len(STUDIES)
+    # Pages of 20 and the empty one behind them, and no halves.
+    assert len(archive.requests) == -(-len(STUDIES) // 20) + 1
+
+
+def test_a_known_number_of_instances_ends_the_list_of_a_study() -> None:
+    archive = SmallArchive([make_film(0, study=1), make_film(1, study=1, view="LL")])
+    with serve(archive):
+        reader = Archive(archive.url, pauses=())
+        (study,) = StudyList(reader, Selection()).all(TODAY).values()
+        before = len(archive.requests)
+        assert len(list_instances(reader, study, with_attributes=False)) == study.count == 2
+    assert len(archive.requests) == before + 1
