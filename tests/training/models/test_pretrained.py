@@ -176,8 +176,27 @@ def test_a_damaged_folder_is_named(tmp_path: Path, damage: Callable[[Path], None
 
 def test_a_model_of_another_architecture_is_named(tmp_path: Path) -> None:
     save_resnet(tmp_path)
-    with pytest.raises(RecipeError, match="type 'resnet'"):
+    with pytest.raises(RecipeError) as refused:
         image_tower("vit", tmp_path)
+    wanted = f"{tmp_path} holds a model of type 'resnet': set the architecture to resnet, not vit."
+    assert str(refused.value) == wanted
+
+
+def test_a_part_of_another_model_of_images_and_texts_is_named(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "siglip"}))
+    with pytest.raises(RecipeError, match="set the architecture to siglip_text_model, not bert"):
+        text_tower("bert", tmp_path)
+
+
+def test_a_type_without_an_architecture_is_named_with_those_that_there_are(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "mpnet"}))
+    with pytest.raises(RecipeError) as refused:
+        text_tower("bert", tmp_path)
+    assert str(refused.value) == (
+        f"{tmp_path} holds a model of type 'mpnet', which no architecture fits: choose a pretrained model of "
+        "one of altclip_text_model, bert, clip_text_model, distilbert, roberta, siglip_text_model, and set "
+        "the architecture to it."
+    )
 
 
 @pytest.mark.parametrize("name", ["/no/such/folder", "./nothing", "a/b/c", "../nothing"])

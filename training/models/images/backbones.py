@@ -164,7 +164,11 @@ def build_transformers_backbone(
     kind = getattr(transformers, family.config)
     model_kind = getattr(transformers, family.model)
     settings = dict(family.settings)
-    config = configuration(kind, options) if folder is None else pretrained_configuration(kind, folder)
+    config = (
+        configuration(kind, options)
+        if folder is None
+        else pretrained_configuration(kind, folder, tuple(_FAMILIES))
+    )
     resolved = architecture_options(config)
     if folder is None or not weights:
         return TransformersImageBackbone(family, model_kind(config, **settings), resolved)

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -74,9 +74,14 @@ def configuration(
 
 
 def pretrained_configuration(
-    kind: type["transformers.PreTrainedConfig"], folder: Path
+    kind: type["transformers.PreTrainedConfig"], folder: Path, types: Collection[str]
 ) -> "transformers.PreTrainedConfig":
     """The configuration in a folder; of a model for images and texts, the part of this kind.
+
+    Args:
+        kind: Of the architecture that is set.
+        folder: Of the pretrained model.
+        types: Architectures that could have been set.
 
     Raises:
         RecipeError: The folder holds a model of another architecture.
@@ -87,12 +92,22 @@ def pretrained_configuration(
         parts = COMPOSITES.get(found, {})
         part = next((name for name, architecture in parts.items() if architecture == kind.model_type), None)
         if part is None:
-            raise RecipeError(
-                f"{folder} holds a model of type {found!r}: choose the architecture that fits it."
-            )
+            raise RecipeError(_misfit(folder, found, kind.model_type, types))
         content = _composite(folder)[part]
     names = _option_names(kind)
     return configuration(kind, {name: value for name, value in content.items() if name in names})
+
+
+def _misfit(folder: Path, found: str, wanted: str, types: Collection[str]) -> str:
+    """What to do about a folder with a model of another type than the architecture that is set."""
+    own = (found, *COMPOSITES.get(found, {}).values())
+    fitting = next((name for name in own if name in types), None)
+    if fitting is None:
+        return (
+            f"{folder} holds a model of type {found!r}, which no architecture fits: choose a pretrained "
+            f"model of one of {', '.join(sorted(types))}, and set the architecture to it."
+        )
+    return f"{folder} holds a model of type {found!r}: set the architecture to {fitting}, not {wanted}."
 
 
 def _composite(folder: Path) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 import transformers
@@ -21,6 +21,8 @@ from training.models.tower import AudioBackbone, AudioFeatures
 
 # AST was trained on sounds padded with a log energy of 0, normalised with AudioSet's mean and deviation.
 _PADDING = 4.2677393 / 9.1379948
+# Architectures of sounds that a pretrained model can have.
+_TYPES: Final = ("audio_spectrogram_transformer",)
 
 
 class AstBackbone(AudioBackbone):
@@ -83,7 +85,7 @@ def build_ast(options: dict[str, Any], folder: Path | None, *, weights: bool) ->
     config = (
         configuration(transformers.ASTConfig, options)
         if folder is None
-        else pretrained_configuration(transformers.ASTConfig, folder)
+        else pretrained_configuration(transformers.ASTConfig, folder, _TYPES)
     )
     resolved = architecture_options(config)
     if min(int(resolved["max_length"]), int(resolved["num_mel_bins"])) < int(resolved["patch_size"]):

@@ -174,7 +174,7 @@ def build_transformers_backbone(
         config = configuration(kind, {**_token_options(tokenizer), **open_clip_text_options(folder)})
         model = load_open_clip_text(model_kind(config), folder) if weights else model_kind(config)
     else:
-        config = pretrained_configuration(kind, folder)
+        config = pretrained_configuration(kind, folder, TEXT_TYPES)
         model = (
             load_pretrained(model_kind, config, folder, **settings)
             if weights
@@ -246,7 +246,7 @@ def trained_texts(architecture: TextArchitecture, folder: Path) -> TrainedTexts 
         return TrainedTexts(pooling, _most_tokens(family, open_clip_text_options(folder)))
     if not settings.is_file() or read_json(settings).get("model_type") == "bert":
         return None
-    config = pretrained_configuration(getattr(transformers, family.config), folder)
+    config = pretrained_configuration(getattr(transformers, family.config), folder, TEXT_TYPES)
     tokens = _most_tokens(family, architecture_options(config))
     tokenizer = folder / "tokenizer_config.json"
     named = read_json(tokenizer).get("model_max_length") if tokenizer.is_file() else None
