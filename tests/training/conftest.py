@@ -1,18 +1,33 @@
 """What holds for all tests of training."""
 
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.training.models.tiny import write_bert
+from tests.training.waiting import DEVICES, copied, no_autocast
 
 
 @pytest.fixture(autouse=True)
 def same_random_numbers() -> None:
     """Weights and inputs that a test draws do not depend on the tests before it."""
     torch.manual_seed(0)
+
+
+@pytest.fixture(params=DEVICES)
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> torch.device:
+    """A device that no step may wait for: one without data, and the GPU where there is one."""
+    chosen = torch.device(request.param)
+    if chosen.type == "meta":
+        monkeypatch.setattr(torch, "autocast", no_autocast)
+        # What holds a parameter of a module holds it on this device as well, as on a GPU.
+        monkeypatch.setattr(torch.__future__, "_swap_module_params_on_conversion", True)
+        # Kornia copies without waiting to a GPU alone.
+        monkeypatch.setattr(import_module("kornia.filters.gaussian"), "_to_device_nonblocking", copied)
+    return chosen
 
 
 @pytest.fixture

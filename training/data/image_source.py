@@ -142,7 +142,8 @@ class ImagesOnDevice(ImageSource):
 
     def load(self, rows: NDArray[np.int64]) -> tuple[Tensor, list[int]]:
         """The images of these rows, on the device."""
-        return self._images[torch.from_numpy(rows).to(self._images.device)], list(range(len(rows)))
+        places = torch.from_numpy(rows).to(self._images.device, non_blocking=True)
+        return self._images[places], list(range(len(rows)))
 
     def blank(self, count: int) -> Tensor:
         """Zeros on the device."""

@@ -115,8 +115,9 @@ class SentenceBatch:
     items: Tensor
 
     def tensors(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-        """Ids and items on a device; lengths stay on the CPU, where packing needs them."""
-        return self.ids.to(device), self.lengths, self.items.to(device)
+        """Ids and items on a device; lengths stay on the CPU, where words are counted by them."""
+        ids, items = (part.to(device, non_blocking=True) for part in (self.ids, self.items))
+        return ids, self.lengths, items
 
 
 class SentenceLoader(ItemLoader[SentenceBatch]):

@@ -6,14 +6,13 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.nn.utils.rnn import pack_padded_sequence
 
 from training.language_models.config import SentenceVaeConfig
 from training.language_models.corpus import UNKNOWN
 from training.language_models.gaussian import GaussianPosterior
 from training.language_models.implicit import ImplicitPosterior
 from training.language_models.posterior import Latent, Posterior
-from training.models.heads.pooling import masked_mean
+from training.models.heads.pooling import EosPooling, masked_mean
 from training.objectives.similarity import full_precision
 
 
@@ -71,13 +70,15 @@ class SentenceEncoder(nn.Module):
         super().__init__()
         self.words = nn.Embedding(vocabulary, config.word_width)
         self.lstm = nn.LSTM(config.word_width, config.width, batch_first=True)
+        self.last = EosPooling()
 
     def forward(self, ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """The state (B, W) behind each sentence, and the mean embedding (B, E) of its words."""
-        embedded = self.words(ids)
-        packed = pack_padded_sequence(embedded, lengths, batch_first=True, enforce_sorted=False)
-        _, (hidden, _) = self.lstm(packed)
-        return hidden[-1], masked_mean(embedded, _real(lengths, ids))
+        embedded, real = self.words(ids), _real(lengths, ids)
+        # Padding comes last, so no real word has read it. Packing copies an order to a GPU, and waits for it.
+        states, _ = self.lstm(embedded)
+        state, _ = self.last(states, real)
+        return state, masked_mean(embedded, real)
 
 
 class SentenceDecoder(nn.Module):
@@ -98,11 +99,13 @@ class SentenceDecoder(nn.Module):
         beside = codes.to(embedded.dtype).unsqueeze(1).expand(-1, embedded.shape[1], -1)
         first = self.start(codes).unsqueeze(0)
         states, _ = self.lstm(torch.cat([embedded, beside], dim=2), (first, torch.zeros_like(first)))
-        real = _real(lengths - 1, ids[:, 1:])
-        logits = self.output(self.dropout(states[real]))
+        # Counted on the CPU: a GPU would be waited for to learn how many words are real.
+        count = int(lengths.sum()) - len(lengths)
+        row, place = torch.nonzero_static(_real(lengths - 1, ids[:, 1:]), size=count).unbind(dim=1)
+        logits = self.output(self.dropout(states[row, place]))
         with torch.autocast(logits.device.type, enabled=False):
-            losses = cross_entropy(full_precision(logits), ids[:, 1:][real], reduction="none")
-        return losses.new_zeros(len(ids)).index_add(0, real.nonzero()[:, 0], losses)
+            losses = cross_entropy(full_precision(logits), ids[row, place + 1], reduction="none")
+        return losses.new_zeros(len(ids)).index_add(0, row, losses)
 
     def _seen(self, ids: Tensor) -> Tensor:
         """Decoder inputs; in training, word dropout makes some unknown tokens (Bowman et al. 2016)."""
@@ -121,4 +124,5 @@ def _posterior(config: SentenceVaeConfig) -> Posterior:
 
 def _real(lengths: Tensor, ids: Tensor) -> Tensor:
     """(B, T), True where one of the first `lengths` (B,) ids (B, T) of a row stands."""
-    return torch.arange(ids.shape[1], device=ids.device) < lengths.to(ids.device).unsqueeze(1)
+    here = lengths.to(ids.device, non_blocking=True)
+    return torch.arange(ids.shape[1], device=ids.device) < here.unsqueeze(1)

@@ -125,4 +125,5 @@ def _inputs(
 ) -> tuple[Tensor, ...]:
     """Inputs of a training step: ids, lengths, items, and the weight of the KL divergence."""
     weight = annealing.weight(step, batches_per_epoch)
-    return *batch.tensors(device), torch.tensor(weight, device=device)
+    # Filled in on the device: a number that is copied there would wait for it.
+    return *batch.tensors(device), torch.full((), weight, device=device)

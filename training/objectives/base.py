@@ -45,7 +45,8 @@ class LossOutput:
 
     def __post_init__(self) -> None:
         """Bring all terms to the device of the total."""
-        object.__setattr__(self, "terms", {name: term.to(self.total) for name, term in self.terms.items()})
+        terms = {name: term.to(self.total, non_blocking=True) for name, term in self.terms.items()}
+        object.__setattr__(self, "terms", terms)
 
 
 @dataclass(frozen=True, slots=True)

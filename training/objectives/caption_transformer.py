@@ -64,7 +64,7 @@ class CaptionTransformer(Captioning):
         """What is known before each next word, from the words so far and the regions."""
         length, width = words.shape[1:]
         later = torch.ones((length, length), dtype=torch.bool, device=words.device).triu(1)
-        hidden = self.dropout(words + positions(length, width).to(words))
+        hidden = self.dropout(words + positions(length, width).to(words, non_blocking=True))
         seen = self.regions(regions.values)
         for layer in self.layers:
             hidden = layer(hidden, seen, tgt_mask=later, memory_key_padding_mask=~regions.mask)

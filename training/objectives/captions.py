@@ -1,6 +1,7 @@
 """What objectives that write the text of an image have in common."""
 
 from abc import ABC, abstractmethod
+from typing import Final
 
 import torch
 from pydantic import Field
@@ -19,6 +20,9 @@ from training.objectives.base import (
 )
 from training.objectives.local_entries import LocalEntries
 
+# No word has a number below 0.
+_PADDING: Final = -100
+
 
 class CaptionConfig(ImageObjectiveConfig, ABC):
     """Settings of an objective that writes; the words come from `data.captions`."""
@@ -35,7 +39,7 @@ class Captioning(Objective, ABC):
 
     Attributes:
         words: Embeddings of the words (V, W) that are read.
-        output: From the decoder's states (N, W) to the logits (N, V) of the next words.
+        output: From the decoder's states (..., W) to the logits (..., V) of the next words.
     """
 
     requires: frozenset[Requirement] = frozenset({"local", "shared_head", "captions"})
@@ -70,9 +74,12 @@ class Captioning(Objective, ABC):
             read, written = captions.input_ids[:, :-1], captions.input_ids[:, 1:]
             real = captions.attention_mask[:, 1:].bool()
             states = self.states(LocalEntries.of(image), self.words(read))
-            logits, targets = self.output(states[real]), written[real]
+            # Padding has logits as well, no more than texts of the longest length would have: a GPU would be
+            # waited for to learn how many words are real.
+            logits = self.output(states).flatten(0, 1)
+            targets = written.masked_fill(~real, _PADDING).flatten()
             # Processes have different numbers of words, and all words count alike.
             words = mean_over_processes(real.sum().to(logits.dtype))
-            total = cross_entropy(logits, targets, reduction="sum") / words
+            total = cross_entropy(logits, targets, ignore_index=_PADDING, reduction="sum") / words
         right = (logits.detach().argmax(dim=1) == targets).sum() / words
         return LossOutput(total, {"words_right": right})

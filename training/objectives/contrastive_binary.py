@@ -84,7 +84,8 @@ def draw_each(allowed: Tensor) -> Tensor:
         allowed: (b, B) bool, as many rows on every process.
     """
     local = len(allowed)
-    drawn = of_first_process(torch.rand(local * process_count(), dtype=torch.float64).to(allowed.device))
+    uniform = torch.rand(local * process_count(), dtype=torch.float64)
+    drawn = of_first_process(uniform.to(allowed.device, non_blocking=True))
     own = drawn[process_rank() * local :][:local]
     ranks = (own * allowed.sum(dim=1)).long()
     return (allowed.cumsum(dim=1) > ranks.unsqueeze(1)).int().argmax(dim=1)

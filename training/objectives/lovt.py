@@ -111,7 +111,8 @@ class LoVT(PairObjective):
         count = regions.shape[1]
         if self.positives is None or len(self.positives) != count:
             height, width = self._grid(count)
-            self.positives = grid_positives(height, width, reach=self.settings.reach).to(regions.device)
+            positives = grid_positives(height, width, reach=self.settings.reach)
+            self.positives = positives.to(regions.device, non_blocking=True)
         return self.positives.to(regions.dtype)
 
     def _grid(self, count: int) -> tuple[int, int]:

@@ -122,8 +122,10 @@ class MemoryBank(nn.Module):
         """
         everyone, new = gather_uneven(items), gather_uneven(full_precision(features))
         with torch.no_grad():
-            rows, place = torch.unique(everyone, return_inverse=True)
-            total = new.new_zeros((len(rows), new.shape[1])).index_add_(0, place, new)
-            mean = total / place.bincount(minlength=len(rows)).unsqueeze(1)
-            old = self.rows[rows]
-            self.rows[rows] = (1 - self.momentum) * old + self.momentum * mean.to(old.dtype)
+            # A GPU is waited for to learn how many items differ. So features of an item are added up where it
+            # is first, and each of its repeats writes the same row.
+            same = everyone.unsqueeze(1) == everyone
+            first = same.int().argmax(dim=1)
+            mean = torch.zeros_like(new).index_add_(0, first, new)[first] / same.sum(dim=1, keepdim=True)
+            old = self.rows[everyone]
+            self.rows[everyone] = (1 - self.momentum) * old + self.momentum * mean.to(old.dtype)

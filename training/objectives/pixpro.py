@@ -124,7 +124,9 @@ def centres(frames: Tensor, side: int) -> Tensor:
 
 def _diagonal(frames: Tensor, side: int) -> Tensor:
     """(b,) the diagonal of a region in the unchanged image; of a square of its area, were it no square."""
-    area: Tensor = torch.linalg.det(frames[:, :, :2]).abs()
+    # The determinant of a 2 x 2 matrix, which needs no solver.
+    (xx, xy), (yx, yy) = (row.unbind(dim=1) for row in frames[:, :, :2].unbind(dim=1))
+    area = (xx * yy - xy * yx).abs()
     return (2 * area).sqrt() / side
 
 

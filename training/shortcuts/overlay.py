@@ -60,5 +60,5 @@ class DigitOverlay:
                 )[:, 0]
             if not images.is_floating_point():
                 glyphs = (255.0 * glyphs).round()
-            self._fitted[key] = glyphs.to(images.device, images.dtype)
+            self._fitted[key] = glyphs.to(images.device, images.dtype, non_blocking=True)
         return self._fitted[key]

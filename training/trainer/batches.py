@@ -106,7 +106,6 @@ class BatchLoader:
         training: The split is the train split: its rows are items to remember.
         shortcuts: That images and texts share; None: there are none.
         processes: Whose share is loaded.
-        pinned: Make batches in page-locked memory, which a GPU copies from while it computes.
     """
 
     def __init__(
@@ -123,7 +122,6 @@ class BatchLoader:
         training: bool = False,
         shortcuts: Shortcuts | None = None,
         processes: Processes | None = None,
-        pinned: bool = False,
     ) -> None:
         self.batches_per_epoch = sampler.batches_per_epoch
         self._sampler = sampler
@@ -136,7 +134,6 @@ class BatchLoader:
         self._rows = np.asarray(range(len(sampler.records)) if rows is None else rows, dtype=np.int64)
         self._training = training
         self.shortcuts = shortcuts
-        self._pinned = pinned
         rank, parts = (0, 1) if processes is None else (processes.rank, processes.count)
         size = sampler.batch_size // parts
         self._own = slice(rank * size, (rank + 1) * size)
@@ -175,7 +172,7 @@ class BatchLoader:
             spectrograms=spectrograms,
             glyphs=glyphs,
         )
-        batch = Batch(
+        return Batch(
             inputs,
             items=torch.from_numpy(rows) if self._training else None,
             positive_mask=None if pairs.positive_mask is None else pairs.positive_mask[kept],
@@ -183,8 +180,6 @@ class BatchLoader:
             captions=None if self._captions is None else self._captions(texts),
             labels=None if self._labels is None else self._labels[pairs.rows[kept]],
         )
-        pinned: Batch = _pinned(batch) if self._pinned else batch
-        return pinned
 
     def largest(self, items: int) -> Batch:
         """Made items, as many in each process, of the size that the largest of the split have.
@@ -280,6 +275,11 @@ def _ahead(items: Iterator[Item], pool: ThreadPoolExecutor) -> Iterator[Item]:
     while (item := following.result()) is not None:
         following = pool.submit(next, items, None)
         yield item
+
+
+def page_locked(batches: Iterator[Item], device: torch.device) -> Iterator[Item]:
+    """Batches for a GPU in page-locked memory, which it copies from while it computes; others as they are."""
+    return map(_pinned, batches) if device.type == "cuda" else batches
 
 
 def whole_text(text: Text) -> str:

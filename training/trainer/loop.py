@@ -16,7 +16,7 @@ from training.progress import ProgressBar, progress_bar
 from training.recipes.load import dump_recipe
 from training.recipes.schema import Recipe
 from training.recipes.tasks import TaskRecipe
-from training.trainer.batches import prefetched
+from training.trainer.batches import page_locked, prefetched
 from training.trainer.optimisation.gradients import GradientAverage, gradient_norm
 from training.trainer.optimisation.parameter_groups import learning_rate_factor, set_learning_rate
 from training.trainer.run_state.checkpoint import (
@@ -186,9 +186,10 @@ class TrainingLoop(Generic[Drawn]):
         if not self.position.step and self.problem.measured_at_start:
             self._measure()
         self._figures.restart_clock()
+        drawn = page_locked(self.problem.batches.from_position(self.position), self.device)
         with (
             StopSignal() as stop,
-            prefetched(self.problem.batches.from_position(self.position)) as batches,
+            prefetched(drawn) as batches,
             progress_bar("training", self.total_steps, done=self.position.step, shown=show_progress) as bar,
         ):
             first = self.position.step

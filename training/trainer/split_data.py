@@ -111,7 +111,6 @@ class SplitOpener:
             training=training,
             shortcuts=self._shortcuts(split) if training else None,
             processes=self.processes,
-            pinned=self.device.type == "cuda",
         )
         return SplitData(loader, fingerprint(records, labels))
 

@@ -1,33 +1,18 @@
-"""Terms are where the features are, since a report stacks them, which torch refuses across devices."""
+"""Terms are where the features are, since a report stacks them, and no step waits for that device."""
 
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.fx.experimental import _config
 
 from tests.training.objectives.cases import attention_of, blades_of, build, cases_of_processes, random_batch
+from tests.training.waiting import nothing_waits
 from training.models.features import Features, ModalityFeatures
 from training.objectives.base import LossOutput
 from training.objectives.registry import parse_objective
-
-
-def _no_autocast(*_: Any, **__: Any) -> nullcontext[None]:
-    return nullcontext()
-
-
-@pytest.fixture
-def meta(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
-    """A device without data, beside which a tensor of the CPU is out of place as beside those of a GPU."""
-    # Autocast does not know it, and masks have no data to count.
-    monkeypatch.setattr(torch, "autocast", _no_autocast)
-    settings: Any = _config
-    with settings.patch(meta_nonzero_assume_all_nonzero=True):
-        yield torch.device("meta")
 
 
 def moved(batch: Features, move: Callable[[Tensor], Tensor]) -> Features:
@@ -58,16 +43,32 @@ def with_fixed_temperatures(settings: Any) -> Any:
 
 @pytest.mark.parametrize("fixed", [False, True], ids=["as it is", "fixed temperature"])
 @pytest.mark.parametrize("name", sorted(cases_of_processes()))
-def test_terms_are_on_the_device_of_the_features(name: str, fixed: bool, meta: torch.device) -> None:
+def test_steps_wait_for_nothing_and_terms_are_on_the_device(
+    name: str, fixed: bool, device: torch.device
+) -> None:
     settings = cases_of_processes()[name]
     if fixed:
         settings = parse_objective(with_fixed_temperatures(settings.model_dump(mode="json")))
     batch = random_batch(blades=blades_of(name))
-    objective = build(settings, batch, attention_of(name)).train().to(meta)
-    output = objective(moved(batch, lambda value: value.to(meta)))
-    assert output.total.device == meta
-    assert {term: value.device for term, value in output.terms.items()} == dict.fromkeys(output.terms, meta)
-    torch.stack(list(output.terms.values()))
+    objective = build(settings, batch, attention_of(name)).train().to(device)
+
+    def learned(value: Tensor) -> Tensor:
+        return value.to(device).requires_grad_(value.is_floating_point())
+
+    features = moved(batch, learned)
+    weights = torch.zeros(1, device=device, requires_grad=True)
+    optimizer = torch.optim.AdamW([weights, *objective.parameters()])
+    with nothing_waits(device):
+        # The second step has what the first one left in memories.
+        for _ in range(2):
+            optimizer.zero_grad()
+            output = objective(features)
+            torch.stack(list(output.terms.values()))
+            torch.autograd.backward(output.total)
+            optimizer.step()
+            objective.after_step()
+    assert output.total.device == device
+    assert {term: value.device for term, value in output.terms.items()} == dict.fromkeys(output.terms, device)
 
 
 def test_terms_from_elsewhere_are_brought_to_the_total() -> None:

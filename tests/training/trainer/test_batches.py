@@ -10,7 +10,7 @@ from tests.training.models.tiny import tiny_preprocessing
 from training.data.image_source import ImageSource
 from training.data.pairs import PairSampler, Position, positive_mask
 from training.data.record import Record
-from training.trainer.batches import BatchLoader, without_missing
+from training.trainer.batches import BatchLoader, page_locked, without_missing
 from training.trainer.run_state.processes import Processes
 
 TEXTS = ("the same", "another", "the same", "a fourth", "a fifth", "a sixth")
@@ -145,8 +145,9 @@ def test_batches_for_a_gpu_are_in_page_locked_memory(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Tensor, "pin_memory", lock)
     sampler, text = PairSampler(RECORDS, 6, seed=0), tiny_preprocessing().text
-    batches = BatchLoader(sampler, NumberedImages(), text, captions=text, training=True, pinned=True)
-    batch, expected = batches.load(0, 0), loader().load(0, 0)
+    batches = BatchLoader(sampler, NumberedImages(), text, captions=text, training=True)
+    batch = next(page_locked(batches.from_position(Position()), torch.device("cuda")))
+    expected = loader().load(0, 0)
     assert batch.inputs.tokens is not None
     assert batch.captions is not None
     assert batch.positive_mask is not None

@@ -1,4 +1,4 @@
-"""No step waits for its device: a device without data, such as meta, can give back none."""
+"""No step waits for its device: towers, heads and what is done beside them."""
 
 from typing import Any
 
@@ -6,7 +6,16 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.training.models.tiny import IMAGE_OPTIONS, tiny_tokenizer
+from tests.training.models.tiny import (
+    AUDIO,
+    IMAGE_OPTIONS,
+    TEXT_OPTIONS,
+    tiny_config,
+    tiny_model,
+    tiny_spectrograms,
+    tiny_tokenizer,
+)
+from tests.training.waiting import nothing_waits
 from training.data.augmentation import Augmentation
 from training.data.augmentation_config import AugmentationConfig
 from training.models.config import DualEncoderConfig, PreprocessingConfig
@@ -21,8 +30,30 @@ from training.trainer.pixels import PixelPreparation
 TEXTS = ("A dog runs. It barks.", "Two people.", "A red car and a dog.", "The end. No. Yes.")
 NORMED = {"kind": "mlp", "hidden": 6, "norm": True}
 OPTIONS: dict[str, Any] = {"word_width": 5, "width": 8}
+SOUNDS: dict[str, dict[str, Any]] = {
+    "audio_cnn": AUDIO,
+    "audio_spectrogram_transformer": {
+        "architecture": "audio_spectrogram_transformer",
+        "options": {
+            "hidden_size": 16,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "intermediate_size": 32,
+            "max_length": 40,
+            "num_mel_bins": 20,
+        },
+    },
+}
 GRU: dict[str, Any] = {"architecture": "gru", "options": OPTIONS, "pooling": "eos"}
 KINDS: dict[str, dict[str, Any]] = {
+    **{
+        f"image {name}": {"image": {"architecture": name, "options": options}, "text": GRU}
+        for name, options in IMAGE_OPTIONS.items()
+    },
+    **{
+        f"text {name}": {"text": {"architecture": name, "options": options, "pooling": "mean"}}
+        for name, options in TEXT_OPTIONS.items()
+    },
     "one way": {"text": GRU},
     "both ways": {"text": GRU | {"options": OPTIONS | {"bidirectional": True}, "pooling": "mean"}},
     "batch norm over regions and sentences": {
@@ -35,12 +66,12 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_images_and_texts_are_encoded_and_learned_from(kind: str) -> None:
+def test_images_and_texts_are_encoded_and_learned_from(kind: str, device: torch.device) -> None:
     settings = KINDS[kind]
     image = {"architecture": "resnet", "options": IMAGE_OPTIONS["resnet"]} | settings.get("image", {})
     config = DualEncoderConfig.model_validate({"dim": 6} | settings | {"image": image})
     tokenizer = tiny_tokenizer()
-    model = build_dual_encoder(config, tokenizer, load_pretrained=False).train().to("meta")
+    model = build_dual_encoder(config, tokenizer, load_pretrained=False).train().to(device)
     sentences = {"image": {"size": 32}, "text": {"sentences": config.local_features}}
     preprocessing = Preprocessing(PreprocessingConfig.model_validate(sentences), tokenizer)
     changes = AugmentationConfig(
@@ -49,21 +80,35 @@ def test_images_and_texts_are_encoded_and_learned_from(kind: str) -> None:
     prepare = PixelPreparation(preprocessing.image, Augmentation(changes, seed=0))
     images = torch.zeros(len(TEXTS), 3, 32, 32, dtype=torch.uint8)
     places = torch.arange(len(TEXTS))
-    inputs = Inputs(places, len(TEXTS), images, preprocessing.text(TEXTS)).to(torch.device("meta"))
-    features = model(prepare(inputs, step=3), inputs.tokens)
-    parts = [features["image"].embedding, features["text"].embedding]
-    parts += [local for name in ("image", "text") if (local := features[name].local) is not None]
-    torch.autograd.backward(torch.stack([part.square().sum() for part in parts]).sum())
-    assert prepare.frames(inputs, step=3).is_meta
-    parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
-    torch.nn.utils.clip_grads_with_norm_(parameters, 1.0, gradient_norm(parameters))
+    batch = Inputs(places, len(TEXTS), images, preprocessing.text(TEXTS))
+    with nothing_waits(device):
+        inputs = batch.to(device)
+        features = model(prepare(inputs, step=3), inputs.tokens)
+        parts = [features["image"].embedding, features["text"].embedding]
+        parts += [local for name in ("image", "text") if (local := features[name].local) is not None]
+        torch.autograd.backward(torch.stack([part.square().sum() for part in parts]).sum())
+        frames = prepare.frames(inputs, step=3)
+        parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
+        torch.nn.utils.clip_grads_with_norm_(parameters, 1.0, gradient_norm(parameters))
+    assert frames.device == device
 
 
-def test_an_average_of_the_weights_follows() -> None:
+@pytest.mark.parametrize("architecture", sorted(SOUNDS))
+def test_sounds_are_encoded_and_learned_from(architecture: str, device: torch.device) -> None:
+    model = tiny_model(tiny_config(audio=SOUNDS[architecture])).train().to(device)
+    spectrograms = tiny_spectrograms()
+    with nothing_waits(device):
+        embedding = model.encode_audio(spectrograms.to(device)).embedding
+        torch.autograd.backward(embedding.square().sum())
+
+
+def test_an_average_of_the_weights_follows(device: torch.device) -> None:
     image = {"architecture": "resnet", "options": IMAGE_OPTIONS["resnet"]}
     config = DualEncoderConfig.model_validate({"dim": 6, "image": image, "text": None})
-    model = build_dual_encoder(config, None, load_pretrained=False).to("meta")
-    AveragedWeights(model, 0.9).after_step(model)
+    model = build_dual_encoder(config, None, load_pretrained=False).to(device)
+    average = AveragedWeights(model, 0.9)
+    with nothing_waits(device):
+        average.after_step(model)
 
 
 class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -43,7 +43,7 @@ class TrainingImages:
         batch, device = without_missing(batch, self.run.processes), self.run.fabric.device
         assert batch.items is not None
         pixels = self.prepare(batch.inputs.to(device), step)
-        return pixels, self.targets[batch.items].to(device)
+        return pixels, self.targets[batch.items].to(device, non_blocking=True)
 
 
 @contextmanager

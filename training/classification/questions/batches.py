@@ -40,9 +40,9 @@ class QuestionBatch:
 
     def tensors(self, preprocessing: ImagePreprocessing, device: torch.device) -> tuple[Tensor, ...]:
         """Pixels, ids, mask, scores and items on a device."""
-        pixels = preprocessing.normalise(preprocessing.to_unit(self.images.to(device)))
+        pixels = preprocessing.normalise(preprocessing.to_unit(self.images.to(device, non_blocking=True)))
         parts = (self.tokens.input_ids, self.tokens.attention_mask, self.scores, self.items)
-        return pixels, *(part.to(device) for part in parts)
+        return pixels, *(part.to(device, non_blocking=True) for part in parts)
 
 
 @dataclass(frozen=True)

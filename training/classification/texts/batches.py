@@ -26,7 +26,7 @@ class ExampleBatch:
         """Ids, mask, segments, labels and items on a device."""
         tokens = self.tokens
         parts = (tokens.input_ids, tokens.attention_mask, tokens.segments, self.labels, self.items)
-        return tuple(part.to(device) for part in parts)
+        return tuple(part.to(device, non_blocking=True) for part in parts)
 
 
 def fingerprint(examples: Sequence[Example]) -> str:

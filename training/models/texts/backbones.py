@@ -86,8 +86,17 @@ class TransformersTextBackbone(TextBackbone):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> TextFeatures:
         """Tokens (B, T, C) of ids and mask (B, T)."""
-        output = self._read(input_ids=input_ids, attention_mask=attention_mask)
+        output = self._read(input_ids=input_ids, attention_mask=self._mask(attention_mask))
         return TextFeatures(output.last_hidden_state, fork=self._fork(output))
+
+    def _mask(self, attention_mask: Tensor) -> Tensor:
+        """The mask (B, T) on a CPU, and elsewhere as attention takes it.
+
+        Of the former, transformers looks whether there is padding at all, for which it waits for a GPU.
+        """
+        if attention_mask.device.type == "cpu":
+            return attention_mask
+        return attended(attention_mask, causal=self.causal)
 
     def _read(self, **inputs: Tensor) -> Any:
         settings = {} if self.fork_after is None else {"output_hidden_states": True}
@@ -108,7 +117,8 @@ class TransformersTextBackbone(TextBackbone):
         if int(self.options.get("type_vocab_size", 0)) < 2:
             both: TextFeatures = self(input_ids, attention_mask)
             return both
-        output = self.model(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=segments)
+        mask = self._mask(attention_mask)
+        output = self.model(input_ids=input_ids, attention_mask=mask, token_type_ids=segments)
         return TextFeatures(output.last_hidden_state)
 
     def stem(self) -> Sequence[nn.Module]:
@@ -119,6 +129,17 @@ class TransformersTextBackbone(TextBackbone):
     def layers(self) -> Sequence[Sequence[nn.Module]]:
         """The transformer layers."""
         return [[layer] for layer in attrgetter(self._family.layers)(self.model)]
+
+
+def attended(attention_mask: Tensor, *, causal: bool) -> Tensor:
+    """(B, 1, T, T) bool, True where a token (row) attends to another (column).
+
+    Args:
+        attention_mask: (B, T), 1 for real tokens.
+        causal: A token attends to none behind it.
+    """
+    real = attention_mask.bool()[:, None, None, :].expand(-1, 1, attention_mask.shape[1], -1)
+    return real.tril() if causal else real
 
 
 class SiglipTextBackbone(TransformersTextBackbone):

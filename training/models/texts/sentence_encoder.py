@@ -114,7 +114,7 @@ class SentenceEncoder:
                 self._remember(text, found[text])
         rows = [found[text] for text in texts]
         stacked = torch.stack(rows) if rows else torch.zeros((0, self.dim))
-        return stacked.to(self.device)
+        return stacked.to(self.device, non_blocking=True)
 
     def _blocks(self, texts: Sequence[str]) -> list[list[str]]:
         """Texts of like length together, at most a block's rows each."""

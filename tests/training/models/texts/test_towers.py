@@ -8,6 +8,7 @@ from tests.training.models.tiny import TEXT_OPTIONS, TEXTS, tiny_tokenizer, tiny
 from training.errors import RecipeError
 from training.models.config import TextArchitecture, TextTowerConfig
 from training.models.preprocessing import TokenBatch
+from training.models.texts.backbones import TransformersTextBackbone, attended
 from training.models.texts.towers import TextTower, build_text_tower
 
 ARCHITECTURES = sorted(TEXT_OPTIONS)
@@ -49,6 +50,23 @@ def test_padding_changes_nothing(architecture: TextArchitecture, pooling: str) -
     assert expected.pooled.std(dim=0).max() > 1e-3
     torch.testing.assert_close(longer.pooled, expected.pooled, atol=1e-5, rtol=0)
     torch.testing.assert_close(alone, expected.pooled, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "architecture", ["altclip_text_model", "bert", "clip_text_model", "distilbert", "roberta"]
+)
+@pytest.mark.parametrize("texts", [TEXTS, TEXTS[:1]], ids=["padding", "none"])
+def test_the_mask_that_a_gpu_gets_is_that_of_a_cpu(
+    architecture: TextArchitecture, texts: tuple[str, ...]
+) -> None:
+    backbone, tokens = build(architecture).eval().backbone, tiny_tokens(texts)
+    assert isinstance(backbone, TransformersTextBackbone)
+    mask = attended(tokens.attention_mask, causal=backbone.causal)
+    with torch.no_grad():
+        expected = backbone(tokens.input_ids, tokens.attention_mask).tokens
+        found = backbone.model(input_ids=tokens.input_ids, attention_mask=mask).last_hidden_state
+    real = tokens.attention_mask.bool()
+    torch.testing.assert_close(found[real], expected[real], atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
