@@ -48,7 +48,7 @@ def nothing_waits(device: torch.device) -> Iterator[None]:
         finally:
             torch.cuda.set_sync_debug_mode(before)
     else:
-        with _Numbers(), _Operations():
+        with _Numbers(), _Operations():  # type: ignore[no-untyped-call]
             yield
 
 
