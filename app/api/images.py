@@ -182,12 +182,19 @@ async def get_image(
     if_none_match: IfNoneMatch = None,
 ) -> ImageInfo | Response:
     """Texts, report, labels, metadata and size of one image; its ETag is the If-Match of a change of it."""
-    image = await services.threads.read(services.engine.image, collection, image_id)
-    etag = etag_of(image.revision)
-    if _matches(if_none_match, etag):
+    prefix = request.scope.get("root_path", "")
+
+    def read() -> tuple[str, ImageInfo | None]:
+        image = services.engine.image(collection, image_id)
+        etag = etag_of(image.revision)
+        known = _matches(if_none_match, etag)
+        return etag, None if known else image_info_from(image, collection, prefix=prefix)
+
+    etag, info = await services.threads.read(read)
+    if info is None:
         return _not_modified(etag)
     response.headers["ETag"] = etag
-    return image_info_from(image, collection, prefix=request.scope.get("root_path", ""))
+    return info
 
 
 def _has_thumbnail(engine: SearchEngine, collection: str, image_id: str) -> bool:

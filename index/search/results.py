@@ -13,7 +13,7 @@ from index.scoring.background import ScoreScale
 from index.search.cursors import PageEnd, PagePosition, encode_cursor
 from index.vectors.protocol import Vectors
 from training.data.manifest import MetadataValue
-from training.reports import State
+from training.reports import State, are_prior
 
 # The list that a hit comes from.
 FoundBy = Literal["vector", "keywords", "findings"]
@@ -240,6 +240,24 @@ class StoredImage:
     def revision(self) -> str:
         """Names this state of the image; see `revision_of`."""
         return revision_of(self.record_digest, self.sha256)
+
+    def priors(self) -> list[bool]:
+        """Tell of each finding whether its sentence compares with an earlier examination, or tells of one.
+
+        The texts are read anew: their length decides how long it takes.
+        """
+        places: dict[int | None, list[int]] = {}
+        for found in self.findings:
+            places.setdefault(found.position, []).append(found.start)
+        prior = {
+            (position, start): one
+            for position, starts in places.items()
+            for start, one in zip(starts, are_prior(self._text(position), starts), strict=True)
+        }
+        return [prior[found.position, found.start] for found in self.findings]
+
+    def _text(self, position: int | None) -> str:
+        return self.texts[position] if position is not None else self.report or ""
 
 
 def revision_of(record_digest: str, sha256: str) -> str:

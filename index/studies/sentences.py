@@ -13,6 +13,7 @@ from index.search.hit_reader import vectors_of
 from index.search.results import ActiveGeneration, Hit
 from index.vectors.protocol import Vectors
 from training.data.readers.sentences import split_sentences
+from training.reports import are_prior, prior_sentences
 
 
 class Sentence(NamedTuple):
@@ -23,12 +24,14 @@ class Sentence(NamedTuple):
         position: Position of the text; None: it is of the report alone.
         start: Offset of its first character in the report; None: the report does not have it so.
         end: Offset behind its last character.
+        prior: Whether it compares with an earlier examination, or tells of one.
     """
 
     text: str
     position: int | None
     start: int | None
     end: int | None
+    prior: bool
 
 
 class Told(NamedTuple):
@@ -102,9 +105,10 @@ def _shared_mentions(
 
 def _of_text(text: str, position: int, report: str | None) -> Sentence:
     start = -1 if report is None else report.find(text)
+    prior = bool(prior_sentences(text))
     if start < 0:
-        return Sentence(text, position, None, None)
-    return Sentence(text, position, start, start + len(text))
+        return Sentence(text, position, None, None, prior)
+    return Sentence(text, position, start, start + len(text), prior)
 
 
 def _of_report(report: str, start: int, stop: int) -> Sentence:
@@ -116,5 +120,5 @@ def _of_report(report: str, start: int, stop: int) -> Sentence:
             continue
         end = begin + len(sentence)
         if begin <= start < end:
-            return Sentence(sentence, None, begin, end)
-    return Sentence(report[start:stop], None, start, stop)
+            return Sentence(sentence, None, begin, end, bool(prior_sentences(sentence)))
+    return Sentence(report[start:stop], None, start, stop, *are_prior(report, [start]))

@@ -41,7 +41,11 @@ def write_shapes(folder: Path, *, images: int) -> Manifest:
         colour, form = _COLOURS[number % len(_COLOURS)], _FORMS[number % len(_FORMS)]
         name = f"images/{number}.png"
         _draw(form, colour, size=20 + number).save(folder / name)
-        reports = {0: f"The picture shows a {form}.\nIts colour is {colour}.", 6: "No pleural effusion."}
+        reports = {
+            0: f"The picture shows a {form}.\nIts colour is {colour}.",
+            6: "No pleural effusion.",
+            9: "The nodule is unchanged since the prior film. No mass.",
+        }
         more = (f"there is a {form} in the middle",) if number % 3 == 0 else ()
         split: Split = "test" if number % 4 == 0 else "train"
         records.append(

@@ -53,7 +53,10 @@ OTHER: Final = _film(4, 3, 3)
 LEAVING: Final = _film(5, 4, 4)
 NAMESAKE: Final = _film(6, 5, 1, PatientName=f"{MARKER}^SOMEBODY ELSE")
 COMING: Final = _film(7, 6, 6)
-REPORTS: Final = {study: f"Small effusion of case {study}." for study in (1, 3, 4, 6)}
+REPORTS: Final = {
+    **{study: f"Small effusion of case {study}." for study in (1, 3, 6)},
+    4: "Small effusion of case 4, unchanged.",
+}
 
 
 @dataclass(frozen=True)
@@ -175,7 +178,8 @@ def _similar_cases_are_told(page: "Page") -> None:
     expect(_cases(page).get_by_role("listitem")).to_have_count(2)
     expect(_case(page, OTHER)).to_contain_text(REPORTS[3])
     expect(_case(page, LEAVING)).to_contain_text(REPORTS[4])
-    for film in (OTHER, LEAVING):
+    for film, compared in ((OTHER, []), (LEAVING, ["earlier examination"])):
+        expect(_case(page, film).locator(".told-prior")).to_have_text(compared)
         expect(_case(page, film)).to_contain_text("Another patient")
         expect(_case(page, film).locator("img")).not_to_have_js_property("naturalWidth", 0)
     assert MARKER not in _cases(page).inner_text()

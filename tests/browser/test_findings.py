@@ -28,6 +28,24 @@ def test_a_finding_of_an_open_image_filters_the_search(open_search: OpenSearch) 
     assert json.loads(search.link()["filter"][0]) == ABSENT
 
 
+def test_a_finding_compared_with_an_earlier_examination_says_so(open_search: OpenSearch) -> None:
+    search = open_search("#collection=shapes&image=shape-9", bypass_csp=True)
+    findings = search.dialog.locator(".finding")
+    expect(findings).to_have_text(["nodule: present earlier examination", "mass: absent"])
+    assert serious(search) == []
+
+
+@pytest.mark.slow
+def test_the_reading_room_says_so_in_german(open_search: OpenSearch) -> None:
+    search = open_search("room", viewport={"width": 1440, "height": 900}, locale="de-DE")
+    search.settle()
+    search.page.get_by_role("button", name="Filter", exact=True).click()
+    search.group("finding").get_by_label("Rundherd").select_option("present")
+    expect(search.tiles).to_have_count(1)
+    search.tiles.first.get_by_role("button", name="Befund und Angaben").press("Enter")
+    expect(search.dialog.locator(".finding").first).to_have_text("Rundherd: vorhanden frühere Untersuchung")
+
+
 @pytest.mark.slow
 def test_the_state_of_a_finding_is_chosen_in_the_panel(open_search: OpenSearch) -> None:
     both = {"and": [{"field": "labels", "eq": "circle"}, ABSENT]}

@@ -1,7 +1,15 @@
 """Findings of radiology reports: what a report says is present, absent or uncertain."""
 
 from training.reports.chexpert import CHEXPERT_LABELS, chexpert_labels
-from training.reports.findings import STATES, Finding, State, find_findings, image_states, prior_sentences
+from training.reports.findings import (
+    STATES,
+    Finding,
+    State,
+    are_prior,
+    find_findings,
+    image_states,
+    prior_sentences,
+)
 from training.reports.language import is_read
 from training.reports.vocabulary import FINDINGS, finding_called
 
@@ -11,6 +19,7 @@ __all__ = [
     "STATES",
     "Finding",
     "State",
+    "are_prior",
     "chexpert_labels",
     "find_findings",
     "finding_called",

@@ -123,6 +123,14 @@ def prior_sentences(text: str) -> tuple[tuple[int, int], ...]:
     )
 
 
+def are_prior(text: str, places: Sequence[int]) -> list[bool]:
+    """Tell which places of a text are in a sentence of `prior_sentences`."""
+    if not places:
+        return []
+    spans = prior_sentences(text)
+    return [any(start <= place < end for start, end in spans) for place in places]
+
+
 def image_states(findings: Iterable[Finding]) -> dict[str, State]:
     """Return the state of each finding over all of its mentions: present before uncertain before absent."""
     states: dict[str, State] = {}

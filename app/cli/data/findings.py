@@ -14,10 +14,10 @@ from training.reports import (
     CHEXPERT_LABELS,
     FINDINGS,
     Finding,
+    are_prior,
     chexpert_labels,
     find_findings,
     is_read,
-    prior_sentences,
 )
 
 
@@ -44,16 +44,9 @@ def findings(
         return
     found = find_findings(text)
     if as_json:
-        priors = prior_sentences(text)
         rows = [
-            {
-                "finding": name,
-                "state": state,
-                "start": start,
-                "end": end,
-                "prior": _is_in(start, priors),
-            }
-            for name, state, start, end in found
+            {"finding": name, "state": state, "start": start, "end": end, "prior": prior}
+            for (name, state, start, end), prior in zip(found, _priors(text, found), strict=True)
         ]
         typer.echo(json.dumps(rows, ensure_ascii=False))
     elif not is_read(text):
@@ -83,17 +76,16 @@ def _print_labels(text: str | None, *, as_json: bool) -> None:
 
 def _table(text: str, found: tuple[Finding, ...]) -> Table:
     table = Table("Finding", "State", "Words", "Characters", "Compared")
-    priors = prior_sentences(text)
-    for name, state, start, end in found:
+    for (name, state, start, end), prior in zip(found, _priors(text, found), strict=True):
         # Words of a report may look like markup.
         words = Text(" ".join(text[start:end].split()))
-        table.add_row(name, state, words, f"{start} to {end}", "yes" if _is_in(start, priors) else "")
+        table.add_row(name, state, words, f"{start} to {end}", "yes" if prior else "")
     return table
 
 
-def _is_in(place: int, spans: tuple[tuple[int, int], ...]) -> bool:
-    """Tell whether a place is in one of some spans."""
-    return any(start <= place < end for start, end in spans)
+def _priors(text: str, found: tuple[Finding, ...]) -> list[bool]:
+    """Tell which findings stand in sentences that compare with an earlier examination, or tell of one."""
+    return are_prior(text, [finding.start for finding in found])
 
 
 def _read(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 import { de } from '../words/de/terms.js';
 import { en } from '../words/en/terms.js';
+import { h } from './dom.js';
 import { dayText, speaker } from './words.js';
 
 const { say, term } = speaker({ en, de });
@@ -20,6 +21,11 @@ export function findingTitle(name) {
 /** @param {'present' | 'uncertain' | 'absent'} state @returns {string} what texts say of a finding */
 export function stateTitle(state) {
   return say(`state.${state}`);
+}
+
+/** @returns {HTMLElement} marks what stands in a sentence that compares with an earlier examination, or tells of one */
+export function priorMark() {
+  return h('span', { class: 'told-prior', title: say('prior.what') }, say('prior'));
 }
 
 /** @param {string} kind @returns {string} the name of a kind of score */

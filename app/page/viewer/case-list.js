@@ -1,7 +1,7 @@
 /** Similar cases, each with its picture, its sentence, and what can be done with it. */
 
 import { fill, h } from '../shared/dom.js';
-import { findingTitle } from '../shared/terms.js';
+import { findingTitle, priorMark } from '../shared/terms.js';
 import { dayText, numberText } from '../shared/words.js';
 import { say } from './words.js';
 
@@ -46,7 +46,7 @@ export class CaseList {
       h('img', { src: this.actions.picture(hit), alt: '', loading: 'lazy', width: 96, height: 96 }),
       h('div', {},
         h('div', { class: 'case-facts' }, h('span', { class: 'case-whose' }, whose(hit)), ...factsOf(hit, datesKept).map((fact) => h('span', {}, fact))),
-        hit.sentence && h('blockquote', {}, hit.sentence.text),
+        hit.sentence && h('blockquote', {}, hit.sentence.text, hit.sentence.prior && ' ', hit.sentence.prior && priorMark()),
         hit.findings.present.length > 0 && h('div', { class: 'case-facts' }, hit.findings.present.map(findingTitle).join(', '))),
       h('div', { class: 'case-acts' }, this.#opening(hit, same), ...this.#verdicts(hit)));
   }

@@ -4,7 +4,7 @@ import { sentJson } from '../shared/http.js';
 
 /**
  * @typedef {{study: string, series: string, sop: string | null, frame: number | null, date: string, patient: {name: string, id: string}}} ActiveImage
- * @typedef {{text: string, start: number | null, end: number | null}} Sentence
+ * @typedef {{text: string, start: number | null, end: number | null, prior: boolean}} Sentence
  * @typedef {{image: string, thumbnail: string, rendition: string, report: string | null, viewer: string | null}} CaseLinks
  * @typedef {{id: string, rank: number, score: number, query_image: string, images: number, study: string | null, series: string | null,
  *   sop: string | null, view: string | null, modality: string | null, date: string | null, days: number | null, age_band: string | null,

@@ -68,6 +68,7 @@ class MatchedSentence(Answer):
         "report does not have it so."
     )
     end: int | None = Field(description="Offset behind its last character.")
+    prior: bool = Field(description="Whether it compares with an earlier examination, or tells of one.")
 
     @classmethod
     def of(cls, sentence: Sentence) -> Self:

@@ -119,6 +119,10 @@ class ImageFinding(Answer):
     ]
     start: Annotated[int, Field(description="Offset of the mention in the text, in Unicode code points.")]
     end: Annotated[int, Field(description="Offset behind the mention.")]
+    prior: Annotated[
+        bool,
+        Field(description="Whether its sentence compares with an earlier examination, or tells of one."),
+    ]
 
 
 class ImageInfo(Answer):
@@ -240,7 +244,10 @@ def image_info_from(image: StoredImage, collection: str, *, prefix: str = "") ->
         id=image.id,
         texts=list(image.texts),
         report=image.report,
-        findings=[ImageFinding(**found._asdict()) for found in image.findings],
+        findings=[
+            ImageFinding(**found._asdict(), prior=prior)
+            for found, prior in zip(image.findings, image.priors(), strict=True)
+        ],
         labels=list(image.labels),
         metadata=plain(image.metadata),
         split=image.split,

@@ -54,6 +54,7 @@ def test_the_report_comes_with_its_image_only(client: TestClient) -> None:
         "position": None,
         "start": start,
         "end": end,
+        "prior": False,
     }
     assert (of_text["finding"], of_text["position"]) == ("cardiomegaly", 0)
     page = client.post(f"/v1/collections/{COLLECTION}/search", json={"text": "x", "limit": 24})

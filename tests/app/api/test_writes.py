@@ -247,6 +247,22 @@ def _passes(local: TestClient) -> str:
     )
 
 
+def test_findings_of_sentences_on_an_earlier_examination_are_told(local: TestClient) -> None:
+    record = {
+        "texts": ["A mass, unchanged since the prior film.", "No effusion. Interval growth of the nodule."],
+        "report": "COMPARISON: prior film.\n\nFINDINGS: Small effusion. Pneumothorax is no longer seen.",
+    }
+    put(local, "compared", picture(9), record)
+    told = local.get(f"{IMAGES}/compared").json()["findings"]
+    assert [(one["position"], one["finding"], one["prior"]) for one in told] == [
+        (None, "pleural effusion", False),
+        (None, "pneumothorax", True),
+        (0, "mass", True),
+        (1, "pleural effusion", False),
+        (1, "nodule", True),
+    ]
+
+
 def test_a_change_keeps_what_it_does_not_name(local: TestClient) -> None:
     record = {"texts": ["one", "two"], "report": "r", "group": "g", "metadata": {"age": 1, "view": "AP"}}
     put(local, "changed", picture(9), record)

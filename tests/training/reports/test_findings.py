@@ -16,7 +16,7 @@ from tests.training.reports.measuring import (
     wrong,
 )
 from tests.training.reports.sentences import GERMAN, HELD_OUT, SECOND, TUNED
-from training.reports import FINDINGS, STATES, Finding, find_findings, finding_called, image_states
+from training.reports import FINDINGS, STATES, Finding, are_prior, find_findings, finding_called, image_states
 from training.reports.findings import MAX_CHARACTERS
 
 DOCUMENTED = Path(__file__).resolve().parents[3] / "docs" / "findings.md"
@@ -134,6 +134,19 @@ def test_each_finding_is_called_by_its_name(name: str) -> None:
 )
 def test_forms_are_other_names(text: str, name: str | None) -> None:
     assert finding_called(text) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "prior"),
+    [
+        ("No effusion. Unchanged since the last film: a mass. Nodule.", [False, True, False]),
+        ("COMPARISON: Prior film.\n\nFINDINGS: Small effusion.", [False]),
+        ("Kein Erguss. Im Vergleich zur Voruntersuchung Infiltrat.", [False, True]),
+        ("Two dogs.", []),
+    ],
+)
+def test_sentences_on_an_earlier_examination_are_told(text: str, prior: list[bool]) -> None:
+    assert are_prior(text, [finding.start for finding in find_findings(text)]) == prior
 
 
 def test_present_counts_before_uncertain_before_absent() -> None:

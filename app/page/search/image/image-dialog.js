@@ -3,7 +3,7 @@
 import { fill, h } from '../../shared/dom.js';
 import { iconButton } from '../../shared/icon-button.js';
 import { icon } from '../../shared/icons.js';
-import { fieldTitle, findingTitle, stateTitle } from '../../shared/terms.js';
+import { fieldTitle, findingTitle, priorMark, stateTitle } from '../../shared/terms.js';
 import { judgeButtons, pressJudged, verdictOf } from '../judgements/judge-buttons.js';
 import { STATES } from '../query/filter.js';
 import { kindText, metadataText, scoreText, sidesOf } from '../results/hit.js';
@@ -15,6 +15,7 @@ import { ImageViewer } from './image-viewer.js';
  * @typedef {import('../api.js').Hit} Hit
  * @typedef {import('../api.js').SearchApi} SearchApi
  * @typedef {import('../query/query.js').Side} Side
+ * @typedef {{finding: string, state: import('../query/filter.js').State, prior: boolean}} Mention
  */
 
 const SIDES = /** @type {const} */ ([
@@ -157,15 +158,15 @@ export class ImageDialog {
       state === 'failed' && h('p', { class: 'dialog-problem', role: 'alert', lang: error?.lang }, error?.message));
   }
 
-  /** @param {Array<{finding: string, state: import('../query/filter.js').State}>} mentions */
+  /** @param {Mention[]} mentions */
   #findings(mentions) {
     const filter = (finding, state) => {
       this.dismiss();
       this.actions.filter(finding, state);
     };
-    return h('ul', { class: 'tags findings', role: 'list' }, ...Object.entries(statesOf(mentions)).map(([finding, state]) => h('li', {},
+    return h('ul', { class: 'tags findings', role: 'list' }, ...statesOf(mentions).map(({ finding, state, prior }) => h('li', {},
       h('button', { class: 'tag finding', type: 'button', data: { state }, title: say('dialog.sameFinding'), on: { click: () => filter(finding, state) } },
-        `${findingTitle(finding)}: `, h('strong', {}, stateTitle(state))))));
+        `${findingTitle(finding)}: `, h('strong', {}, stateTitle(state)), prior && ' ', prior && priorMark()))));
   }
 
   /** @param {typeof SIDES[number]} entry */
@@ -221,11 +222,18 @@ function meaningOf(hit) {
   return say('dialog.similarity', { kind: kindText(hit) });
 }
 
-/** The one state of each finding in all texts of an image, as filters take it: present in one of them, else uncertain, else absent.
- * @param {Array<{finding: string, state: import('../query/filter.js').State}>} mentions @returns {Record<string, import('../query/filter.js').State>} */
+/**
+ * The one state of each finding in all texts of an image, as filters take it: present in one of them, else uncertain, else absent.
+ *
+ * @param {Mention[]} mentions
+ * @returns {Mention[]} one a finding, `prior` where all of that state are
+ */
 function statesOf(mentions) {
-  const states = (finding) => mentions.filter((mention) => mention.finding === finding).map(({ state }) => state);
-  return Object.fromEntries(mentions.map(({ finding }) => [finding, STATES.find((state) => states(finding).includes(state))]));
+  return [...new Set(mentions.map(({ finding }) => finding))].map((finding) => {
+    const own = mentions.filter((mention) => mention.finding === finding);
+    const state = STATES.find((one) => own.some((mention) => mention.state === one));
+    return { finding, state, prior: own.every((mention) => mention.state !== state || mention.prior) };
+  });
 }
 
 /** @param {string} title @param {Node} content */

@@ -33,6 +33,8 @@ export const de = {
   'state.present': 'vorhanden',
   'state.uncertain': 'unsicher',
   'state.absent': 'verneint',
+  'prior': 'frühere Untersuchung',
+  'prior.what': 'Der Satz vergleicht mit einer früheren Untersuchung oder berichtet von ihr.',
 
   'kind.cosine': 'Kosinus',
   'kind.absolute_cosine': 'Kosinusbetrag',

@@ -33,6 +33,8 @@ export const en = {
   'state.present': 'present',
   'state.uncertain': 'uncertain',
   'state.absent': 'absent',
+  'prior': 'earlier examination',
+  'prior.what': 'The sentence compares with an earlier examination, or tells of one.',
 
   'kind.cosine': 'cosine',
   'kind.absolute_cosine': 'absolute cosine',

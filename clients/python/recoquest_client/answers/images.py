@@ -173,13 +173,17 @@ class ImagePage:
 
 @dataclass(frozen=True)
 class ImageFinding:
-    """A mention of a finding in a text, or in the report where `position` is None."""
+    """A mention of a finding in a text, or in the report where `position` is None.
+
+    `prior` says whether its sentence compares with an earlier examination, or tells of one.
+    """
 
     finding: str
     state: str
     start: int
     end: int
     position: int | None = None
+    prior: bool | None = None
 
 
 @dataclass(frozen=True)

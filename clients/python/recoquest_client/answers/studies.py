@@ -33,12 +33,16 @@ class StudyLinks:
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence of a hit; `start` and `end` are its place in the report, in code points."""
+    """A sentence of a hit; `start` and `end` are its place in the report, in code points.
+
+    `prior` says whether it compares with an earlier examination, or tells of one.
+    """
 
     text: str
     position: int | None = None
     start: int | None = None
     end: int | None = None
+    prior: bool | None = None
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ IMAGES_OF_A_STUDY: Final = 3
 _ROOT: Final = "1.2.826.0.1.3680043.8.498"
 _SENTENCES: Final = (
     "Small left pleural effusion.",
-    "The heart is enlarged.",
+    "The heart is enlarged, unchanged.",
     "No pneumothorax.",
     "Both lungs are clear.",
 )

@@ -134,6 +134,8 @@ def test_the_sentence_is_the_nearest_of_the_image(client: TestClient, films: Ind
     for hit in answer["hits"]:
         nearest = next(text for text in texts if text["id"] == hit["id"])
         assert hit["sentence"]["text"] == nearest["text"]["text"]
+        assert hit["sentence"]["prior"] == ("unchanged" in hit["sentence"]["text"])
+    assert {hit["sentence"]["prior"] for hit in answer["hits"]} == {False, True}
 
 
 def test_priors_are_told_on_demand_and_the_study_itself_never(client: TestClient) -> None:
