@@ -5,6 +5,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
+from app.schemas.changes.etags import etag_of
 from app.schemas.search.body import Request, Text
 from app.schemas.search.hits import ListedImage, listed_from
 from app.schemas.search.page import Answer
@@ -47,11 +48,18 @@ class CaseListEntry(Answer):
     name: str
     images: int = Field(description=f"Number of its images, up to {MAX_ENTRIES:,}.")
     created: str
+    etag: str = Field(description="The If-Match of its next change; another one once its name is another.")
 
     @classmethod
     def of(cls, found: CaseList) -> Self:
         """Describe a list."""
-        return cls(id=found.id, name=found.name, images=found.entries, created=found.created)
+        return cls(
+            id=found.id,
+            name=found.name,
+            images=found.entries,
+            created=found.created,
+            etag=etag_of(found.revision),
+        )
 
 
 class CaseLists(Answer):
@@ -70,6 +78,7 @@ class SavedCase(Answer):
     saved_by: str | None = Field(
         description="Name of the key or person that wrote it; null where nobody is told apart."
     )
+    etag: str = Field(description="The If-Match of the next change of its note.")
 
     @classmethod
     def of(cls, entry: CaseEntry, image: FoundImage, images: str) -> Self:
@@ -79,6 +88,7 @@ class SavedCase(Answer):
             note=entry.note,
             saved=entry.saved,
             saved_by=None if entry.user is None else entry.user.name,
+            etag=etag_of(entry.revision),
         )
 
 
@@ -115,6 +125,21 @@ class CaseKept(Answer):
     note: str | None = Field(
         description="The note as it is kept; null where the image is no longer in the list."
     )
+    saved: str | None = Field(default=None, description="Time at which the note was last written.")
+    saved_by: str | None = Field(default=None, description="Name of the key or person that wrote it.")
+    etag: str | None = Field(default=None, description="The If-Match of the next change of the note.")
+
+    @classmethod
+    def of(cls, case_list: str, entry: CaseEntry) -> Self:
+        """Describe an image that is in a list."""
+        return cls(
+            case_list=case_list,
+            id=entry.image,
+            note=entry.note,
+            saved=entry.saved,
+            saved_by=None if entry.user is None else entry.user.name,
+            etag=etag_of(entry.revision),
+        )
 
 
 class CaseListGone(Answer):

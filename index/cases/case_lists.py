@@ -1,5 +1,6 @@
 """Case lists of a collection: images that people keep under a name, with a note each."""
 
+import hashlib
 from typing import Final, NamedTuple
 
 from sqlalchemy import ColumnElement, func, select
@@ -9,12 +10,21 @@ from index.catalogue.cases.tables import CaseEntryRow, CaseListRow
 from index.catalogue.collections import lock_collection, now, require_collection
 from index.catalogue.storable import storable_text
 from index.catalogue.tables import ImageRow
-from index.errors import CaseListExistsError, CasesFullError, QueryError, UnknownCaseListError
+from index.errors import (
+    CaseListExistsError,
+    CasesFullError,
+    ConditionError,
+    QueryError,
+    UnknownCaseListError,
+    shortened,
+)
 from index.feedback.judgements import User
 from index.search.hit_reader import require_image
+from index.writes.live import UNCONDITIONAL, Condition
 
 MAX_LISTS: Final = 200
 MAX_ENTRIES: Final = 1000
+_DIGITS: Final = 32
 
 
 class CaseList(NamedTuple):
@@ -31,6 +41,11 @@ class CaseList(NamedTuple):
     name: str
     entries: int
     created: str
+
+    @property
+    def revision(self) -> str:
+        """Names the list with its name; images that come and go leave it as it is."""
+        return _revision(self.name, self.created)
 
 
 class CaseEntry(NamedTuple):
@@ -52,6 +67,11 @@ class CaseEntry(NamedTuple):
     saved: str
     user: User | None
 
+    @property
+    def revision(self) -> str:
+        """Names the note as it was last written."""
+        return _revision(self.note, self.saved)
+
 
 def case_lists(session: Session, collection: str) -> list[CaseList]:
     """Return the lists of a collection, by name.
@@ -62,8 +82,17 @@ def case_lists(session: Session, collection: str) -> list[CaseList]:
     return _read(session, require_collection(session, collection).id)
 
 
-def put_list(session: Session, collection: str, list_id: str, name: str) -> tuple[CaseList, bool]:
+def put_list(
+    session: Session, collection: str, list_id: str, name: str, condition: Condition = UNCONDITIONAL
+) -> tuple[CaseList, bool]:
     """Begin a list, or give it another name.
+
+    Args:
+        session: Session of a transaction that writes.
+        collection: The collection.
+        list_id: Id of the list.
+        name: Its name.
+        condition: What must hold of the list before.
 
     Returns:
         The list, and whether it was there before.
@@ -71,6 +100,7 @@ def put_list(session: Session, collection: str, list_id: str, name: str) -> tupl
     Raises:
         UnknownCollectionError: No collection has this name.
         QueryError: The name cannot be stored.
+        ConditionError: The condition does not hold.
         CaseListExistsError: Another list of the collection has this name.
         CasesFullError: The collection has as many lists as it may have.
     """
@@ -79,6 +109,12 @@ def put_list(session: Session, collection: str, list_id: str, name: str) -> tupl
     lock_collection(session, key)
     row = session.get(CaseListRow, (key, list_id))
     known = row is not None
+    place = "is none" if row is None else f"is named {row.name!r}"
+    _meet(
+        condition,
+        None if row is None else _revision(row.name, row.created),
+        f"The list {shortened(list_id)!r} {place} now",
+    )
     if row is None:
         count = select(func.count()).select_from(CaseListRow).where(CaseListRow.collection_id == key)
         if session.execute(count).scalar_one() >= MAX_LISTS:
@@ -109,17 +145,33 @@ def delete_list(session: Session, collection: str, list_id: str) -> None:
 
 
 def save_case(
-    session: Session, collection: str, list_id: str, image: str, note: str | None, user: User | None = None
-) -> tuple[str, bool]:
+    session: Session,
+    collection: str,
+    list_id: str,
+    image: str,
+    note: str | None,
+    user: User | None = None,
+    condition: Condition = UNCONDITIONAL,
+) -> tuple[CaseEntry, bool]:
     """Put an image into a list at its end, or change its note where it is; None leaves a note as it is.
 
+    Args:
+        session: Session of a transaction that writes.
+        collection: The collection.
+        list_id: Id of the list.
+        image: Id of the image.
+        note: The note.
+        user: Who writes it; None where nobody is told apart.
+        condition: What must hold of the image in the list before.
+
     Returns:
-        The note, and whether the image was in the list before.
+        The image in the list, and whether it was there before.
 
     Raises:
         UnknownCollectionError: No collection has this name.
         UnknownCaseListError: The collection has no such list.
         UnknownImageError: The collection has no such image.
+        ConditionError: The condition does not hold.
         QueryError: The note cannot be stored.
         CasesFullError: The list has as many images as it may have.
     """
@@ -130,6 +182,12 @@ def save_case(
     key = require_image(session, collection, image).id
     row = session.get(CaseEntryRow, (own.collection_id, list_id, key))
     known = row is not None
+    place = "is not in the list" if row is None else "has another note"
+    _meet(
+        condition,
+        None if row is None else _revision(row.note, row.saved),
+        f"The image {shortened(image)!r} {place} now",
+    )
     if row is None:
         ends = select(func.count(), func.max(CaseEntryRow.position)).where(*_of(own))
         count, last = session.execute(ends).one()
@@ -143,7 +201,7 @@ def save_case(
         row.note, row.saved = note or "", now()
         row.user_id, row.user_name = (None, None) if user is None else user
     session.add(row)
-    return row.note, known
+    return _entry(row, image), known
 
 
 def remove_case(session: Session, collection: str, list_id: str, image: str) -> bool:
@@ -179,17 +237,7 @@ def read_list(
         .order_by(CaseEntryRow.position)
         .limit(limit)
     )
-    entries = [
-        CaseEntry(
-            entry.position,
-            entry.image_id,
-            image,
-            entry.note,
-            entry.saved,
-            None if entry.user_id is None else User(entry.user_id, entry.user_name or ""),
-        )
-        for entry, image in session.execute(query)
-    ]
+    entries = [_entry(entry, image) for entry, image in session.execute(query)]
     return _read(session, own.collection_id, list_id)[0], entries
 
 
@@ -220,6 +268,23 @@ def _read(session: Session, collection_id: int, list_id: str | None = None) -> l
     if list_id is not None:
         query = query.where(CaseListRow.id == list_id)
     return [CaseList(*row) for row in session.execute(query)]
+
+
+def _entry(row: CaseEntryRow, image: str) -> CaseEntry:
+    user = None if row.user_id is None else User(row.user_id, row.user_name or "")
+    return CaseEntry(row.position, row.image_id, image, row.note, row.saved, user)
+
+
+def _meet(condition: Condition, revision: str | None, now_is: str) -> None:
+    """Refuse a write unless the present revision meets its condition."""
+    if not condition.holds(revision):
+        raise ConditionError(
+            f"{now_is}, and nothing was written: look at it again, and send its present ETag.", revision
+        )
+
+
+def _revision(text: str, time: str) -> str:
+    return hashlib.sha256(f"{time}\n{text}".encode()).hexdigest()[:_DIGITS]
 
 
 def _check(text: str, field: str) -> None:

@@ -198,3 +198,63 @@ def test_the_case_book_opens_compares_takes_out_and_exports(
     assert [one["id"] for one in search.ask(CASES)["lists"]] == ["round"]
     page.get_by_role("button", name="Saved cases").click()
     expect(book).to_be_hidden()
+
+
+def test_a_list_is_renamed_and_a_note_edited_by_keys(
+    open_search: OpenSearch, sites: Sites, no_cases: None, watch: Watch
+) -> None:
+    search = open_search("room", bypass_csp=True, **DESK)
+    search.settle()
+    page, service = search.page, f"{sites.service}/{CASES}"
+    page.request.put(f"{service}/round", data={"name": "Round"})
+    page.request.put(f"{service}/other", data={"name": "Other"})
+    for image in ("shape-10", "shape-11"):
+        page.request.put(f"{service}/round/images/{image}", data={})
+    page.get_by_role("button", name="Saved cases").click()
+    book = page.locator("case-book")
+    lists, entries = book.get_by_label("List", exact=True), book.locator(".entry")
+    lists.select_option("round")
+
+    renaming = book.get_by_role("button", name="Rename the list")
+    renaming.press("Enter")
+    dialog = book.get_by_role("dialog", name="Rename the list")
+    name = dialog.get_by_label("Name of the list")
+    expect(name).to_be_focused()
+    expect(name).to_have_value("Round")
+    assert serious(search) == []
+    watch.allow("409")
+    name.fill("Other")
+    name.press("Enter")
+    expect(dialog.get_by_role("status")).to_contain_text("There is such a list of cases.")
+    name.fill(" Round, teaching ")
+    name.press("Enter")
+    expect(dialog).to_be_hidden()
+    expect(lists).to_contain_text("Round, teaching (2)")
+    expect(lists).to_have_value("round")
+    expect(renaming).to_be_focused()
+
+    book.get_by_role("button", name="Add a note on shape-11").press("Enter")
+    note = book.get_by_role("dialog", name="Add a note on shape-11").get_by_label("Note")
+    note.press_sequentially("Round.")
+    note.press("Enter")
+    note.press_sequentially("Easily missed.")
+    note.press("Control+Enter")
+    expect(entries.nth(1).locator(".entry-note")).to_have_text("Round.\nEasily missed.")
+    editing = book.get_by_role("button", name="Edit the note on shape-11")
+    expect(editing).to_be_focused()
+
+    # Somebody else writes meanwhile: neither note is lost unseen.
+    editing.press("Enter")
+    page.request.put(f"{service}/round/images/shape-11", data={"note": "Theirs"})
+    watch.allow("412")
+    dialog = book.get_by_role("dialog", name="Edit the note on shape-11")
+    dialog.get_by_label("Note").fill("Mine")
+    dialog.get_by_role("button", name="Save").click()
+    expect(dialog.get_by_role("status")).to_contain_text("nothing was written")
+    page.keyboard.press("Escape")
+    expect(entries.nth(1)).to_contain_text("Theirs")
+    editing.press("Enter")
+    dialog.get_by_label("Note").fill("")
+    dialog.get_by_role("button", name="Save").click()
+    expect(book.get_by_role("button", name="Add a note on shape-11")).to_be_focused()
+    assert [one["note"] for one in search.ask(f"{CASES}/round")["cases"]] == ["", ""]

@@ -134,6 +134,12 @@ def test_saved_cases_are_german(open_search: OpenSearch, sites: Sites) -> None:
     expect(book.get_by_label("Liste", exact=True)).to_contain_text("circle (1)")
     expect(book.locator(".entry")).to_have_count(1)
     _is_german(room)
+    book.get_by_role("button", name="Liste umbenennen").click()
+    _is_german(room)
+    room.page.keyboard.press("Escape")
+    book.get_by_role("button", name=re.compile("^Notiz zu .* ändern$")).click()
+    _is_german(room)
+    room.page.keyboard.press("Escape")
     for one in search.ask(f"v1/collections/{SHAPES}/cases")["lists"]:
         search.page.request.delete(f"{sites.service}/v1/collections/{SHAPES}/cases/{one['id']}")
 

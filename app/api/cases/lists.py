@@ -3,15 +3,15 @@
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.access.permissions import GuardedRoute, InjectedPrincipal, may
-from app.access.principal import Principal
 from app.api.cases.zip_response import ZipResponse
 from app.audit.noted import Noted, note
 from app.http.problems import problem_responses
 from app.operations.cases.teaching_file import TeachingFile
-from app.operations.services import InjectedServices, Services
+from app.operations.services import InjectedServices
+from app.operations.writes.conditions import write_condition
 from app.schemas.cases import (
     CaseKept,
     CaseListEntry,
@@ -23,6 +23,7 @@ from app.schemas.cases import (
     CasesWanted,
     SavedCase,
 )
+from app.schemas.changes.etags import etag_of
 from app.schemas.search.page import images_path
 from index.audit.event import Detail
 from index.cases.case_lists import (
@@ -36,6 +37,7 @@ from index.cases.case_lists import (
     save_case,
 )
 from index.feedback.judgements import User
+from index.writes.live import Condition
 
 router = APIRouter(prefix="/v1/collections/{collection}/cases", tags=["cases"], route_class=GuardedRoute)
 
@@ -50,6 +52,8 @@ _WRITE_PROBLEMS = problem_responses(
     HTTPStatus.UNPROCESSABLE_ENTITY,
     HTTPStatus.INSUFFICIENT_STORAGE,
 )
+_CONDITION_PROBLEMS = problem_responses(HTTPStatus.PRECONDITION_FAILED)
+_ETAG = {"ETag": {"description": "The If-Match of the next change.", "schema": {"type": "string"}}}
 _ZIP = {"content": {"application/zip": {"schema": {"type": "string", "format": "binary"}}}}
 
 ListId = Annotated[
@@ -60,6 +64,7 @@ ListId = Annotated[
         examples=["teaching"],
     ),
 ]
+IfCondition = Annotated[Condition, Depends(write_condition)]
 
 
 @router.get("", summary="Case lists", responses=_READ_PROBLEMS, dependencies=[may("reader")])
@@ -108,8 +113,9 @@ async def get_case_list(
     summary="Put a case list",
     responses={
         **_WRITE_PROBLEMS,
-        200: {"description": "The list was there; it has this name now."},
-        201: {"model": CaseListEntry, "description": "The list is new."},
+        **_CONDITION_PROBLEMS,
+        200: {"description": "The list was there; it has this name now.", "headers": _ETAG},
+        201: {"model": CaseListEntry, "description": "The list is new.", "headers": _ETAG},
     },
     dependencies=[may("judge")],
 )
@@ -120,8 +126,12 @@ async def put_case_list(
     request: Request,
     response: Response,
     services: InjectedServices,
+    condition: IfCondition,
 ) -> CaseListEntry:
     """Begin a list without images under an id of the caller's choice, or give it another name.
+
+    With the `etag` of the list as If-Match, only the name that the caller knows is replaced, and no list is
+    begun.
 
     A collection has 200 lists at most. Proxies keep addresses: let the name say what the list is, and not its
     id.
@@ -129,13 +139,15 @@ async def put_case_list(
 
     def write() -> tuple[CaseList, bool]:
         with services.engine.home.catalogue.write() as session:
-            return put_list(session, collection, case_list, new.name)
+            return put_list(session, collection, case_list, new.name, condition)
 
     found, known = await services.threads.write(write)
     _note(request, case_list, was_there=known)
     if not known:
         response.status_code = HTTPStatus.CREATED
-    return CaseListEntry.of(found)
+    entry = CaseListEntry.of(found)
+    response.headers["ETag"] = entry.etag
+    return entry
 
 
 @router.delete(
@@ -191,7 +203,7 @@ async def export_case_list(
 @router.put(
     "/{case_list}/images/{image_id}",
     summary="Save a case",
-    responses=_WRITE_PROBLEMS,
+    responses={**_WRITE_PROBLEMS, **_CONDITION_PROBLEMS, 200: {"headers": _ETAG}},
     dependencies=[may("judge")],
 )
 async def save_case_image(
@@ -200,14 +212,26 @@ async def save_case_image(
     image_id: str,
     new: CaseNote,
     request: Request,
+    response: Response,
     services: InjectedServices,
     principal: InjectedPrincipal,
+    condition: IfCondition,
 ) -> CaseKept:
-    """Put an image into a list at its end, or change its note there; a list has 1,000 images at most."""
-    case = (collection, case_list, image_id)
-    kept, known = await services.threads.write(_save, services, case, new.note, principal)
+    """Put an image into a list at its end, or change its note there; a list has 1,000 images at most.
+
+    With the `etag` of the case as If-Match, only the note that the caller knows is replaced, and an image
+    that was taken out meanwhile stays out.
+    """
+
+    def write() -> tuple[CaseEntry, bool]:
+        user = User(principal.id, principal.name) if principal.id else None
+        with services.engine.home.catalogue.write() as session:
+            return save_case(session, collection, case_list, image_id, new.note, user, condition)
+
+    kept, known = await services.threads.write(write)
     _note(request, case_list, [image_id], was_there=known)
-    return CaseKept(case_list=case_list, id=image_id, note=kept)
+    response.headers["ETag"] = etag_of(kept.revision)
+    return CaseKept.of(case_list, kept)
 
 
 @router.delete(
@@ -228,14 +252,6 @@ async def remove_case_image(
     known = await services.threads.write(write)
     _note(request, case_list, [image_id], was_there=known)
     return CaseKept(case_list=case_list, id=image_id, note=None)
-
-
-def _save(
-    services: Services, case: tuple[str, str, str], text: str | None, principal: Principal
-) -> tuple[str, bool]:
-    user = User(principal.id, principal.name) if principal.id else None
-    with services.engine.home.catalogue.write() as session:
-        return save_case(session, *case, text, user)
 
 
 def _note(

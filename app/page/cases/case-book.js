@@ -12,6 +12,7 @@ import { problemFrom } from '../shared/http.js';
 import { problemNotice } from '../shared/problem-notice.js';
 import { language, speakAt } from '../shared/words.js';
 import { CasesApi } from './cases-api.js';
+import { EditDialog } from './edit-dialog.js';
 import { entry } from './entry.js';
 import { say } from './words.js';
 
@@ -93,16 +94,19 @@ export class CaseBook extends HTMLElement {
     this.choice = h('select', { class: 'select', 'aria-label': say('book.list'), on: { change: () => this.refresh(this.choice.value) } });
     this.exporting = h('a', { class: 'button', title: say('book.exportWhat'), download: 'teaching-file.zip' }, say('book.export'));
     this.removal = iconButton('close', say('book.removeList'), () => this.#removeList());
+    this.renaming = iconButton('edit', say('book.rename'), () => this.#rename());
     this.said = h('div', { class: 'book-said', role: 'status' });
     this.entries = h('ul', { class: 'entries', role: 'list' });
     this.below = h('div', { class: 'book-below' });
     this.confirm = new ConfirmDialog({ done: () => this.refresh(), refused: () => this.refresh() });
+    this.editing = new EditDialog(() => this.refresh());
     const links = SHEETS.map((name) => h('link', { rel: 'stylesheet', href: new URL(name, import.meta.url).href }));
     const element = h('section', { lang: language(), 'aria-label': say('book.title') },
-      h('header', { class: 'book-head' }, h('h2', {}, say('book.title')), this.choice, this.exporting, this.removal),
+      h('header', { class: 'book-head' }, h('h2', {}, say('book.title')), this.choice, this.renaming, this.exporting, this.removal),
       this.said, this.entries, this.below);
-    this.confirm.element.lang = language();
-    this.shadowRoot.append(...links, element, this.confirm.element);
+    const dialogs = [this.confirm.element, this.editing.element];
+    for (const dialog of dialogs) dialog.lang = language();
+    this.shadowRoot.append(...links, element, ...dialogs);
     this.#showLists();
   }
 
@@ -126,7 +130,7 @@ export class CaseBook extends HTMLElement {
     const none = this.#list === null;
     fill(this.choice, ...this.#lists.map(({ id, name, images }) => h('option', { value: id, selected: id === this.#list }, say('book.option', { name, count: images }))));
     const address = none ? null : this.#api.exportAddress(this.getAttribute('collection'), this.#list);
-    this.choice.hidden = this.removal.hidden = none;
+    this.choice.hidden = this.renaming.hidden = this.removal.hidden = none;
     this.exporting.hidden = address === null;
     if (address !== null) this.exporting.href = address;
   }
@@ -152,17 +156,42 @@ export class CaseBook extends HTMLElement {
     }
   }
 
-  /** @param {import('./cases-api.js').SavedCase} saved */
+  /** @param {import('./cases-api.js').SavedCase} saved @returns {HTMLElement} */
   #entry(saved) {
     const { image } = saved;
     const links = Object.fromEntries(Object.entries(image.links).map(([name, link]) => [name, this.#api.resolve(link)]));
     const tell = (name) => this.dispatchEvent(new CustomEvent(name, { detail: { ...image, collection: this.getAttribute('collection'), links }, bubbles: true, composed: true, cancelable: true }));
-    return entry(saved, this.#hidden, {
-      picture: (element, link) => this.#api.picture(element, link),
+    const element = entry(saved, this.#hidden, {
+      picture: (picture, link) => this.#api.picture(picture, link),
       open: () => tell('image-select'),
       compare: () => tell('image-compare'),
+      edit: () => this.#editNote(saved, (note) => {
+        const changed = this.#entry({ ...saved, ...note });
+        element.replaceWith(changed);
+        return changed.querySelector('.entry-edit');
+      }),
       takeOut: () => this.#ask(say('entry.remove'), say('confirm.entry', { id: image.id }), (collection, list) => this.#api.takeOut(collection, list, image.id)),
     });
+    return element;
+  }
+
+  /** @param {import('./cases-api.js').SavedCase} saved @param {(note: import('./cases-api.js').Note) => HTMLElement} show */
+  #editNote(saved, show) {
+    const [collection, list, { note: text, image: { id } }] = [this.getAttribute('collection'), this.#list, saved];
+    this.editing.ask({ title: say(text === '' ? 'entry.noteOn' : 'entry.editOf', { id }), label: say('edit.note'), text, isNote: true, save: async (written) => {
+      const { note, saved: when, saved_by: by, etag } = await this.#api.writeNote(collection, list, saved, written);
+      return show({ note, saved: when, saved_by: by, etag });
+    } });
+  }
+
+  #rename() {
+    const collection = this.getAttribute('collection');
+    const list = this.#lists.find(({ id }) => id === this.#list);
+    this.editing.ask({ title: say('book.rename'), label: say('edit.name'), text: list.name, isNote: false, save: async (name) => {
+      await this.#api.rename(collection, list, name);
+      await this.refresh(list.id);
+      return null;
+    } });
   }
 
   #removeList() {

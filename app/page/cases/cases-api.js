@@ -1,12 +1,14 @@
 /** Case lists over HTTP. */
 
+import { sentJson } from '../shared/http.js';
 import { showPicture } from '../shared/picture.js';
 import { Session } from '../shared/session.js';
 
 /**
- * @typedef {{id: string, name: string, images: number, created: string}} CaseList
+ * @typedef {{id: string, name: string, images: number, created: string, etag: string}} CaseList
  * @typedef {{id: string, group: string | null, metadata: Record<string, unknown>, links: {image: string, thumbnail: string}}} ListedImage
- * @typedef {{image: ListedImage, note: string, saved: string, saved_by: string | null}} SavedCase
+ * @typedef {{note: string, saved: string, saved_by: string | null, etag: string}} Note
+ * @typedef {Note & {image: ListedImage}} SavedCase
  * @typedef {CaseList & {cases: SavedCase[], next_cursor: string | null}} CasePage
  */
 
@@ -38,6 +40,16 @@ export class CasesApi {
     return new Set(hidden);
   }
 
+  /** Give a list another name. @param {string} collection @param {CaseList} list as it was read @param {string} name */
+  rename(collection, { id, etag }, name) {
+    return this.#change(listPath(collection, id), { name }, etag);
+  }
+
+  /** @param {string} collection @param {string} list @param {SavedCase} saved as it was read @param {string} note @returns {Promise<Note>} */
+  writeNote(collection, list, { image, etag }, note) {
+    return this.#change(casePath(collection, list, image.id), { note }, etag);
+  }
+
   /** @param {string} collection @param {string} list */
   removeList(collection, list) {
     return this.#ask(listPath(collection, list), { method: 'DELETE' });
@@ -45,7 +57,7 @@ export class CasesApi {
 
   /** @param {string} collection @param {string} list @param {string} id */
   takeOut(collection, list, id) {
-    return this.#ask(`${listPath(collection, list)}/images/${encodeURIComponent(id)}`, { method: 'DELETE' });
+    return this.#ask(casePath(collection, list, id), { method: 'DELETE' });
   }
 
   /** Address of the teaching file; null: a page of another origin brings no session. @param {string} collection @param {string} list @returns {string | null} */
@@ -61,6 +73,12 @@ export class CasesApi {
   /** @param {string} link @returns {string} */
   resolve(link) {
     return new URL(link, this.base).href;
+  }
+
+  /** Change what nobody else has changed meanwhile. @param {string} address @param {object} body @param {string} etag @returns {Promise<any>} */
+  #change(address, body, etag) {
+    const sent = sentJson(body);
+    return this.#ask(address, { ...sent, method: 'PUT', headers: { ...sent.headers, 'If-Match': etag } });
   }
 
   /** @param {string} address @param {RequestInit} options @returns {Promise<any>} */
@@ -82,4 +100,9 @@ function casesPath(collection) {
 /** @param {string} collection @param {string} list */
 function listPath(collection, list) {
   return `${casesPath(collection)}/${encodeURIComponent(list)}`;
+}
+
+/** @param {string} collection @param {string} list @param {string} id of the image */
+function casePath(collection, list, id) {
+  return `${listPath(collection, list)}/images/${encodeURIComponent(id)}`;
 }

@@ -7,7 +7,7 @@ import { say } from './words.js';
 
 /**
  * @param {import('./cases-api.js').SavedCase} saved @param {ReadonlySet<string>} hidden fields that are not shown
- * @param {{picture: (element: HTMLImageElement, link: string) => void, open: () => void, compare: () => void, takeOut: () => void}} actions
+ * @param {{picture: (element: HTMLImageElement, link: string) => void, open: () => void, compare: () => void, edit: () => void, takeOut: () => void}} actions
  * @returns {HTMLElement}
  */
 export function entry({ image, note, saved, saved_by: by }, hidden, actions) {
@@ -24,5 +24,6 @@ export function entry({ image, note, saved, saved_by: by }, hidden, actions) {
       h('p', { class: 'quiet small' }, by === null ? when : say('entry.by', { name: by, time: when })),
       h('p', { class: 'entry-acts' },
         h('button', { class: 'link', type: 'button', 'aria-label': say('entry.compareWith', { id }), on: { click: actions.compare } }, say('entry.compare')),
+        h('button', { class: 'link entry-edit', type: 'button', 'aria-label': say(note === '' ? 'entry.noteOn' : 'entry.editOf', { id }), on: { click: actions.edit } }, say(note === '' ? 'entry.note' : 'entry.edit')),
         h('button', { class: 'link', type: 'button', 'aria-label': say('entry.removeOf', { id }), on: { click: actions.takeOut } }, say('entry.remove')))));
 }

@@ -2,7 +2,7 @@
 
 import { h } from '../shared/dom.js';
 
-const SHEETS = ['../shared/theme.css', '../shared/controls.css', 'image-search.css', 'results/hit-grid.css', 'query/filter-panel.css', 'image/image-dialog.css', 'cases/save-case.css'];
+const SHEETS = ['../shared/theme.css', '../shared/controls.css', 'image-search.css', 'results/hit-grid.css', 'query/filter-panel.css', 'image/image-dialog.css'];
 
 /**
  * @param {ShadowRoot} root

@@ -140,7 +140,14 @@ def test_a_collection_is_begun_filled_searched_changed_and_removed(
     client.remove_case(name, "taught", "new")
     kept = [(one.image.id, one.note) for one in client.cases(name, "taught", page_size=1)]
     assert kept == [("first", "note on first"), (odd, f"note on {odd}")]
-    assert [(one.id, one.images) for one in client.case_lists(name)] == [("taught", 2)]
+    (listed,), (first, _) = client.case_lists(name), client.cases(name, "taught")
+    assert (listed.id, listed.images) == ("taught", 2)
+    client.save_case(name, "taught", "first", "another note", etag=first.etag)
+    assert client.put_case_list(name, "taught", "Teaching", etag=listed.etag).name == "Teaching"
+    with pytest.raises(PreconditionError, match="another note"):
+        client.save_case(name, "taught", "first", "late", etag=first.etag)
+    with pytest.raises(PreconditionError, match="named 'Teaching'"):
+        client.put_case_list(name, "taught", "Late", etag=listed.etag)
     with zipfile.ZipFile(io.BytesIO(client.teaching_file(name, "taught"))) as archive:
         assert archive.namelist() == ["images/0001.png", "images/0002.png", "cases.csv", "README.txt"]
     client.delete_case_list(name, "taught")

@@ -53,7 +53,8 @@ def save(
     engine: SearchEngine, image: int, note: str | None = "", *, list_id: str = "a", user: User | None = None
 ) -> tuple[str, bool]:
     with engine.home.catalogue.write() as session:
-        return save_case(session, "c", list_id, f"image-{image:03}", note, user)
+        entry, known = save_case(session, "c", list_id, f"image-{image:03}", note, user)
+        return entry.note, known
 
 
 def entries(engine: SearchEngine, list_id: str = "a", collection: str = "c") -> list[tuple[str, str]]:

@@ -24,12 +24,12 @@ export class SaveCase {
     this.now = now;
     this.saved = saved;
     this.lists = h('select', { class: 'select', on: { change: () => this.#showName() } });
-    this.name = h('input', { class: 'case-name', type: 'text', maxLength: MOST_NAME, autocomplete: 'off' });
+    this.name = h('input', { class: 'box-field', type: 'text', maxLength: MOST_NAME, autocomplete: 'off' });
     this.naming = h('label', {}, say('case.name'), this.name);
-    this.note = h('textarea', { class: 'case-note', rows: 3, maxLength: MOST_NOTE, placeholder: say('case.noteWhy') });
-    this.said = h('p', { class: 'case-said', role: 'status' });
+    this.note = h('textarea', { class: 'box-field', rows: 3, maxLength: MOST_NOTE, placeholder: say('case.noteWhy') });
+    this.said = h('p', { class: 'box-said', role: 'status' });
     this.button = h('button', { class: 'button primary' }, say('case.save'));
-    this.form = h('form', { class: 'case-form', on: { submit: (event) => this.#onSubmit(event) } },
+    this.form = h('form', { class: 'box-form', on: { submit: (event) => this.#onSubmit(event) } },
       h('label', {}, say('case.list'), this.lists), this.naming, h('label', {}, say('case.note'), this.note), this.said,
       h('div', { class: 'box-end' }, h('button', { class: 'button', type: 'button', on: { click: () => this.element.close() } }, say('case.cancel')), this.button));
     this.element = h('dialog', { class: 'box save-case', 'aria-label': say('case.save'),

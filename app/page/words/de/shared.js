@@ -86,6 +86,7 @@ export const de = {
   'problem.invalid-name': 'Der Name ist ungültig',
   'problem.unknown-model': 'Dieses Modell gibt es nicht',
   'problem.unregistered-model': 'Dieses Modell gibt es nicht',
+  'problem.precondition-failed': 'Jemand hat dies inzwischen geändert',
   'problem.changed-meanwhile': 'Jemand hat dies inzwischen geändert',
   'problem.authentication-needed': 'Ein Schlüssel wird benötigt',
   'problem.wrong-key': 'Der Schlüssel ist falsch',

@@ -86,6 +86,7 @@ export const en = {
   'problem.invalid-name': 'The name is not valid',
   'problem.unknown-model': 'There is no such model',
   'problem.unregistered-model': 'There is no such model',
+  'problem.precondition-failed': 'The condition of the request does not hold',
   'problem.changed-meanwhile': 'Somebody else changed it',
   'problem.authentication-needed': 'A key is needed',
   'problem.wrong-key': 'The key is wrong',

@@ -9,22 +9,24 @@ from recoquest_client.answers.images import ListedImage
 
 @dataclass(frozen=True)
 class CaseList:
-    """A named list of images of a collection."""
+    """A named list of images of a collection; `etag` is the condition of a change of its name."""
 
     id: str
     name: str
     images: int
     created: str
+    etag: str = ""
 
 
 @dataclass(frozen=True)
 class SavedCase:
-    """An image in a list, with the note on it and the name of who wrote that."""
+    """An image in a list, with the note on it and who wrote that; `etag` is the condition of its change."""
 
     image: ListedImage
     note: str
     saved: str
     saved_by: str | None = None
+    etag: str = ""
 
 
 @dataclass(frozen=True)
@@ -37,3 +39,4 @@ class CasePage:
     created: str
     cases: tuple[SavedCase, ...]
     next_cursor: str | None = None
+    etag: str = ""

@@ -15,9 +15,15 @@ class AsyncCases(AsyncConnection):
         """Return the case lists of a collection, by name."""
         return await self._send(operations.list_case_lists(collection))
 
-    async def put_case_list(self, collection: str, case_list: str, name: str) -> answers.CaseList:
-        """Begin a list under an id of your choice, or give it another name."""
-        return await self._send(operations.put_case_list(collection, case_list, name))
+    async def put_case_list(
+        self, collection: str, case_list: str, name: str, *, etag: str | None = None
+    ) -> answers.CaseList:
+        """Begin a list under an id of your choice, or give it another name.
+
+        Raises:
+            PreconditionError: The list is not that of `etag` any more.
+        """
+        return await self._send(operations.put_case_list(collection, case_list, name, etag))
 
     async def delete_case_list(self, collection: str, case_list: str) -> None:
         """Remove a list with its notes; its images stay."""
@@ -33,10 +39,20 @@ class AsyncCases(AsyncConnection):
                 yield one
 
     async def save_case(
-        self, collection: str, case_list: str, image_id: str, note: str | None = None
+        self,
+        collection: str,
+        case_list: str,
+        image_id: str,
+        note: str | None = None,
+        *,
+        etag: str | None = None,
     ) -> None:
-        """Put an image into a list, or change its note there; None leaves the note as it is."""
-        await self._send(operations.save_case_image(collection, case_list, image_id, note))
+        """Put an image into a list, or change its note there; None leaves the note as it is.
+
+        Raises:
+            PreconditionError: The image is not in the list with the note of `etag` any more.
+        """
+        await self._send(operations.save_case_image(collection, case_list, image_id, note, etag))
 
     async def remove_case(self, collection: str, case_list: str, image_id: str) -> None:
         """Take an image out of a list with its note."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from recoquest_client import answers
 from recoquest_client.call import LONG_TIMEOUT, Call, reading
-from recoquest_client.operations.requests import COLLECTION, get, given
+from recoquest_client.operations.requests import COLLECTION, condition, get, given
 from recoquest_client.readers import read_list, read_nothing
 
 _LIST = f"{COLLECTION}/cases/{{case_list}}"
@@ -17,10 +17,18 @@ def list_case_lists(collection: str) -> Call[tuple[answers.CaseList, ...]]:
     return get("list_case_lists", f"{COLLECTION}/cases", read, {"collection": collection})
 
 
-def put_case_list(collection: str, case_list: str, name: str) -> Call[answers.CaseList]:
+def put_case_list(collection: str, case_list: str, name: str, etag: str | None) -> Call[answers.CaseList]:
     """Begin or rename a list."""
-    names, read = _list(collection, case_list), reading(answers.CaseList)
-    return Call("put_case_list", "PUT", _LIST, read, names, body={"name": name}, is_repeatable=True)
+    return Call(
+        "put_case_list",
+        "PUT",
+        _LIST,
+        reading(answers.CaseList),
+        _list(collection, case_list),
+        body={"name": name},
+        headers=condition(etag),
+        is_repeatable=etag is None,
+    )
 
 
 def delete_case_list(collection: str, case_list: str) -> Call[None]:
@@ -34,11 +42,19 @@ def get_case_list(collection: str, case_list: str, limit: int) -> Call[answers.C
     return get("get_case_list", _LIST, read, _list(collection, case_list), {"limit": limit})
 
 
-def save_case_image(collection: str, case_list: str, image_id: str, note: str | None) -> Call[None]:
+def save_case_image(
+    collection: str, case_list: str, image_id: str, note: str | None, etag: str | None
+) -> Call[None]:
     """Put an image into a list."""
-    names = {**_list(collection, case_list), "image_id": image_id}
     return Call(
-        "save_case_image", "PUT", _CASE, read_nothing, names, body=given(note=note), is_repeatable=True
+        "save_case_image",
+        "PUT",
+        _CASE,
+        read_nothing,
+        {**_list(collection, case_list), "image_id": image_id},
+        body=given(note=note),
+        headers=condition(etag),
+        is_repeatable=etag is None,
     )
 
 

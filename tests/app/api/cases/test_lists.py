@@ -49,7 +49,9 @@ def test_a_judge_keeps_cases_that_readers_see(service: TestClient, own: Indexed)
     for image, text in ((SPECIAL, "Small,\nmissed"), ("image-3", "")):
         path = f"{CASES}/ptx/images/{image.replace('#', '%23').replace('?', '%3F')}"
         kept = service.put(path, json={"note": text}, headers=judge)
-        assert kept.json() == {"case_list": "ptx", "id": image, "note": text}
+        told = kept.json()
+        assert (told["case_list"], told["id"], told["note"]) == ("ptx", image, text)
+        assert (told["saved_by"], told["etag"]) == ("Dr. Judge", kept.headers["ETag"])
     (listed,) = service.get(CASES, headers=reader).json()["lists"]
     assert (listed["id"], listed["images"]) == ("ptx", 2)
     page = service.get(f"{CASES}/ptx", params={"limit": 1}, headers=reader).json()
@@ -74,6 +76,36 @@ def test_a_judge_keeps_cases_that_readers_see(service: TestClient, own: Indexed)
         "collection": COLLECTION,
         "case_list": "ptx",
     }
+    assert service.get(CASES).json()["lists"] == []
+
+
+def test_a_note_and_a_name_are_changed_on_what_the_caller_knows_alone(service: TestClient) -> None:
+    named = service.put(f"{CASES}/a", json={"name": "First"}, headers={"If-None-Match": "*"})
+    kept = service.put(f"{CASES}/a/images/image-3", json={"note": "one"})
+    (listed,) = service.get(CASES).json()["lists"]
+    (case,) = service.get(f"{CASES}/a").json()["cases"]
+    assert listed["etag"] == named.headers["ETag"]
+    assert case["etag"] == kept.headers["ETag"]
+    for path, etag, bodies in (
+        ("/a", listed["etag"], [{"name": "Second"}, {"name": "Third"}]),
+        ("/a/images/image-3", case["etag"], [{"note": "two"}, {"note": "three"}]),
+    ):
+        first, late = (
+            service.put(f"{CASES}{path}", json=body, headers={"If-Match": etag}) for body in bodies
+        )
+        assert (first.status_code, first.headers["ETag"] != etag) == (200, True), first.text
+        assert "nothing was written" in problem(late, 412)["detail"]
+        assert late.headers["ETag"] == first.headers["ETag"]
+    (listed,) = service.get(CASES).json()["lists"]
+    (case,) = service.get(f"{CASES}/a").json()["cases"]
+    assert (listed["name"], case["note"]) == ("Second", "two")
+    # Neither comes back by a change of what was removed meanwhile.
+    service.delete(f"{CASES}/a/images/image-3")
+    changed = service.put(f"{CASES}/a/images/image-3", json={"note": "x"}, headers={"If-Match": case["etag"]})
+    assert "is not in the list now" in problem(changed, 412)["detail"]
+    service.delete(f"{CASES}/a")
+    changed = service.put(f"{CASES}/a", json={"name": "x"}, headers={"If-Match": listed["etag"]})
+    assert "is none now" in problem(changed, 412)["detail"]
     assert service.get(CASES).json()["lists"] == []
 
 
