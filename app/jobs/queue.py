@@ -15,6 +15,7 @@ from index.errors import JobExistsError
 
 SYNC: Final = "pacs_sync"
 STUDY: Final = "--study"
+NOTE: Final = "--note"
 
 
 def give_job(
@@ -56,14 +57,15 @@ def synced_collection(sync: str) -> str:
     return shlex.split(sync)[0]
 
 
-def study_sync(sync: str, study: str) -> list[str]:
+def study_sync(sync: str, study: str, *, note: bool = False) -> list[str]:
     """Return the arguments of a sync of one study.
 
     Args:
         sync: Arguments of the whole sync, as the settings have them.
         study: Study Instance UID.
+        note: Whether a note of similar cases is written into the study.
     """
-    return [*shlex.split(sync), STUDY, study]
+    return [*shlex.split(sync), *([NOTE] if note else []), STUDY, study]
 
 
 def is_study_sync(job: Job) -> bool:

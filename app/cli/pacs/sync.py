@@ -9,10 +9,12 @@ import typer
 
 from app.cli.errors import stoppable
 from app.cli.options import Device, Home
+from app.cli.pacs.notes import write_notes
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from app.archive_settings import ResultForm
     from app.decoding.films import FilmReader
     from app.pacs.dicomweb.archive import Archive
     from app.pacs.dicomweb.pace import Pace
@@ -61,6 +63,14 @@ def sync(
         list[str] | None,
         typer.Option("--study", help="Only the study of this Study Instance UID; repeatable."),
     ] = None,
+    note: Annotated[
+        bool,
+        typer.Option(
+            "--note",
+            help="With --study: then write its most similar cases of other patients into the study, in the "
+            "forms that RECOQUEST_PACS_WRITE_BACK allows.",
+        ),
+    ] = False,
     rate: Annotated[
         float | None, typer.Option("--rate", min=0.01, help="Most requests to the archive a second.")
     ] = None,
@@ -88,6 +98,7 @@ def sync(
     pace = _pace(rate, hours, waits=every is not None)
     settings = load_settings(home=home, device=device, pacs_url=url, pacs_user=user)
     archive = _archive(settings, pace)
+    forms = _note_forms(settings, studies) if note else []
     with stoppable(_STOPPED):
         engine = open_engine(settings)
         try:
@@ -96,7 +107,9 @@ def sync(
                 intake = ReportIntake(engine, settings, collection, _COMMAND)
                 syncing = _sync(engine, settings, archive, selection, reader, intake)
                 if studies:
-                    _bring_named(syncing, intake, studies)
+                    has_all = _bring_named(syncing, intake, studies)
+                    if forms and has_all:
+                        write_notes(engine, settings, archive, collection, studies, forms)
                 else:
                     _follow(syncing, intake, every)
         finally:
@@ -135,6 +148,17 @@ def _studies(given: list[str] | None, every: float | None) -> list[str]:
     if studies and every is not None:
         raise typer.BadParameter("give one of --study and --every, not both.")
     return studies
+
+
+def _note_forms(settings: "Settings", studies: "Collection[str]") -> "list[ResultForm]":
+    from app.pacs.results.note import NOTES_OFF, note_forms
+
+    if not studies:
+        raise typer.BadParameter("give --study, too: notes are of single studies.", param_hint="--note")
+    forms = note_forms(settings)
+    if not forms:
+        raise typer.BadParameter(NOTES_OFF, param_hint="--note")
+    return forms
 
 
 def _pace(rate: float | None, hours: str | None, *, waits: bool) -> "Pace":
@@ -207,7 +231,8 @@ def _sync(
     return Sync(engine, archive, writer, plan)
 
 
-def _bring_named(syncing: "Sync", intake: "ReportIntake", studies: "Collection[str]") -> None:
+def _bring_named(syncing: "Sync", intake: "ReportIntake", studies: "Collection[str]") -> bool:
+    """Bring studies over; tell whether the archive could be asked for all of them."""
     from app.pacs.dicomweb.archive import ArchiveError
 
     report = syncing.run(studies)
@@ -216,6 +241,7 @@ def _bring_named(syncing: "Sync", intake: "ReportIntake", studies: "Collection[s
     if report.absent:
         named = "The study is" if len(studies) == 1 else f"Of the studies, {report.absent:,} are"
         raise ArchiveError(f"{named} not in the archive, or left out by the filters.")
+    return not report.waiting
 
 
 def _follow(syncing: "Sync", intake: "ReportIntake", every: float | None) -> None:

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 from app.operations.radiology.similar import describe_study
 from app.operations.read_search import invalid
-from app.schemas.radiology.studies import SimilarHit, text_of
+from app.schemas.radiology.results import MAX_CASES
+from app.schemas.radiology.studies import SimilarHit, text_of, whole_number_of
 from index.engine import SearchEngine
 from index.errors import shortened
 from index.filters.grammar import AnyOf
 from index.search.results import ActiveGeneration
-from index.studies.members import SOP, StudyImage, Wanted
+from index.studies.members import FRAME, SOP, StudyImage, Wanted
 from index.studies.similar import SimilarRequest, find_similar
 
 
@@ -64,3 +65,34 @@ def compare_cases(
     if series is None or text_of(query.metadata, SOP) is None:
         raise invalid("sop", "The image has no UID of its series: take it from the archive.")
     return ChosenCases(active, query, series, hits)
+
+
+def most_similar_cases(
+    engine: SearchEngine, collection: str, study: str
+) -> tuple[ChosenCases, Sequence[str]] | None:
+    """Compare the image of a study that is most like one of another patient with such images.
+
+    Cases of patients that are not known are left out.
+
+    Returns:
+        The image and its cases, and the ids of all images of the study; None where there is no such case.
+
+    Raises:
+        UnknownCollectionError: No collection has this name.
+        NoActiveGenerationError: The collection cannot be searched yet.
+    """
+    active = engine.active(collection)
+    whole = find_similar(engine, active, Wanted(study), SimilarRequest(1))
+    if not whole.hits:
+        return None
+    query = whole.hits[0].query
+    series, sop = text_of(query.metadata, "series"), text_of(query.metadata, SOP)
+    if series is None or sop is None:
+        return None
+    wanted = Wanted(study, sop, whole_number_of(query.metadata, FRAME))
+    similar = find_similar(engine, active, wanted, SimilarRequest(MAX_CASES))
+    hits = [describe_study(one, active.collection, None, "") for one in similar.hits]
+    hits = [hit for hit in hits if hit.same_patient is False and None not in (hit.study, hit.series, hit.sop)]
+    if not hits:
+        return None
+    return ChosenCases(active, query, series, hits), [image.id for image in whole.images]

@@ -2,7 +2,7 @@
 
 import io
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -32,7 +32,7 @@ from app.viewer.archive import LATE, NOT_FOUND, UNAVAILABLE
 from index.files.renditions import Rendition
 from index.studies.members import Wanted
 
-_OFF: Final = Kind("write-back-off", "Nothing is written to the archive", HTTPStatus.CONFLICT)
+OFF: Final = Kind("write-back-off", "Nothing is written to the archive", HTTPStatus.CONFLICT)
 _NOT_STORED: Final = Kind("not-stored", "The archive did not store the results", HTTPStatus.BAD_GATEWAY)
 
 
@@ -103,14 +103,14 @@ def _allowed_forms(services: Services, asked: Sequence[ResultForm] | None) -> Se
     allowed = services.settings.pacs_write_back
     if not allowed:
         raise RequestError(
-            _OFF,
+            OFF,
             "Writing back is off: RECOQUEST_PACS_WRITE_BACK of the service names the forms that may be "
             "written, such as capture,report.",
         )
     for form in asked or ():
         if form not in allowed:
             raise RequestError(
-                _OFF, f"RECOQUEST_PACS_WRITE_BACK of the service allows {', '.join(allowed)}, and not {form}."
+                OFF, f"RECOQUEST_PACS_WRITE_BACK of the service allows {', '.join(allowed)}, and not {form}."
             )
     return list(dict.fromkeys(asked or allowed))
 
@@ -127,7 +127,9 @@ async def _write_objects(request: Request, services: Services, job: _Job) -> lis
         )
     except ArchiveError as error:
         raise _problem(error, "Nothing was sent to it.") from None
-    made = await services.threads.archive(_make_objects, job, source, pictures)
+    made = await services.threads.archive(
+        make_objects, job.cases, job.forms, source, pictures, job.uids, job.at
+    )
     files = {str(one.SOPInstanceUID): encode(one) for one in made.values()}
     try:
         refused = await services.threads.archive(store_instances, archive, job.study, files)
@@ -150,17 +152,32 @@ async def _pictures(services: Services, cases: ChosenCases) -> list[Image.Image]
     return pictures
 
 
-def _make_objects(
-    job: _Job, source: SourceFilm, pictures: Sequence[Image.Image]
+def make_objects(
+    cases: ChosenCases,
+    forms: Collection[ResultForm],
+    source: SourceFilm,
+    pictures: Sequence[Image.Image],
+    uids: Uids,
+    at: datetime,
 ) -> Mapping[ResultForm, Dataset]:
-    hits, model = job.cases.hits, job.cases.active.model
+    """Make the objects of a film's cases that are stored in its study.
+
+    Args:
+        cases: The film and its cases.
+        forms: Forms; those that are not stored make no object.
+        source: The film in the archive.
+        pictures: Pictures of the film and of each case; none without a capture.
+        uids: UIDs of the objects.
+        at: Local time of the search.
+    """
+    hits, model = cases.hits, cases.active.model
     made: dict[ResultForm, Dataset] = {}
-    if "capture" in job.forms:
+    if "capture" in forms:
         query, *others = pictures
-        cases = list(zip(hits, others, strict=True))
-        made["capture"] = make_capture(source, (job.cases.query, query), cases, model, job.uids, job.at)
-    if "report" in job.forms:
-        made["report"] = make_report(source, hits, model, job.uids, job.at)
+        shown = list(zip(hits, others, strict=True))
+        made["capture"] = make_capture(source, (cases.query, query), shown, model, uids, at)
+    if "report" in forms:
+        made["report"] = make_report(source, hits, model, uids, at)
     return made
 
 

@@ -31,7 +31,7 @@ CALLS: list[Call[Any]] = [
     operations.find_similar("1.2", "c", "1.2.3", 1, {"field": "a", "eq": 1}, True, 5),
     operations.find_similar("1.2", None, None, None, None, False, 5),
     operations.find_similar("1.2", None, "1.2.3", None, None, False, 5),
-    operations.index_study("c", "1.2"),
+    operations.index_study("c", "1.2", True),
     operations.write_results("c", "1.2", "1.2.3", ["a"], 1, ["capture"]),
     operations.list_images("c", {"field": "a", "eq": 1}, ["texts"], 5),
     operations.behind(operations.list_images("c", None, None, 5), "cursor"),

@@ -14,6 +14,7 @@ from pydantic import SecretStr
 
 from app.application import create_app
 from index.keys.api_keys import create_key
+from index.keys.grants import Role
 from tests.access import AS_ADMIN
 from tests.app.pacs.conftest import COLLECTION, Home
 from tests.browser.service import running
@@ -27,7 +28,7 @@ USER: Final = ("recoquest", "change-me")
 _SECONDS: Final = 30.0
 
 
-def _configured(folder: Path, studies: str, key: str) -> dict[str, Any]:
+def _configured(folder: Path, studies: str, key: str, *, note: bool = False) -> dict[str, Any]:
     """The configuration as it is deployed, in a folder of the test and with another service."""
     found: dict[str, Any] = json.loads((DEPLOY / "orthanc.json").read_text(encoding="utf-8"))
     for name in ("StorageDirectory", "IndexDirectory"):
@@ -39,7 +40,7 @@ def _configured(folder: Path, studies: str, key: str) -> dict[str, Any]:
         **found,
         "LuaScripts": [str(DEPLOY / "recoquest.lua")],
         "StableAge": 1,
-        "Recoquest": {"Studies": studies, "Key": key},
+        "Recoquest": {"Studies": studies, "Key": key, "Note": note},
     }
 
 
@@ -101,6 +102,51 @@ def test_what_a_modality_stores_is_indexed_by_a_worker(
             assert len(_jobs(service)) == 2
 
 
+@pytest.mark.slow
+def test_a_note_comes_into_a_stable_study_once(
+    films: Home,
+    orthanc_programs: OrthancPrograms,
+    storescu: Callable[..., None],
+    files: list[Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = films.settings.model_copy(update={"pacs_sync": f"{COLLECTION} --modality DX"})
+    # The worker reads it from the environment.
+    monkeypatch.setenv("RECOQUEST_PACS_WRITE_BACK", "capture,report")
+    writing = settings.model_copy(update={"pacs_write_back": ("capture", "report")})
+    folder = tmp_path / "gateway"
+    folder.mkdir()
+    with films.engine.home.catalogue.write() as session:
+        roles: frozenset[Role] = frozenset({"curator", "judge"})
+        made = create_key(session, "gateway", {COLLECTION: roles}, days=1)
+    with running(create_app(writing)) as service:
+        studies = f"{service}/v1/collections/{COLLECTION}/studies"
+        gateway_of = _configured(folder, studies, made.text, note=True)
+        with serve_orthanc(orthanc_programs, gateway_of, folder=folder, auth=USER) as gateway:
+            archive = {
+                "pacs_url": gateway.dicom_web,
+                "pacs_user": USER[0],
+                "pacs_password": SecretStr(USER[1]),
+            }
+            jobs = Jobs(settings.model_copy(update=archive), films.engine.home.catalogue)
+            with jobs.worker():
+                storescu(gateway, *files)
+                # One job for each study, and one for each that has got a note, which finds it there.
+                told = _until(lambda: _jobs(service), lambda jobs: _have_ended(jobs, 3), 6 * _SECONDS)
+                log = "\n".join(jobs.log(job["id"]) for job in told)
+                assert {job["state"] for job in told} == {"done"}, log
+                assert log.count("Note written: 1 of") == 1, log
+                assert log.count("No note: ") == 1, log
+                assert log.count("The study has its note already.") == 1, log
+            assert films.ids() == {uid("film", number) for number in range(3)}
+            assert len(gateway.instances()) == len(files) + 2
+
+
+def _have_ended(jobs: list[Mapping[str, Any]], count: int) -> bool:
+    return len(jobs) == count and all(job["ended"] is not None for job in jobs)
+
+
 def test_a_modality_that_calls_another_archive_is_refused(
     orthanc_programs: OrthancPrograms, storescu: Callable[..., None], files: list[Path], tmp_path: Path
 ) -> None:
@@ -118,10 +164,12 @@ def _jobs(service: str) -> list[Mapping[str, Any]]:
 
 
 def _until(
-    look: Callable[[], list[Mapping[str, Any]]], true: Callable[[list[Mapping[str, Any]]], bool]
+    look: Callable[[], list[Mapping[str, Any]]],
+    true: Callable[[list[Mapping[str, Any]]], bool],
+    seconds: float = _SECONDS,
 ) -> list[Mapping[str, Any]]:
     """Wait for what a server does by itself."""
-    deadline = time.monotonic() + _SECONDS
+    deadline = time.monotonic() + seconds
     while not true(found := look()):
         assert time.monotonic() < deadline, found
         time.sleep(0.1)

@@ -38,14 +38,15 @@ class AsyncStudies(AsyncConnection):
             operations.find_similar(study, collection, sop, frame, filter, same_patient, limit)
         )
 
-    async def index_study(self, collection: str, study: str) -> answers.Job:
+    async def index_study(self, collection: str, study: str, *, note: bool = False) -> answers.Job:
         """Begin a job that takes a study over from the archive that RECOQUEST_PACS_SYNC of the service names.
 
         Args:
             collection: Name of the collection that this sync is about.
             study: Study Instance UID.
+            note: Whether its most similar cases of other patients are then written into the study.
         """
-        return await self._send(operations.index_study(collection, study))
+        return await self._send(operations.index_study(collection, study, note))
 
     async def write_results(
         self,

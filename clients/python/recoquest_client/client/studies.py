@@ -36,14 +36,15 @@ class Studies(Connection):
         """
         return self._send(operations.find_similar(study, collection, sop, frame, filter, same_patient, limit))
 
-    def index_study(self, collection: str, study: str) -> answers.Job:
+    def index_study(self, collection: str, study: str, *, note: bool = False) -> answers.Job:
         """Begin a job that takes a study over from the archive that RECOQUEST_PACS_SYNC of the service names.
 
         Args:
             collection: Name of the collection that this sync is about.
             study: Study Instance UID.
+            note: Whether its most similar cases of other patients are then written into the study.
         """
-        return self._send(operations.index_study(collection, study))
+        return self._send(operations.index_study(collection, study, note))
 
     def write_results(
         self,

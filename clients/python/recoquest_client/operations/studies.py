@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from recoquest_client import answers
@@ -51,10 +52,11 @@ def find_similar(
     )
 
 
-def index_study(collection: str, study: str) -> Call[answers.Job]:
+def index_study(collection: str, study: str, note: bool) -> Call[answers.Job]:
     """Have a study of the archive indexed."""
     names = {"collection": collection, "study": study}
-    return begin("index_study", f"{COLLECTION}/studies/{{study}}/index", reading(answers.Job), names)
+    call = begin("index_study", f"{COLLECTION}/studies/{{study}}/index", reading(answers.Job), names)
+    return replace(call, params={"note": "true"}) if note else call
 
 
 def write_results(

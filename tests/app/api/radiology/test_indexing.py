@@ -47,6 +47,24 @@ def test_a_study_that_is_not_here_says_how_it_is_indexed(synced: TestClient) -> 
     assert (held["state"], held["index_now"]) == ("indexed", None)
 
 
+def test_a_note_is_written_by_the_job_of_a_judge_where_the_settings_allow_it(synced: TestClient) -> None:
+    path = f"{HERE}/{ABSENT}/index"
+    curator, both = _with_key(synced, "curator", FILMS), _with_key(synced, "admin", FILMS)
+    refused = problem(synced.post(path, params={"note": True}, headers=both), 409, "write-back-off")
+    assert "RECOQUEST_PACS_WRITE_BACK" in refused["detail"]
+    settings = synced.app.state.services.settings  # type: ignore[attr-defined]
+    for forms, status in ((("selection",), 409), (("selection", "report"), 202)):
+        changed = settings.model_copy(update={"pacs_write_back": forms})
+        with TestClient(create_app(changed), "http://localhost") as client:
+            lacking = client.post(path, params={"note": True}, headers=curator)
+            assert "the role judge" in problem(lacking, 403, "role-needed")["detail"]
+            given = client.post(path, params={"note": True}, headers=both)
+            assert given.status_code == status, given.text
+    assert given.json()["arguments"] == [FILMS, "--modality", "DX", "--note", "--study", ABSENT]
+    place = given.headers["Location"]
+    assert synced.get(place, headers=curator).status_code == 200
+
+
 def test_whoever_may_put_images_in_begins_follows_and_cancels_the_job(synced: TestClient) -> None:
     curator, elsewhere = _with_key(synced, "curator", FILMS), _with_key(synced, "curator", COLLECTION)
     judge = _with_key(synced, "judge", FILMS)
