@@ -77,8 +77,10 @@ benchmark-encoding: install
 	$(BIN)/python -m tests.benchmarks.encoding $(ARGS)
 
 # Reading of films and photographs beside torch's DataLoader; with a bundle the bulk embedder beside its encoder.
+# Then what threads gain beside processes, by kind of file.
 benchmark-input: install
 	$(BIN)/python -m tests.benchmarks.reading $(ARGS)
+	$(BIN)/python -m tests.benchmarks.threads
 
 # Training from files and from prepared images beside the bare forward and backward pass.
 benchmark-training: install
