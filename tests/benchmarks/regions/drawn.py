@@ -1,15 +1,13 @@
 """Searches by a part of a film, and similarity maps, on drawn films with findings at known places.
 
-Run `python -m tests.benchmarks.regions`; it takes some ten minutes of one core. It draws sample radiographs
-and trains the small encoder of `demo-radiographs` on them. Each finding of other films is then marked by its
-box, and searched by in three ways: by the whole film, by a crop of the box with a quarter of it around, as a
-square, and by the regions of the box. The precision is that of the marked finding among the first ten of the
-other films. A map of `a chest radiograph showing` the finding, and one of its region in another film, are
-measured on each film: how often the highest value lies in the box, and the area under the ROC curve of its
-regions.
+Sample radiographs are drawn, and the small encoder of `demo-radiographs` is trained on them. Each finding of
+other films is then marked by its box, and searched by in three ways: by the whole film, by a crop of the box
+with a quarter of it around, as a square, and by the regions of the box. The precision is that of the marked
+finding among the first ten of the other films. A map of `a chest radiograph showing` the finding, and one of
+its region in another film, are measured on each film: how often the highest value lies in the box, and the
+area under the ROC curve of its regions.
 """
 
-import argparse
 import statistics
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,8 +21,20 @@ import typer
 from numpy.typing import NDArray
 from PIL import Image
 
+from tests.benchmarks.regions.queries import (
+    FIRST,
+    Bools,
+    Floats,
+    Part,
+    embed,
+    find_grid,
+    pool,
+    precision,
+    query_vectors,
+    require_regions,
+)
 from training.models.encoder import Encoder, load_encoder
-from training.models.inputs.regions import Box, RegionGrid, grid_of
+from training.models.inputs.regions import Box, RegionGrid
 from training.recipes.load import load_recipe
 from training.samples import write_sample_data
 from training.samples.radiographs.drawing import draw_radiograph
@@ -33,13 +43,8 @@ from training.samples.radiographs.places import find_places
 from training.trainer.run import train
 
 _SIZE: Final = 256
-_FIRST: Final = 10
-_AROUND: Final = 0.25
 # Share of a region in the box from which on it counts as in it.
 _INSIDE: Final = 0.2
-_BATCH: Final = 32
-
-Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -65,25 +70,32 @@ class Embedded:
             for name, box in film.boxes.items():
                 yield number, name, box
 
+    def part(self, number: int, box: Box) -> Part:
+        """A box on one of the films."""
+        return Part(self.films[number].image, self.vectors[number], self.grids[number], box)
 
-def main() -> None:
-    """Train, search, map, and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--images", type=int, default=2000, help="films drawn, of which 70 %% are trained on")
-    parser.add_argument("--films", type=int, default=700, help="further films, to search among")
-    parser.add_argument("--epochs", type=int, default=25)
-    parser.add_argument("--set", action="append", default=[], help="a setting of the recipe; repeatable")
-    arguments = parser.parse_args()
+    def having(self, finding: str) -> Bools:
+        """Which films (N,) have a box of a finding."""
+        return np.array([finding in film.boxes for film in self.films])
+
+
+def measure_drawn(images: int, films: int, epochs: int, settings: Sequence[str]) -> None:
+    """Train on drawn films, search, map, and print.
+
+    Args:
+        images: Films drawn for the training, of which 70 % are trained on.
+        films: Further films, to search among.
+        epochs: Epochs of the training.
+        settings: Further settings of the recipe.
+    """
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
-        write_sample_data(data, images=arguments.images, seed=0)
-        settings = (f"train.epochs={arguments.epochs}", *arguments.set)
-        recipe = load_recipe("demo-radiographs", settings)
+        write_sample_data(data, images=images, seed=0)
+        recipe = load_recipe("demo-radiographs", (f"train.epochs={epochs}", *settings))
         made = train(recipe, data / "radiographs", Path(folder) / "run", device="cpu")
         encoder = load_encoder(made.bundle, "cpu")
-    if not encoder.regions:
-        raise SystemExit("This encoder has no regions: choose pooling by a mean and a linear head.")
-    embedded = _embedded(encoder, list(islice(_films(), arguments.films)))
+    require_regions(encoder)
+    embedded = _embedded(encoder, list(islice(_films(), films)))
     _print_searches(encoder, embedded)
     _print_maps(encoder, embedded)
 
@@ -101,33 +113,16 @@ def _films() -> Iterator[Drawn]:
         yield Drawn(film, image, boxes)
 
 
-def _vectors(encoder: Encoder, images: Sequence[Image.Image]) -> Floats:
-    prepared = np.stack([encoder.prepare_image(image) for image in images])
-    parts = [
-        encoder.embed_images(prepared[start : start + _BATCH]) for start in range(0, len(prepared), _BATCH)
-    ]
-    return np.concatenate(parts)
-
-
 def _embedded(encoder: Encoder, films: Sequence[Drawn]) -> Embedded:
-    square = encoder.image_config.square
-    grids = [
-        grid_of(encoder.embed_regions(encoder.prepare_image(film.image)[None])[0], film.image.size, square)
-        for film in films
-    ]
-    return Embedded(films, _vectors(encoder, [film.image for film in films]), grids)
+    grids = [find_grid(encoder, film.image) for film in films]
+    return Embedded(films, embed(encoder, [film.image for film in films]), grids)
 
 
 def _print_searches(encoder: Encoder, embedded: Embedded) -> None:
     marked = list(embedded.marked())
-    crops = [_crop(embedded.films[number].image, box) for number, _, box in marked]
-    queries = {
-        "the whole film": embedded.vectors[[number for number, _, _ in marked]],
-        "a crop": _vectors(encoder, crops),
-        "its regions": np.stack([_pooled(embedded.grids[number], box) for number, _, box in marked]),
-    }
+    queries = query_vectors(encoder, [embedded.part(number, box) for number, _, box in marked])
     typer.echo(
-        f"{len(marked)} findings on {len(embedded.films)} films: precision at {_FIRST} of the marked finding"
+        f"{len(marked)} findings on {len(embedded.films)} films: precision at {FIRST} of the marked finding"
     )
     typer.echo("                     alone on   among others")
     typer.echo("                     its film    on its film")
@@ -135,18 +130,12 @@ def _print_searches(encoder: Encoder, embedded: Embedded) -> None:
         alone: list[float] = []
         among: list[float] = []
         for (number, finding, _), query in zip(marked, vectors, strict=True):
-            precision = _precision(embedded, number, finding, query)
-            (alone if len(embedded.films[number].film.findings) == 1 else among).append(precision)
+            others = np.arange(len(embedded.films)) != number
+            share = precision(embedded.vectors, query, others, embedded.having(finding))
+            (alone if len(embedded.films[number].film.findings) == 1 else among).append(share)
         typer.echo(f"{name:20} {statistics.mean(alone):8.2f} {statistics.mean(among):14.2f}")
-    chance = [statistics.mean(name in film.boxes for film in embedded.films) for _, name, _ in marked]
+    chance = [float(embedded.having(name).mean()) for _, name, _ in marked]
     typer.echo(f"{'any film':20} {statistics.mean(chance):8.2f}")
-
-
-def _precision(embedded: Embedded, number: int, finding: str, query: Floats) -> float:
-    cosines = embedded.vectors @ query
-    cosines[number] = -np.inf
-    first = np.argsort(-cosines)[:_FIRST]
-    return statistics.mean(finding in embedded.films[hit].boxes for hit in first)
 
 
 def _print_maps(encoder: Encoder, embedded: Embedded) -> None:
@@ -163,7 +152,7 @@ def _print_maps(encoder: Encoder, embedded: Embedded) -> None:
             grid = embedded.grids[number]
             shares = grid.shares(box).ravel()
             inside = shares >= min(_INSIDE, shares.max())
-            query = queries[name] if kind == "a text" else _pooled(*examples[number, name])
+            query = queries[name] if kind == "a text" else pool(*examples[number, name])
             values = grid.similarities(query).ravel()
             hits.append(float(inside[values.argmax()]))
             chance.append(float(inside.mean()))
@@ -185,29 +174,7 @@ def _examples(embedded: Embedded) -> Mapping[tuple[int, str], tuple[RegionGrid, 
     }
 
 
-def _pooled(grid: RegionGrid, box: Box) -> Floats:
-    vector = grid.pool(box)
-    if vector is None:
-        raise SystemExit("The encoder sees nothing of a finding: let its square show the whole film.")
-    return vector
-
-
-def _crop(image: Image.Image, box: Box) -> Image.Image:
-    """The square around a box with a quarter of it on each side, within the film."""
-    side = min(1.0, max(box.width, box.height) * (1 + 2 * _AROUND))
-    left, top = (
-        min(max(middle - side / 2, 0.0), 1.0 - side)
-        for middle in (box.x + box.width / 2, box.y + box.height / 2)
-    )
-    edges = (left, top, left + side, top + side)
-    return image.crop(tuple(round(edge * _SIZE) for edge in edges))  # type: ignore[arg-type]
-
-
 def _area(values: Floats, inside: NDArray[np.bool_]) -> float:
     """Chance that a region in the box has a higher value than one outside."""
     higher = values[inside][:, None] > values[~inside][None]
     return float(higher.mean())
-
-
-if __name__ == "__main__":
-    main()
