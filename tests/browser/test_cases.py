@@ -258,3 +258,21 @@ def test_a_list_is_renamed_and_a_note_edited_by_keys(
     dialog.get_by_role("button", name="Save").click()
     expect(book.get_by_role("button", name="Add a note on shape-11")).to_be_focused()
     assert [one["note"] for one in search.ask(f"{CASES}/round")["cases"]] == ["", ""]
+
+
+def test_buttons_are_about_the_chosen_list_before_it_is_shown(
+    open_search: OpenSearch, sites: Sites, no_cases: None
+) -> None:
+    search = open_search("room", **DESK)
+    search.settle()
+    page, service = search.page, f"{sites.service}/{CASES}"
+    for name in ("Round", "Other"):
+        page.request.put(f"{service}/{name.lower()}", data={"name": name})
+    page.get_by_role("button", name="Saved cases").click()
+    book = page.locator("case-book")
+    lists = book.get_by_label("List", exact=True)
+    expect(lists).to_have_value("other")
+    page.route(f"**/{CASES}**", lambda _: None)
+    lists.select_option("round")
+    book.get_by_role("button", name="Rename the list").press("Enter")
+    expect(book.get_by_label("Name of the list")).to_have_value("Round")

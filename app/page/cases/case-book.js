@@ -91,7 +91,7 @@ export class CaseBook extends HTMLElement {
   #build() {
     speakAt(this);
     this.#makeApi();
-    this.choice = h('select', { class: 'select', 'aria-label': say('book.list'), on: { change: () => this.refresh(this.choice.value) } });
+    this.choice = h('select', { class: 'select', 'aria-label': say('book.list'), on: { change: () => this.#choose(this.choice.value) } });
     this.exporting = h('a', { class: 'button', title: say('book.exportWhat'), download: 'teaching-file.zip' }, say('book.export'));
     this.removal = iconButton('close', say('book.removeList'), () => this.#removeList());
     this.renaming = iconButton('edit', say('book.rename'), () => this.#rename());
@@ -112,6 +112,16 @@ export class CaseBook extends HTMLElement {
 
   #makeApi() {
     this.#api = new CasesApi(this.getAttribute('src') ?? new URL('../..', import.meta.url), this.#token);
+  }
+
+  /** @param {string} list its id */
+  #choose(list) {
+    // Buttons are about the chosen list at once, not about the former one until the answer comes.
+    this.#list = list;
+    this.#showLists();
+    fill(this.entries);
+    fill(this.below);
+    this.refresh();
   }
 
   #clear() {
