@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any, Final
@@ -38,6 +38,12 @@ class Selection:
     @property
     def digest(self) -> str:
         """Names the filters of images, dates apart."""
+        # Films that were left out when whole values were compared are looked at once more.
+        return _digest([self.former_digest, "by words"]) if self.looks_inside else self.former_digest
+
+    @property
+    def former_digest(self) -> str:
+        """Names the same filters in studies that were last seen when whole values were compared."""
         return _digest([sorted(self.modalities), sorted(self.body_parts), sorted(self.views)])
 
     @property
@@ -74,13 +80,18 @@ class Selection:
         return not self.modalities or modality.upper() in self.modalities
 
     def takes(self, metadata: Mapping[str, Any]) -> bool:
-        """Tell whether an image of this metadata is wanted."""
+        """Tell whether an image is wanted: all words of a filter are words of its metadata, in any order."""
         asked = (
             (self.modalities, "modality"),
             (self.body_parts, "body_part"),
             (self.views, "view"),
         )
-        return all(not wanted or str(metadata.get(name, "")).upper() in wanted for wanted, name in asked)
+        return all(not wanted or _has_one(str(metadata.get(name, "")), wanted) for wanted, name in asked)
+
+
+def _has_one(value: str, wanted: Collection[str]) -> bool:
+    words = set(value.upper().split())
+    return any(words.issuperset(one.split()) for one in wanted)
 
 
 def _digest(form: list[Any]) -> str:

@@ -230,7 +230,8 @@ class Sync:
         if selection.is_dated:
             days = {self._hashes.day(day) for day in selection.days(date.today())}
             missing = {name: row for name, row in missing.items() if row.day in days}
-        missing = {name: row for name, row in missing.items() if row.selection == selection.digest}
+        filters = (selection.digest, selection.former_digest)
+        missing = {name: row for name, row in missing.items() if row.selection in filters}
         if not missing:
             return
         if lists_none and len(missing) >= _MANY:

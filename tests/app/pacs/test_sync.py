@@ -146,6 +146,47 @@ def test_filters_leave_out_and_a_wider_one_brings_the_rest(films: Home, orthanc:
     assert films.ids() == _sops(1, 2, 3, 4, 5, 6)
 
 
+@pytest.mark.parametrize(
+    ("views", "body_parts", "taken"),
+    [
+        (("AP",), (), {1, 2}),
+        (("AP SUPINE",), (), {2}),
+        (("SUPINE AP",), (), {2}),
+        (("PA", "AP SUPINE"), (), {2, 3}),
+        (("A",), (), set[int]()),
+        ((), ("CHEST",), {1, 2, 3}),
+        ((), ("LUNG",), {3}),
+    ],
+)
+def test_a_filter_is_passed_by_a_value_that_has_all_its_words(
+    views: tuple[str, ...], body_parts: tuple[str, ...], taken: set[int]
+) -> None:
+    films = {
+        1: {"view": "AP", "body_part": "CHEST"},
+        2: {"view": "AP SUPINE", "body_part": "CHEST"},
+        3: {"view": "PA ERECT", "body_part": "CHEST LUNG"},
+        4: {"modality": "DX"},
+    }
+    selection = Selection((), body_parts, views)
+    assert {number for number, metadata in films.items() if selection.takes(metadata)} == taken
+
+
+def test_films_that_were_left_out_by_whole_values_come_and_deleted_ones_go(
+    films: Home, orthanc: OrthancServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orthanc.store([make_film(1, view="AP"), make_film(2, view="AP SUPINE"), make_film(3, view="AP")])
+    selection = Selection(views=("AP",))
+    with monkeypatch.context() as before:
+        before.setattr(Selection, "digest", Selection.former_digest)
+        before.setattr(Selection, "takes", lambda _, metadata: metadata.get("view") == "AP")
+        report = films.sync(Archive(orthanc.dicom_web), selection).run()
+        assert (report.taken, report.left_out) == (2, 1)
+    orthanc.delete(uid("study", 3))
+    report = films.sync(Archive(orthanc.dicom_web), selection).run()
+    assert (report.taken, report.up_to_date, report.removed) == (1, 1, 1)
+    assert films.ids() == _sops(1, 2)
+
+
 def test_nothing_is_missing_where_the_archive_cuts_its_answers(
     films: Home, orthanc_programs: OrthancPrograms
 ) -> None:
