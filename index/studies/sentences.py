@@ -13,6 +13,7 @@ from index.search.hit_reader import vectors_of
 from index.search.results import ActiveGeneration, Hit
 from index.vectors.protocol import Vectors
 from training.data.readers.sentences import split_sentences
+from training.data.reports.sections import place_in_report
 from training.reports import are_prior, prior_sentences
 
 
@@ -22,7 +23,7 @@ class Sentence(NamedTuple):
     Attributes:
         text: The sentence.
         position: Position of the text; None: it is of the report alone.
-        start: Offset of its first character in the report; None: the report does not have it so.
+        start: Offset of its first character in the report; None: the report has no such sentence.
         end: Offset behind its last character.
         prior: Whether it compares with an earlier examination, or tells of one.
     """
@@ -104,11 +105,11 @@ def _shared_mentions(
 
 
 def _of_text(text: str, position: int, report: str | None) -> Sentence:
-    start = -1 if report is None else report.find(text)
     prior = bool(prior_sentences(text))
-    if start < 0:
+    place = None if report is None else place_in_report(text, report)
+    if place is None:
         return Sentence(text, position, None, None, prior)
-    return Sentence(text, position, start, start + len(text), prior)
+    return Sentence(text, position, place, place + len(text), prior)
 
 
 def _of_report(report: str, start: int, stop: int) -> Sentence:

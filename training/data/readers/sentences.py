@@ -86,6 +86,20 @@ def split_sentences(text: str, *, fragments: bool = False) -> tuple[str, ...]:
     return tuple(sentence for sentence in sentences if fragments or _says_something(sentence))
 
 
+def sentence_places(text: str) -> Iterator[tuple[int, int]]:
+    """Give where the sentences of `split_sentences` begin and end in a text, fragments included.
+
+    Sentences that stand in the text with another number of blanks or line breaks between words are among
+    them; those whose letters were joined over a line break are left out.
+    """
+    end = 0
+    for sentence in split_sentences(text, fragments=True):
+        pattern = r"\s+".join(map(re.escape, sentence.split()))
+        if (found := re.compile(pattern).search(text, end)) is not None:
+            end = found.end()
+            yield found.span()
+
+
 def report_sentences(sections: Iterable[str]) -> tuple[str, ...]:
     """The sentences of several sections, each once, in order; fragments where there is nothing else."""
     pieces = [piece for section in sections for piece in split_sentences(section, fragments=True)]

@@ -5,12 +5,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from training.data.readers.common.reports import make_report
-from training.data.reports.sections import Section, is_addendum
+from training.data.reports.sections import DESCRIBING, Section, is_addendum
 from training.data.reports.study_report import Status, StudyReport
 from training.reports.chexpert import CHEXPERT_LABELS, chexpert_labels
-
-# Sections whose sentences describe the image; the others are in the text of the report alone.
-_DESCRIBING: Final = ("findings", "impression", "addendum")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +64,7 @@ def current_report(received: Sequence[StudyReport]) -> CurrentReport | None:
     if not kept:
         return NO_REPORT if withdrawn else None
     text = "\n\n".join(_written(section) for section in kept)
-    described = {
-        f"{place}": section.text for place, section in enumerate(kept) if section.kind in _DESCRIBING
-    }
+    described = {f"{place}": section.text for place, section in enumerate(kept) if section.kind in DESCRIBING}
     labels = tuple(label for label, state in chexpert_labels(text).items() if state == "present")
     status = newest[0].status if newest else valid[-1].status
     return CurrentReport(text, make_report(described).sentences, labels, status)

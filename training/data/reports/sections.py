@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from training.data.readers.sentences import sentence_places
 from training.data.reports.headings import SIGNATURE, Kind, heading_line, heading_within, kind_of_match
 from training.data.reports.identifiers import holds_identifiers, without_identifiers
 from training.reports.vocabulary import has_forms
@@ -27,6 +28,24 @@ class Section(NamedTuple):
     text: str
 
 
+class SectionPlace(NamedTuple):
+    """A part of a text from one heading to the next, without the heading.
+
+    Attributes:
+        kind: What it holds; "findings" before the first heading.
+        heading: Its heading in capitals; "" before the first heading.
+        start: Offset behind the heading.
+        end: Offset of the next heading, or the end of the text.
+    """
+
+    kind: Kind
+    heading: str
+    start: int
+    end: int
+
+
+# Sections whose sentences describe the image; the others are in the text of the report alone.
+DESCRIBING: Final = ("findings", "impression", "addendum")
 _RULE: Final = re.compile(r"\s*[_=*\-#~]{4,}\s*")
 _WORDS_OF_IMAGES: Final = re.compile(
     r"\b(?:lungs?|heart|cardiac|chest|thora\w+|pleura\w*|mediastin\w+|hil(?:ar|um|a|i|us)|diaphragm\w*|ribs?|"
@@ -93,8 +112,8 @@ def _plain(text: str) -> str:
     return "".join(sign for sign in lines if sign in "\n\t" or sign.isprintable())
 
 
-def _blocks(text: str) -> Iterator[Section]:
-    """Give all parts of a text: those under headings, and those under none, with an empty heading."""
+def section_places(text: str) -> Iterator[SectionPlace]:
+    """Give all parts of a text, headings apart: what stands before the first one, and under each."""
     places = [(match.start(), match.end(), match) for match in heading_line().finditer(text)]
     taken = {place for start, end, _ in places for place in range(start, end)}
     places += [
@@ -109,10 +128,42 @@ def _blocks(text: str) -> Iterator[Section]:
     for begin, end, match in places:
         if begin < start:
             continue
-        yield from _closed(kind, heading, text[start:begin])
+        yield SectionPlace(kind, heading, start, begin)
         kind = kind_of_match(match)
         heading, start = " ".join(match.group(kind).upper().split()), end
-    yield from _closed(kind, heading, text[start:])
+    yield SectionPlace(kind, heading, start, len(text))
+
+
+def place_in_report(text: str, report: str) -> int | None:
+    """Return where sentences stand in a report: in a section that describes the image, if one has them.
+
+    The same words may stand in another section, or within a longer sentence that denies them. None where no
+    sentence is that text.
+    """
+    if text not in report:
+        return None
+    starts: dict[int, bool] = {}
+    ends: set[int] = set()
+    for section in section_places(report):
+        part = report[section.start : section.end]
+        for start, end in sentence_places(part):
+            starts[section.start + start] = section.kind in DESCRIBING
+            # The text may lack the full stop.
+            ends |= {section.start + end, section.start + len(part[:end].rstrip(".!?"))}
+        # The text may begin with a heading.
+        starts.setdefault(section.end, False)
+    places = [
+        found.start()
+        for found in re.finditer(f"(?={re.escape(text)})", report)
+        if found.start() in starts and found.start() + len(text) in ends
+    ]
+    return min(places, key=lambda place: (not starts[place], place), default=None)
+
+
+def _blocks(text: str) -> Iterator[Section]:
+    """Give all parts of a text: those under headings, and those under none, with an empty heading."""
+    for place in section_places(text):
+        yield from _closed(place.kind, place.heading, text[place.start : place.end])
 
 
 def _begins(text: str, found: re.Match[str]) -> bool:

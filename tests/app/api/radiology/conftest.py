@@ -46,7 +46,7 @@ def film(record: Record, number: int) -> Record:
         id=sop_uid(number),
         group=patient_of(study),
         texts=sentences,
-        report=f"FINDINGS: {sentences[0]} {sentences[1]}",
+        report=f"INDICATION: Known. {sentences[0]}\nFINDINGS: {sentences[0]} {sentences[1]}",
         metadata={
             "study": study_uid(study),
             "series": f"{study_uid(study)}.1",

@@ -121,6 +121,7 @@ def test_hits_are_told_with_all_that_a_viewer_shows(client: TestClient) -> None:
     assert hit["findings"]["absent"] == ["pneumothorax"]
     record = client.get(path).json()
     assert record["report"][sentence["start"] : sentence["end"]] == sentence["text"]
+    assert sentence["start"] > record["report"].index("FINDINGS")
     assert record["texts"][sentence["position"]] == sentence["text"]
     assert hits[study_uid(2)]["age_band"] == "60-69"
     for name in ("thumbnail", "rendition"):

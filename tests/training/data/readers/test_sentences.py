@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.data.readers.sentences import report_sentences, split_sentences
+from training.data.readers.sentences import report_sentences, sentence_places, split_sentences
 
 
 @pytest.mark.parametrize(
@@ -172,3 +172,9 @@ def test_sections_are_joined_without_repeats() -> None:
         "No effusion.",
         "Stable heart.",
     )
+
+
+def test_sentences_have_places_whatever_is_between_them_and_their_words() -> None:
+    text = "1. Small  effusion.\n2. No\nsmall effusion. OK.\n\nSmall effusion."
+    found = [text[start:end] for start, end in sentence_places(text)]
+    assert found == ["Small  effusion.", "No\nsmall effusion.", "OK.", "Small effusion."]

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.data.reports.identifiers import MARK, without_identifiers
-from training.data.reports.sections import clinical_sections
+from training.data.reports.sections import clinical_sections, place_in_report
 from training.reports import find_findings
 
 
@@ -170,3 +170,37 @@ def test_any_text_has_sections_of_its_own_letters(text: str) -> None:
 def test_a_long_text_takes_little_time() -> None:
     for part in ("A ", "Dr. ", "1 ", "a:\n", "Aa Bb\n", "was ", "_"):
         clinical_sections(f"FINDINGS: {part * 60_000}")
+
+
+@pytest.mark.parametrize(
+    ("text", "report", "place"),
+    [
+        (
+            "Small effusion.",
+            "INDICATION: Evaluate for small effusion. Small effusion.\nFINDINGS: *Small effusion. Clear.",
+            "*",
+        ),
+        ("effusion.", "FINDINGS: No effusion. Edema.\n\nIMPRESSION: *effusion.", "*"),
+        ("effusion.", "FINDINGS: No effusion.", None),
+        ("Effusion", "No Effusion. Edema.\n*Effusion", "*"),
+        ("Effusion", "IMPRESSION:\n1. No edema.\n2. *Effusion.", "*"),
+        (
+            "Effusion. No edema.",
+            "HISTORY: Effusion. FINDINGS: No pneumonia. *Effusion. No edema. Clear.",
+            "*",
+        ),
+        ("BEFUND: Erguss.", "KLINIK: Erguss.\n*BEFUND: Erguss.", "*"),
+        ("Erguss.", "*Erguss.", "*"),
+        ("Erguss.", "", None),
+    ],
+)
+def test_a_text_stands_where_it_is_whole_sentences_of_what_describes_the_image(
+    text: str, report: str, place: str | None
+) -> None:
+    plain = report.replace("*", "")
+    assert place_in_report(text, plain) == (None if place is None else report.index("*"))
+
+
+def test_without_a_section_that_describes_the_image_the_first_whole_sentence_counts() -> None:
+    report = "INDICATION: Possible small effusion. Small effusion. COMPARISON: Small effusion."
+    assert place_in_report("Small effusion.", report) == report.index("Small")
