@@ -1,6 +1,6 @@
 """The instances of a pass: fetched, read and decoded ahead, written in batches."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -14,6 +14,7 @@ from app.pacs.dicomweb.listing import ListedStudy
 from app.pacs.dicomweb.pace import OutsideHoursError
 from app.pacs.examine import Hashes, Piece, ReadAttributes
 from app.pacs.films import FilmWriter, ReadInstance, ReadyInstance
+from app.pacs.quarantine import QuarantinedFilm, QuarantineList
 from app.pacs.report import SyncReport
 from app.pacs.selection import Selection
 from app.reports.intake import ReportIntake, Taken
@@ -51,6 +52,7 @@ class SyncPlan:
         reports: Takes structured reports.
         record: Writes the event of a batch of images in its transaction; None: there is no audit trail.
         record_removed: Writes the event of removed images in their transaction; None: there is none.
+        quarantined: List of the films that are quarantined; None: there is none.
         show_progress: Show a bar on standard error.
     """
 
@@ -63,6 +65,7 @@ class SyncPlan:
     reports: ReportIntake
     record: RecordWrites | None = None
     record_removed: RecordRemoved | None = None
+    quarantined: QuarantineList | None = None
     show_progress: bool = True
 
 
@@ -73,6 +76,12 @@ class _Fetched:
     piece: Piece
     instances: Mapping[str, ReadyInstance] = field(default_factory=dict)
     error: RecoquestError | OutsideHoursError | None = None
+
+    def quarantined(self) -> Iterator[QuarantinedFilm]:
+        study, series = self.piece.study.uid, {one.sop: one.series for one in self.piece.wanted}
+        for sop, ready in self.instances.items():
+            if ready.outcome == "quarantined":
+                yield QuarantinedFilm(study, series[sop], sop, ready.reason)
 
 
 class Run:
@@ -223,6 +232,9 @@ class Run:
     def _write(self, batch: Sequence[_Fetched]) -> None:
         if not batch:
             return
+        if self._plan.quarantined is not None:
+            # First, as an instance whose outcome is noted is not fetched again.
+            self._plan.quarantined.append(film for item in batch for film in item.quarantined())
         instances = [ready for item in batch for ready in item.instances.values()]
         for item in batch:
             if item.piece.gone:

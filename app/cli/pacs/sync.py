@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from app.decoding.films import FilmReader
     from app.pacs.dicomweb.archive import Archive
     from app.pacs.dicomweb.pace import Pace
+    from app.pacs.quarantine import QuarantineList
     from app.pacs.report import SyncReport
     from app.pacs.selection import Selection
     from app.pacs.sync import Sync
@@ -71,6 +72,12 @@ def sync(
             "forms that RECOQUEST_PACS_WRITE_BACK allows.",
         ),
     ] = False,
+    quarantined: Annotated[
+        Path | None,
+        typer.Option(
+            "--quarantined", help="CSV file to which films that are quarantined are added, by their UIDs."
+        ),
+    ] = None,
     rate: Annotated[
         float | None, typer.Option("--rate", min=0.01, help="Most requests to the archive a second.")
     ] = None,
@@ -88,6 +95,7 @@ def sync(
     """Take over new films of an archive and remove those that it no longer has; run again, it goes on."""
     from app.decoding.films import film_reader
     from app.engine import open_engine
+    from app.pacs.quarantine import quarantine_list
     from app.reports.intake import ReportIntake
     from app.settings import load_settings
 
@@ -99,13 +107,13 @@ def sync(
     settings = load_settings(home=home, device=device, pacs_url=url, pacs_user=user)
     archive = _archive(settings, pace)
     forms = _note_forms(settings, studies) if note else []
-    with stoppable(_STOPPED):
+    with stoppable(_STOPPED), quarantine_list(quarantined) as listed:
         engine = open_engine(settings)
         try:
             _prepare(engine, settings, collection, bundle)
             with film_reader(settings, selection.modalities) as reader:
                 intake = ReportIntake(engine, settings, collection, _COMMAND)
-                syncing = _sync(engine, settings, archive, selection, reader, intake)
+                syncing = _sync(engine, settings, archive, selection, reader, intake, listed)
                 if studies:
                     has_all = _bring_named(syncing, intake, studies)
                     if forms and has_all:
@@ -202,6 +210,7 @@ def _sync(
     selection: "Selection",
     reader: "FilmReader",
     intake: "ReportIntake",
+    listed: "QuarantineList | None",
 ) -> "Sync":
     from app.audit.trail import removals_recorded, writes_recorded
     from app.lifecycle.bulk_encoder import load_bulk_encoder
@@ -221,6 +230,7 @@ def _sync(
         intake,
         writes_recorded(settings, catalogue, collection, _COMMAND),
         removals_recorded(settings, catalogue, collection, _COMMAND),
+        listed,
     )
     writer = FilmWriter(
         engine,

@@ -129,17 +129,19 @@ def test_a_time_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, value: 
 
 def test_a_sync_with_the_archive_is_given_at_its_times_and_never_beside_another(own: Indexed) -> None:
     engine = open_engine(own.settings)
-    settings = Settings(home=own.settings.home, pacs_sync="films --modality DX", pacs_sync_at="*/10 * * * *")
+    arguments = ["films", "--modality", "DX", "--quarantined", "/srv/a list.csv"]
+    given = "films --modality DX --quarantined '/srv/a list.csv'"
+    settings = Settings(home=own.settings.home, pacs_sync=given, pacs_sync_at="*/10 * * * *")
     ten = datetime(2100, 1, 3, 3, 10, 42, tzinfo=UTC)
     catalogue = engine.home.catalogue
     assert give_sync(settings, catalogue, ten - timedelta(minutes=1)) is None
     assert give_sync(own.settings, catalogue, ten) is None
     job = give_sync(settings, catalogue, ten)
     assert job is not None
-    assert (job.kind, job.arguments) == ("pacs_sync", ["films", "--modality", "DX"])
+    assert (job.kind, job.arguments) == ("pacs_sync", arguments)
     assert give_sync(settings, catalogue, ten + timedelta(minutes=10)) is None
     with pytest.raises(JobExistsError, match="waits to sync the same"):
-        give_job(catalogue, "pacs_sync", ["films", "--modality", "DX"])
+        give_job(catalogue, "pacs_sync", arguments)
     assert give_job(catalogue, "pacs_sync", ["others"]).arguments == ["others"]
     _end(own, job)
     assert give_sync(settings, catalogue, ten + timedelta(minutes=10)) is not None

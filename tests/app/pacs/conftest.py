@@ -12,6 +12,7 @@ from app.decoding.films import FilmReader, film_reader
 from app.engine import open_engine
 from app.pacs.dicomweb.archive import Archive
 from app.pacs.films import FilmWriter
+from app.pacs.quarantine import QuarantineList
 from app.pacs.run import SyncPlan
 from app.pacs.selection import Selection
 from app.pacs.sync import Sync
@@ -35,7 +36,12 @@ class Home:
     settings: Settings
     reader: FilmReader
 
-    def sync(self, archive: Archive, selection: Selection | None = None) -> Sync:
+    def sync(
+        self,
+        archive: Archive,
+        selection: Selection | None = None,
+        quarantined: QuarantineList | None = None,
+    ) -> Sync:
         writer = FilmWriter(
             self.engine, COLLECTION, lambda _, active: load_encoder(active.bundle, "cpu"), ImageLimits()
         )
@@ -49,6 +55,7 @@ class Home:
             ReportIntake(self.engine, self.settings, COLLECTION, "pacs sync"),
             writes_recorded(self.settings, self.engine.home.catalogue, COLLECTION, "pacs sync"),
             removals_recorded(self.settings, self.engine.home.catalogue, COLLECTION, "pacs sync"),
+            quarantined,
             show_progress=False,
         )
         return Sync(self.engine, archive, writer, plan)
