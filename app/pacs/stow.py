@@ -68,7 +68,7 @@ class StoredInstances:
     Attributes:
         active: Generation that has what was written last; None: nothing was.
         images: Ids of the images that are there.
-        stored: Class and instance UIDs of the files whose images are there.
+        stored: Class and instance UIDs of the files whose images are there, each with its first image's id.
         failed: Those of the others, and why, as PS3.18 numbers it.
         counts: Number of files by outcome.
         reasons: Why files were not taken.
@@ -76,7 +76,7 @@ class StoredInstances:
 
     active: ActiveGeneration | None = None
     images: dict[str, None] = field(default_factory=dict)
-    stored: list[tuple[str, str]] = field(default_factory=list)
+    stored: list[tuple[str, str, str]] = field(default_factory=list)
     failed: list[tuple[str, str, int]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     reasons: set[str] = field(default_factory=set)
@@ -103,8 +103,8 @@ class StoredInstances:
             body["00081198"] = {"vr": "SQ", "Value": items}
         if self.stored:
             items = [
-                {**_reference(sop_class, sop), "00081190": {"vr": "UR", "Value": [f"{address}/{sop}"]}}
-                for sop_class, sop in self.stored
+                {**_reference(sop_class, sop), "00081190": {"vr": "UR", "Value": [f"{address}/{image}"]}}
+                for sop_class, sop, image in self.stored
             ]
             body["00081199"] = {"vr": "SQ", "Value": items}
         return body
@@ -179,7 +179,7 @@ async def _store(
         if item.reading.reason:
             stored.reasons.add(item.reading.reason)
         if outcome == "taken":
-            stored.stored.append((item.sop_class, item.sop))
+            stored.stored.append((item.sop_class, item.sop, item.reading.films[0].record.id))
         else:
             stored.failed.append((item.sop_class, item.sop, _REASONS[outcome]))
 

@@ -73,6 +73,16 @@ def test_films_are_there_once_they_are_stored_and_say_nothing_of_their_patient(c
     assert MARKER.encode() not in content.content
 
 
+def test_an_instance_is_retrieved_from_the_address_that_the_answer_names(client: TestClient) -> None:
+    frames = make_film(1, NumberOfFrames=2)
+    frames.PixelData *= 2
+    answer = _send(client, encoded(make_film(0)), encoded(frames))
+    assert answer.status_code == 200
+    for item, name in zip(_items(answer, "00081199"), (uid("film", 0), f"{uid('film', 1)}.1"), strict=True):
+        (address,) = item["00081190"]["Value"]
+        assert client.get(address).json()["id"] == name
+
+
 def test_what_cannot_be_taken_is_named_with_its_reason_and_the_rest_is_there(client: TestClient) -> None:
     damaged = encoded(make_film(2))[:-400]
     capture = encoded(make_film(3, BurnedInAnnotation="YES"))
