@@ -9,9 +9,9 @@ from typing import Final
 from training.reports.cues import HEADING
 from training.reports.findings import STATES, State, find_findings, image_states, stated_sentences
 from training.reports.language import has_other_words
+from training.reports.vocabulary import DEVICE
 
 NO_FINDING: Final = "No Finding"
-SUPPORT_DEVICES: Final = "Support Devices"
 _FINDINGS: Final[dict[str, tuple[str, ...]]] = {
     "Enlarged Cardiomediastinum": ("enlarged cardiomediastinum",),
     "Cardiomegaly": ("cardiomegaly",),
@@ -25,7 +25,7 @@ _FINDINGS: Final[dict[str, tuple[str, ...]]] = {
     "Pleural Effusion": ("pleural effusion",),
     "Pleural Other": ("pleural thickening",),
     "Fracture": ("fracture",),
-    SUPPORT_DEVICES: ("support device",),
+    "Support Devices": (DEVICE,),
 }
 CHEXPERT_LABELS: Final = (NO_FINDING, *_FINDINGS)
 
@@ -33,8 +33,9 @@ CHEXPERT_LABELS: Final = (NO_FINDING, *_FINDINGS)
 def chexpert_labels(text: str) -> dict[str, State]:
     """Return the labels that a report mentions, with their states, in the order of `CHEXPERT_LABELS`.
 
-    "No Finding" is present where no other label but "Support Devices" is present or uncertain, and else left
-    out. A text that describes nothing, or is not in English or German, has no labels.
+    "No Finding" is present where no finding of the vocabulary but support devices is present or uncertain,
+    with a label or without one, and else left out. A text that describes nothing, or is not in English or
+    German, has no labels.
     """
     if has_other_words(text) or not any(_has_word(sentence) for _, sentence in stated_sentences(text)):
         return {}
@@ -43,7 +44,7 @@ def chexpert_labels(text: str) -> dict[str, State]:
     for label, findings in _FINDINGS.items():
         if states := [stated[name] for name in findings if name in stated]:
             labels[label] = min(states, key=STATES.index)
-    ill = any(state != "absent" for label, state in labels.items() if label != SUPPORT_DEVICES)
+    ill = any(state != "absent" for name, state in stated.items() if name != DEVICE)
     return labels if ill else {NO_FINDING: "present", **labels}
 
 

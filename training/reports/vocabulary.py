@@ -29,6 +29,15 @@ _NORMAL: Final = (
 _BORDERLINE: Final = r"(?:(?:the )?upper limits?(?: of)? normal|top normal|high normal|borderline|prominent)"
 _LARGE: Final = r"(?:enlarged|large|widened)"
 
+_ANGLE: Final = r"(?:costo ?phrenic|costo ?diaphragmatic|CP) (?:angles?|sulc(?:us|i)|recess(?:es)?)"
+_SIDES: Final = r"(?:(?:left|right|both|bilateral|lateral|posterior|anterior|and|or) ){0,4}"
+_RANDWINKEL: Final = (
+    r"(?:(?:pleura|zwerchfell ?)?(?:rand ?|rippen ?|sinus)winkels?|(?:sinus|recessus) "
+    r"(?:phreni[ck]o ?[ck]ostalis|[ck]osto ?(?:diaphragmati[ck]us|phreni[ck]us)))"
+)
+_SEITEN: Final = r"(?:(?:linken?|linker|rechten?|rechter|beider|lateralen?|dorsalen?|posterioren?) ){0,3}"
+_BLUNT: Final = r"(?:verstrichen|stumpf|(?:ab)?gestumpft)"
+
 # Forms that say that a finding is there, unless a cue says otherwise.
 _FORMS: Final[dict[str, tuple[str, ...]]] = {
     "aspiration": (r"aspiration",),
@@ -65,6 +74,15 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"consolidations?",
         r"consolidative",
         r"consolidated",
+    ),
+    "costophrenic blunting": (
+        rf"blunting (?:of|at|in) (?:the )?{_SIDES}{_ANGLE}",
+        rf"blunted {_SIDES}{_ANGLE}",
+        rf"{_ANGLE} (?:(?:is|are|was|were|remains?|appears?) )?(?:(?!not |no )[\w\-]+ ){{0,2}}blunted",
+        r"(?:costo ?phrenic|costo ?diaphragmatic|CP)(?: angle| sulcus| sulcal| recess)? blunting",
+        rf"(?:ab)?stumpfung (?:de[sr] )?{_SEITEN}{_RANDWINKEL}",
+        rf"{_BLUNT}e[rsnm]? {_SEITEN}{_RANDWINKEL}",
+        rf"{_RANDWINKEL} (?:(?!nicht |kein)\w+ ){{0,3}}{_BLUNT}",
     ),
     "degenerative change": (
         r"degenerative(?: \w+)? (?:changes?|disease|spurring)",
@@ -199,6 +217,10 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
 }
 # Forms that say by themselves that a finding is not there, or that nobody can say.
 _NORMAL_FORMS: Final[dict[str, tuple[str, ...]]] = {
+    "costophrenic blunting": (
+        rf"{_ANGLE} (?:is|are)(?: not|n['’]t) (?:\w+ )?blunted",
+        rf"{_RANDWINKEL} (?:\w+ ){{0,2}}nicht (?:\w+ )?{_BLUNT}",
+    ),
     "cardiomegaly": (
         rf"{_BOTH} {_IS_HOW}{_NORMAL}",
         rf"{_SIZE_OF_HEART}(?: (?:and|,)? ?(?:pulmonary vascular\w*|contours?|"

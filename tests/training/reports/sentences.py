@@ -195,7 +195,7 @@ HELD_OUT: Final[tuple[tuple[str, str], ...]] = (
     ("The heart is normal in size.", "-cardiomegaly"),
     (
         "There is blunting of the left costophrenic angle which may be due to a small effusion.",
-        "?pleural effusion",
+        "+costophrenic blunting, ?pleural effusion",
     ),
     ("Superimposed infection or pneumonia not excluded.", "?pneumonia"),
     ("Probable bibasilar atelectasis; pneumonia is considered less likely.", "?atelectasis, ?pneumonia"),

@@ -50,6 +50,7 @@ export const de = {
   'finding.cavitation': 'Kaverne',
   'finding.consolidation': 'Konsolidierung',
   'finding.COPD': 'COPD',
+  'finding.costophrenic blunting': 'Randwinkelstumpfung',
   'finding.degenerative change': 'degenerative Veränderung',
   'finding.emphysema': 'Emphysem',
   'finding.enlarged cardiomediastinum': 'Mediastinalverbreiterung',

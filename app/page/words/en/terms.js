@@ -50,6 +50,7 @@ export const en = {
   'finding.cavitation': 'cavitation',
   'finding.consolidation': 'consolidation',
   'finding.COPD': 'COPD',
+  'finding.costophrenic blunting': 'costophrenic blunting',
   'finding.degenerative change': 'degenerative change',
   'finding.emphysema': 'emphysema',
   'finding.enlarged cardiomediastinum': 'enlarged cardiomediastinum',
