@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.pacs --studies 10000
 
-Stores made films, two views a study, runs `recoquest pacs sync`, kills it at random moments until it ends by
-itself, and compares what is there with what the archive has.
+Stores made films, two views a study, runs `recoquest pacs sync`, stops it at random moments, by SIGTERM and
+by SIGKILL in turn, until it ends by itself, and compares what is there with what the archive has.
 """
 
 import argparse
@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -32,6 +33,8 @@ from training.progress import progress_bar
 
 _VIEWS = ("PA", "LL")
 _THREADS = 4
+_STOPS = (signal.SIGTERM, signal.SIGKILL)
+_LONGEST_END_S = 60.0
 
 
 def _fill(orthanc: OrthancServer, studies: int, side: int) -> None:
@@ -71,26 +74,40 @@ def _command(home: Path, bundle: Path, orthanc: OrthancServer) -> list[str]:
     return [sys.executable, "-c", run, "pacs", "sync", "films", *options]
 
 
-def _sync(command: Sequence[str], kills: int, longest_s: float, draw: random.Random) -> tuple[float, int]:
-    """Run to the end, killed before so often at most; return the seconds of all runs and the kills."""
-    seconds, killed = 0.0, 0
+def _sync(
+    command: Sequence[str], stops: int, longest_s: float, draw: random.Random
+) -> tuple[float, Counter[signal.Signals]]:
+    """Run to the end, stopped before so often at most; return the seconds of all runs, and the stops."""
+    seconds, stopped = 0.0, Counter[signal.Signals]()
     while True:
+        number = _STOPS[stopped.total() % len(_STOPS)]
         started = time.perf_counter()
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
-            patience = draw.uniform(0.2, 1) * longest_s if killed < kills else None
+            patience = draw.uniform(0.2, 1) * longest_s if stopped.total() < stops else None
             output, _ = process.communicate(timeout=patience)
         except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.communicate()
-            killed += 1
-            seconds += time.perf_counter() - started
-            continue
+            process.send_signal(number)
+            output = _ended(process)
+            if process.returncode != 0:
+                stopped[number] += 1
+                seconds += time.perf_counter() - started
+                continue
         seconds += time.perf_counter() - started
         if process.returncode != 0:
             raise RecoquestError(f"The sync ended with {process.returncode}.")
         typer.echo(output.strip())
-        return seconds, killed
+        return seconds, stopped
+
+
+def _ended(process: "subprocess.Popen[str]") -> str:
+    """Wait for the end of a process that was stopped, and return its output."""
+    try:
+        return process.communicate(timeout=_LONGEST_END_S)[0]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise RecoquestError(f"The sync went on for {_LONGEST_END_S:g} s after SIGTERM.") from None
 
 
 def _ids(home: Path) -> list[str]:
@@ -118,8 +135,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--studies", type=int, default=10_000, help="studies of two films each")
     parser.add_argument("--side", type=int, default=256, help="height and width of a film in pixels")
-    parser.add_argument("--kills", type=int, default=3, help="runs that are killed before the one that ends")
-    parser.add_argument("--killed-after", type=float, default=60.0, help="longest seconds of a killed run")
+    parser.add_argument("--stops", type=int, default=4, help="runs that are stopped before the one that ends")
+    parser.add_argument("--stopped-after", type=float, default=60.0, help="longest seconds of a stopped run")
     given = parser.parse_args(arguments)
     with TemporaryDirectory(prefix="recoquest-pacs-") as name, _archive() as orthanc:
         folder = Path(name)
@@ -127,16 +144,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fill(orthanc, given.studies, given.side)
         alone = _read(orthanc, given.studies)
         command = _command(home, bundle, orthanc)
-        seconds, killed = _sync(command, given.kills, given.killed_after, random.Random(0))
+        seconds, stopped = _sync(command, given.stops, given.stopped_after, random.Random(0))
         there, wanted = _ids(home), orthanc.instances()
         again = time.perf_counter()
         _sync(command, 0, 0, random.Random(0))
         again = time.perf_counter() - again
     missing, doubled = len(wanted - set(there)), len(there) - len(set(there))
     typer.echo(f"Orthanc alone: {given.studies / alone:,.1f} studies a second ({alone:,.1f} s)")
-    typer.echo(
-        f"Sync: {given.studies / seconds:,.1f} studies a second ({seconds:,.1f} s, killed {killed} times)"
-    )
+    counted = ", ".join(f"{stopped[number]} times by {number.name}" for number in _STOPS)
+    typer.echo(f"Sync: {given.studies / seconds:,.1f} studies a second ({seconds:,.1f} s, stopped {counted})")
     typer.echo(f"Share of Orthanc's own speed: {alone / seconds:.2f}")
     typer.echo(f"A pass with nothing new: {again:,.1f} s, the start of the command included")
     typer.echo(
