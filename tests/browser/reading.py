@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page
 
 PACKAGE: Final = "RECOQUEST_TEST_OHIF"
+SHOTS: Final = "RECOQUEST_TEST_SHOTS"
 FIRST_MS: Final = 90_000
 # Software that draws what viewers draw by WebGL.
 ARGUMENTS: Final = [
@@ -130,3 +131,9 @@ def likeness(drawn: np.ndarray, film: Dataset) -> float:
     expected = Image.fromarray((film.pixel_array >> (BITS - 8)).astype(np.uint8))
     resized = np.asarray(expected.resize((shown.shape[1], shown.shape[0])), dtype=np.float64)
     return float(np.corrcoef(shown.ravel(), resized.ravel())[0, 1])
+
+
+def shot(page: "Page", name: str) -> None:
+    """Keep a picture of the page for people, in a folder that a variable names."""
+    if folder := os.environ.get(SHOTS):
+        page.screenshot(path=Path(folder) / f"{name}.png")

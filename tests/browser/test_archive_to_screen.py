@@ -23,6 +23,7 @@ from tests.browser.reading import (
     likeness,
     open_signed_in,
     open_study,
+    shot,
     until_drawn,
     wait_for_both,
 )
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 FILMS: Final = "films"
-SHOTS: Final = "RECOQUEST_TEST_SHOTS"
 
 
 def _film(number: int, study: int, patient: int, view: str = "PA", **more: Any) -> Dataset:
@@ -153,7 +153,7 @@ def test_films_of_an_archive_are_read_beside_similar_ones(
         expect(_case(page, COMING)).to_contain_text(REPORTS[6])
         expect(_case(page, LEAVING)).to_have_count(0)
         expect(_cases(page).get_by_role("listitem")).to_have_count(2)
-        _shot(page, "followed")
+        shot(page, "followed")
 
 
 def _cases(page: "Page") -> "Locator":
@@ -168,12 +168,6 @@ def _identity(page: "Page") -> "Locator":
     return page.get_by_role("status", name="Open patient")
 
 
-def _shot(page: "Page", name: str) -> None:
-    """Keep a picture of the page for people, in a folder that a variable names."""
-    if folder := os.environ.get(SHOTS):
-        page.screenshot(path=Path(folder) / f"{name}.png")
-
-
 def _similar_cases_are_told(page: "Page") -> None:
     expect(_cases(page).get_by_role("listitem")).to_have_count(2)
     expect(_case(page, OTHER)).to_contain_text(REPORTS[3])
@@ -185,7 +179,7 @@ def _similar_cases_are_told(page: "Page") -> None:
     assert MARKER not in _cases(page).inner_text()
     (drawn,) = until_drawn(page, 1)
     assert likeness(drawn, OPEN) > 0.95
-    _shot(page, "panel")
+    shot(page, "panel")
 
 
 def _another_patient_opens_in_a_tab(window: "BrowserContext", page: "Page") -> None:
@@ -228,7 +222,7 @@ def _a_prior_opens_beside(page: "Page") -> None:
     expect(_identity(page)).to_contain_text(str(OPEN.PatientName))
     expect(_identity(page)).not_to_contain_text("several patients")
     expect(page.frame_locator("iframe").get_by_text("Multiple Patients")).to_have_count(0)
-    _shot(page, "beside")
+    shot(page, "beside")
 
 
 def _a_namesake_is_told_apart(page: "Page") -> None:
@@ -238,17 +232,17 @@ def _a_namesake_is_told_apart(page: "Page") -> None:
     alert = _identity(page).get_by_role("alert")
     for film in (OPEN, NAMESAKE):
         expect(alert).to_contain_text(str(film.PatientName))
-    _shot(page, "namesake")
+    shot(page, "namesake")
 
 
 def _is_indexed_now(page: "Page") -> None:
     expect(page.locator(".cases-said")).to_contain_text("not in a collection")
-    _shot(page, "not-indexed")
+    shot(page, "not-indexed")
     page.get_by_role("button", name="Index now").click()
     # A job is a process that loads the encoder anew.
     expect(_case(page, OPEN)).to_contain_text(REPORTS[1], timeout=FIRST_MS)
     expect(page.locator(".cases-said")).to_be_empty()
     (drawn,) = until_drawn(page, 1)
     assert likeness(drawn, COMING) > 0.95
-    _shot(page, "indexed-now")
+    shot(page, "indexed-now")
     page.close()

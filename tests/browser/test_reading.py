@@ -29,6 +29,7 @@ from tests.browser.reading import (
     likeness,
     link,
     open_study,
+    shot,
     until_drawn,
     wait_for_both,
     wait_for_likeness,
@@ -225,6 +226,42 @@ def test_another_patient_opens_in_a_tab_of_its_own(window: "BrowserContext", rea
     assert str(other.PatientID) not in page.locator(".identity").inner_text()
     (drawn,) = until_drawn(page, 1)
     assert likeness(drawn, reading.films[1]) > 0.95
+
+
+def test_another_study_in_the_tab_brings_its_own_name_and_cases(
+    window: "BrowserContext", reading: Reading
+) -> None:
+    page = _open(window, reading, 1)
+    first, other = reading.films[1], reading.films[4]
+    identity = page.get_by_role("status", name="Open patient")
+    cases = page.get_by_role("list", name="Similar cases").get_by_role("listitem")
+    save = page.get_by_role("button", name="Save to archive")
+    expect(cases).to_have_count(2)
+    expect(save).to_be_visible()
+    page.route("**/similar?*", lambda route: route.fulfill(status=503, json={"title": "Busy"}))
+    page.evaluate("hash => { location.hash = hash; }", f"#study={other.StudyInstanceUID}")
+    expect(cases).to_have_count(0)
+    expect(identity).not_to_contain_text(str(first.PatientID))
+    expect(identity).to_contain_text(f"{other.PatientName} ({other.PatientID})")
+    expect(page.locator(".cases-said").get_by_role("alert")).to_contain_text("Busy")
+    wait_for_likeness(page, other)
+    expect(cases).to_have_count(0)
+    expect(save).to_be_hidden()
+    shot(page, "panel-error")
+    page.unroute("**/similar?*")
+    # A study that the archive does not have.
+    page.evaluate("location.hash = '#study=1.2.3.4'")
+    expect(page.locator(".cases-said")).to_have_text("No image is open yet.")
+    expect(identity).to_be_empty()
+    # Back from there, the film, its name and its cases are of one study again.
+    page.go_back()
+    expect(identity).to_contain_text(f"{other.PatientName} ({other.PatientID})")
+    expect(page.locator(f'[data-study="{first.StudyInstanceUID}"]')).to_be_visible()
+    wait_for_likeness(page, other)
+    with page.expect_response(lambda answer: answer.url.endswith("/results")) as kept:
+        save.click()
+    assert kept.value.ok
+    assert f"/studies/{other.StudyInstanceUID}/results" in kept.value.url
 
 
 def test_the_viewer_opened_by_itself_leads_to_one_study_in_the_page(

@@ -7,40 +7,42 @@ import { say } from './words.js';
 
 /**
  * @typedef {import('./cases-api.js').Case} Case
- * @typedef {import('./cases-api.js').Cases} Cases
+ * @typedef {import('./cases-api.js').Answer} Answer
  */
 
 const VERDICTS = /** @type {const} */ ([[true, 'case.accept'], [false, 'case.reject']]);
 
 export class CaseList {
-  /** Verdicts of this page, by the image that a case is like and the case. @type {Map<string, boolean | null>} */
+  /** Verdicts of this page, by the collection, the image that a case is like and the case. @type {Map<string, boolean | null>} */
   #said = new Map();
-  /** @type {Case[]} */
-  #hits = [];
 
   /**
-   * @param {{beside: (hit: Case) => void, address: (hit: Case) => string, picture: (hit: Case) => string,
-   *   judge: (hit: Case, relevant: boolean | null) => Promise<boolean>}} actions `judge` tells whether the service has kept it
+   * @param {{beside: (answer: Answer, hit: Case) => void, address: (hit: Case) => string, picture: (hit: Case) => string,
+   *   judge: (answer: Answer, hit: Case, relevant: boolean | null) => Promise<boolean>}} actions `judge` tells whether the service has kept it
    */
   constructor(actions) {
     this.actions = actions;
     this.element = h('ol', { class: 'case-list', 'aria-label': say('cases.title') });
   }
 
-  /** @param {Case[]} hits @param {boolean} datesKept whether the collection has the dates of the archive */
-  show(hits, datesKept) {
-    this.#hits = hits;
-    fill(this.element, ...hits.map((hit) => this.#case(hit, datesKept)));
+  /** @param {Answer} answer to which all acts on its cases belong @param {boolean} datesKept whether the collection has the dates of the archive */
+  show(answer, datesKept) {
+    fill(this.element, ...answer.cases.hits.map((hit) => this.#case(answer, hit, datesKept)));
   }
 
-  /** The cases that were accepted; all that were not rejected where none was. @returns {Case[]} */
-  chosen() {
-    const accepted = this.#hits.filter((hit) => this.#said.get(judgedOf(hit)) === true);
-    return accepted.length > 0 ? accepted : this.#hits.filter((hit) => this.#said.get(judgedOf(hit)) !== false);
+  clear() {
+    fill(this.element);
   }
 
-  /** @param {Case} hit @param {boolean} datesKept */
-  #case(hit, datesKept) {
+  /** The cases that were accepted; all that were not rejected where none was. @param {Answer} answer @returns {Case[]} */
+  chosen(answer) {
+    const { hits } = answer.cases;
+    const accepted = hits.filter((hit) => this.#said.get(judgedOf(answer, hit)) === true);
+    return accepted.length > 0 ? accepted : hits.filter((hit) => this.#said.get(judgedOf(answer, hit)) !== false);
+  }
+
+  /** @param {Answer} answer @param {Case} hit @param {boolean} datesKept */
+  #case(answer, hit, datesKept) {
     const same = hit.same_patient === true;
     return h('li', { class: same ? 'case' : 'case other', data: { id: hit.id, study: hit.study ?? '' } },
       h('img', { src: this.actions.picture(hit), alt: '', loading: 'lazy', width: 96, height: 96 }),
@@ -48,18 +50,18 @@ export class CaseList {
         h('div', { class: 'case-facts' }, h('span', { class: 'case-whose' }, whose(hit)), ...factsOf(hit, datesKept).map((fact) => h('span', {}, fact))),
         hit.sentence && h('blockquote', {}, hit.sentence.text, hit.sentence.prior && ' ', hit.sentence.prior && priorMark()),
         hit.findings.present.length > 0 && h('div', { class: 'case-facts' }, hit.findings.present.map(findingTitle).join(', '))),
-      h('div', { class: 'case-acts' }, this.#opening(hit, same), ...this.#verdicts(hit)));
+      h('div', { class: 'case-acts' }, this.#opening(answer, hit, same), ...this.#verdicts(answer, hit)));
   }
 
-  /** A study of the same patient opens beside; one of another patient never in the same tab. @param {Case} hit @param {boolean} same */
-  #opening(hit, same) {
-    if (same) return h('button', { class: 'button', type: 'button', on: { click: () => this.actions.beside(hit) } }, say('case.beside'));
+  /** A study of the same patient opens beside; one of another patient never in the same tab. @param {Answer} answer @param {Case} hit @param {boolean} same */
+  #opening(answer, hit, same) {
+    if (same) return h('button', { class: 'button', type: 'button', on: { click: () => this.actions.beside(answer, hit) } }, say('case.beside'));
     return h('a', { class: 'button', href: this.actions.address(hit), target: '_blank', rel: 'noopener' }, say('case.ownTab'));
   }
 
-  /** @param {Case} hit */
-  #verdicts(hit) {
-    const judged = judgedOf(hit);
+  /** @param {Answer} answer @param {Case} hit */
+  #verdicts(answer, hit) {
+    const judged = judgedOf(answer, hit);
     const buttons = VERDICTS.map(([relevant, name]) => h('button', { class: 'button', type: 'button', 'aria-pressed': 'false',
       on: { click: () => judge(relevant) } }, say(name)));
     const press = () => buttons.forEach((button, place) => button.setAttribute('aria-pressed', String(this.#said.get(judged) === VERDICTS[place][0])));
@@ -69,7 +71,7 @@ export class CaseList {
       const now = before === relevant ? null : relevant;
       this.#said.set(judged, now);
       press();
-      if (!await this.actions.judge(hit, now)) this.#said.set(judged, before);
+      if (!await this.actions.judge(answer, hit, now)) this.#said.set(judged, before);
       press();
     };
     press();
@@ -77,9 +79,9 @@ export class CaseList {
   }
 }
 
-/** What a verdict is on: a case and the image that it is like. @param {Case} hit */
-function judgedOf(hit) {
-  return `${hit.query_image} ${hit.id}`;
+/** What a verdict is on: a case and the image that it is like, in a collection. @param {Answer} answer @param {Case} hit */
+function judgedOf({ cases }, hit) {
+  return `${cases.collection} ${hit.query_image} ${hit.id}`;
 }
 
 /** @param {Case} hit */

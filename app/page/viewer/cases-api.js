@@ -13,8 +13,9 @@ import { sentJson } from '../shared/http.js';
  * @typedef {{id: number, state: 'queued' | 'running' | 'done' | 'failed' | 'cancelled', error: string | null}} Job
  * @typedef {{path: string, forms: string[]}} WriteBack
  * @typedef {{objects: {form: string, status: 'stored' | 'refused', reason: string | null}[]}} Written
- * @typedef {{state: 'indexed' | 'not_indexed', collection: string | null, collections: string[], images: Array<{date: string | null}>, hits: Case[], index_now: IndexNow | null,
+ * @typedef {{state: 'indexed' | 'not_indexed', collection: string | null, collections: string[], images: Array<{id: string, date: string | null}>, hits: Case[], index_now: IndexNow | null,
  *   write_back: WriteBack | null}} Cases
+ * @typedef {{image: ActiveImage, cases: Cases}} Answer similar cases, and the image that they were asked for
  */
 
 export class CasesApi {

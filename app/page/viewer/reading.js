@@ -18,6 +18,7 @@ import { parts, say } from './words.js';
  * @typedef {import('./cases-api.js').ActiveImage} ActiveImage
  * @typedef {import('./cases-api.js').Case} Case
  * @typedef {import('./cases-api.js').Cases} Cases
+ * @typedef {import('./cases-api.js').Answer} Answer
  */
 
 /** Images are passed quickly by scrolling: only one that stays is searched for. */
@@ -30,8 +31,8 @@ const session = new Session(base);
 const api = new CasesApi(base, session);
 /** @type {ActiveImage | null} */
 let active = null;
-/** @type {Cases | null} */
-let cases = null;
+/** Whose cases the panel shows: all that is written belongs to them. @type {Answer | null} */
+let shown = null;
 /** @type {string | null} */
 let chosen = null;
 let waiting = 0;
@@ -40,30 +41,26 @@ const indexing = new Map();
 let asking = new AbortController();
 
 const frame = new ViewerFrame(base, (image) => {
-  if (JSON.stringify(image) === JSON.stringify(active)) return;
+  if (image !== null && JSON.stringify(image) === JSON.stringify(active)) return;
   active = image;
-  clearTimeout(waiting);
-  waiting = setTimeout(search, REST_MS);
+  leave();
+  picker.hidden = true;
+  missing.value = '';
+  fill(said, say(image === null ? 'cases.noImage' : 'cases.searching'));
+  if (image !== null) waiting = setTimeout(search, REST_MS);
 });
 const list = new CaseList({
-  beside: (hit) => frame.open([active.study, hit.study], { series: active.series, sop: active.sop }),
+  beside: ({ image }, hit) => frame.open([image.study, hit.study], { series: image.series, sop: image.sop }),
   address: (hit) => api.resolve(hit.links.viewer ?? `reading#${new URLSearchParams({ study: hit.study ?? '' })}`),
   picture: (hit) => api.resolve(hit.links.thumbnail),
-  judge: (hit, relevant) => kept(() => api.judge(cases.collection, hit.query_image, hit.id, relevant)),
+  judge: async (answer, hit, relevant) => await sent(answer, () => api.judge(answer.cases.collection, hit.query_image, hit.id, relevant)) !== null,
 });
 const said = h('p', { class: 'cases-said', role: 'status' });
 const picker = h('select', { class: 'select', 'aria-label': say('cases.collection'), hidden: true, on: { change: () => { chosen = picker.value; search(); } } });
 const saver = new SaveButton({
-  chosen: () => list.chosen(),
-  say: (text) => fill(said, text),
-  send: async (path, body, key) => {
-    try {
-      return await api.writeBack(path, body, key);
-    } catch (error) {
-      showProblem(error);
-      return null;
-    }
-  },
+  chosen: (answer) => list.chosen(answer),
+  say: (answer, text) => { if (shown === answer) fill(said, text); },
+  send: (answer, body, key) => sent(answer, () => api.writeBack(answer.cases.write_back.path, body, key)),
 });
 const priors = h('input', { type: 'checkbox', on: { change: () => search() } });
 const missing = h('input', { class: 'number', id: 'missing', autocomplete: 'off', required: true });
@@ -72,31 +69,42 @@ const missingForm = h('form', { class: 'missing', hidden: true, on: { submit: su
 const panel = h('aside', { class: 'cases', 'aria-label': say('cases.title') }, h('h1', {}, say('cases.title')),
   h('div', { class: 'cases-head' }, h('label', {}, priors, say('cases.samePatientToo')), picker, saver.element), said, list.element, missingForm);
 
+/** Show and offer nothing of the former answer, and drop one that is on its way. */
+function leave() {
+  clearTimeout(waiting);
+  asking.abort();
+  shown = null;
+  list.clear();
+  saver.withdraw();
+  missingForm.hidden = true;
+}
+
 /** Find cases like the active image. */
 async function search() {
   if (active === null) return;
-  asking.abort();
+  leave();
+  const image = active;
   asking = new AbortController();
   const { signal } = asking;
   fill(said, say('cases.searching'));
   try {
-    const found = await api.similar(active, chosen, priors.checked, signal);
-    if (signal.aborted) return;
-    cases = found;
-    show(found);
+    const cases = await api.similar(image, chosen, priors.checked, signal);
+    if (!signal.aborted) show({ image, cases });
   } catch (error) {
     if (!signal.aborted) showProblem(error);
   }
 }
 
-/** @param {Cases} found */
-function show(found) {
-  list.show(found.hits, haveDatesOf(active, found));
-  saver.offer(active, found.write_back);
+/** @param {Answer} answer */
+function show(answer) {
+  const { image, cases: found } = answer;
+  shown = answer;
+  list.show(answer, haveDatesOf(image, found));
+  saver.offer(answer);
   missingForm.hidden = found.state === 'not_indexed';
   fill(picker, ...found.collections.map((name) => h('option', { value: name, selected: name === found.collection }, name)));
   picker.hidden = found.collections.length < 2;
-  if (found.state === 'not_indexed') showMissing(found);
+  if (found.state === 'not_indexed') showMissing(answer);
   else fill(said, found.hits.length === 0 ? say('cases.none', { collection: found.collection }) : '');
 }
 
@@ -105,9 +113,8 @@ function haveDatesOf({ date }, { images }) {
   return images.every((image) => image.date === null || image.date.replaceAll('-', '') === date);
 }
 
-/** @param {Cases} found */
-function showMissing({ index_now: request }) {
-  const { study } = active;
+/** @param {Answer} answer */
+function showMissing({ image: { study }, cases: { index_now: request } }) {
   const news = indexing.get(study);
   const button = request && h('button', { class: 'button', type: 'button', on: { click: () => index(request, study) } }, say('cases.indexNow'));
   fill(said, news ?? say('cases.notIndexed'), news === undefined && button);
@@ -115,10 +122,10 @@ function showMissing({ index_now: request }) {
 
 /** Have the archive's study indexed, and show its similar cases then. @param {import('./cases-api.js').IndexNow} request @param {string} study */
 async function index(request, study) {
-  const isOpen = () => active.study === study;
+  const isMissing = () => shown !== null && shown.image.study === study && shown.cases.state === 'not_indexed';
   const tell = (news) => {
     indexing.set(study, news);
-    if (isOpen() && cases.state === 'not_indexed') showMissing(cases);
+    if (isMissing()) showMissing(shown);
   };
   tell(say('cases.indexWaits'));
   try {
@@ -129,13 +136,13 @@ async function index(request, study) {
       job = await api.job(job.id);
     }
     indexing.delete(study);
-    if (!isOpen()) return;
+    if (active?.study !== study) return;
     if (job.state === 'done') await search();
     const why = job.error ?? say(job.state === 'done' ? 'cases.noneTaken' : 'cases.indexCancelled');
-    if (cases.state === 'not_indexed') fill(said, h('span', { role: 'alert' }, ...parts('cases.indexFailed', { job: `${job.id}`, why: h('span', { lang: job.error && 'en' }, why) })));
+    if (isMissing()) fill(said, h('span', { role: 'alert' }, ...parts('cases.indexFailed', { job: `${job.id}`, why: h('span', { lang: job.error && 'en' }, why) })));
   } catch (error) {
     indexing.delete(study);
-    if (isOpen()) showProblem(error);
+    if (isMissing()) showProblem(error);
   }
 }
 
@@ -144,29 +151,37 @@ function showProblem(error) {
   const problem = problemFrom(error);
   if (problem.status === 401) {
     session.end();
+    frame.close();
     signIn(null);
     return;
   }
   fill(said, h('span', { role: 'alert' }, ...parts('cases.problem', { title: problem.title, detail: h('span', { lang: problem.lang }, problem.detail) })));
 }
 
-/** Whether the service has kept what was said. @param {() => Promise<unknown>} send @returns {Promise<boolean>} */
-async function kept(send) {
+/**
+ * Send what belongs to the cases of an answer; null: the service did not take it, and the panel says why while it shows them.
+ *
+ * @template T @param {Answer} answer @param {() => Promise<T>} send @returns {Promise<T | null>}
+ */
+async function sent(answer, send) {
   try {
-    await send();
-    return true;
+    return await send();
   } catch (error) {
-    showProblem(error);
-    return false;
+    if (shown === answer) showProblem(error);
+    return null;
   }
 }
 
 /** @param {SubmitEvent} event */
 async function supplement(event) {
   event.preventDefault();
+  const answer = shown;
+  if (answer === null) return;
   const id = missing.value.trim();
-  const image = cases.hits[0]?.query_image ?? active.sop;
-  if (!await kept(() => api.judge(cases.collection, image, id, true, true))) return;
+  const { collection, hits, images } = answer.cases;
+  // A frame of a film has an id of its own in the collection.
+  const image = hits[0]?.query_image ?? images[0].id;
+  if (await sent(answer, () => api.judge(collection, image, id, true, true)) === null || shown !== answer) return;
   missing.value = '';
   fill(said, say('missing.kept', { id }));
 }
@@ -197,6 +212,7 @@ function open() {
   const wanted = new URLSearchParams(location.hash.slice(1));
   const study = wanted.get('study');
   if (study === null) {
+    frame.close();
     fill(said, say('cases.noStudy'));
     return;
   }

@@ -4,7 +4,7 @@ import { h } from '../shared/dom.js';
 import { say } from './words.js';
 
 /**
- * @typedef {import('./cases-api.js').ActiveImage} ActiveImage
+ * @typedef {import('./cases-api.js').Answer} Answer
  * @typedef {import('./cases-api.js').Case} Case
  * @typedef {import('./cases-api.js').WriteBack} WriteBack
  * @typedef {import('./cases-api.js').Written} Written
@@ -16,13 +16,12 @@ const MOST = 6;
 export class SaveButton {
   /** Keys of what was sent, by its text: cases that are saved again are there once. @type {Map<string, string>} */
   #keys = new Map();
-  /** @type {WriteBack | null} */
-  #request = null;
-  /** @type {ActiveImage | null} */
-  #image = null;
+  /** What is saved: cases go to the study that they were found for. @type {Answer | null} */
+  #answer = null;
 
   /**
-   * @param {{chosen: () => Case[], send: (path: string, body: object, key: string) => Promise<Written | null>, say: (text: string) => void}} actions
+   * @param {{chosen: (answer: Answer) => Case[], send: (answer: Answer, body: object, key: string) => Promise<Written | null>,
+   *   say: (answer: Answer, text: string) => void}} actions
    *   `chosen` gives the cases to save; `send` gives null where the service did not take them, and has said why
    */
   constructor(actions) {
@@ -30,29 +29,38 @@ export class SaveButton {
     this.element = h('button', { class: 'button', type: 'button', hidden: true, on: { click: () => this.#save() } }, say('save.button'));
   }
 
-  /** Offer the cases of an image. @param {ActiveImage} image @param {WriteBack | null} request null: the service writes nothing */
-  offer(image, request) {
-    this.#image = image;
-    this.#request = request;
-    this.element.hidden = image.sop === null || formsOf(request).length === 0 || this.actions.chosen().length === 0;
+  /** Offer the cases of an image, where the service writes them. @param {Answer} answer */
+  offer(answer) {
+    this.#answer = answer;
+    this.element.disabled = false;
+    this.element.hidden = answer.image.sop === null || formsOf(answer.cases.write_back).length === 0 || this.actions.chosen(answer).length === 0;
+  }
+
+  /** Offer nothing. */
+  withdraw() {
+    this.#answer = null;
+    this.element.hidden = true;
   }
 
   async #save() {
-    const { sop, frame } = this.#image;
-    const hits = this.actions.chosen().slice(0, MOST).map(({ id }) => id);
+    const answer = this.#answer;
+    if (answer === null) return;
+    const { sop, frame } = answer.image;
+    const hits = this.actions.chosen(answer).slice(0, MOST).map(({ id }) => id);
     if (hits.length === 0) {
-      this.actions.say(say('save.none'));
+      this.actions.say(answer, say('save.none'));
       return;
     }
-    const body = { sop, frame, hits, forms: formsOf(this.#request) };
-    const sent = `${this.#request.path} ${JSON.stringify(body)}`;
+    const body = { sop, frame, hits, forms: formsOf(answer.cases.write_back) };
+    const sent = `${answer.cases.write_back.path} ${JSON.stringify(body)}`;
     const key = this.#keys.get(sent) ?? newKey();
     this.#keys.set(sent, key);
     this.element.disabled = true;
-    this.actions.say(say('save.saving'));
-    const written = await this.actions.send(this.#request.path, body, key);
-    this.element.disabled = false;
-    if (written !== null) this.actions.say(outcome(written, hits.length));
+    this.actions.say(answer, say('save.saving'));
+    const written = await this.actions.send(answer, body, key);
+    // Meanwhile the button may belong to another image.
+    if (this.#answer === answer) this.element.disabled = false;
+    if (written !== null) this.actions.say(answer, outcome(written, hits.length));
   }
 }
 

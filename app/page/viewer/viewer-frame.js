@@ -12,10 +12,11 @@ export class ViewerFrame {
   /** Patients whose images the frame has shown since it was opened, by name and id. @type {Set<string>} */
   #patients = new Set();
 
-  /** @param {URL} base @param {(image: ActiveImage) => void} active called with the image of the active viewport */
+  /** @param {URL} base @param {(image: ActiveImage | null) => void} active called with the image of the active viewport; null: none is shown yet */
   constructor(base, active) {
     this.base = base;
-    this.element = h('iframe', { class: 'frame', title: say('frame.title'), allow: 'cross-origin-isolated; fullscreen' });
+    this.active = active;
+    this.element = frameOf(null);
     this.identity = h('div', { class: 'identity', role: 'status', 'aria-label': say('frame.patient') });
     window.addEventListener('message', ({ source, origin, data }) => {
       if (source !== this.element.contentWindow || origin !== location.origin || data?.type !== ACTIVE) return;
@@ -30,7 +31,6 @@ export class ViewerFrame {
    * @param {string[]} studies @param {{series?: string | null, sop?: string | null}} [first] the image to begin with
    */
   open(studies, { series = null, sop = null } = {}) {
-    this.#patients.clear();
     const wanted = new URLSearchParams({ StudyInstanceUIDs: studies.join(',') });
     if (series !== null) wanted.set('initialSeriesInstanceUID', series);
     if (sop !== null) wanted.set('initialSopInstanceUID', sop);
@@ -38,7 +38,27 @@ export class ViewerFrame {
     const address = new URL('viewer', this.base);
     // OHIF splits the list at commas as they are.
     address.search = wanted.toString().replaceAll('%2C', ',');
-    this.element.src = address.href;
+    this.#renew(address.href);
+  }
+
+  /** Show nothing. */
+  close() {
+    this.#renew(null);
+  }
+
+  /**
+   * A frame of its own for each opening: the former film goes at once, late messages of its viewer have no source any more, and Back in the
+   * browser does not bring it below the name of another patient.
+   *
+   * @param {string | null} address
+   */
+  #renew(address) {
+    this.#patients.clear();
+    fill(this.identity);
+    const former = this.element;
+    this.element = frameOf(address);
+    former.replaceWith(this.element);
+    this.active(null);
   }
 
   /** @param {ActiveImage} image the active one @param {ActiveImage['patient'][]} patients those of all viewports */
@@ -49,6 +69,11 @@ export class ViewerFrame {
     const several = this.#patients.size > 1 && h('span', { class: 'two-patients', role: 'alert' }, say('frame.severalPatients', { patients: [...this.#patients].join(', ') }));
     fill(this.identity, h('strong', {}, whose), date && h('span', {}, dateText(date)), several);
   }
+}
+
+/** @param {string | null} src */
+function frameOf(src) {
+  return h('iframe', { class: 'frame', title: say('frame.title'), allow: 'cross-origin-isolated; fullscreen', src });
 }
 
 /** @param {ActiveImage['patient']} patient */

@@ -2,6 +2,7 @@
 
 export const de = {
   'cases.title': 'Ähnliche Fälle',
+  'cases.noImage': 'Noch ist kein Bild geöffnet.',
   'cases.searching': 'Suche läuft\u00a0\u2026',
   'cases.collection': 'Sammlung',
   'cases.samePatientToo': ' Voraufnahmen desselben Patienten',

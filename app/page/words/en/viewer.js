@@ -2,6 +2,7 @@
 
 export const en = {
   'cases.title': 'Similar cases',
+  'cases.noImage': 'No image is open yet.',
   'cases.searching': 'Searching\u2026',
   'cases.collection': 'Collection',
   'cases.samePatientToo': ' Studies of the same patient',
