@@ -375,3 +375,20 @@ def test_a_missing_case_of_a_frame_is_added_where_nothing_was_found(open_panel: 
     assert kept.value.ok
     assert _body(kept.value.request)["query"] == {"like": [{"id": RUN[1].id}]}
     expect(panel.said).to_contain_text("is kept as a similar case")
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("en-GB", "Not a medical device. Not for diagnosis."),
+        ("de-DE", "Kein Medizinprodukt. Nicht für die Diagnose."),
+    ],
+    ids=["en", "de"],
+)
+def test_the_panel_says_that_it_is_no_medical_device(
+    context: "BrowserContext", open_panel: OpenPanel, language: str, text: str
+) -> None:
+    context.add_init_script(f"Object.defineProperty(navigator, 'languages', {{ value: ['{language}'] }})")
+    panel = open_panel(OPEN)
+    expect(panel.page.locator(".cases").get_by_role("note")).to_have_text(text)
+    expect(panel.page.get_by_text(text)).to_be_visible()

@@ -7,7 +7,7 @@ import { fill, h } from '../shared/dom.js';
 import { problemFrom } from '../shared/http.js';
 import { Session } from '../shared/session.js';
 import { signInForm, takeSignInProblem } from '../shared/sign-in.js';
-import { speakPage } from '../shared/words.js';
+import { say as sharedText, speakPage } from '../shared/words.js';
 import { CaseList } from './case-list.js';
 import { CasesApi } from './cases-api.js';
 import { SaveButton } from './save-button.js';
@@ -67,6 +67,7 @@ const missing = h('input', { class: 'number', id: 'missing', autocomplete: 'off'
 const missingForm = h('form', { class: 'missing', hidden: true, on: { submit: supplement } },
   h('label', { for: 'missing' }, say('missing.label')), missing, h('button', { class: 'button' }, say('missing.add')));
 const panel = h('aside', { class: 'cases', 'aria-label': say('cases.title') }, h('h1', {}, say('cases.title')),
+  h('p', { class: 'no-device', role: 'note' }, sharedText('nav.noDevice')),
   h('div', { class: 'cases-head' }, h('label', {}, priors, say('cases.samePatientToo')), picker, saver.element), said, list.element, missingForm);
 
 /** Show and offer nothing of the former answer, and drop one that is on its way. */
