@@ -75,11 +75,7 @@ OTHER: Final = Film(4, study=3, patient=2)
 THIRD: Final = Film(5, study=4, patient=3)
 # The only film of its collection, so that nothing is like it.
 RUN: Final = tuple(Film(6, study=5, patient=4, frame=frame) for frame in (1, 2))
-HELD: Final = {
-    FILMS: (OPEN, LATERAL, PRIOR, OTHER, THIRD),
-    SECOND: (OPEN, LATERAL, THIRD),
-    FRAMES: RUN,
-}
+HELD: Final = {FILMS: (OPEN, LATERAL, PRIOR, OTHER, THIRD), SECOND: (OPEN, LATERAL, THIRD), FRAMES: RUN}
 
 # Browsers show a frame in an isolated page only where it is isolated, too.
 _ISOLATED: Final = {
@@ -364,6 +360,13 @@ def test_a_verdict_belongs_to_its_collection(panel: Panel) -> None:
         accept.click()
     assert f"/collections/{SECOND}/feedback" in kept.value.url
     assert _body(kept.value.request)["relevant"] is True
+
+
+def test_a_film_that_the_chosen_collection_lacks_is_searched_for_in_another(panel: Panel) -> None:
+    panel.page.get_by_label("Collection").select_option(SECOND)
+    expect(panel.case(THIRD)).to_be_visible()
+    panel.tell(OTHER)
+    expect(panel.case(OPEN)).to_be_visible()
 
 
 def test_a_missing_case_of_a_frame_is_added_where_nothing_was_found(open_panel: OpenPanel) -> None:

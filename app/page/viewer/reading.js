@@ -90,10 +90,19 @@ async function search() {
   fill(said, say('cases.searching'));
   try {
     const cases = await api.similar(image, chosen, priors.checked, signal);
-    if (!signal.aborted) show({ image, cases });
+    if (signal.aborted) return;
+    if (isElsewhere(cases)) {
+      chosen = null;
+      await search();
+    } else show({ image, cases });
   } catch (error) {
     if (!signal.aborted) showProblem(error);
   }
+}
+
+/** Whether the collection that was chosen for a former film lacks this one, and others have it. @param {Cases} found */
+function isElsewhere({ state, collections }) {
+  return chosen !== null && state === 'not_indexed' && collections.length > 0 && !collections.includes(chosen);
 }
 
 /** @param {Answer} answer */
