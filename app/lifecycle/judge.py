@@ -5,6 +5,7 @@ from typing import Final
 
 from app.lifecycle.verdict import ModelVerdict
 from training.data.manifest import Manifest, Record, Split
+from training.data.pairs import differ_in_texts
 from training.errors import RecipeError
 from training.evaluation.embedding.images_and_texts import embed_manifest
 from training.evaluation.evaluate import measure
@@ -54,7 +55,7 @@ def compare_models(
         embedded = embed_manifest(encoder, held_out, batch_size=batch_size)
         figures.append(measure(encoder, embedded, label_template=label_template).metrics())
     before, after = figures
-    usable = _METRICS if _differ_in_texts(held_out.records) else _METRICS[1:]
+    usable = _METRICS if differ_in_texts(held_out.records) else _METRICS[1:]
     chosen = metric or next((name for name in usable if name in before), None)
     if chosen is None:
         return None
@@ -75,7 +76,7 @@ def judging_split(manifest: Manifest) -> Manifest | None:
     """The held-out images that tell one model from another: those of `test`, else of `val`."""
     for split in _HELD_OUT:
         held_out = manifest.split(split)
-        if _differ_in_texts(held_out.records) or any(record.labels for record in held_out.records):
+        if differ_in_texts(held_out.records) or any(record.labels for record in held_out.records):
             return held_out
     return None
 
@@ -93,11 +94,6 @@ def describe_held_out(manifest: Manifest) -> str:
 def _described(records: Sequence[Record]) -> str:
     texts = sum(bool(record.texts) for record in records)
     return f"{texts:,} images with texts" if texts else f"{_measured('precision', records):,} with labels"
-
-
-def _differ_in_texts(records: Sequence[Record]) -> bool:
-    """Tell if two images have different texts: otherwise every model finds every image of a text first."""
-    return len({frozenset(record.texts) for record in records if record.texts}) > 1
 
 
 def _measured(metric: str, records: Sequence[Record]) -> int:

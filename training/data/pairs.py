@@ -72,6 +72,11 @@ def describable(records: Sequence[Record], label_template: str | None) -> tuple[
     return tuple(described)
 
 
+def differ_in_texts(records: Sequence[Record]) -> bool:
+    """Whether two records have different texts: otherwise every text belongs to every image that has one."""
+    return len({frozenset(record.texts) for record in records if record.texts}) > 1
+
+
 class PairSampler:
     """Draws an epoch of pairs: every image once with one of its texts or all of them, or every text once.
 

@@ -104,6 +104,11 @@ class ObjectiveConfig(BaseModel, ABC):
         """What the encoder has towers for; images always."""
         return frozenset(modality for pair in self.pairs for modality in pair)
 
+    @property
+    def compares_items(self) -> bool:
+        """Whether the loss tells an item from others, so that a single one says nothing."""
+        return bool(self.pairs)
+
     def with_temperature(self, read: Callable[[], PretrainedLogits | None]) -> Self:
         """Settings with numbers in place of a temperature and a bias that pretrained towers bring.
 

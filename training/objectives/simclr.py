@@ -26,6 +26,11 @@ class SimCLRSettings(ImageObjectiveConfig):
     name: Literal["simclr"] = "simclr"
     temperature: float = Field(default=0.1, gt=0)
 
+    @property
+    def compares_items(self) -> bool:
+        """Views of an image are told from those of others."""
+        return True
+
     def build(self, context: ObjectiveContext) -> "SimCLR":
         """The objective with these settings."""
         return SimCLR(self)

@@ -24,7 +24,7 @@ from training.trainer.run_state.folder import RunFolder
 from training.trainer.run_state.processes import check_divisible, joined
 from training.trainer.run_state.tracking import TrackerName, check_trackers
 from training.trainer.setup import thaw_random_towers, usable_records, with_temperature
-from training.trainer.validation import Validation, check_selectable
+from training.trainer.validation import Validation, check_comparable, check_selectable
 
 logger = logging.getLogger(__name__)
 
@@ -125,6 +125,8 @@ def _check_validation(recipe: Recipe, splits: Splits, modalities: frozenset[Moda
     if splits.val.records:
         by_pairs = recipe.model.pair_attention is not None
         check_selectable(recipe.train.select_by, splits.val, modalities, by_pairs=by_pairs)
+        if recipe.train.select_by == "loss" and recipe.objective.compares_items:
+            check_comparable(usable_records(recipe, splits.val, modalities), modalities)
     else:
         logger.warning("There is no validation split: the bundle will hold the last weights, not the best.")
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from training.data.manifest import Manifest, Record, Rejection
+from training.data.pairs import differ_in_texts
 from training.distributed import mean_over_processes
 from training.errors import RecipeError
 from training.evaluation.embedding.images_and_texts import embed_manifest
@@ -21,6 +22,7 @@ from training.trainer.batches import Batch, BatchLoader, without_missing
 from training.trainer.run_state.processes import Processes
 
 _DEEP: Final = 10
+_GIVE_MORE: Final = "give it more, or none, and the last weights are kept."
 
 ValueOfBatch = Callable[[Batch], Tensor]
 
@@ -132,8 +134,33 @@ def check_selectable(
     if usable == 1:
         raise RecipeError(
             f"The validation split is too small for rsum, as every model finds its one image with {lacking}: "
-            "give it more, or none, and the last weights are kept."
+            f"{_GIVE_MORE}"
         )
+    if lacking == "texts" and not differ_in_texts(manifest.records):
+        raise RecipeError(
+            f"The validation split is too small for rsum, as all its images have the same text, and every "
+            f"model finds them by it: {_GIVE_MORE}"
+        )
+
+
+def check_comparable(usable: Manifest, modalities: frozenset[Modality]) -> None:
+    """Make sure that the loss of the validation split compares something, where the loss selects.
+
+    Args:
+        usable: Records of the split that have all that the objective takes.
+        modalities: That the objective compares.
+
+    Raises:
+        RecipeError: No two differ, and the loss is the same whatever the model says.
+    """
+    of_texts = modalities == {"image", "text"}
+    if differ_in_texts(usable.records) if of_texts else len(usable.records) > 1:
+        return
+    lacking = "two images with different texts" if of_texts else "two images"
+    raise RecipeError(
+        f"The validation split is too small for loss, which compares images with each other, and it has no "
+        f"{lacking}: {_GIVE_MORE}"
+    )
 
 
 def _check_labels(labelled: Sequence[Record], other: str, by_sentences: bool) -> None:

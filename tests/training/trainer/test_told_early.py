@@ -9,9 +9,11 @@ import pytest
 
 from tests.training.runs import before_step
 from tests.training.trainer.scenes import tiny_recipe, write_scenes
-from training.data.manifest import Manifest, read_manifest
+from training.data.manifest import Manifest, read_manifest, write_manifest
 from training.errors import DataError, RecipeError
 from training.models.config import Modality
+from training.objectives.registry import parse_objective
+from training.recipes.load import parse_recipe
 from training.recipes.schema import Recipe
 from training.trainer import split_data
 from training.trainer.loop import TrainingLoop
@@ -52,6 +54,35 @@ def test_a_validation_split_too_small_for_the_figure_that_selects(scenes: Path, 
     data = write_scenes(tmp_path / "data", val=1)
     with pytest.raises(RecipeError, match=r"too small for rsum.* one image with texts"):
         run(tiny_recipe(), data, tmp_path / "out")
+
+
+@pytest.mark.usefixtures("unread")
+@pytest.mark.parametrize("select_by", ["rsum", "loss"])
+def test_a_validation_split_whose_images_all_have_the_same_text(select_by: str, tmp_path: Path) -> None:
+    data = write_scenes(tmp_path / "data")
+    records = [
+        replace(record, texts=("a square",)) if record.split == "val" else record
+        for record in read_manifest(data).records
+    ]
+    write_manifest(data, records)
+    with pytest.raises(RecipeError, match=rf"too small for {select_by},.* give it more, or none"):
+        run(tiny_recipe(select_by=select_by), data, tmp_path / "out")
+
+
+@pytest.mark.usefixtures("unread")
+def test_a_loss_that_compares_selects_by_two_images_or_more(tmp_path: Path) -> None:
+    data = write_scenes(tmp_path / "data", val=1)
+    tree = tiny_recipe(select_by="loss").model_dump(mode="json")
+    alone = tree | {"objective": {"name": "simclr"}, "model": tree["model"] | {"text": None}}
+    with pytest.raises(RecipeError, match=r"too small for loss,.* no two images with different texts: give"):
+        run(parse_recipe(tree, "The recipe"), data, tmp_path / "out")
+    with pytest.raises(RecipeError, match=r"too small for loss,.* no two images: give"):
+        run(parse_recipe(alone, "The recipe"), data, tmp_path / "out")
+
+
+@pytest.mark.parametrize("objective", ["labels", "byol", "pixpro"])
+def test_a_loss_of_each_image_by_itself_selects_by_a_single_one(objective: str) -> None:
+    assert not parse_objective({"name": objective}).compares_items
 
 
 def test_labels_are_searched_ten_deep_by_a_sentence_or_by_another_patient_s_image(scenes: Path) -> None:
