@@ -8,7 +8,7 @@ import yaml
 
 from app.launch.image_copies import without_copies
 from training.data.manifest import Manifest
-from training.data.pairs import draw_units
+from training.data.pairs import differ_in_texts, draw_units
 from training.errors import DataError, RecipeError
 from training.models.bundle import BundleInfo
 from training.recipes.library import shipped
@@ -28,7 +28,6 @@ _LEAST_STEPS: Final = 80
 _WARMUP_SHARE: Final = 0.1
 # Of fewer images, rsum moves by more than two points with a single rank.
 _LEAST_FOR_RSUM: Final = 50
-_LEAST_FOR_LOSS: Final = 2
 _DEEP: Final = 10
 _LENGTH: Final = frozenset({"train.epochs", "train.steps", "schedule.warmup_steps"})
 
@@ -136,7 +135,14 @@ def _pairs(recipe: Recipe, manifest: Manifest) -> int:
             "There is nothing to learn from: no image for training (split train) has a text, and none was "
             "judged relevant to one. Judge more hits, or find such images by other texts."
         )
-    records = usable_records(recipe, train, used_modalities(recipe)).records
+    modalities = used_modalities(recipe)
+    records = usable_records(recipe, train, modalities).records
+    by_texts = recipe.objective.compares_items and modalities == {"image", "text"}
+    if by_texts and not differ_in_texts(records):
+        raise DataError(
+            "There is nothing to learn from: no two images for training (split train) have different texts, "
+            "of their own or judged relevant; judge hits of at least two different searches as relevant."
+        )
     if recipe.data.epoch_of == "texts":
         return sum(len(record.texts) for record in records)
     return len(draw_units(records, recipe.data.one_image_per))
@@ -144,14 +150,18 @@ def _pairs(recipe: Recipe, manifest: Manifest) -> int:
 
 def _selecting(train: TrainConfig, recipe: Recipe, manifest: Manifest) -> tuple[TrainConfig, list[str]]:
     """Choose the best epoch by another figure than rsum where few images for validation have texts."""
-    if train.select_by != "rsum" or not recipe.draws_texts:
+    by_loss = train.select_by == "loss"
+    if train.select_by == "precision_at_10" or not recipe.draws_texts:
+        return train, []
+    if by_loss and not recipe.objective.compares_items:
         return train, []
     records = manifest.split("val").records
     described = sum(bool(record.texts) for record in records)
     labelled = sum(bool(record.labels) for record in records)
-    if described >= _LEAST_FOR_RSUM:
+    compared = differ_in_texts(records)
+    if compared and (by_loss or described >= _LEAST_FOR_RSUM):
         return train, []
-    if described >= _LEAST_FOR_LOSS:
+    if compared:
         change = f"The loss of {described} images for validation chooses the epoch: too few for rsum."
         return train.model_copy(update={"select_by": "loss"}), [change]
     if labelled > _DEEP:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +32,7 @@ class ExportReport:
         left_out: Images whose file is missing, or that no manifest can hold.
         liked: Pairs of a text that was searched for and an image for training that was found relevant.
         disliked: Pairs of a text and an image that was found and not relevant: hard negatives.
+        alone: Further such pairs that training meets nowhere: the image has no text, or the text no image.
         judged: Number of judgements behind these pairs, and of those that cannot be used, by reason.
     """
 
@@ -38,18 +40,26 @@ class ExportReport:
     left_out: int
     liked: int
     disliked: int
+    alone: int
     judged: UsableFeedback
 
 
-@dataclass(slots=True)
+@dataclass
 class _Taught:
     """The texts that were searched for by image: those that it was relevant to, and the others."""
 
     liked: dict[str, list[str]] = field(default_factory=dict)
     disliked: dict[str, list[str]] = field(default_factory=dict)
 
+    @cached_property
+    def rejected(self) -> frozenset[str]:
+        """All texts that an image was not relevant to."""
+        return frozenset(text for texts in self.disliked.values() for text in texts)
 
-def export_collection(home: Home, collection: str, folder: Path, *, feedback: bool = True) -> ExportReport:
+
+def export_collection(
+    home: Home, collection: str, folder: Path, *, feedback: bool = True, label_sentences: bool = False
+) -> ExportReport:
     """Write a folder with the manifest of a collection and links to its images, whole or not at all.
 
     Images for training get the texts that they were found relevant to beside their own, so often that every
@@ -63,6 +73,7 @@ def export_collection(home: Home, collection: str, folder: Path, *, feedback: bo
         collection: Name of the collection.
         folder: Must not exist.
         feedback: Whether what was said of hits goes in.
+        label_sentences: Whether training makes texts from labels, which matters to the counts alone.
 
     Raises:
         UnknownCollectionError: No collection has this name.
@@ -72,11 +83,13 @@ def export_collection(home: Home, collection: str, folder: Path, *, feedback: bo
         (fresh / "images").mkdir()
         taught = _taught(session, collection) if feedback else _Taught()
         chooses = _can_choose(_rows(session, collection, ImageRow.split == "val"), taught)
-        export = _Export(home.store, fresh / "images", taught, chooses)
+        export = _Export(home.store, fresh / "images", taught, chooses, label_sentences)
         refused = Rejections(1, max_share=1.0)
         written = write_manifest(fresh, export.records(_rows(session, collection)), rejections=refused)
         judged = count_usable(session, collection)
-    return ExportReport(written, export.missing + len(refused), export.liked, export.disliked, judged)
+    missing, disliked = export.missing + len(refused), export.disliked()
+    alone = export.rejected - disliked
+    return ExportReport(written, missing, export.liked, disliked, alone, judged)
 
 
 @dataclass(slots=True)
@@ -87,9 +100,12 @@ class _Export:
     images: Path
     taught: _Taught
     chooses: bool
+    label_sentences: bool
     missing: int = 0
     liked: int = 0
-    disliked: int = 0
+    rejected: int = 0
+    _met: list[str] = field(default_factory=list)
+    _drawn: set[str] = field(default_factory=set)
 
     def records(self, rows: Iterable[tuple[ImageRow, list[str]]]) -> Iterator[Record]:
         """The records of all images whose file is there."""
@@ -103,10 +119,20 @@ class _Export:
             if row.split != "train":
                 liked, disliked = ([] if texts else liked), []
             else:
+                self._count(row, [*texts, *liked], disliked)
                 self.liked += len(liked)
-                self.disliked += len(disliked)
             liked = [text for text in liked if text not in texts]
             yield _record(row, texts, liked, disliked, validates=self.chooses)
+
+    def disliked(self) -> int:
+        """Pairs that do not go together and come into one batch: image and text are drawn with others."""
+        return sum(text in self._drawn for text in self._met)
+
+    def _count(self, row: ImageRow, texts: list[str], disliked: list[str]) -> None:
+        self.rejected += len(disliked)
+        self._drawn.update(self.taught.rejected.intersection(texts))
+        if texts or (self.label_sentences and row.labels):
+            self._met += disliked
 
     def _link(self, sha256: str) -> None:
         link = self.images / sha256

@@ -161,17 +161,18 @@ def _export(engine: "SearchEngine", collection: str, data: Path, recipe: "Recipe
     if data.exists():
         return False
     feedback = recipe.data.text_unit == "sentence"
-    found = export_collection(engine.home, collection, data, feedback=feedback)
+    sentences = recipe.data.label_sentences
+    found = export_collection(engine.home, collection, data, feedback=feedback, label_sentences=sentences)
     typer.echo(
         f"{collection}: {found.images:,} images, {found.left_out:,} left out; from feedback "
         f"{found.liked:,} pairs of a text and an image, and {found.disliked:,} that do not go together."
     )
-    if unlearned := _unlearned(found.judged, learned=feedback):
+    if unlearned := _unlearned(found.judged, found.alone, learned=feedback):
         typer.echo(unlearned)
     return True
 
 
-def _unlearned(judged: "UsableFeedback", *, learned: bool) -> str:
+def _unlearned(judged: "UsableFeedback", alone: int, *, learned: bool) -> str:
     """Number of judgements that training cannot use, by reason; empty if all are used."""
     if not learned:
         reasons = [(judged.all, "the recipe takes all texts of an image as one report")]
@@ -180,6 +181,7 @@ def _unlearned(judged: "UsableFeedback", *, learned: bool) -> str:
             (judged.held_out, "of images that are not for training (split train)"),
             (judged.without_text, "of searches by images only"),
             (judged.several_parts, "of hits that were not relevant to several things at once"),
+            (alone, "of hits that were not relevant, whose image has no text or whose text has no image"),
         ]
     parts = [f"{count:,} {why}" for count, why in reasons if count]
     count = sum(count for count, _ in reasons)

@@ -79,13 +79,14 @@ def test_what_was_set_for_a_retraining_holds_for_the_next_and_another_recipe_beg
 
 
 @pytest.mark.parametrize(
-    ("pairs", "batch"), [(300, 256), (256, 256), (255, 16), (40, 8), (8, 8), (5, 4), (1, 2)]
+    ("pairs", "batch"), [(300, 256), (256, 256), (255, 16), (40, 8), (8, 8), (5, 4), (2, 2)]
 )
 def test_a_small_collection_has_smaller_batches(pairs: int, batch: int, tmp_path: Path) -> None:
     recipe = load_recipe("reco-flickr-small")
     assert recipe.train.batch_size == 256
     records = [
-        Record(id=str(number), image="a.png", split="train", texts=("a dog",)) for number in range(pairs)
+        Record(id=str(number), image="a.png", split="train", texts=(f"a dog {number}",))
+        for number in range(pairs)
     ]
     silent = Record(id="silent", image="a.png", split="train")
     held_out = Record(id="held-out", image="a.png", split="test", texts=("a dog",))
@@ -104,7 +105,7 @@ def test_a_batch_is_filled_from_what_an_epoch_draws(tmp_path: Path) -> None:
             id=str(number),
             image="a.png",
             split="train",
-            texts=("a dog", "two dogs"),
+            texts=(f"a dog {number}", "two dogs"),
             metadata={"study": str(number // 4)},
         )
         for number in range(40)
@@ -165,6 +166,20 @@ def test_few_images_for_validation_choose_by_a_figure_that_they_support(
     assert fit_recipe(recipe, manifest, frozenset({"train.select_by"})).recipe.train.select_by == "rsum"
 
 
+def test_a_loss_that_compares_nothing_chooses_no_epoch(tmp_path: Path) -> None:
+    by_loss = load_recipe("fine-tuning", ["train.select_by=loss"])
+    for described, chosen in ((1, "precision_at_10"), (2, "loss")):
+        manifest = collection(tmp_path, 48, described, labelled=11)
+        assert fit_recipe(by_loss, manifest).recipe.train.select_by == chosen
+    manifest = collection(tmp_path, 48, 60, labelled=11)
+    same = replace(manifest, records=tuple(_alike(record) for record in manifest.records))
+    assert fit_recipe(load_recipe("fine-tuning"), same).recipe.train.select_by == "precision_at_10"
+
+
+def _alike(record: Record) -> Record:
+    return replace(record, texts=("a dog",)) if record.split == "val" and record.texts else record
+
+
 def test_overrides_and_the_length_of_a_retrained_model_s_recipe_are_settled(base: BundleInfo) -> None:
     own = load_recipe("fine-tuning")
     info = replace(base, recipe=dump_recipe(own))
@@ -179,3 +194,27 @@ def test_a_collection_without_a_text_says_what_is_missing(tmp_path: Path) -> Non
     manifest = Manifest(tmp_path, (silent,), Rejections(0))
     with pytest.raises(DataError, match="none was judged relevant to one"):
         fit_recipe(load_recipe("fine-tuning"), manifest)
+
+
+@pytest.mark.parametrize("texts", [("a dog",), ("a dog", "a big dog")])
+@pytest.mark.parametrize("images", [1, 8])
+def test_a_collection_of_the_same_texts_says_what_to_judge(
+    tmp_path: Path, images: int, texts: tuple[str, ...]
+) -> None:
+    records = [
+        Record(id=str(number), image="a.png", split="train", texts=texts[:: 1 if number % 2 else -1])
+        for number in range(images)
+    ]
+    silent = Record(id="silent", image="a.png", split="train", not_texts=("a cat",))
+    manifest = Manifest(tmp_path, (*records, silent), Rejections(0))
+    with pytest.raises(DataError, match=r"different texts.*; judge hits of at least two different searches"):
+        fit_recipe(load_recipe("fine-tuning"), manifest)
+    another = Record(id="another", image="a.png", split="train", texts=("a cat",))
+    fit_recipe(load_recipe("fine-tuning"), replace(manifest, records=(*manifest.records, another)))
+
+
+def test_objectives_that_write_texts_learn_from_a_single_one(tmp_path: Path) -> None:
+    recipe = load_recipe("caption-lstm-mimic-cxr", ["data.text_unit=sentence", "train.batch_size=2"])
+    record = Record(id="one", image="a.png", split="train", texts=("a dog",))
+    manifest = Manifest(tmp_path, (record, replace(record, id="two")), Rejections(0))
+    assert fit_recipe(recipe, manifest).recipe.train.batch_size == 2

@@ -263,3 +263,18 @@ def test_images_for_validation_that_choose_no_epoch_are_measured_as_test(
     export_collection(taught.home, "c", tmp_path / "exported", feedback=False)
     records = read_manifest(tmp_path / "exported").records
     assert {record.split for record in records if record.labels} == {split}
+
+
+def test_pairs_that_do_not_go_together_are_those_that_training_draws(
+    taught: SearchEngine, tmp_path: Path
+) -> None:
+    """Image 7 has no text; no image fits the horse."""
+    say(taught, TEXT, 7, False)
+    say(taught, JudgedQuery(("a horse",)), 1, False)
+    with taught.home.catalogue.write() as session:
+        session.execute(update(ImageRow).values(split="train"))
+        session.execute(delete(TextRow))
+    found = export_collection(taught.home, "c", tmp_path / "exported")
+    assert (found.liked, found.disliked, found.alone) == (5, 2, 2)
+    found = export_collection(taught.home, "c", tmp_path / "labelled", label_sentences=True)
+    assert (found.disliked, found.alone) == (3, 1)

@@ -145,9 +145,16 @@ def test_one_without_anything_to_learn_begins_anew_after_more_judgements(work: W
     assert "none was judged relevant to one" in work.run(*arguments, code=1).stderr
     train = [record.id for record in work.records if record.split == "train"]
     for image in train[:4]:
+        work.run("feedback", "add", "bare", image, "--text", "a house", "--relevant")
+    work.run("feedback", "add", "bare", train[4], "--text", "a house", "--not-relevant")
+    refused = work.run(*arguments, code=1)
+    assert "from feedback 4 pairs of a text and an image, and 0 that do not go together" in refused.stdout
+    assert "1 of hits that were not relevant, whose image has no text or whose text has no" in refused.stdout
+    assert "judge hits of at least two different searches as relevant" in refused.stderr
+    for image in train[:4]:
         work.run("feedback", "add", "bare", image, "--text", f"the {image}", "--relevant")
     done = work.run(*arguments)
-    assert "from feedback 4 pairs" in done.stdout
+    assert "from feedback 8 pairs" in done.stdout
     assert "none choose the epoch, and none can judge the new model" in done.stdout
     assert _result(work, "taught")["verdict"] == "waiting"
 
