@@ -11,7 +11,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from app.cli.main import build
-from tests.e2e.work import Done, Work
+from tests.e2e.work import Done, Work, service
 from tests.training.conversion import folders
 
 README = Path(__file__).parents[2] / "README.md"
@@ -25,7 +25,8 @@ WAY = (
     'search photos "a dog',
     "serve",
     "feedback add photos dog12.jpg",
-    "feedback add photos cat31.jpg",
+    'feedback add photos cat31.jpg --text "a dog',
+    'feedback add photos cat31.jpg --text "a cat',
     "retrain photos --out again --promote --set train.lora.rank=",
     "rollback photos",
 )
@@ -54,9 +55,22 @@ def _shown(words: str) -> list[str]:
     return shlex.split(found[1], comments=True)
 
 
-def _run(work: Work, words: str, **instead: str) -> Done:
+def _run(work: Work, words: str, *, code: int = 0, **instead: str) -> Done:
     """Run a command as the README shows it, with names of one's own in place of the README's."""
-    return work.run(*(instead.get(part, part) for part in _shown(words)))
+    return work.run(*(instead.get(part, part) for part in _shown(words)), code=code)
+
+
+def _indexed(folder: Path, *, captions: bool) -> Work:
+    """Photographs in a collection that a published encoder searches."""
+    work = Work(folder)
+    _draw_photos(work.folder)
+    folders.clip(work.folder / "folder")
+    imported = _shown("import folder photos --table")
+    assert imported[-2] == "--table"
+    work.run(*(imported if captions else imported[:-2]))
+    _run(work, "bundle", **{"openai/clip-vit-base-patch32": "folder"})
+    _run(work, "index photos --bundle clip")
+    return work
 
 
 def test_the_readme_shows_the_whole_way_in_commands_that_are_understood() -> None:
@@ -69,12 +83,7 @@ def test_the_readme_shows_the_whole_way_in_commands_that_are_understood() -> Non
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_clip_folder_becomes_a_model_that_has_learned_from_forty_judgements(tmp_path: Path) -> None:
-    work = Work(tmp_path / "work")
-    _draw_photos(work.folder)
-    folders.clip(work.folder / "folder")
-    _run(work, "import folder photos --table")
-    _run(work, "bundle", **{"openai/clip-vit-base-patch32": "folder"})
-    _run(work, "index photos --bundle clip")
+    work = _indexed(tmp_path / "work", captions=True)
     for name in COLOURS:
         arguments = {"a dog in the snow": f"a {name} picture"}
         assert ".jpg" in _run(work, 'search photos "a dog', **arguments).stdout
@@ -88,12 +97,57 @@ def test_a_clip_folder_becomes_a_model_that_has_learned_from_forty_judgements(tm
     assert "now searched in generation 1" in _run(work, "rollback photos").stdout
 
 
-def _judge(work: Work, name: str) -> None:
-    """Say of the first hits whether they have the colour that was searched for."""
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_photographs_without_captions_teach_by_relevant_hits_of_two_searches(tmp_path: Path) -> None:
+    work = _indexed(tmp_path / "work", captions=False)
+    retraining = "retrain photos --out again --promote --set train.lora.rank="
+    _judge(work, "red")
+    done = _run(work, retraining, code=1)
+    assert "judge hits of at least two different searches as relevant" in done.stderr
+    assert "0 that do not go together" in done.stdout
+    for name in COLOURS:
+        _judge(work, name, among=80)
+    done = _run(work, retraining)
+    assert json.loads((work.folder / "again" / "result.json").read_text())["verdict"] == "promoted", (
+        done.stdout
+    )
+    lines = (work.folder / "again" / "run" / "metrics.jsonl").read_text().splitlines()
+    losses = [line["loss"] for line in map(json.loads, lines) if "loss" in line]
+    assert losses
+    assert min(losses) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_the_indexed_photographs_are_served(tmp_path: Path) -> None:
+    work = _indexed(tmp_path / "work", captions=False)
+    assert _shown("serve") == ["serve"]
+    with service(work) as (client, _):
+        asked = {"text": "a red picture", "limit": 3}
+        found = client.post("/v1/collections/photos/search", json=asked)
+        assert found.status_code == 200, found.text
+        page = json.loads(work.run("search", "photos", asked["text"], "-k", 3, "--json").stdout)
+        hits = found.json()["hits"]
+        assert [hit["id"] for hit in hits] == [hit["id"] for hit in page["hits"]]
+        said = {"query": {"text": asked["text"]}, "hit": hits[0]["id"], "relevant": True}
+        assert client.post("/v1/collections/photos/feedback", json=said).status_code == 200
+        assert "<html" in client.get("/").text
+
+
+def _judge(work: Work, name: str, among: int = HITS) -> None:
+    """Say of the first hits whether they have the colour that was searched for, up to ten of either kind."""
     text = f"a {name} picture"
-    page = json.loads(work.run("search", "photos", text, "-k", HITS, "--json").stdout)
+    page = json.loads(work.run("search", "photos", text, "-k", among, "--json").stdout)
+    counts = {True: 0, False: 0}
     for hit in page["hits"]:
         right = list(COLOURS)[int(hit["id"].removesuffix(".jpg")) % len(COLOURS)] == name
-        example = "dog12.jpg" if right else "cat31.jpg"
-        words = f"feedback add photos {example}"
-        _run(work, words, **{example: hit["id"], "a dog in the snow": text})
+        counts[right] += 1
+        if counts[right] > HITS // 2 and among > HITS:
+            continue
+        example = "dog12.jpg" if right else 'cat31.jpg --text "a dog'
+        _run(work, f"feedback add photos {example}", **_instead(hit["id"], text))
+
+
+def _instead(image: str, text: str) -> dict[str, str]:
+    return {"dog12.jpg": image, "cat31.jpg": image, "a dog in the snow": text}
