@@ -12,7 +12,7 @@ from training.recipes.schema import Recipe
 
 _log = logging.getLogger(__name__)
 
-_SETTINGS: Final = ("size", "resize", "resize_to", "filter", "rounding", "mean", "std")
+_SETTINGS: Final = ("size", "resize", "resize_to", "filter", "rounding", "mean", "std", "scaled_decoding")
 
 
 def with_pretrained_preprocessing(recipe: Recipe) -> Recipe:

@@ -40,6 +40,14 @@ def test_open_settings_are_those_of_the_pretrained_tower(
     assert (image.size, image.resize, image.resize_to) == (56, "shortest_edge", 64)
     assert image.mean == (0.485, 0.456, 0.406)
     assert image.scaled_decoding
+    assert said(caplog) == [scaled(dinov2)]
+
+
+def test_files_that_are_decoded_whole_are_no_difference(
+    dinov2: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert not prepared(dinov2, scaled_decoding=False).scaled_decoding
     assert not caplog.records
 
 
@@ -49,11 +57,11 @@ def test_given_settings_stay_and_are_named(dinov2: Path, caplog: pytest.LogCaptu
     assert (image.size, image.resize, image.resize_to) == (112, "squash", None)
     assert image.mean == (0.5, 0.5, 0.5)
     assert image.std == (0.229, 0.224, 0.225)
-    said = [record.getMessage() for record in caplog.records]
-    assert said == [
+    assert said(caplog) == [
         f"preprocessing.image.resize is squash; {dinov2} was trained with shortest_edge.",
         f"preprocessing.image.resize_to is None; {dinov2} was trained with 128.",
         f"preprocessing.image.mean is (0.5, 0.5, 0.5); {dinov2} was trained with (0.485, 0.456, 0.406).",
+        scaled(dinov2),
     ]
 
 
@@ -63,7 +71,7 @@ def test_the_same_crop_in_other_words_is_no_difference(
     with caplog.at_level(logging.WARNING):
         image = prepared(dinov2, size=56, resize="crop", resize_to=64)
     assert (image.size, image.resize, image.resize_to) == (56, "crop", 64)
-    assert not caplog.records
+    assert said(caplog) == [scaled(dinov2)]
 
 
 def test_a_margin_that_the_size_does_not_leave_is_refused(tmp_path: Path) -> None:
@@ -86,6 +94,11 @@ def test_what_was_resolved_is_resolved_again_to_the_same(dinov2: Path) -> None:
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Our own warnings; transformers warns of the special tokens of small vocabularies."""
     return [record.getMessage() for record in caplog.records if record.name.startswith("training.")]
+
+
+def scaled(folder: Path) -> str:
+    """Of large files decoded at a scale, as recipes have it and no pretrained folder."""
+    return f"preprocessing.image.scaled_decoding is True; {folder} was trained with False."
 
 
 def texts_of(folder: Path, architecture: str, preprocessing: dict[str, Any], **text: Any) -> Recipe:

@@ -164,4 +164,7 @@ def test_a_pretrained_tower_brings_its_preprocessing(
     assert (kept["size"], kept["resize"], kept["mean"]) == (32, "squash", [0.5, 0.5, 0.5])
     said = [record.getMessage() for record in caplog.records if "trained with" in record.getMessage()]
     theirs = (0.485, 0.456, 0.406)
-    assert said == [f"preprocessing.mean is (0.5, 0.5, 0.5); {tower} was trained with {theirs}."]
+    assert said == [
+        f"preprocessing.mean is (0.5, 0.5, 0.5); {tower} was trained with {theirs}.",
+        f"preprocessing.scaled_decoding is True; {tower} was trained with False.",
+    ]
