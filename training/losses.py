@@ -6,8 +6,10 @@ Embeddings are not normalised beforehand. With several processes of `torch.distr
 gathered. Parameters, such as a temperature, are learned with those of the model.
 """
 
+import torch
 from torch import Tensor, nn
 
+from training.distributed import process_count
 from training.models.features import Features, ModalityFeatures
 from training.objectives.base import LossOutput, Objective, ObjectiveConfig, ObjectiveContext
 from training.objectives.ifm import IFMSettings
@@ -35,6 +37,9 @@ class EmbeddingLoss(nn.Module):
             text: The same of the texts.
             positive_mask: (B, B) bool, True where text j belongs to image i, as a second caption of it does;
                 such a pair is neither positive nor negative. The diagonal is True. None: the diagonal alone.
+
+        Raises:
+            ValueError: The batch is empty, shapes differ, or the mask is not of its pairs.
         """
         return _loss(self.objective, ModalityFeatures(image), ModalityFeatures(text), positive_mask)
 
@@ -121,6 +126,9 @@ class QuestLoss(nn.Module):
             image: Shared and unique output, (B, D) each.
             text: The same of the texts.
             positive_mask: As in `EmbeddingLoss`.
+
+        Raises:
+            ValueError: As in `EmbeddingLoss`.
         """
         first, second = (ModalityFeatures(out[0], shared=out[0], unique=out[1]) for out in (image, text))
         return _loss(self.objective, first, second, positive_mask)
@@ -134,5 +142,25 @@ def _loss(
             f"Image embeddings {tuple(image.embedding.shape)} and text embeddings "
             f"{tuple(text.embedding.shape)} must have one shape: row i of both is a pair."
         )
+    if not len(image.embedding):
+        raise ValueError("The batch is empty: give a pair of an image and a text, or more.")
+    if positive_mask is not None:
+        _check_mask(positive_mask, image.embedding)
     output: LossOutput = objective(Features({"image": image, "text": text}, positive_mask))
     return output.total
+
+
+def _check_mask(mask: Tensor, rows: Tensor) -> None:
+    """Make sure that a mask is of all pairs of the batch, over all processes.
+
+    Raises:
+        ValueError: The type or the size is another.
+    """
+    size = len(rows) * process_count()
+    if mask.dtype != torch.bool:
+        raise ValueError(f"positive_mask is {mask.dtype}, and has to be torch.bool: write mask > 0.")
+    if mask.shape != (size, size):
+        raise ValueError(
+            f"positive_mask is {tuple(mask.shape)}, and a batch of {size} pairs takes ({size}, {size}): row "
+            "i is of image i, column j of text j."
+        )

@@ -1,3 +1,4 @@
+import math
 import re
 from pathlib import Path
 
@@ -45,12 +46,30 @@ def test_a_loss_is_its_objective(loss: EmbeddingLoss, settings: dict[str, object
     torch.testing.assert_close(loss(image, text, mask), expected.total)
 
 
-def test_the_golden_value_of_reco_and_infonce() -> None:
+def test_the_golden_values_of_infonce_reco_and_ifm() -> None:
     assert float(InfoNCELoss(0.1, learnable_temperature=False)(U, V)) == pytest.approx(
         0.196225662160, abs=1e-9
     )
-    blades = torch.stack([U, V], dim=1)
-    assert float(ReCoLoss()(blades, blades).detach()) >= 0
+    assert float(ReCoLoss()(U, V)) == pytest.approx(0.794804919588, abs=1e-11)
+    # The learned temperature is a number of float32.
+    assert float(IFMLoss()(U, V).detach()) == pytest.approx(0.511374714384, abs=1e-8)
+
+
+def test_reco_of_blades_is_that_of_quotients_of_determinants() -> None:
+    """Exchanged vectors turn a blade round: partners have cosine -1, and some others one above 0."""
+    first, second = torch.stack([U, V], dim=1), torch.stack([V, U], dim=1)
+
+    def gram(a: Tensor, b: Tensor) -> float:
+        products = a @ b.T
+        return float(products[0, 0] * products[1, 1] - products[0, 1] * products[1, 0])
+
+    expected = 0.0
+    for row, a in enumerate(first):
+        for column, b in enumerate(second):
+            cosine = gram(a, b) / math.sqrt(gram(a, a) * gram(b, b))
+            expected += (1 - cosine) ** 2 if row == column else 0.6 * max(0, cosine) ** 2
+    assert expected > 12
+    assert float(ReCoLoss()(first, second)) == pytest.approx(expected, abs=1e-11)
 
 
 def test_quest_takes_two_outputs_of_each_modality() -> None:
@@ -88,3 +107,28 @@ def test_batches_of_unequal_size_are_refused() -> None:
     for image, text in ((5, 8), (8, 5)):
         with pytest.raises(ValueError, match=r"must have one shape: row i of both is a pair\.$"):
             ReCoLoss(0.6)(torch.rand(image, 12), torch.rand(text, 12))
+
+
+LOSSES = (InfoNCELoss(), SigmoidLoss(), ReCoLoss(), OrthogonalityLoss(), VSELoss(), IFMLoss())
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
+def test_empty_batches_and_masks_of_another_type_or_size_are_refused(loss: EmbeddingLoss) -> None:
+    image, text = random_embeddings(4)
+    with pytest.raises(ValueError, match=r"^The batch is empty: "):
+        loss(image[:0], text[:0])
+    with pytest.raises(ValueError, match=r"^positive_mask is torch\.float32, and has to be torch\.bool: "):
+        loss(image, text, torch.eye(4))
+    for mask in (mask_of(3), mask_of(4)[0], mask_of(4)[:2]):
+        with pytest.raises(
+            ValueError, match=r"^positive_mask is \(.*\), and a batch of 4 pairs takes \(4, 4\): "
+        ):
+            loss(image, text, mask)
+
+
+def test_quest_refuses_the_same() -> None:
+    one, other = random_embeddings(4)
+    with pytest.raises(ValueError, match="The batch is empty"):
+        QuestLoss()((one[:0], one[:0]), (other[:0], other[:0]))
+    with pytest.raises(ValueError, match="positive_mask is"):
+        QuestLoss()((one, one), (other, other), mask_of(3))
