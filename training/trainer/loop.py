@@ -1,5 +1,6 @@
 """The loop of every run: batches in, steps, measurements, checkpoints, until it is done or asked to stop."""
 
+import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -36,6 +37,8 @@ from training.trainer.run_state.stopping import StopSignal
 from training.trainer.run_state.tracking import TrackerName
 from training.trainer.task import TrainedModule
 from training.trainer.validation import is_better
+
+_log = logging.getLogger(__name__)
 
 Drawn = TypeVar("Drawn")
 DrawnAlone = TypeVar("DrawnAlone", covariant=True)
@@ -149,6 +152,7 @@ class TrainingLoop(Generic[Drawn]):
             self.folder.check_room(
                 self._checkpoint_bytes, validated=self.problem.validated, resumed=checkpoint is not None
             )
+            self._warn_of_warmup()
         if checkpoint is None:
             self.save(self.folder.last.name)
             if self.processes.leads:
@@ -163,6 +167,17 @@ class TrainingLoop(Generic[Drawn]):
             # The best checkpoint is needed at the end, too late to learn that it cannot be used.
             self.load_best()
         self.restore(checkpoint)
+
+    def _warn_of_warmup(self) -> None:
+        warmup = self.recipe.schedule.warmup_steps
+        if warmup > self.total_steps:
+            _log.warning(
+                "The warm-up of %s steps is longer than the run of %s: the learning rate rises to %.0f %% of "
+                "the recipe's and no further. Set schedule.warmup_steps to less.",
+                f"{warmup:,}",
+                f"{self.total_steps:,}",
+                100 * self.total_steps / warmup,
+            )
 
     def run(self, *, show_progress: bool = True, trackers: Sequence[TrackerName] = ()) -> None:
         """Go on from where the run stands to its end.

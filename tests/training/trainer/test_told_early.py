@@ -160,3 +160,23 @@ def test_the_room_that_checkpoints_need(
     folder.check_room(10, validated=validated, resumed=resumed)
     with pytest.raises(TrainingError, match="make room"):
         folder.check_room(11, validated=validated, resumed=resumed)
+
+
+@pytest.mark.parametrize(("warmup", "share"), [(6, None), (7, 86), (1000, 1)])
+def test_a_warm_up_that_is_longer_than_the_run(
+    scenes: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, warmup: int, share: int | None
+) -> None:
+    """Two epochs are six steps."""
+    tree = tiny_recipe().model_dump(mode="json") | {"schedule": {"warmup_steps": warmup}}
+
+    def said() -> list[str]:
+        return [line for line in caplog.messages if "warm-up" in line]
+
+    seen: list[list[str]] = []
+    with before_step(TrainingLoop, 1, lambda: seen.append(said())):
+        run(parse_recipe(tree, "The recipe"), scenes, tmp_path / "out")
+    expected = (
+        f"The warm-up of {warmup:,} steps is longer than the run of 6: the learning rate rises to {share} % "
+        "of the recipe's and no further. Set schedule.warmup_steps to less."
+    )
+    assert seen == [[] if share is None else [expected]]
