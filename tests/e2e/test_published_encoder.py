@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -55,9 +56,10 @@ def _shown(words: str) -> list[str]:
     return shlex.split(found[1], comments=True)
 
 
-def _run(work: Work, words: str, *, code: int = 0, **instead: str) -> Done:
+def _run(work: Work, words: str, instead: Mapping[str, str] | None = None, *, code: int = 0) -> Done:
     """Run a command as the README shows it, with names of one's own in place of the README's."""
-    return work.run(*(instead.get(part, part) for part in _shown(words)), code=code)
+    names = instead or {}
+    return work.run(*(names.get(part, part) for part in _shown(words)), code=code)
 
 
 def _indexed(folder: Path, *, captions: bool) -> Work:
@@ -68,7 +70,7 @@ def _indexed(folder: Path, *, captions: bool) -> Work:
     imported = _shown("import folder photos --table")
     assert imported[-2] == "--table"
     work.run(*(imported if captions else imported[:-2]))
-    _run(work, "bundle", **{"openai/clip-vit-base-patch32": "folder"})
+    _run(work, "bundle", {"openai/clip-vit-base-patch32": "folder"})
     _run(work, "index photos --bundle clip")
     return work
 
@@ -86,7 +88,7 @@ def test_a_clip_folder_becomes_a_model_that_has_learned_from_forty_judgements(tm
     work = _indexed(tmp_path / "work", captions=True)
     for name in COLOURS:
         arguments = {"a dog in the snow": f"a {name} picture"}
-        assert ".jpg" in _run(work, 'search photos "a dog', **arguments).stdout
+        assert ".jpg" in _run(work, 'search photos "a dog', arguments).stdout
         _judge(work, name)
     done = _run(work, "retrain photos --out again --promote --set train.lora.rank=8")
     result = json.loads((work.folder / "again" / "result.json").read_text())
@@ -146,7 +148,7 @@ def _judge(work: Work, name: str, among: int = HITS) -> None:
         if counts[right] > HITS // 2 and among > HITS:
             continue
         example = "dog12.jpg" if right else 'cat31.jpg --text "a dog'
-        _run(work, f"feedback add photos {example}", **_instead(hit["id"], text))
+        _run(work, f"feedback add photos {example}", _instead(hit["id"], text))
 
 
 def _instead(image: str, text: str) -> dict[str, str]:
