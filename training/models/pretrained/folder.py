@@ -2,27 +2,32 @@
 
 import json
 import re
+import shlex
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from training.errors import RecipeError
+from training.models.pretrained.hub import hub_folder
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
-_NEEDED = ["*.json", "*.safetensors", "*.txt", "*.model"]
+# docs/pretrained.md has the same command.
+_TO_SAFETENSORS = (
+    "import sys, transformers as t; m = sys.argv[1]; "
+    "getattr(t, t.AutoConfig.from_pretrained(m).architectures[0]).from_pretrained(m).save_pretrained(m)"
+)
 
 
 def local_folder(pretrained: str) -> Path:
     """The folder of a pretrained model; a hub name is downloaded once and cached.
 
     Raises:
-        RecipeError: There is no such folder and no such model on the hub, or the hub cannot be reached.
+        RecipeError: There is no such folder and no such model with safetensors on the hub, or the hub cannot
+            be reached.
     """
     folder = Path(pretrained).expanduser()
     if folder.is_dir():
@@ -33,12 +38,7 @@ def local_folder(pretrained: str) -> Path:
         raise RecipeError(
             f"There is no folder {pretrained}: give the folder of a pretrained model or a hub name."
         )
-    try:
-        return Path(snapshot_download(pretrained, allow_patterns=_NEEDED, ignore_patterns=["*/*"]))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        raise RecipeError(
-            f"{pretrained} is neither a folder nor a model that could be fetched from the hub: {error}"
-        ) from error
+    return hub_folder(pretrained)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -85,9 +85,18 @@ def _weight_files(folder: Path) -> list[Path]:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise RecipeError(
-            f"No safetensors file in {folder}: convert the weights; pickled files are never loaded."
+            f"No safetensors file in {folder}, and pickled weights are never loaded: {_advice(folder)}."
         )
     return files
+
+
+def _advice(folder: Path) -> str:
+    """The way to safetensors, by the files that a folder has."""
+    if any(folder.glob("pytorch_model*.bin")):
+        return f'write them as safetensors by `python -c "{_TO_SAFETENSORS}" {shlex.quote(str(folder))}`'
+    if any(folder.glob("open_clip*.bin")):
+        return "write them as safetensors by the command under `open_clip` in docs/published-encoders.md"
+    return "put the model's safetensors there, or convert its weights as docs/pretrained.md says"
 
 
 @contextmanager
