@@ -132,7 +132,7 @@ def _check_size(backbone: ImageBackbone, size: int, folder: Path, *, given: bool
             f"{folder} prepares images of {size} pixels, but its image tower takes {backbone.image_size}: "
             "its files are not those of one model."
         )
-    check_image_size(backbone, size)
+    check_image_size(backbone, size, "--image-size")
 
 
 def _image_tower(architecture: Any, folder: Path) -> ImageTower:

@@ -207,7 +207,7 @@ def test_towers_of_unknown_heads_are_refused(tmp_path: Path) -> None:
 
 def test_another_size_of_images_is_refused(tmp_path: Path) -> None:
     own_clip(tmp_path / "model")
-    with pytest.raises(RecipeError, match="takes images of 32 pixels, not 64"):
+    with pytest.raises(RecipeError, match=r"takes images of 32 pixels, not 64: set --image-size to 32\."):
         convert(str(tmp_path / "model"), tmp_path / "bundle", name="mine", size=64)
 
 

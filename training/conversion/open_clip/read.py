@@ -28,6 +28,7 @@ from training.models.config import (
     TextTowerConfig,
 )
 from training.models.dual_encoder import build_dual_encoder
+from training.models.images.towers import check_image_size
 from training.models.inputs.tokenizer import Tokenizer
 from training.models.logits import PretrainedLogits
 from training.models.preprocessing import Preprocessing
@@ -79,8 +80,11 @@ def read_open_clip(folder: Path, size: int | None = None) -> Published:
     config = DualEncoderConfig(image=image_config, text=text_config, dim=model_settings.embed_dim)
     model = build_dual_encoder(config, tokenizer, load_pretrained=False)
     _load(model, {**image_weights, **text_weights}, folder)
+    images = image_preprocessing(settings, size)
+    if model.image is not None:
+        check_image_size(model.image.backbone, images.size, "--image-size")
     preprocessing = PreprocessingConfig(
-        image=image_preprocessing(settings, size),
+        image=images,
         text=TextPreprocessingConfig(max_tokens=model_settings.text_cfg.context_length),
     )
     logits = None if scale is None else PretrainedLogits(math.exp(-scale.item()))

@@ -99,8 +99,13 @@ def build_image_tower(config: ImageTowerConfig, *, load_pretrained: bool) -> Ima
     return ImageTower(config, backbone)
 
 
-def check_image_size(backbone: ImageBackbone, size: int) -> None:
+def check_image_size(backbone: ImageBackbone, size: int, setting: str = "preprocessing.image.size") -> None:
     """Make sure that a backbone can take images of this size.
+
+    Args:
+        backbone: Of an image tower.
+        size: Side of images in pixels.
+        setting: By which a size is given, for messages.
 
     Raises:
         RecipeError: It demands another size.
@@ -108,12 +113,12 @@ def check_image_size(backbone: ImageBackbone, size: int) -> None:
     if backbone.image_size is not None and backbone.image_size != size:
         raise RecipeError(
             f"The image tower takes images of {backbone.image_size} pixels, not {size}: "
-            f"set preprocessing.image.size to {backbone.image_size}."
+            f"set {setting} to {backbone.image_size}."
         )
     multiple = backbone.size_multiple
     if size % multiple:
         nearest = max(1, round(size / multiple)) * multiple
         raise RecipeError(
             f"The image tower takes images whose side is a multiple of {multiple} pixels, not {size}: "
-            f"set preprocessing.image.size to {nearest}."
+            f"set {setting} to {nearest}."
         )
