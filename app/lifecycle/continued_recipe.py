@@ -44,7 +44,8 @@ def continued_recipe(base: BundleInfo, recipe: str | None, overrides: Sequence[s
         overrides: `dotted.key=value` each; they win over what is shortened and lowered.
 
     Raises:
-        RecipeError: The model has no recipe, or an override does not fit.
+        RecipeError: The model has no recipe, or encodes images alone where the recipe takes texts, or an
+            override does not fit.
     """
     tree = _tree(base, recipe)
     if recipe is None:
@@ -54,7 +55,9 @@ def continued_recipe(base: BundleInfo, recipe: str | None, overrides: Sequence[s
         _shorten(tree)
     apply_overrides(tree, overrides)
     tree["train"]["start_from"] = str(base.folder)
-    return without_copies(parse_recipe(tree, f"The recipe of {base.name!r}"), overrides)
+    parsed = parse_recipe(tree, f"The recipe of {base.name!r}")
+    _check_texts(base, taken=parsed.draws_texts)
+    return without_copies(parsed, overrides)
 
 
 def settled_settings(base: BundleInfo, recipe: str | None, overrides: Sequence[str]) -> frozenset[str]:
@@ -70,8 +73,19 @@ def settled_settings(base: BundleInfo, recipe: str | None, overrides: Sequence[s
 def _tree(base: BundleInfo, recipe: str | None) -> dict[str, Any]:
     tree: Any = shipped().tree(recipe) if recipe is not None else yaml.safe_load(base.recipe)
     if not isinstance(tree, dict) or "objective" not in tree:
+        _check_texts(base, taken=True)
         raise RecipeError(f"The model {base.name!r} does not say how it was trained: give --recipe.")
     return tree
+
+
+def _check_texts(base: BundleInfo, *, taken: bool) -> None:
+    """Make sure that a model of images alone is not to be trained on texts."""
+    if taken and base.config.modalities == {"image"}:
+        raise RecipeError(
+            f"The model {base.name!r} encodes images alone, so judgements of texts cannot train it: index "
+            "the collection with an encoder of images and texts, or give by --recipe one that learns from "
+            "images alone, such as simclr-mimic-cxr."
+        )
 
 
 def _shorten(tree: dict[str, Any]) -> None:

@@ -31,6 +31,19 @@ def test_a_recipe_goes_on_shorter_and_slower_and_overrides_win(base: BundleInfo)
         continued_recipe(base, None, [])
 
 
+def test_a_model_of_images_alone_goes_on_with_a_recipe_of_images_alone(base: BundleInfo) -> None:
+    alone = replace(base, config=base.config.model_copy(update={"text": None}))
+    for recipe in (None, "fine-tuning"):
+        with pytest.raises(RecipeError) as refused:
+            continued_recipe(alone, recipe, [])
+        assert str(refused.value) == (
+            f"The model {base.name!r} encodes images alone, so judgements of texts cannot train it: index "
+            "the collection with an encoder of images and texts, or give by --recipe one that learns from "
+            "images alone, such as simclr-mimic-cxr."
+        )
+    assert continued_recipe(alone, "simclr-mimic-cxr", []).train.start_from == str(base.folder)
+
+
 def test_chunks_that_fitted_a_model_s_training_are_tried_again(base: BundleInfo) -> None:
     own = load_recipe("reco-flickr-small")
     for kept in (None, 16):
