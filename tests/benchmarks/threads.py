@@ -1,4 +1,4 @@
-"""What reading gains by threads, and by processes: items a second of one, and of as many as there are cores.
+"""Gain of reading by threads and by processes: items a second of one, and of as many as there are cores.
 
 Run `python -m tests.benchmarks.threads`. Where a decoder or tokenizer holds the interpreter, threads gain
 nothing and processes do. Every kind is read from one file, or from a batch of texts, again and again.

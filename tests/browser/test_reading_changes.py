@@ -57,7 +57,7 @@ class Film:
         return {"name": f"NAME^{self.patient}", "id": f"P{self.patient}"}
 
     def active(self) -> dict[str, Any]:
-        """What the viewer tells of it."""
+        """Message of the viewer about it."""
         return {
             "study": self.study_uid,
             "series": f"{self.study_uid}.1",
@@ -295,7 +295,7 @@ def test_another_film_of_the_patient_has_no_cases_of_the_former(
     panel.has_only_a_problem(f"Problem {status}")
     panel.page.unroute(SIMILAR)
     panel.page.get_by_label("Studies of the same patient").check()
-    # What was typed for the former film is not added to this one.
+    # Words typed for the former film are not added to this one.
     expect(panel.page.get_by_label("A similar case that is not in the list")).to_have_value("")
 
 

@@ -23,7 +23,7 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> t
     chosen = torch.device(request.param)
     if chosen.type == "meta":
         monkeypatch.setattr(torch, "autocast", no_autocast)
-        # What holds a parameter of a module holds it on this device as well, as on a GPU.
+        # References to a parameter of a module find it on this device as well, as on a GPU.
         monkeypatch.setattr(torch.__future__, "_swap_module_params_on_conversion", True)
         # Kornia copies without waiting to a GPU alone.
         monkeypatch.setattr(import_module("kornia.filters.gaussian"), "_to_device_nonblocking", copied)

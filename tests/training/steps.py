@@ -15,7 +15,7 @@ from training.trainer.loop import TrainingLoop
 
 @dataclass(frozen=True)
 class BareFabric:
-    """What a run takes of Fabric, for a device that Fabric does not know."""
+    """The part of Fabric that a run uses, for a device that Fabric does not know."""
 
     device: torch.device
     world_size: int = 1

@@ -75,7 +75,7 @@ class Embedded:
         return Part(self.films[number].image, self.vectors[number], self.grids[number], box)
 
     def having(self, finding: str) -> Bools:
-        """Which films (N,) have a box of a finding."""
+        """True (N,) for films that have a box of a finding."""
         return np.array([finding in film.boxes for film in self.films])
 
 

@@ -99,7 +99,7 @@ def pretrained_configuration(
 
 
 def _misfit(folder: Path, found: str, wanted: str, types: Collection[str]) -> str:
-    """What to do about a folder with a model of another type than the architecture that is set."""
+    """Advice about a folder with a model of another type than the architecture that is set."""
     own = (found, *COMPOSITES.get(found, {}).values())
     fitting = next((name for name in own if name in types), None)
     if fitting is None:

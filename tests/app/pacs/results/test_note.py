@@ -45,7 +45,7 @@ def test_a_note_has_the_most_similar_studies_of_other_patients_and_is_there_once
     assert uid("film", PRIOR) not in {hit.sop for hit in cases.hits}
     assert [hit.score for hit in cases.hits] == sorted((hit.score for hit in cases.hits), reverse=True)
     assert orthanc.instances() - before == set(sops)
-    # What is missing of it is added, in a series of its own.
+    # A missing part is added, in a series of its own.
     write_note(followed.engine, archive, COLLECTION, STUDY, FORMS, recorded)
     there = orthanc.instances()
     assert len(there) == len(before) + 2
