@@ -28,7 +28,7 @@ class StreamedZip:
         return self._window.take()
 
 
-class _Window(io.RawIOBase):
+class _Window:
     """The end of a file, behind what was taken of it: within it a writer may seek, to complete headers."""
 
     def __init__(self) -> None:
@@ -36,9 +36,6 @@ class _Window(io.RawIOBase):
         self._bytes = io.BytesIO()
 
     def seekable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
         return True
 
     def tell(self) -> int:
@@ -50,8 +47,14 @@ class _Window(io.RawIOBase):
         self._bytes.seek(offset - self._taken)
         return offset
 
-    def write(self, data: bytes) -> int:  # type: ignore[override]
+    def write(self, data: bytes, /) -> int:
         return self._bytes.write(data)
+
+    def flush(self) -> None:
+        """Do nothing: all bytes are in memory until they are taken."""
+
+    def close(self) -> None:
+        """Do nothing: the last bytes are taken after the end of the zip file."""
 
     def take(self) -> bytes:
         """Return all bytes, and keep none."""

@@ -13,6 +13,7 @@ import pytest
 from pydantic import SecretStr
 
 from app.application import create_app
+from app.settings import Settings
 from index.keys.api_keys import create_key
 from index.keys.grants import Role
 from tests.access import AS_ADMIN
@@ -88,12 +89,7 @@ def test_what_a_modality_stores_is_indexed_by_a_worker(
                 for study in (0, 1)
             }
             assert films.ids() == set()
-            archive = {
-                "pacs_url": gateway.dicom_web,
-                "pacs_user": USER[0],
-                "pacs_password": SecretStr(USER[1]),
-            }
-            jobs = Jobs(settings.model_copy(update=archive), films.engine.home.catalogue)
+            jobs = _worker_jobs(films, settings, gateway)
             with jobs.worker():
                 ended = [jobs.wait(job["id"]) for job in queued]
             assert [job.state for job in ended] == ["done", "done"], jobs.log(ended[0].id)
@@ -124,12 +120,7 @@ def test_a_note_comes_into_a_stable_study_once(
         studies = f"{service}/v1/collections/{COLLECTION}/studies"
         gateway_of = _configured(folder, studies, made.text, note=True)
         with serve_orthanc(orthanc_programs, gateway_of, folder=folder, auth=USER) as gateway:
-            archive = {
-                "pacs_url": gateway.dicom_web,
-                "pacs_user": USER[0],
-                "pacs_password": SecretStr(USER[1]),
-            }
-            jobs = Jobs(settings.model_copy(update=archive), films.engine.home.catalogue)
+            jobs = _worker_jobs(films, settings, gateway)
             with jobs.worker():
                 storescu(gateway, *files)
                 # One job for each study, and one for each that has got a note, which finds it there.
@@ -141,6 +132,16 @@ def test_a_note_comes_into_a_stable_study_once(
                 assert log.count("The study has its note already.") == 1, log
             assert films.ids() == {uid("film", number) for number in range(3)}
             assert len(gateway.instances()) == len(files) + 2
+
+
+def _worker_jobs(films: Home, settings: Settings, gateway: OrthancServer) -> Jobs:
+    """The jobs of a service whose archive is the gateway."""
+    archive = {
+        "pacs_url": gateway.dicom_web,
+        "pacs_user": USER[0],
+        "pacs_password": SecretStr(USER[1]),
+    }
+    return Jobs(settings.model_copy(update=archive), films.engine.home.catalogue)
 
 
 def _have_ended(jobs: list[Mapping[str, Any]], count: int) -> bool:
