@@ -30,8 +30,9 @@ def search_exactly(
     spare = _SPARE
     while True:
         wanted = spare + (k if after is None else k + after.rank)
-        likely = passing.rows
-        if wanted < passing.count or after is not None:
+        if wanted >= passing.count and after is None:
+            likely = passing.rows
+        else:
             count = min(wanted, passing.count)
             near = None if on_gpu is None else on_gpu(query, count, passing)
             products, likely = near or rows.nearest(query, count, passing)

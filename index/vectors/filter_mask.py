@@ -16,6 +16,8 @@ from index.vectors.protocol import Keys
 Bits = NDArray[np.uint8]
 
 _CACHE_BYTES: Final = 64 * 1024**2
+# Numbers of so many rows are kept, as searches scan them; of more, a mask is smaller.
+_FEW: Final = 16_384
 
 
 @dataclass
@@ -25,11 +27,13 @@ class FilterMask:
     Attributes:
         mask: Mask (N,) of the selectable rows.
         count: Number of selectable rows.
+        filtered: Whether a filter selects them; else they are all living rows.
         list_counts: Selectable rows of each list of the inverted file, once they are counted.
     """
 
     mask: Mask
     count: int
+    filtered: bool = True
     list_counts: NDArray[np.int64] | None = None
 
     @property
@@ -37,9 +41,13 @@ class FilterMask:
         """Whether all rows are selectable."""
         return self.count == len(self.mask)
 
-    @cached_property
+    @property
     def rows(self) -> Rows:
         """The selectable rows, rising."""
+        return self._few_rows if self.count <= _FEW else np.flatnonzero(self.mask)
+
+    @cached_property
+    def _few_rows(self) -> Rows:
         return np.flatnonzero(self.mask)
 
     @cached_property
@@ -50,7 +58,7 @@ class FilterMask:
     @property
     def memory_bytes(self) -> int:
         """Upper bound of its memory."""
-        return len(self.mask) * 9 // 8 + 8 * self.count
+        return len(self.mask) * 9 // 8 + 8 * min(self.count, _FEW)
 
 
 class FilterMasks:
@@ -93,9 +101,9 @@ class FilterMasks:
 
 def _mask(allowed: Keys | None, ids: IdMap) -> FilterMask:
     if allowed is None:
-        return FilterMask(ids.alive, len(ids))
-    rows, known = ids.find(allowed)
-    rows = rows[known]
-    mask = np.zeros(len(ids.keys), dtype=bool)
-    mask[rows] = True
-    return FilterMask(mask, len(rows))
+        return FilterMask(ids.alive, len(ids), filtered=False)
+    # The last place takes the keys without a row, -1.
+    mask = np.zeros(len(ids.keys) + 1, dtype=bool)
+    mask[ids.find(allowed)] = True
+    mask = mask[:-1]
+    return FilterMask(mask, int(np.count_nonzero(mask)))

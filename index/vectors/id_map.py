@@ -74,21 +74,22 @@ class IdMap:
         """Return the living keys, rising."""
         return self._sorted
 
-    def find(self, keys: Keys) -> tuple[Rows, Mask]:
-        """Return the row of each key and whether it has one."""
-        if not len(self):
-            return np.zeros(len(keys), dtype=np.int64), np.zeros(len(keys), dtype=bool)
+    def find(self, keys: Keys) -> Rows:
+        """Return the row of each key; -1 for keys without one."""
+        if not len(self) or not len(keys):
+            return np.full(len(keys), -1, dtype=np.int64)
         first, last = self._sorted[0], self._sorted[-1]
         if len(keys) >= _WORTH_TABLE and len(self) >= _DENSE * float(last - first + 1):
             if self._table is None:
                 table = np.full(last - first + 1, -1, dtype=np.int32)
                 table[self._sorted - first] = self._rows
                 self._table = table
-            found = self._table.take(keys - first, mode="clip").astype(np.int64)
-            found[(keys < first) | (keys > last)] = -1
-            return found, found >= 0
+            found: Rows = self._table.take(keys - first, mode="clip").astype(np.int64)
+            if keys.min() < first or keys.max() > last:
+                found[(keys < first) | (keys > last)] = -1
+            return found
         places = np.minimum(np.searchsorted(self._sorted, keys), len(self) - 1)
-        return self._rows[places], self._sorted[places] == keys
+        return np.where(self._sorted[places] == keys, self._rows[places], -1)
 
     def append(self, keys: Keys) -> None:
         """Put different keys in new rows; the rows that they had are dead."""
@@ -105,8 +106,8 @@ class IdMap:
 
     def drop(self, keys: Keys) -> int:
         """Let the rows of keys die, and return how many did."""
-        rows, known = self.find(keys)
-        gone = np.unique(rows[known])
+        rows = self.find(keys)
+        gone = np.unique(rows[rows >= 0])
         if len(gone):
             self.alive = self.alive.copy()
             self.alive[gone] = False

@@ -72,9 +72,9 @@ class VectorView(ABC):
             KeyError: One is not there.
         """
         with self._lock.reading():
-            rows, known = self._ids.find(keys)
-            if not known.all():
-                raise KeyError(int(keys[~known][0]))
+            rows = self._ids.find(keys)
+            if (rows < 0).any():
+                raise KeyError(int(keys[rows < 0][0]))
             return self._get(rows)
 
     def search(
@@ -99,7 +99,8 @@ class VectorView(ABC):
     def scores(self, query: Vectors, keys: Keys) -> tuple[Keys, Scores]:
         """Return the keys (N,) that the view holds, in their order, and their scores as in a search."""
         with self._lock.reading():
-            rows, known = self._ids.find(keys)
+            rows = self._ids.find(keys)
+            known = rows >= 0
             return keys[known], self._score(query, rows[known])
 
     @abstractmethod

@@ -39,7 +39,7 @@ def calibrate(
 
     `stored_queries` (Q, D) are embedded texts where images are searched, or the other way.
     """
-    passing = FilterMask(alive, int(np.count_nonzero(alive)))
+    passing = FilterMask(alive, int(np.count_nonzero(alive)), filtered=False)
     with guard():
         kinds = _made_queries(store, passing.rows)
     if stored_queries is not None and len(stored_queries):

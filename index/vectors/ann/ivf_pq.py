@@ -118,9 +118,8 @@ class IvfPq:
         return float(min(shares[len(lists) // 16], shares[len(lists) // 4], shares[-1]))
 
     def nearest_lists(self, products: Vectors, count: int, passing: FilterMask) -> Lists:
-        """Return the nearest lists to a query with a row that passes, at most `count`, nearest first."""
-        counts = self._counts(passing)
-        if not counts.all():
+        """Return the nearest lists to a query, at most `count`, with a row that passes; nearest first."""
+        if passing.filtered and not (counts := self._counts(passing)).all():
             products = np.where(counts > 0, products, np.float32(-np.inf))
             # FAISS needs at least one list, even if none has a passing row.
             count = max(1, min(count, int(np.count_nonzero(counts))))
@@ -137,29 +136,26 @@ class IvfPq:
         library: Any = faiss
         wanted, near = min(candidates, len(self)), products[lists]
         found, rows = np.empty(wanted, dtype=np.float32), np.empty(wanted, dtype=np.int64)
-        parameters = _parameters(len(lists))
-        if bits is not None:
-            selector = library.IDSelectorBitmap(bits)
-            parameters = library.SearchParametersIVF(nprobe=len(lists), sel=selector)
+        parameters = _probing(len(lists), bits)
         # FAISS's Python layer takes no parameters with lists that are given.
         query, *out = (library.swig_ptr(array) for array in (rotated, lists, near, found, rows))
         self._inverted.search_preassigned_c(1, query, wanted, *out, False, parameters)
         return rows if rows[-1] >= 0 else rows[rows >= 0]
 
     def search_each(
-        self, queries: Vectors, rows: Any, lists: int, candidates: int, count: int
+        self, queries: Vectors, rows: Any, lists: int, candidates: int, count: int, bits: Bits | None
     ) -> tuple[Vectors, Rows]:
         """Return the largest inner products (Q, count) with candidates of each query (Q, D), and their rows.
 
-        `rows` is FAISS's index of all rows; places without a row hold -1. All cores search: a batch takes a
-        third of the time of its queries one by one (measured).
+        `rows` is FAISS's index of all rows; places without a row hold -1. `bits` as in `search`. All cores
+        search: a batch takes a third of the time of its queries one by one (measured).
         """
         use_threads(cores())
         library: Any = faiss
         # The constructor refuses an index with rows that have no codes yet, so it is set afterwards.
         refined = library.IndexRefine(self._index, self._index)
         refined.refine_index = rows
-        probed = library.SearchParametersIVF(nprobe=min(lists, self.lists))
+        probed = _probing(min(lists, self.lists), bits)
         codes = library.SearchParametersPreTransform(index_params=probed)
         parameters = library.IndexRefineSearchParameters(k_factor=candidates / count, base_index_params=codes)
         found: tuple[Vectors, Rows] = refined.search(queries, count, params=parameters)
@@ -199,6 +195,14 @@ class IvfPq:
                 lists[library.rev_swig_ptr(inverted.get_ids(number), size)] = number
         self.list_of_row = lists
         self._sizes = np.bincount(lists, minlength=self.lists)
+
+
+def _probing(lists: int, bits: Bits | None) -> Any:
+    """Return FAISS's parameters of a search of so many lists for the rows that bits select."""
+    if bits is None:
+        return _parameters(lists)
+    library: Any = faiss
+    return library.SearchParametersIVF(nprobe=lists, sel=library.IDSelectorBitmap(bits))
 
 
 @lru_cache(maxsize=64)

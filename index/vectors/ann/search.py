@@ -131,7 +131,7 @@ class AnnSearch:
             return None
         rotated, products = self.codes.rotated(query)
         list_count, candidates = self._effort(rank, products, passing)
-        newest = len(self.codes) + np.flatnonzero(passing.mask[len(self.codes) :])
+        newest = self._newest(passing)
         checked = max(rank, _MIN_CHECKED)
         while candidates <= _MAX_CANDIDATE_SHARE * len(self.store):
             lists = self.codes.nearest_lists(products, list_count, passing)
@@ -156,21 +156,23 @@ class AnnSearch:
     def shortlists(self, queries: Vectors, rank: int, passing: FilterMask) -> list[Rows | None]:
         """Return the shortlist of each query (Q, D) of a batch; without a filter all cores search at once."""
         is_scanned = not self.point.lists or passing.count <= self.scanned_rows
-        if is_scanned or not passing.is_all or not isinstance(self.store, MemoryStore):
+        if is_scanned or passing.filtered or not isinstance(self.store, MemoryStore):
             return [self.shortlist(query, rank, passing) for query in queries]
-        each = zip(queries, *self._search_each(queries, rank, self.store.index), strict=True)
+        each = zip(queries, *self._search_each(queries, rank, passing, self.store.index), strict=True)
         return [self.shortlist(query, rank, passing) if is_hard else rows for query, rows, is_hard in each]
 
-    def _search_each(self, queries: Vectors, rank: int, index: Any) -> tuple[list[Rows], Mask]:
+    def _search_each(
+        self, queries: Vectors, rank: int, passing: FilterMask, index: Any
+    ) -> tuple[list[Rows], Mask]:
         """Return the rows that may be hits of each query (Q, D), and which queries are hard (Q,)."""
         checked = max(rank, _MIN_CHECKED)
         width = _COMPARED_A_HIT * rerank_depth(checked)
         lists, candidates = self._unfiltered_effort(rank)
         # The place of a hit among the candidates is not known, so more of them are ranked.
         candidates *= _CANDIDATES_OF_EACH
-        near, rows = self.codes.search_each(queries, index, lists, candidates, width)
+        near, rows = self.codes.search_each(queries, index, lists, candidates, width, passing.bits)
         hard = rows[:, min(rerank_depth(rank), width) - 1] < 0
-        each, newest = np.arange(len(queries))[:, None], np.arange(len(self.codes), len(self.store))
+        each, newest = np.arange(len(queries))[:, None], self._newest(passing)
         if len(newest):
             near = np.concatenate((near, queries @ self.store.rounded(newest).T), axis=1)
             rows = np.concatenate((rows, np.tile(newest, (len(queries), 1))), axis=1)
@@ -188,6 +190,11 @@ class AnnSearch:
         hard |= likely[:, -1]
         return [row[its] for row, its in zip(rows, likely, strict=True)], hard
 
+    def _newest(self, passing: FilterMask) -> Rows:
+        """Return the rows that pass and came after the codes."""
+        newest: Rows = len(self.codes) + np.flatnonzero(passing.mask[len(self.codes) :])
+        return newest
+
     def _unfiltered_effort(self, rank: int) -> tuple[int, int]:
         """Return how many lists to probe and candidates to take first where all rows pass."""
         deeper = max(1.0, rank / MEASURED_RANK) ** _DEPTH_POWER
@@ -197,7 +204,7 @@ class AnnSearch:
     def _effort(self, rank: int, products: Vectors, passing: FilterMask) -> tuple[int, int]:
         """Return how many lists to probe and candidates to take first, by products with all centroids."""
         lists, candidates = self._unfiltered_effort(rank)
-        if passing.is_all:
+        if not passing.filtered:
             return lists, candidates
         density = self.codes.density(products, self.point.lists, passing)
         deeper = min(_MAX_DEPTH_FACTOR, 1 / max(density, 1 / _MAX_DEPTH_FACTOR)) ** _DEPTH_POWER

@@ -1,10 +1,13 @@
 """Searches for many queries at once find what searches one by one find."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from index.vectors.ann.ivf_pq import IvfPq
+from index.vectors.id_map import Rows
 from tests.index.vectors.coding import COUNT, Both, clustered, prefer_codes, recall
 
 _QUERIES = 80
@@ -36,3 +39,29 @@ def test_what_was_removed_does_not_come_and_what_came_does(both: Both) -> None:
     both.remove(np.arange(0, COUNT, 3))
     both.add(np.arange(COUNT, COUNT + 100), clustered(100, seed=6))
     assert _recall(both) >= 0.99
+
+
+def test_a_removed_vector_makes_no_search_a_filtered_one(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    candidates: list[int] = []
+    search = IvfPq.search
+
+    def told(self: IvfPq, *arguments: Any) -> Rows:
+        candidates.append(arguments[3])
+        return search(self, *arguments)
+
+    monkeypatch.setattr(IvfPq, "search", told)
+    query, others = clustered(1, seed=5)[0], clustered(_QUERIES, seed=7)
+
+    def asked() -> tuple[int, int]:
+        """Candidates of one query, and searches of single queries for a batch."""
+        both.view.search(query, 10)
+        first = candidates[0]
+        candidates.clear()
+        both.view.search_many(others, 10)
+        single = len(candidates)
+        candidates.clear()
+        return first, single
+
+    before = asked()
+    both.remove(np.arange(1))
+    assert asked() == before
