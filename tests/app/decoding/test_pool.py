@@ -27,6 +27,8 @@ from training.models.preprocessing import ImagePreprocessing
 
 PATIENCE = 60.0
 SIZE = 16
+# Ticks of CPU time that an idle process does not use.
+_AT_WORK = 10
 
 MakePool = Callable[..., DecodingPool]
 
@@ -53,6 +55,17 @@ def wait_until(true: Callable[[], bool]) -> None:
 def the_process(pool: DecodingPool) -> int:
     wait_until(lambda: len(pool.pids) == 1)
     return pool.pids[0]
+
+
+def cpu_ticks(pid: int) -> int:
+    """Ticks of CPU time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:13]))
+
+
+def is_at_work(pid: int, idle: int) -> bool:
+    """Whether a process has a task, by its CPU time and that of before; the pool counts a task earlier."""
+    return cpu_ticks(pid) >= idle + _AT_WORK
 
 
 def status(pid: int, field: str) -> int:
@@ -181,9 +194,10 @@ def test_a_task_past_its_deadline_is_killed(make_pool: MakePool, told: Told) -> 
 def test_a_process_that_is_killed_at_work_costs_one_task(make_pool: MakePool, told: Told) -> None:
     pool = make_pool()
     pid = the_process(pool)
+    idle = cpu_ticks(pid)
     slow = pool.submit(prepare(slow_bmp()), Priority.SEARCH)
     after = pool.submit(prepare(small()), Priority.SEARCH)
-    wait_until(lambda: pool.busy == 1)
+    wait_until(lambda: is_at_work(pid, idle))
     os.kill(pid, signal.SIGKILL)
     with pytest.raises(ImageError, match=r"its decoder broke down; save it anew\.$"):
         slow.result(PATIENCE)
@@ -302,8 +316,9 @@ def test_closing_ends_whatever_is_at_work(make_pool: MakePool) -> None:
     pool = make_pool(processes=2)
     wait_until(lambda: len(pool.pids) == 2)
     pids = pool.pids
+    idle = [cpu_ticks(pid) for pid in pids]
     futures = [pool.submit(prepare(slow_bmp()), Priority.SEARCH) for _ in range(4)]
-    wait_until(lambda: pool.busy == 2)
+    wait_until(lambda: all(map(is_at_work, pids, idle)))
     pool.close()
     assert all(future.done() for future in futures)
     for future in futures:

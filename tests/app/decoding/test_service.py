@@ -21,7 +21,7 @@ from tests.access import AS_ADMIN
 from tests.app.api.test_search import problem_of, search_image
 from tests.app.api.test_writes import LOCAL, picture, post, put, statuses
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
-from tests.app.decoding.test_pool import is_there, noise, wait_until
+from tests.app.decoding.test_pool import cpu_ticks, is_at_work, is_there, noise, wait_until
 from tests.training.data.hostile import (
     deep_png,
     encoded,
@@ -102,18 +102,18 @@ def test_one_bad_image_among_good_ones_is_refused_alone(client: TestClient) -> N
     assert statuses(answer) == [("good", "created"), *bad, ("also-good", "created")]
 
 
-def test_a_decoder_that_is_killed_costs_one_query(client: TestClient) -> None:
-    pool = decoders(client).pool
-    wait_until(lambda: len(pool.pids) == 2)
-    with ThreadPoolExecutor(1) as caller:
-        for pid in pool.pids:
-            os.kill(pid, signal.SIGSTOP)
-        answer = caller.submit(search_image, client, picture(1))
-        wait_until(lambda: pool.busy == 1)
-        for pid in pool.pids:
+def test_a_decoder_that_is_killed_costs_one_query(home: Indexed) -> None:
+    with serve(home, decode_memory_bytes=560 * 2**20) as client, ThreadPoolExecutor(1) as caller:
+        pool = decoders(client).pool
+        wait_until(lambda: len(pool.pids) == 2)
+        pids = pool.pids
+        idle = [cpu_ticks(pid) for pid in pids]
+        answer = caller.submit(search_image, client, slow_bmp())
+        wait_until(lambda: any(map(is_at_work, pids, idle)))
+        for pid in pids:
             os.kill(pid, signal.SIGKILL)
         assert problem_of(answer.result()) == (415, "not-an-image")
-    assert search_image(client, picture(1)).status_code == 200
+        assert search_image(client, picture(1)).status_code == 200
 
 
 @pytest.fixture
