@@ -9,13 +9,14 @@ from typing import Any, Final, Literal, cast
 
 from pydicom import Dataset
 
-from app.decoding.pool import DecodingPool, PoolLimits, Priority
-from app.decoding.process import Answer, DecoderLimits, Task
-from app.encoding import EncodingTimeoutError
+from app.decoding import WORKER
 from app.settings import Settings
 from index.keys.patient_key import patient_key
 from training.data.decoding.dicom.picture import open_dicom
 from training.data.decoding.images import ImageLimits
+from training.data.decoding.processes.errors import DecodingTimeoutError
+from training.data.decoding.processes.pool import DecodingPool, PoolLimits, Priority
+from training.data.decoding.processes.process import Answer, DecoderLimits, Task
 from training.data.dicom.attributes import read_attributes
 from training.data.dicom.elements import uid_of
 from training.data.dicom.instances import find_text_on, group_of, missing_uid, write_films
@@ -113,7 +114,7 @@ class FilmReader:
         """Read a file; the calling thread waits.
 
         Raises:
-            EncodingError: It was not done in time, or the pool ends.
+            DecodingError: It was not done in time, or the pool ends.
             DecoderStartError: No process can be started.
         """
         future = self._submitted(content)
@@ -121,7 +122,7 @@ class FilmReader:
             return self._reading(future.result(self._deadline_s))
         except TimeoutError:
             future.cancel()
-            raise EncodingTimeoutError("The film could not be read in time; try again later.") from None
+            raise DecodingTimeoutError("The film could not be read in time; try again later.") from None
         except ImageError as error:
             return Reading("refused", reason=str(error))
 
@@ -131,7 +132,7 @@ class FilmReader:
         try:
             return self._reading(await asyncio.wait_for(future, self._deadline_s))
         except TimeoutError:
-            raise EncodingTimeoutError("The film could not be read in time; try again later.") from None
+            raise DecodingTimeoutError("The film could not be read in time; try again later.") from None
         except ImageError as error:
             return Reading("refused", reason=str(error))
 
@@ -178,7 +179,7 @@ def film_reader(settings: Settings, modalities: tuple[str, ...] = ()) -> Iterato
     rules = FilmRules.of(settings, modalities)
     limits = ImageLimits(max_bytes=MOST_BYTES, accept_truncated=settings.accept_truncated_images)
     decoder = DecoderLimits(settings.decode_memory_bytes, cpu_s=_CPU_S)
-    pool = DecodingPool(PoolLimits(decoding_threads(), _WAITING, _DEADLINE_S, decoder))
+    pool = DecodingPool(PoolLimits(WORKER, decoding_threads(), _WAITING, _DEADLINE_S, decoder))
     try:
         yield FilmReader(pool, rules, limits, _DEADLINE_S)
     finally:

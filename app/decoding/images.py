@@ -12,14 +12,15 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from app.concurrency.timings import record_waited
-from app.decoding.pool import DecodingObserver, DecodingPool, PoolLimits, Priority
-from app.decoding.process import Answer, DecoderLimits, Task
-from app.encoding import EncodingTimeoutError
+from app.decoding import WORKER
 from app.settings import Settings
 from index.files.renditions import Rendition
 from training.data.decoding.depth import Levels
 from training.data.decoding.formats import MEDIA_TYPES
 from training.data.decoding.images import ImageLimits, check_signature
+from training.data.decoding.processes.errors import DecodingTimeoutError
+from training.data.decoding.processes.pool import DecodingObserver, DecodingPool, PoolLimits, Priority
+from training.data.decoding.processes.process import Answer, DecoderLimits, Task
 from training.data.record import PICTURE_FIELDS
 from training.errors import ImageError
 from training.models.config import ImagePreprocessingConfig
@@ -79,6 +80,7 @@ class ImageDecoders:
         )
         self.pool = DecodingPool(
             PoolLimits(
+                worker=WORKER,
                 processes=settings.concurrent_decodes,
                 waiting=settings.encode_queue_size,
                 deadline_s=settings.encode_deadline_s,
@@ -92,7 +94,7 @@ class ImageDecoders:
 
         Raises:
             ImageError: The bytes are no image that can be used, or one over the limits.
-            EncodingError: Too many images wait, it was not done in time, or the service ends.
+            DecodingError: Too many images wait, it was not done in time, or the service ends.
             DecoderStartError: No process can be started.
         """
         return (await self.decode_query(content, config)).pixels
@@ -125,7 +127,7 @@ class ImageDecoders:
 
         Raises:
             ImageError: The file cannot be decoded.
-            EncodingError: Too many images wait, it was not done in time, or the service ends.
+            DecodingError: Too many images wait, it was not done in time, or the service ends.
             DecoderStartError: No process can be started.
         """
         header = {"task": "thumbnail", "path": str(original.absolute())}
@@ -147,7 +149,7 @@ class ImageDecoders:
         Raises:
             ImageTooLargeError: It takes more memory or work than an image may.
             ImageError: The file cannot be decoded.
-            EncodingError: Too many images wait, it was not done in time, or the service ends.
+            DecodingError: Too many images wait, it was not done in time, or the service ends.
             DecoderStartError: No process can be started.
         """
         header = {"task": "rendition", "path": str(original.absolute()), **asdict(rendition)}
@@ -161,7 +163,7 @@ class ImageDecoders:
 
         Raises:
             ImageError: The file cannot be decoded.
-            EncodingError: Too many images wait, it was not done in time, or the service ends.
+            DecodingError: Too many images wait, it was not done in time, or the service ends.
             DecoderStartError: No process can be started.
         """
         task = Task({"task": "levels", "path": str(original.absolute())}, 0)
@@ -233,5 +235,5 @@ def _nonsense() -> ImageError:
     return ImageError("The image cannot be decoded: its decoder broke down; save it anew.")
 
 
-def _too_late() -> EncodingTimeoutError:
-    return EncodingTimeoutError("The image could not be decoded in time; try again later.")
+def _too_late() -> DecodingTimeoutError:
+    return DecodingTimeoutError("The image could not be decoded in time; try again later.")

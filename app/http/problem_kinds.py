@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 
-from app.decoding.process import DecoderStartError
 from app.encoding import (
     EncoderLostError,
     EncoderMemoryError,
@@ -57,6 +56,12 @@ from index.errors import (
     ViewError,
     shortened,
 )
+from training.data.decoding.processes.errors import (
+    DecodersBusyError,
+    DecodersClosedError,
+    DecoderStartError,
+    DecodingTimeoutError,
+)
 from training.errors import (
     BundleError,
     ImageError,
@@ -105,6 +110,10 @@ UNSUPPORTED = Kind(
 NOT_ACCEPTABLE = Kind("not-acceptable", "No such format can be made", HTTPStatus.NOT_ACCEPTABLE)
 NOT_READY = Kind("not-ready", "The service is not ready", HTTPStatus.SERVICE_UNAVAILABLE, retry_after_s=1)
 BUSY = Kind("too-many-requests", "The service is busy", HTTPStatus.TOO_MANY_REQUESTS, retry_after_s=1)
+ENCODED_LATE = Kind("encoding-timeout", "Encoding took too long", HTTPStatus.GATEWAY_TIMEOUT)
+REPLACED = Kind(
+    "encoder-replaced", "The encoder is being replaced", HTTPStatus.SERVICE_UNAVAILABLE, retry_after_s=1
+)
 LATE = Kind("deadline-passed", "The answer took too long", HTTPStatus.GATEWAY_TIMEOUT)
 STOPPING = Kind(
     "stopping",
@@ -136,10 +145,11 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
     ),
     NoRegionsError: Kind("no-regions", "The model has no regions", INVALID.status),
     QueueFullError: BUSY,
-    EncodingTimeoutError: Kind("encoding-timeout", "Encoding took too long", HTTPStatus.GATEWAY_TIMEOUT),
-    QueueClosedError: Kind(
-        "encoder-replaced", "The encoder is being replaced", HTTPStatus.SERVICE_UNAVAILABLE, retry_after_s=1
-    ),
+    DecodersBusyError: BUSY,
+    EncodingTimeoutError: ENCODED_LATE,
+    DecodingTimeoutError: ENCODED_LATE,
+    QueueClosedError: REPLACED,
+    DecodersClosedError: REPLACED,
     DecoderStartError: Kind(
         "decoding-unavailable",
         "Images cannot be decoded now",

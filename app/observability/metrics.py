@@ -14,10 +14,10 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from app.concurrency.timings import record
-from app.decoding.pool import DecodeOutcome, RestartReason
 from app.encoding import Kind
 from app.observability.installation import InstallationMetrics
 from index.vectors.ann.search import OperatingPoint
+from training.data.decoding.processes.pool import DecodeOutcome, RestartReason
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128)

@@ -7,7 +7,6 @@ from typing import Final
 
 from sqlalchemy.orm import Session
 
-from app.encoding import EncodingError
 from app.pacs.dicomweb.archive import Archive, ArchiveError
 from app.pacs.dicomweb.instances import ListedInstance
 from app.pacs.dicomweb.listing import ListedStudy
@@ -23,6 +22,7 @@ from index.engine import SearchEngine
 from index.errors import StaleWriteError
 from index.writes.live import remove_images
 from index.writes.prefetch import prefetch
+from training.data.decoding.processes.errors import DecodingError
 from training.data.reports.structured import SOP_CLASSES, parse_structured
 from training.data.reports.study_report import OwnResultError, ReportError, deidentified
 from training.errors import RecoquestError
@@ -171,7 +171,7 @@ class Run:
                 ready = self._fetch_one(piece.study, instance)
                 if ready is not None:
                     instances[instance.sop] = ready
-        except (ArchiveError, EncodingError, OutsideHoursError) as error:
+        except (ArchiveError, DecodingError, OutsideHoursError) as error:
             return _Fetched(piece, error=error)
         return _Fetched(piece, instances)
 

@@ -6,8 +6,6 @@ from typing import Final
 
 import structlog
 
-from app.decoding.process import DecoderStartError
-from app.encoding import EncodingTimeoutError, QueueFullError
 from app.http.problems import RequestError
 from app.operations.cases.case_table import Case, CaseTable
 from app.operations.cases.streamed_zip import StreamedZip
@@ -17,11 +15,16 @@ from index.cases.case_lists import CaseEntry
 from index.errors import StoreError, UnknownImageError
 from index.files.renditions import Rendition
 from index.search.results import StoredImage
+from training.data.decoding.processes.errors import (
+    DecodersBusyError,
+    DecoderStartError,
+    DecodingTimeoutError,
+)
 
 # Tries at a picture while others keep the service busy, and the pause between two.
 _TRIES: Final = 5
 _PAUSE_S: Final = 1.0
-_BUSY: Final = (QueueFullError, EncodingTimeoutError, DecoderStartError)
+_BUSY: Final = (DecodersBusyError, DecodingTimeoutError, DecoderStartError)
 _PICTURE: Final = Rendition("image/png")
 
 _log = structlog.stdlib.get_logger(__name__)

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from app.decoding.images import ImageDecoders
-from app.decoding.pool import DecodeOutcome, RestartReason
 from app.server.places import Budget
 from app.settings import Settings
 from index.files.renditions import Rendition
@@ -26,6 +25,7 @@ from tests.app.conftest import Indexed
 from tests.index.files.metadata.files import exif
 from tests.index.pictures import smooth_picture
 from training.data.decoding.images import decode_image
+from training.data.decoding.processes.pool import DecodeOutcome, RestartReason
 
 Pixels = NDArray[np.uint8]
 

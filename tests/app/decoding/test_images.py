@@ -1,6 +1,7 @@
 """The decoders as coroutines call them: a caller that leaves or comes too late frees no slot."""
 
 import asyncio
+import io
 import os
 import signal
 from collections.abc import Iterator
@@ -9,13 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from app.decoding.images import ImageDecoders
-from app.encoding import EncodingTimeoutError, QueueFullError
 from app.settings import Settings
-from tests.app.decoding.test_pool import FILES, noise, small, wait_until
+from tests.training.data.decoding.processes.decoding import FILES, noise, small, wait_until
 from tests.training.data.hostile import encoded
 from training.data.decoding.images import decode_image
+from training.data.decoding.processes.errors import DecodersBusyError, DecodingTimeoutError
 from training.errors import ImageError, ImageTooLargeError
 from training.models.config import ImagePreprocessingConfig
 from training.models.inputs.images import Pixels, to_pixels
@@ -32,7 +34,15 @@ def decoders() -> Iterator[ImageDecoders]:
 
 
 @pytest.mark.parametrize(
-    "change", [{}, {"resize_to": 30}, {"resize": "shortest_edge", "resize_to": 30, "filter": "bilinear"}]
+    "change",
+    [
+        {},
+        {"resize_to": 30},
+        {"resize": "shortest_edge"},
+        {"resize": "shortest_edge", "resize_to": 30, "filter": "bilinear"},
+        {"resize": "squash"},
+        {"resize": "pad"},
+    ],
 )
 def test_the_pixels_of_a_query_are_those_of_an_import(
     decoders: ImageDecoders, change: dict[str, object]
@@ -52,6 +62,13 @@ def test_the_file_of_a_stored_image_is_decoded_as_a_query(decoders: ImageDecoder
         stored = asyncio.run(decoders.decode_query(tmp_path / name, CONFIG))
         assert np.array_equal(stored.pixels, sent.pixels)
         assert stored.picture == sent.picture == decode_image(content).size
+
+
+def test_a_thumbnail_is_made_of_a_file(decoders: ImageDecoders, tmp_path: Path) -> None:
+    path = tmp_path / "picture"
+    path.write_bytes(encoded(Image.new("RGB", (600, 300)), "PNG"))
+    with Image.open(io.BytesIO(decoders.thumbnail(path))) as image:
+        assert (image.format, image.size) == ("WEBP", (256, 128))
 
 
 def test_an_upload_has_the_size_that_it_is_shown_at(decoders: ImageDecoders) -> None:
@@ -95,7 +112,7 @@ def test_callers_that_leave_free_no_slot(decoders: ImageDecoders) -> None:
         wait_until(lambda: decoders.pool.busy == 2)
         tasks += await come(4)
         assert decoders.pool.waiting == 4
-        with pytest.raises(QueueFullError):
+        with pytest.raises(DecodersBusyError):
             await decoders.prepare(small(), CONFIG)
         for task in tasks:
             task.cancel()
@@ -119,7 +136,7 @@ def test_a_deadline_frees_a_slot_only_with_its_process() -> None:
         wait_until(lambda: len(decoders.pool.pids) == 1)
         (pid,) = decoders.pool.pids
         os.kill(pid, signal.SIGSTOP)
-        with pytest.raises(EncodingTimeoutError):
+        with pytest.raises(DecodingTimeoutError):
             asyncio.run(decoders.prepare(small(), CONFIG))
         wait_until(lambda: decoders.pool.busy == 0)
         wait_until(lambda: decoders.pool.pids not in ([], [pid]))

@@ -16,12 +16,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app.application import create_app
 from app.decoding.images import ImageDecoders
-from app.decoding.pool import DecodingPool
 from tests.access import AS_ADMIN
 from tests.app.api.test_search import problem_of, search_image
 from tests.app.api.test_writes import LOCAL, picture, post, put, statuses
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
-from tests.app.decoding.test_pool import cpu_ticks, is_at_work, is_there, noise, wait_until
+from tests.training.data.decoding.processes.decoding import cpu_ticks, is_at_work, is_there, noise, wait_until
 from tests.training.data.hostile import (
     deep_png,
     encoded,
@@ -32,6 +31,7 @@ from tests.training.data.hostile import (
     segment,
     slow_bmp,
 )
+from training.data.decoding.processes.pool import DecodingPool
 from training.data.manifest import Record, read_manifest, write_manifest
 
 IMAGE = f"/v1/collections/{COLLECTION}/images/image-3"

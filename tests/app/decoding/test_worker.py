@@ -15,10 +15,11 @@ print("\\n".join(sys.modules))
 
 _PARENT = """
 import time
-from app.decoding.pool import DecodingPool, PoolLimits
-from app.decoding.process import DecoderLimits
+from app.decoding import WORKER
+from training.data.decoding.processes.pool import DecodingPool, PoolLimits
+from training.data.decoding.processes.process import DecoderLimits
 
-pool = DecodingPool(PoolLimits(2, 4, 60.0, DecoderLimits(1 << 29)))
+pool = DecodingPool(PoolLimits(WORKER, 2, 4, 60.0, DecoderLimits(1 << 29)))
 while len(pool.pids) < 2:
     time.sleep(0.01)
 print(*pool.pids, flush=True)

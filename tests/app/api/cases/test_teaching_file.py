@@ -18,7 +18,6 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from app.application import create_app
-from app.encoding import QueueFullError
 from app.engine import open_engine
 from app.operations import renditions
 from app.operations.cases.teaching_file import TeachingFile
@@ -28,6 +27,7 @@ from index.search.results import StoredImage
 from index.writes.live import remove_images
 from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed
+from training.data.decoding.processes.errors import DecodersBusyError
 from training.data.manifest import read_manifest, write_manifest
 
 HERE = f"/v1/collections/{COLLECTION}"
@@ -179,7 +179,7 @@ def test_a_file_that_cannot_be_finished_is_known_for_it(
 
     async def making(services: Any, image: StoredImage, rendition: Any) -> bytes:
         if image.id == "image-9":
-            raise QueueFullError("full")
+            raise DecodersBusyError("full")
         return await renditions.make(services, image, rendition)
 
     monkeypatch.setattr("app.operations.cases.teaching_file.make", making)
@@ -193,7 +193,7 @@ def test_a_file_that_cannot_be_finished_is_known_for_it(
 
 
 async def failing(services: Any, image: StoredImage, rendition: Any) -> bytes:
-    raise QueueFullError("full")
+    raise DecodersBusyError("full")
 
 
 def test_five_hundred_films_take_the_memory_of_a_few(

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from app.decoding.pool import DecodeOutcome, DecodingPool, PoolLimits, RestartReason
-from app.decoding.process import DecoderLimits
-
-MIB = 2**20
+from tests.training.data.decoding.processes.decoding import MIB, WORKER
+from training.data.decoding.processes.pool import DecodeOutcome, DecodingPool, PoolLimits, RestartReason
+from training.data.decoding.processes.process import DecoderLimits
 
 
 class Told:
@@ -37,7 +36,7 @@ def make_pool(told: Told) -> Iterator[Callable[..., DecodingPool]]:
 
     def make(**limits: Any) -> DecodingPool:
         decoder = DecoderLimits(limits.pop("memory_bytes", 560 * MIB), limits.pop("cpu_s", 30))
-        given = {"processes": 1, "waiting": 8, "deadline_s": 60.0, **limits}
+        given = {"worker": WORKER, "processes": 1, "waiting": 8, "deadline_s": 60.0, **limits}
         pools.append(DecodingPool(PoolLimits(decoder=decoder, **given), told))
         return pools[-1]
 

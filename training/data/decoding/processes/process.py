@@ -1,4 +1,4 @@
-"""A decoding process as the service sees it: started, asked, and killed when it overruns."""
+"""A decoding process as its owner sees it: started, asked, and killed when it overruns."""
 
 import os
 import signal
@@ -9,8 +9,8 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from app.decoding.messages import BrokenMessageError, receive, send
-from training.errors import RecoquestError
+from training.data.decoding.processes.errors import DecoderStartError
+from training.data.decoding.processes.messages import BrokenMessageError, receive, send
 
 Outcome = Literal["done", "refused", "too-large", "memory"]
 LossReason = Literal["crash", "cpu", "wall", "closed"]
@@ -29,10 +29,6 @@ _ENVIRONMENT: Final = {
 }
 # Settings may hold secrets, and a decoder of untrusted files needs none of them.
 _SECRETS: Final = "RECOQUEST_"
-
-
-class DecoderStartError(RecoquestError):
-    """No decoding process can be started."""
 
 
 class DecoderLostError(Exception):
@@ -84,14 +80,18 @@ class Answer:
 class DecodingProcess:
     """One process. All methods but `kill` belong to the thread that made it, and it ends with that thread."""
 
-    def __init__(self, limits: DecoderLimits) -> None:
+    def __init__(self, worker: str, limits: DecoderLimits) -> None:
         """Start it, and wait until it takes tasks.
+
+        Args:
+            worker: Name of the module that runs in it; it calls `serving.serve`.
+            limits: Limits of a task.
 
         Raises:
             DecoderStartError: The process cannot be started.
         """
         try:
-            self._connection, self._process = _started(limits)
+            self._connection, self._process = _started(worker, limits)
         except OSError as error:
             raise DecoderStartError("No process that decodes images can be started.") from error
         self._closed = False
@@ -156,20 +156,21 @@ class DecodingProcess:
         return "cpu" if code == -signal.SIGXCPU else "crash"
 
 
-def _started(limits: DecoderLimits) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+def _started(worker: str, limits: DecoderLimits) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     own, theirs = socket.socketpair()
+    # Modules are found where this process finds them: the current folder may have others of the same names.
     numbers = (os.getpid(), theirs.fileno(), limits.memory_bytes, limits.cpu_s)
     kept = {name: value for name, value in os.environ.items() if not name.upper().startswith(_SECRETS)}
     try:
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, "-m", "app.decoding.worker", *map(str, numbers)],
+                [sys.executable, "-P", "-m", worker, *map(str, numbers)],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                env={**kept, **_ENVIRONMENT},
-                # Ctrl-C in a terminal is for the service.
+                env={**kept, **_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(sys.path)},
+                # Ctrl-C in a terminal is for its owner.
                 start_new_session=True,
             )
     except OSError:

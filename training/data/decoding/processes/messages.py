@@ -1,4 +1,4 @@
-"""Messages between the service and a decoding process: a JSON header and raw bytes, with their lengths."""
+"""Messages to and from a decoding process: a JSON header and raw bytes, with their lengths."""
 
 import json
 import socket

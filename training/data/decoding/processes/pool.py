@@ -1,6 +1,7 @@
 """A few processes that decode, each with a thread that feeds it, behind one bounded queue with priorities."""
 
 import itertools
+import logging
 import threading
 import time
 from concurrent.futures import Future
@@ -8,19 +9,21 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, Literal, Protocol
 
-import structlog
-
-from app.decoding.process import (
+from training.data.decoding.processes.errors import (
+    DecodersBusyError,
+    DecodersClosedError,
+    DecoderStartError,
+    DecodingTimeoutError,
+)
+from training.data.decoding.processes.process import (
     Answer,
     DecoderLimits,
     DecoderLostError,
-    DecoderStartError,
     DecodingProcess,
     LossReason,
     Outcome,
     Task,
 )
-from app.encoding import EncodingTimeoutError, QueueClosedError, QueueFullError
 from training.errors import ImageError, ImageTooLargeError
 
 DecodeOutcome = Literal[Outcome, LossReason]
@@ -28,9 +31,10 @@ RestartReason = Literal["crash", "cpu", "wall", "memory"]
 
 _MAX_REASON: Final = 1_000
 _TOO_SLOW: Final = "The image could not be decoded in time; try again later."
+_NO_PROCESS: Final = "Images cannot be decoded now; try again in a moment."
 _CLOSED: Final = "The service is shutting down; try again."
 
-_log = structlog.stdlib.get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class Priority(IntEnum):
@@ -56,12 +60,14 @@ class PoolLimits:
     """Bounds of a pool.
 
     Attributes:
+        worker: Name of the module that runs in the processes, and calls `serving.serve`.
         processes: Number of decoding processes.
         waiting: Maximum number of waiting tasks.
         deadline_s: Default seconds from the submission of a task to its answer.
         decoder: Limits of a decoding process.
     """
 
+    worker: str
     processes: int
     waiting: int
     deadline_s: float
@@ -132,16 +138,16 @@ class DecodingPool:
 
         In a full queue it takes the place of the latest one of lower priority. The future raises
         ImageTooLargeError when the image is over its limits, of memory and CPU time among them, ImageError
-        when it is none or crashes the process, QueueFullError when a task of higher priority took the place,
-        EncodingTimeoutError, QueueClosedError, or DecoderStartError.
+        when it is none or crashes the process, DecodersBusyError when a task of higher priority took the
+        place, DecodingTimeoutError, DecodersClosedError, or DecoderStartError.
 
         Raises:
-            QueueFullError: The queue is full of tasks of this priority or a higher one.
-            QueueClosedError: The pool was closed.
+            DecodersBusyError: The queue is full of tasks of this priority or a higher one.
+            DecodersClosedError: The pool was closed.
         """
         with self._changed:
             if self._closed:
-                raise QueueClosedError(_CLOSED)
+                raise DecodersClosedError(_CLOSED)
             until = time.monotonic() + (deadline_s or self._limits.deadline_s)
             job = _Job(task, (priority, next(self._order)), until)
             self._make_room(job)
@@ -159,7 +165,7 @@ class DecodingPool:
                     slot.process.kill()
             self._changed.notify_all()
         for job in jobs:
-            _fail(job, QueueClosedError(_CLOSED))
+            _fail(job, DecodersClosedError(_CLOSED))
         until = time.monotonic() + timeout_s
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
@@ -169,7 +175,7 @@ class DecodingPool:
         if len(self._jobs) < self._limits.waiting:
             return
         last = max(self._jobs, key=_rank)
-        full = QueueFullError("Too many images are waiting; try again in a moment.")
+        full = DecodersBusyError("Too many images are waiting; try again in a moment.")
         if last.rank[0] <= job.rank[0]:
             raise full
         self._jobs.remove(last)
@@ -179,7 +185,7 @@ class DecodingPool:
         now, kept = time.monotonic(), []
         for job in self._jobs:
             if job.deadline <= now:
-                _fail(job, EncodingTimeoutError(_TOO_SLOW))
+                _fail(job, DecodingTimeoutError(_TOO_SLOW))
             elif not job.future.cancelled():
                 kept.append(job)
         self._jobs = kept
@@ -221,10 +227,12 @@ class DecodingPool:
                 return slot.process
             slot.process.end()
             self._report_restart(slot.ended_for)
+        if self._closed:
+            return None
         try:
-            started = DecodingProcess(self._limits.decoder)
+            started = DecodingProcess(self._limits.worker, self._limits.decoder)
         except DecoderStartError as error:
-            _log.error("decoding process does not start", reason=str(error))
+            _log.error("decoding process does not start: %s", error)
             started = None
         with self._changed:
             slot.process, slot.ended_for = started, "crash"
@@ -237,8 +245,10 @@ class DecodingPool:
         # The idle process may have been killed.
         process = self._keep_running(slot)
         if process is None:
-            error: BaseException = DecoderStartError("Images cannot be decoded now; try again in a moment.")
-            self._finish(job, "crash", error)
+            if self._closed:
+                self._finish(job, "closed", DecodersClosedError(_CLOSED))
+            else:
+                self._finish(job, "crash", DecoderStartError(_NO_PROCESS))
             return
         try:
             answer = process.ask(job.task, job.deadline)
@@ -268,7 +278,7 @@ class DecodingPool:
     def _report_restart(self, reason: RestartReason) -> None:
         if self._closed:
             return
-        _log.warning("decoding process replaced", reason=reason)
+        _log.warning("decoding process replaced: %s", reason)
         if self._observer is not None:
             self._observer.decoder_restarted(reason)
 
@@ -296,17 +306,17 @@ def _error_of(reason: LossReason | Literal["memory"], limits: DecoderLimits) -> 
         case "memory":
             megabytes = limits.memory_bytes / 1e6
             return ImageTooLargeError(
-                f"Decoding the image takes more memory than the {megabytes:,.0f} MB that one may take; send "
-                "a smaller one."
+                f"Decoding the image takes more memory than the {megabytes:,.0f} MB that one may take; make "
+                "it smaller."
             )
         case "cpu":
             return ImageTooLargeError(
-                f"Decoding the image takes more than {limits.cpu_s} seconds of work; send a smaller one, or "
+                f"Decoding the image takes more than {limits.cpu_s} seconds of work; make it smaller, or "
                 "save it anew."
             )
         case "crash":
             return ImageError("The image cannot be decoded: its decoder broke down; save it anew.")
         case "wall":
-            return EncodingTimeoutError(_TOO_SLOW)
+            return DecodingTimeoutError(_TOO_SLOW)
         case "closed":
-            return QueueClosedError(_CLOSED)
+            return DecodersClosedError(_CLOSED)

@@ -1,0 +1,1 @@
+"""Processes that decode image files, with limits of memory and time, behind a queue."""

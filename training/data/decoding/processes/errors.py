@@ -1,0 +1,23 @@
+"""Reasons why a decoding process has not done a task that are no fault of the image."""
+
+from training.errors import RecoquestError
+
+
+class DecoderStartError(RecoquestError):
+    """No decoding process can be started."""
+
+
+class DecodingError(RecoquestError):
+    """A task was not done by the processes of a pool."""
+
+
+class DecodersBusyError(DecodingError):
+    """More tasks wait than the queue holds."""
+
+
+class DecodingTimeoutError(DecodingError):
+    """The answer was not there by the deadline."""
+
+
+class DecodersClosedError(DecodingError):
+    """The pool is closed; it takes no more tasks."""
