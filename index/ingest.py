@@ -24,6 +24,7 @@ from index.writes.intake import CheckedImage, Intake, Prepared, known_images
 from index.writes.live import remove_in_batches
 from index.writes.prefetch import prefetch
 from training.data.decoding.images import ImageLimits
+from training.data.decoding.processes.file_decoder import FileDecoder
 from training.data.manifest import Manifest, Record
 from training.data.rejections import Rejections
 from training.errors import BundleError, DataError, ImageError
@@ -142,9 +143,11 @@ def ingest_manifest(
     absent = tuple(sorted(known.keys() - manifest.lines.ids - {record.id for record in manifest.records}))
     if prune:
         _require_prunable(collection, manifest, len(known), len(absent))
+    files = FileDecoder()
     intake = Intake(
         engine.home.store,
         known,
+        files,
         encoder.prepare_image,
         limits or ImageLimits(),
         encoder.min_image_side,
@@ -152,7 +155,7 @@ def ingest_manifest(
     )
     embedder = Embedder(generation, encoder)
     run = _Run(engine, embedder, intake, manifest, record)
-    with progress_bar(f"Indexing {collection}", len(manifest.records), shown=show_progress) as bar:
+    with files, progress_bar(f"Indexing {collection}", len(manifest.records), shown=show_progress) as bar:
         for batch in run.stored_batches(batch_size):
             run.write(batch)
             bar.advance(len(batch), f"{len(run.rejections):,} left out" if len(run.rejections) else "")

@@ -23,6 +23,11 @@ def decoding_threads() -> int:
     return min(_MOST_DECODERS, len(os.sched_getaffinity(0)))
 
 
+def processes_here() -> int:
+    """How many processes of a training run on this machine; 1 without torchrun, which tells it."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
 def keep_freed_memory() -> bool:
     """Let the C library reuse freed memory instead of returning it to the kernel.
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from training.errors import DataError
+from training.host import processes_here
 
 _SHARE_OF_CACHES: Final = 0.7
 _KIB: Final = 2**10
@@ -46,7 +47,7 @@ def free_memory() -> int:
 
 def free_memory_each() -> int:
     """Return this process's share where torchrun has started several on this machine, which take as much."""
-    return free_memory() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return free_memory() // processes_here()
 
 
 def check_cache(name: str, needed: int) -> None:

@@ -31,7 +31,7 @@ from index.writes.missing_vectors import (
     still_missing,
 )
 from index.writes.prefetch import prefetch
-from training.data.decoding.images import decode_image
+from training.data.decoding.processes.file_decoder import FileDecoder
 from training.errors import BundleError, ImageError
 from training.models.inputs.images import Pixels
 from training.progress import ProgressBar, progress_bar
@@ -108,10 +108,12 @@ def embed_missing(
     show_progress: bool,
 ) -> int:
     """Do what `reindex` does, but for the snapshot."""
-    run = _Run(engine, Embedder(generation, encoder), encoder, batch_size, show_progress)
-    while run.embed_images():
-        pass
-    embed_missing_texts(engine.home, run.embedder, shown=show_progress)
+    embedder = Embedder(generation, encoder)
+    with FileDecoder() as files:
+        run = _Run(engine, embedder, encoder, files, batch_size, show_progress)
+        while run.embed_images():
+            pass
+    embed_missing_texts(engine.home, embedder, shown=show_progress)
     if run.broken:
         raise GenerationError(_broken(generation, run.broken))
     return run.embedded
@@ -125,6 +127,7 @@ class _Run:
         engine: SearchEngine,
         embedder: Embedder,
         encoder: ImageEncoder,
+        files: FileDecoder,
         batch_size: int,
         show_progress: bool,
     ) -> None:
@@ -133,6 +136,7 @@ class _Run:
         self.broken: dict[MissingImage, str] = {}
         self._engine = engine
         self._encoder = encoder
+        self._files = files
         self._batch_size = batch_size
         self._show_progress = show_progress
 
@@ -176,8 +180,8 @@ class _Run:
         """Return an image's pixels, or why it has none."""
         try:
             path = self._engine.home.store.path(image.sha256)
-            decoded = decode_image(path, STORED_LIMITS, self._encoder.min_image_side)
-            return self._encoder.prepare_image(decoded)
+            decoded = self._files.decode(path, STORED_LIMITS, self._encoder.min_image_side)
+            return self._encoder.prepare_image(decoded.pixels)
         except (StoreError, ImageError) as error:
             return str(error)
 

@@ -16,7 +16,8 @@ from index.files.image_store import ImageStore
 from index.files.metadata.strip import strip_metadata
 from index.search.results import revision_of
 from training.data.decoding.dicom.file import is_dicom
-from training.data.decoding.images import ImageLimits, decode_whole
+from training.data.decoding.images import ImageLimits
+from training.data.decoding.processes.file_decoder import FileDecoder
 from training.data.manifest import Record
 from training.errors import ImageError, ImageTooLargeError
 from training.models.inputs.images import Pixels
@@ -121,6 +122,7 @@ class Intake:
     Attributes:
         store: Store of image files.
         known: Images of the catalogue, by id.
+        files: Decodes files.
         prepare_image: Turns a decoded image into pixels for the encoder.
         limits: Limits of bytes, pixels and frames of an image.
         min_side: Pixels that both sides of a decoded image must keep; None: full resolution.
@@ -129,6 +131,7 @@ class Intake:
 
     store: ImageStore
     known: Mapping[str, KnownImage]
+    files: FileDecoder
     prepare_image: Callable[[Image.Image], Pixels]
     limits: ImageLimits
     min_side: int | None = None
@@ -182,12 +185,12 @@ class Intake:
             compared = compare(self.known, record, content, keep_metadata=self.keep_metadata)
         except ImageError:
             # The decoder has better words for most damage.
-            decode_whole(content, self.limits, self.min_side)
+            self.files.decode(content, self.limits, self.min_side)
             raise
         if not compared.is_new:
             return compared
         # The vector is of the file that is stored.
-        decoded = decode_whole(compared.content, self.limits, self.min_side)
+        decoded = self.files.decode(compared.content, self.limits, self.min_side)
         pixels = self.prepare_image(decoded.pixels)
         prepared = compared.with_picture(
             decoded.header.media_type, decoded.width, decoded.height, pixels, decoded.flags

@@ -5,6 +5,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal, Protocol
@@ -15,11 +16,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from training.data.decoding.images import PIXELS_VERSION, decode_image
+from training.data.decoding.images import PIXELS_VERSION
+from training.data.decoding.processes.file_decoder import FileDecoder
 from training.data.manifest import Manifest, Rejections
 from training.data.prepared_rows import PreparedRows, Room, Row, RowMaker, Together, find_room, prepare
 from training.errors import ImageError
-from training.models.inputs.images import Pixels, to_pixels
+from training.host import decoding_threads, processes_here
+from training.models.inputs.images import Pixels, to_planes
 from training.models.preprocessing import ImagePreprocessing
 
 # To be raised when resizing gives other pixels of the same image.
@@ -51,7 +54,7 @@ class ImageSource(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """End the threads that decode, if any; nothing can be loaded afterwards."""
+        """End the threads and processes that decode, if any; nothing can be loaded afterwards."""
 
 
 @dataclass(frozen=True)
@@ -80,14 +83,39 @@ class Decoder:
             f"{PIXELS_VERSION}.{_SQUARE_VERSION} {config.square} {config.min_side} Pillow {PIL.__version__}"
         )
 
-    def decode(self, row: int) -> Pixels | ImageError:
+    def decode(self, row: int, files: FileDecoder) -> Pixels | ImageError:
         """The image of a record, or why it cannot be read."""
         config = self.preprocessing.config
         try:
             path = self.manifest.image_path(self.manifest.records[row])
-            return to_pixels(decode_image(path, min_side=config.min_side), config)
+            decoded = files.decode(path, min_side=config.min_side, square=config.square)
+            return to_planes(decoded.pixels)
         except ImageError as error:
             return error
+
+
+class DecodingThreads:
+    """Threads that decode the images of a manifest, and the processes for those that threads would hold up.
+
+    Args:
+        decoder: Reads one.
+        threads: Number of threads.
+        processes: Most processes.
+    """
+
+    def __init__(self, decoder: Decoder, threads: int, processes: int) -> None:
+        self._decoder = decoder
+        self._files = FileDecoder(processes)
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
+
+    def decode(self, rows: Sequence[int]) -> Iterator[Pixels | ImageError]:
+        """The images of these records in order, or why each cannot be read."""
+        return self._pool.map(partial(self._decoder.decode, files=self._files), rows)
+
+    def close(self) -> None:
+        """End threads and processes."""
+        self._pool.shutdown(cancel_futures=True)
+        self._files.close()
 
 
 class ImageEncoding(Protocol):
@@ -156,18 +184,20 @@ class ImagesOnDevice(ImageSource):
 class StreamedImages(ImageSource):
     """Images decoded for every batch, for data that memory cannot hold."""
 
-    def __init__(self, decoder: Decoder, rejections: Rejections, threads: int) -> None:
+    def __init__(
+        self, decoder: Decoder, rejections: Rejections, threads: int, processes: int | None = None
+    ) -> None:
         self.readable = range(len(decoder.manifest.records))
         self._decoder = decoder
         self._rejections = rejections
         self._broken: set[int] = set()
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
+        self._threads = DecodingThreads(decoder, threads, processes or threads)
 
     def load(self, rows: NDArray[np.int64]) -> tuple[Tensor, list[int]]:
         """The images of these rows but the broken ones, each of which is counted once."""
         images, kept = [], []
         wanted = rows.tolist()
-        for place, image in enumerate(self._pool.map(self._decoder.decode, wanted)):
+        for place, image in enumerate(self._threads.decode(wanted)):
             if isinstance(image, np.ndarray):
                 images.append(image)
                 kept.append(place)
@@ -183,8 +213,8 @@ class StreamedImages(ImageSource):
         return torch.zeros(1, dtype=torch.uint8).expand(count, *self._decoder.shape)
 
     def close(self) -> None:
-        """End the threads that decode."""
-        self._pool.shutdown(cancel_futures=True)
+        """End the threads and processes that decode."""
+        self._threads.close()
 
 
 def open_images(
@@ -205,7 +235,8 @@ def open_images(
         rejections: Where broken images are counted.
         cache: Prepare all of them now, once for this run and later ones, or in memory for this one; False:
             decode them for every batch.
-        threads: That decode; 0: as many as there are cores.
+        threads: Threads that decode, and processes for DICOM files; 0: a thread a core, and the processes
+            that `decoding_threads` allows, shared by those of the run that decode at the same time.
         device: Where they are kept if they fit into half of the free memory there.
         processes: Open the same images; the leading one fills the disk while the others wait.
         show_progress: Show a bar on standard error.
@@ -214,17 +245,21 @@ def open_images(
     Raises:
         DataError: Too many images are broken.
     """
-    threads = threads or os.cpu_count() or 1
     count = len(decoder.manifest.records)
     row_bytes = math.prod(decoder.shape) if encoding is None else 4 * math.prod(encoding.shape)
     room = find_room(count * row_bytes, count, on_disk=cache is True, processes=processes)
 
+    # One process alone fills the disk.
+    pool_size = threads or max(1, decoding_threads() // (1 if room.disk else processes_here()))
+    threads = threads or os.cpu_count() or 1
+
     def opened() -> ImageSource:
         if cache or encoding is not None:
-            rows = _prepared(decoder, rejections, threads, encoding, room, shown=show_progress)
+            with closing(DecodingThreads(decoder, threads, pool_size)) as decoding:
+                rows = _prepared(decoder, rejections, decoding, encoding, room, shown=show_progress)
             if rows is not None:
                 return _on_device(rows, device)
-        return StreamedImages(decoder, rejections, threads)
+        return StreamedImages(decoder, rejections, threads, pool_size)
 
     return processes.leader_first(opened) if room.disk else opened()
 
@@ -240,32 +275,26 @@ def _on_device(rows: PreparedRows, device: torch.device) -> ImageSource:
 def _prepared(
     decoder: Decoder,
     rejections: Rejections,
-    threads: int,
+    decoding: DecodingThreads,
     encoding: ImageEncoding | None,
     room: Room,
     *,
     shown: bool,
 ) -> PreparedRows | None:
-    with ThreadPoolExecutor(threads, thread_name_prefix="decode") as pool:
-
-        def decode(rows: Sequence[int]) -> Iterator[Pixels | ImageError]:
-            return pool.map(decoder.decode, rows)
-
-        if encoding is None:
-            maker = RowMaker(
-                decoder.manifest, decoder.shape, np.dtype(np.uint8), decoder.key, "images", decode
-            )
-        else:
-            maker = RowMaker(
-                decoder.manifest,
-                encoding.shape,
-                np.dtype(np.float32),
-                f"{decoder.key} {encoding.key}",
-                encoding.what,
-                lambda rows: _encoded(list(decode(rows)), encoding),
-            )
-        reject = partial(_reject, decoder, rejections)
-        return prepare(maker, reject, room, show_progress=shown)
+    if encoding is None:
+        maker = RowMaker(
+            decoder.manifest, decoder.shape, np.dtype(np.uint8), decoder.key, "images", decoding.decode
+        )
+    else:
+        maker = RowMaker(
+            decoder.manifest,
+            encoding.shape,
+            np.dtype(np.float32),
+            f"{decoder.key} {encoding.key}",
+            encoding.what,
+            lambda rows: _encoded(list(decoding.decode(rows)), encoding),
+        )
+    return prepare(maker, partial(_reject, decoder, rejections), room, show_progress=shown)
 
 
 def _encoded(decoded: Sequence[Pixels | ImageError], encoding: ImageEncoding) -> Iterator[Row | ImageError]:

@@ -1,4 +1,4 @@
-"""Embed the images and texts of a manifest: decode in threads beside the encoder, name what is broken."""
+"""Embed the images and texts of a manifest: decode beside the encoder, name what is broken."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from training.data.decoding.images import decode_image
+from training.data.decoding.processes.file_decoder import FileDecoder
 from training.data.manifest import Manifest, Record, Rejections
 from training.errors import DataError, ImageError
 from training.evaluation.embedding.sounds import EmbeddedSounds, SoundEncoder, embed_sounds
@@ -220,9 +220,10 @@ def _prepared_images(
     """Images in order, decoded at most two batches ahead of the encoder."""
     waiting: deque[tuple[int, Future[Pixels | ImageError]]] = deque()
     pool = ThreadPoolExecutor(decoding_threads(), thread_name_prefix="decode")
+    files = FileDecoder()
     try:
         for row, record in enumerate(manifest.records):
-            waiting.append((row, pool.submit(_prepare, encoder, manifest.image_path(record))))
+            waiting.append((row, pool.submit(_prepare, encoder, files, manifest.image_path(record))))
             if len(waiting) > _PREFETCH_BATCHES * batch_size:
                 first, image = waiting.popleft()
                 yield first, image.result()
@@ -230,6 +231,7 @@ def _prepared_images(
             yield row, image.result()
     finally:
         pool.shutdown(cancel_futures=True)
+        files.close()
 
 
 def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
@@ -238,9 +240,9 @@ def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
         yield batch
 
 
-def _prepare(encoder: ImageTextEncoder, path: Path) -> Pixels | ImageError:
+def _prepare(encoder: ImageTextEncoder, files: FileDecoder, path: Path) -> Pixels | ImageError:
     try:
-        return encoder.prepare_image(decode_image(path, min_side=encoder.min_image_side))
+        return encoder.prepare_image(files.decode(path, min_side=encoder.min_image_side).pixels)
     except ImageError as error:
         return error
 

@@ -31,5 +31,9 @@ class ImageInput:
 
 def to_pixels(image: Image.Image, config: ImagePreprocessingConfig) -> Pixels:
     """A decoded image as (3, S, S), resized with an antialiased filter."""
-    square = to_square(image, config.square)
+    return to_planes(to_square(image, config.square))
+
+
+def to_planes(square: Image.Image) -> Pixels:
+    """A square of RGB as (3, S, S)."""
     return np.array(np.asarray(square).transpose(2, 0, 1), order="C")

@@ -20,6 +20,7 @@ from training.classification.images.config import ImageRecipe
 from training.classification.images.run import ImageResult, classify_images
 from training.classification.load import load_classification_recipe
 from training.data.decoding.images import decode_image
+from training.data.decoding.processes.file_decoder import FileDecoder
 from training.data.image_source import Decoder
 from training.data.manifest import Manifest, Record, Rejections, read_manifest
 from training.errors import DataError, RecipeError
@@ -254,7 +255,8 @@ def test_large_files_are_decoded_at_a_scale_unless_told_otherwise(tmp_path: Path
     Image.fromarray(noise).save(file)
     record = Record("noise", "noise.jpg", "train", line=1)
     decoder = Decoder(Manifest(tmp_path, (record,), Rejections(1, 0, source="it")), preprocessing)
-    found = decoder.decode(0)
+    with FileDecoder() as files:
+        found = decoder.decode(0, files)
     assert isinstance(found, np.ndarray)
     whole = preprocessing.to_uint8(decode_image(file)).numpy()
     assert np.array_equal(found, whole) != scaled

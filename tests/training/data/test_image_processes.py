@@ -1,0 +1,129 @@
+"""DICOM films of a training are decoded in processes, with the pixels of threads; none is left."""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pytest
+import torch
+
+from tests.dicom_films import encoded, make_film
+from tests.training.data.decoding.processes.decoding import (
+    PATIENCE,
+    decoders_of,
+    is_there,
+    kill_a_decoder_at_work,
+    slow_film,
+    small,
+    wait_until,
+)
+from tests.training.evaluation.encoders import ColourEncoder
+from training.data.decoding.images import decode_image
+from training.data.image_source import CacheImages, Decoder, ImageSource, open_images
+from training.data.manifest import Manifest, Record, Rejections
+from training.evaluation.embedding.images_and_texts import embed_manifest
+from training.models.config import ImagePreprocessingConfig
+from training.models.inputs.images import to_pixels
+from training.models.preprocessing import ImagePreprocessing
+from training.trainer.run_state.processes import Processes
+
+CONFIG: Final = ImagePreprocessingConfig(size=8)
+CACHES: Final[tuple[CacheImages, ...]] = (False, "memory", True)
+
+
+def manifest_of(folder: Path, contents: Sequence[bytes]) -> Manifest:
+    records = [Record(str(row), str(row), "test", line=row + 1) for row in range(len(contents))]
+    for record, content in zip(records, contents, strict=True):
+        (folder / record.image).write_bytes(content)
+    return Manifest(folder, tuple(records), Rejections(len(records), max_share=0.5))
+
+
+def opened(manifest: Manifest, cache: CacheImages, rejections: Rejections, threads: int = 2) -> ImageSource:
+    return open_images(
+        Decoder(manifest, ImagePreprocessing(CONFIG)),
+        rejections,
+        cache=cache,
+        threads=threads,
+        device=torch.device("cpu"),
+        processes=Processes(),
+        show_progress=False,
+    )
+
+
+@pytest.fixture
+def films(tmp_path: Path) -> Manifest:
+    return manifest_of(tmp_path, [encoded(make_film(1)), small(), encoded(make_film(2)), small("blue")])
+
+
+@pytest.fixture(autouse=True)
+def none_left() -> Iterator[None]:
+    yield
+    assert decoders_of(os.getpid()) == []
+
+
+@pytest.mark.parametrize("cache", CACHES)
+def test_films_and_other_images_have_the_pixels_that_are_decoded_here(
+    films: Manifest, cache: CacheImages
+) -> None:
+    images = opened(films, cache, films.rejections)
+    loaded, kept = images.load(np.arange(4))
+    images.close()
+    assert kept == [0, 1, 2, 3]
+    for record, image in zip(films.records, loaded, strict=True):
+        assert np.array_equal(image.numpy(), to_pixels(decode_image(films.image_path(record)), CONFIG))
+
+
+@pytest.mark.parametrize("cache", CACHES)
+def test_no_process_begins_where_there_is_no_film(
+    tmp_path: Path, cache: CacheImages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    manifest = manifest_of(tmp_path, [small(), small("blue")])
+    images = opened(manifest, cache, manifest.rejections)
+    assert len(images.load(np.arange(2))[1]) == 2
+    images.close()
+    assert len(embed_manifest(ColourEncoder(), manifest, show_progress=False).records) == 2
+
+
+@pytest.mark.parametrize(
+    ("threads", "here", "expected"), [(3, "4", 3), (0, "1", 8), (0, "4", 2), (0, "100", 1)]
+)
+def test_processes_that_train_together_share_the_cores(
+    films: Manifest,
+    monkeypatch: pytest.MonkeyPatch,
+    threads: int,
+    here: str,
+    expected: int,
+) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", here)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8))
+    images = opened(films, False, films.rejections, threads)
+    images.load(np.arange(4))
+    wait_until(lambda: len(decoders_of(os.getpid())) == expected)
+    images.close()
+
+
+def test_a_killed_process_costs_a_preparation_one_film_at_most(tmp_path: Path) -> None:
+    manifest = manifest_of(tmp_path, [slow_film()] * 6)
+    with ThreadPoolExecutor(1) as killer:
+        killed = killer.submit(kill_a_decoder_at_work, os.getpid())
+        images = opened(manifest, "memory", manifest.rejections)
+        assert not is_there(killed.result(PATIENCE))
+    images.close()
+    assert len(images.readable) + len(manifest.rejections) == 6
+    assert len(manifest.rejections) <= 1
+    assert all("its decoder broke down" in item.reason for item in manifest.rejections.items)
+
+
+def test_a_killed_process_costs_an_evaluation_one_film_at_most(tmp_path: Path) -> None:
+    manifest = manifest_of(tmp_path, [slow_film()] * 6)
+    with ThreadPoolExecutor(1) as killer:
+        killed = killer.submit(kill_a_decoder_at_work, os.getpid())
+        embedded = embed_manifest(ColourEncoder(), manifest, show_progress=False)
+        assert not is_there(killed.result(PATIENCE))
+    assert len(embedded.records) + len(embedded.skipped) == 6
+    assert len(embedded.skipped) <= 1
