@@ -1,11 +1,12 @@
 """Every commit is seen by the next look of every process."""
 
+import select as readiness
 import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Hashable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from sqlalchemy import func, insert, select
 from index.catalogue import Catalogue, open_catalogue
 from index.catalogue.tables import CollectionRow
 
-WRITERS, COMMITS = 3, 60
+WRITERS, ROUNDS, COMMITS = 3, 6, 10
+# Writes a round whenever it is given a line, and says so.
 WRITER = """
 import sys
 from sqlalchemy import insert
@@ -22,9 +24,11 @@ from index.catalogue import open_catalogue
 from index.catalogue.tables import CollectionRow
 
 catalogue = open_catalogue(sys.argv[1])
-for number in range(int(sys.argv[3])):
-    with catalogue.write() as session:
-        session.execute(insert(CollectionRow).values(name=f"{sys.argv[2]}-{number}"))
+for round in sys.stdin:
+    for number in range(int(sys.argv[3])):
+        with catalogue.write() as session:
+            session.execute(insert(CollectionRow).values(name=f"{sys.argv[2]}-{round.strip()}-{number}"))
+    print("written", flush=True)
 """
 
 
@@ -49,8 +53,29 @@ def _count(catalogue: Catalogue) -> int:
         return session.execute(select(func.count()).select_from(CollectionRow)).scalar_one()
 
 
-def _run(code: str, *arguments: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen([sys.executable, "-c", code, *arguments], stderr=subprocess.PIPE, text=True)
+@contextmanager
+def _writers(url: str) -> Iterator[list["subprocess.Popen[str]"]]:
+    """Processes that write at the same time, each round when it is told to."""
+    with ExitStack() as started:
+        processes = []
+        for number in range(WRITERS):
+            process = subprocess.Popen(
+                [sys.executable, "-c", WRITER, url, str(number), str(COMMITS)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            processes.append(started.enter_context(process))
+            started.callback(process.kill)
+        yield processes
+
+
+def _has_written(process: "subprocess.Popen[str]") -> bool:
+    assert process.stdout is not None
+    if not readiness.select([process.stdout], [], [], 0)[0]:
+        return False
+    assert process.stdout.readline() == "written\n", "a writer has failed"
+    return True
 
 
 def test_every_write_is_seen_at_once(catalogue: Catalogue, url: str) -> None:
@@ -64,19 +89,28 @@ def test_every_write_is_seen_at_once(catalogue: Catalogue, url: str) -> None:
 
 
 def test_one_version_is_one_state_while_processes_write(catalogue: Catalogue, url: str) -> None:
-    writers = [_run(WRITER, url, str(number), str(COMMITS)) for number in range(WRITERS)]
     counts: dict[Hashable, int] = {}
-    deadline = time.monotonic() + 120
-    while any(writer.poll() is None for writer in writers):
-        assert time.monotonic() < deadline
+
+    def look() -> None:
         version, count = catalogue.version(), _count(catalogue)
         if catalogue.version() == version:
             assert counts.setdefault(version, count) == count
-    for writer in writers:
-        assert writer.wait() == 0, writer.communicate()[1]
-    counts[catalogue.version()] = _count(catalogue)
-    assert max(counts.values()) == WRITERS * COMMITS
-    assert len(counts) > WRITERS
+
+    deadline = time.monotonic() + 120
+    with _writers(url) as writers:
+        for round_ in range(ROUNDS):
+            for writer in writers:
+                assert writer.stdin is not None
+                print(round_, file=writer.stdin, flush=True)
+            at_work = list(writers)
+            while at_work:
+                assert time.monotonic() < deadline
+                look()
+                at_work = [writer for writer in at_work if not _has_written(writer)]
+            # Nobody writes now: the state between two rounds is seen for certain.
+            look()
+            assert counts[catalogue.version()] == (round_ + 1) * WRITERS * COMMITS
+    assert len(counts) >= ROUNDS
 
 
 def test_a_write_of_another_program_is_seen_at_once(catalogue: Catalogue, tmp_path: Path) -> None:
