@@ -23,6 +23,7 @@ from index.audit.verify import verify_trail
 from index.catalogue import open_catalogue
 from index.errors import CatalogueBusyError
 from tests.access import AS_ADMIN
+from tests.app.audit.written import written_events
 from tests.app.conftest import COLLECTION, PATIENT, Indexed
 
 AS_ADMIN_HERE: dict[str, Any] = {"client": ("127.0.0.1", 5000), "headers": AS_ADMIN}
@@ -39,13 +40,7 @@ def service(own: Indexed) -> Iterator[TestClient]:
 
 def _events(client: TestClient, **wanted: str) -> list[dict[str, Any]]:
     """Return the events of a trail that all were written to, but for readings of the trail itself."""
-    recorder: Recorder = client.app.state.recorder  # type: ignore[attr-defined]
-    deadline = time.monotonic() + 10
-    while len(recorder) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    answer = client.get("/v1/audit", params=wanted)
-    assert answer.status_code == 200, answer.text
-    return [event for event in answer.json()["events"] if event["action"] != "audit"]
+    return [event for event in written_events(client, **wanted) if event["action"] != "audit"]
 
 
 def test_operations_are_named_as_their_routes_are(service: TestClient) -> None:

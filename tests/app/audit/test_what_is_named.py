@@ -1,7 +1,6 @@
 """Names in the audit trail: operations, images in filters and batches, callers that are refused."""
 
 import json
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,8 +10,8 @@ from fastapi.testclient import TestClient
 
 from app.application import create_app
 from app.audit.middleware import READS, WRITES
-from app.audit.recorder import Recorder
 from tests.access import AS_ADMIN
+from tests.app.audit.written import written_events
 from tests.app.conftest import COLLECTION, Indexed
 
 HERE = f"/v1/collections/{COLLECTION}"
@@ -33,13 +32,7 @@ def service(own: Indexed) -> Iterator[TestClient]:
 
 
 def _events(client: TestClient, **wanted: str) -> list[dict[str, Any]]:
-    recorder: Recorder = client.app.state.recorder  # type: ignore[attr-defined]
-    deadline = time.monotonic() + 10
-    while len(recorder) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    answer = client.get("/v1/audit", params=wanted, headers=AS_ADMIN)
-    assert answer.status_code == 200, answer.text
-    return [event for event in answer.json()["events"] if event["action"] != "audit"]
+    return [event for event in written_events(client, AS_ADMIN, **wanted) if event["action"] != "audit"]
 
 
 def test_every_operation_that_needs_a_role_has_an_action(service: TestClient) -> None:

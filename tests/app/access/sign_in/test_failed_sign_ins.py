@@ -13,6 +13,7 @@ from app.audit import middleware
 from app.settings import Settings
 from tests.access import AS_ADMIN
 from tests.app.access.sign_in.conftest import CLIENT, Site
+from tests.app.audit.written import written_events
 from tests.app.conftest import Indexed
 
 CALLBACK = "/v1/session/callback"
@@ -45,11 +46,7 @@ def _begin(service: TestClient) -> dict[str, str]:
 
 
 def _events(service: TestClient) -> list[dict[str, Any]]:
-    deadline = time.monotonic() + 10
-    while len(service.app.state.recorder) and time.monotonic() < deadline:  # type: ignore[attr-defined]
-        time.sleep(0.02)
-    answer = service.get("/v1/audit", params={"action": "sign-in"}, headers=AS_ADMIN)
-    return list(answer.json()["events"])
+    return written_events(service, AS_ADMIN, action="sign-in")
 
 
 def test_each_failure_is_an_event_with_its_reason_and_the_address(service: TestClient, site: Site) -> None:

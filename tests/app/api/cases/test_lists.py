@@ -1,7 +1,6 @@
 """Case lists over HTTP: who may keep cases, what answers tell, what is refused, and what is audited."""
 
 import json
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -10,10 +9,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.application import create_app
-from app.audit.recorder import Recorder
 from app.engine import open_engine
 from index.keys.api_keys import create_key
 from tests.access import AS_ADMIN
+from tests.app.audit.written import written_events
 from tests.app.conftest import COLLECTION, PATIENT, Indexed
 
 CASES = f"/v1/collections/{COLLECTION}/cases"
@@ -151,11 +150,7 @@ def test_the_audit_trail_names_images_and_the_list_and_no_note(service: TestClie
     service.get(f"{CASES}/taught")
     service.get(f"{CASES}/taught/export")
     service.delete(f"{CASES}/taught")
-    recorder: Recorder = service.app.state.recorder  # type: ignore[attr-defined]
-    deadline = time.monotonic() + 10
-    while len(recorder) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    events = service.get("/v1/audit").json()["events"]
+    events = written_events(service)
     assert [(event["action"], event["details"]["operation"], event["ids"]) for event in events] == [
         ("change", "put_case_list", []),
         ("change", "save_case_image", ["image-3"]),

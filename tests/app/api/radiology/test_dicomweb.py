@@ -16,7 +16,6 @@ from fastapi.testclient import TestClient
 
 from app.api.radiology import dicomweb
 from app.application import create_app
-from app.audit.recorder import Recorder
 from app.settings import Settings, SettingsError
 from app.viewer import archive
 from index.audit.fhir import audit_event
@@ -24,6 +23,7 @@ from index.audit.listing import Selection, read_events
 from index.keys.api_keys import create_key
 from tests.access import ADMIN_KEY, AS_ADMIN
 from tests.app.api.test_search import problem
+from tests.app.audit.written import written_events
 from tests.app.conftest import COLLECTION, Indexed
 from tests.browser.service import running
 from tests.dicom_films import make_film
@@ -143,11 +143,7 @@ def test_reads_are_in_the_audit_trail(proxy: TestClient) -> None:
     sop = path.rpartition("/")[2]
     proxy.get(f"/dicomweb/{path}/metadata", headers=AS_ADMIN)
     proxy.get("/dicomweb/studies?PatientID=RQ7&StudyID=RQ8", headers=AS_ADMIN)
-    recorder: Recorder = proxy.app.state.recorder  # type: ignore[attr-defined]
-    deadline = time.monotonic() + 10
-    while len(recorder) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    events = proxy.get("/v1/audit", headers=AS_ADMIN).json()["events"]
+    events = written_events(proxy, AS_ADMIN)
     (read,) = [event for event in events if event["ids"] == [sop]]
     assert (read["action"], read["details"]["operation"]) == ("view", "read_archive")
     (asked,) = [event for event in events if event["query"] == {"dicomweb": ["PatientID", "StudyID"]}]

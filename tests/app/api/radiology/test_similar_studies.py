@@ -1,7 +1,6 @@
 """Studies like a study or an image of it, by the UIDs that a viewer knows."""
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -10,7 +9,6 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.application import create_app
-from app.audit.recorder import Recorder
 from app.engine import open_engine
 from index.keys.api_keys import create_key
 from tests.access import AS_ADMIN
@@ -22,6 +20,7 @@ from tests.app.api.radiology.conftest import (
     study_uid,
 )
 from tests.app.api.test_search import problem
+from tests.app.audit.written import written_events
 from tests.app.conftest import COLLECTION, Indexed
 
 HERE: Final = f"/v1/collections/{FILMS}/studies"
@@ -36,13 +35,7 @@ def similar(client: TestClient, path: str, **params: Any) -> dict[str, Any]:
 
 def _events(client: TestClient) -> list[dict[str, Any]]:
     """The searches in the audit trail, once the recorder has written them."""
-    recorder: Recorder = client.app.state.recorder  # type: ignore[attr-defined]
-    deadline = time.monotonic() + 10
-    while len(recorder) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    answer = client.get("/v1/audit", params={"action": "search"}, headers=AS_ADMIN)
-    events: list[dict[str, Any]] = answer.json()["events"]
-    return events
+    return written_events(client, AS_ADMIN, action="search")
 
 
 def _cosines(films: Indexed) -> dict[tuple[int, int], float]:
