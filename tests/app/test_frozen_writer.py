@@ -16,7 +16,7 @@ LOCAL = ("127.0.0.1", 50_000)
 def test_writes_are_refused_and_reads_go_on_until_it_goes_on(
     own: Indexed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.engine._LOCK_SECONDS", 1.0)
+    monkeypatch.setattr("app.engine._LOCK_SECONDS", 0.3)
     image = f"/v1/collections/{COLLECTION}/images/{own.manifest.records[0].id}"
     search = f"/v1/collections/{COLLECTION}/search"
     application = create_app(own.settings)

@@ -26,13 +26,14 @@ def serious(search: SearchPage) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("window", "scheme"),
     [
         (DESK, "light"),
-        pytest.param(PHONE, "dark", marks=pytest.mark.slow),
-        pytest.param(DESK, "dark", marks=pytest.mark.slow),
-        pytest.param(PHONE, "light", marks=pytest.mark.slow),
+        (PHONE, "dark"),
+        (DESK, "dark"),
+        (PHONE, "light"),
     ],
 )
 def test_nothing_serious_from_the_landing_to_an_open_image(

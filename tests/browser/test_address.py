@@ -103,6 +103,7 @@ def test_searched_image_comes_back_with_the_back_button(open_search: OpenSearch,
     expect(search.notice).to_contain_text("The image of this search is no longer here")
 
 
+@pytest.mark.slow
 def test_a_reload_keeps_the_search(open_search: OpenSearch) -> None:
     search = open_search()
     search.search("red circle")
@@ -138,6 +139,7 @@ def test_no_address_title_or_request_tells_of_a_search(open_search: OpenSearch) 
     assert len(opened) <= 2
 
 
+@pytest.mark.slow
 def test_a_link_is_copied_and_opens_the_same_search(open_search: OpenSearch, sites: Sites) -> None:
     window = {"permissions": ["clipboard-read", "clipboard-write"]}
     search = open_search("#collection=shapes&q=circle&like=shape-3&words=exact", **window)

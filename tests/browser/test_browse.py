@@ -91,6 +91,7 @@ def test_counts_follow_the_other_filters(open_search: OpenSearch) -> None:
     expect(search.group("labels").locator(".check")).to_have_text(["circle1", "square0", "triangle1"])
 
 
+@pytest.mark.slow
 def test_dates_are_chosen_by_two_days(open_search: OpenSearch) -> None:
     search = open_search()
     search.settle()
@@ -175,6 +176,7 @@ def test_images_are_grouped_by_a_field_and_a_group_opened(open_search: OpenSearc
     expect(search.page.get_by_label("Group by")).to_have_value("")
 
 
+@pytest.mark.slow
 def test_the_sentence_with_the_words_is_shown_once_with_marks(open_search: OpenSearch) -> None:
     search = open_search("#q=middle+circle&words=exact")
     search.settle()

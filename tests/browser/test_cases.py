@@ -84,6 +84,7 @@ def test_the_open_image_is_saved_and_its_report_has_the_matched_words_marked(
     expect(search.dialog).to_be_visible()
 
 
+@pytest.mark.slow
 def test_a_case_that_is_refused_says_why_and_stays_in_its_dialog(
     open_search: OpenSearch, room_service: str, watch: Watch
 ) -> None:
@@ -200,6 +201,7 @@ def test_the_case_book_opens_compares_takes_out_and_exports(
     expect(book).to_be_hidden()
 
 
+@pytest.mark.slow
 def test_a_list_is_renamed_and_a_note_edited_by_keys(
     open_search: OpenSearch, sites: Sites, no_cases: None, watch: Watch
 ) -> None:
@@ -260,6 +262,7 @@ def test_a_list_is_renamed_and_a_note_edited_by_keys(
     assert [one["note"] for one in search.ask(f"{CASES}/round")["cases"]] == ["", ""]
 
 
+@pytest.mark.slow
 def test_buttons_are_about_the_chosen_list_before_it_is_shown(
     open_search: OpenSearch, sites: Sites, no_cases: None
 ) -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 
 
+@pytest.mark.slow
 def test_the_description_shows_every_operation(desktop: "BrowserContext", sites: Sites, watch: Watch) -> None:
     page = desktop.new_page()
     watch.follow(page)

@@ -34,6 +34,7 @@ def test_liked_and_disliked_images_join_the_text(open_search: OpenSearch) -> Non
         assert chip.locator("img").evaluate("async (image) => (await image.decode(), image.naturalWidth)") > 0
 
 
+@pytest.mark.slow
 def test_examples_are_taken_back_one_by_one_and_together(open_search: OpenSearch) -> None:
     search = open_search("#q=circle&like=shape-0&like=shape-1&unlike=shape-2")
     search.settle()
@@ -55,6 +56,7 @@ def test_the_last_example_gone_leads_back_to_the_beginning(open_search: OpenSear
     expect(search.answer).to_contain_text("24 of 60 images")
 
 
+@pytest.mark.slow
 def test_address_and_history_hold_the_examples(open_search: OpenSearch) -> None:
     search = open_search("#collection=shapes&q=circle")
     search.settle()

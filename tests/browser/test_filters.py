@@ -43,6 +43,7 @@ def test_choices_narrow_the_hits_and_are_kept_in_the_address(search: SearchPage)
     expect(search.group("colour").get_by_label("blue")).to_be_focused()
 
 
+@pytest.mark.slow
 def test_number_range_and_boolean(search: SearchPage) -> None:
     search.group("size").get_by_label("size from").fill("30")
     search.group("size").get_by_label("size to").fill("39")

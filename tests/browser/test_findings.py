@@ -28,6 +28,7 @@ def test_a_finding_of_an_open_image_filters_the_search(open_search: OpenSearch) 
     assert json.loads(search.link()["filter"][0]) == ABSENT
 
 
+@pytest.mark.slow
 def test_a_finding_compared_with_an_earlier_examination_says_so(open_search: OpenSearch) -> None:
     search = open_search("#collection=shapes&image=shape-9", bypass_csp=True)
     findings = search.dialog.locator(".finding")

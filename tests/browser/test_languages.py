@@ -40,7 +40,8 @@ def _open_first(search: SearchPage) -> None:
     expect(search.dialog.locator(".details")).to_contain_text("Pixel")
 
 
-@pytest.mark.parametrize("window", [DESK, pytest.param(PANEL, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("window", [DESK, PANEL])
 def test_the_search_is_german_from_the_landing_to_an_open_image(
     open_search: OpenSearch, window: dict[str, Any]
 ) -> None:

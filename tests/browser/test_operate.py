@@ -133,6 +133,7 @@ def test_a_retraining_is_promoted_and_rolled_back(open_operated: OpenOperated) -
     assert site.active == 3
 
 
+@pytest.mark.slow
 def test_a_job_is_followed_as_it_goes_on_and_cancelled(open_operated: OpenOperated) -> None:
     site, shown = open_operated()
     number = running_job(site.engine, "retrain", OTHER)

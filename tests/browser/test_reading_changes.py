@@ -268,7 +268,7 @@ def test_another_study_takes_all_of_the_former_from_the_page_at_once(panel: Pane
     assert _body(sent.value)["sop"] == OTHER.sop
 
 
-@pytest.mark.parametrize("hash", ["#study=1.2.3.4", "#"])
+@pytest.mark.parametrize("hash", ["#study=1.2.3.4", pytest.param("#", marks=pytest.mark.slow)])
 def test_nothing_of_the_former_stays_where_no_image_opens(panel: Panel, hash: str) -> None:
     held = panel.hold(SIMILAR)
     assert panel.change(hash, last=OPEN) == _EMPTY
@@ -280,7 +280,11 @@ def test_nothing_of_the_former_stays_where_no_image_opens(panel: Panel, hash: st
     expect(panel.said).to_contain_text("No image is open" if "study" in hash else "names no study")
 
 
-@pytest.mark.parametrize(("film", "status"), [(LATERAL, 429), (PRIOR, 503)], ids=["lateral", "prior"])
+@pytest.mark.parametrize(
+    ("film", "status"),
+    [pytest.param(LATERAL, 429, marks=pytest.mark.slow), (PRIOR, 503)],
+    ids=["lateral", "prior"],
+)
 def test_another_film_of_the_patient_has_no_cases_of_the_former(
     panel: Panel, film: Film, status: int
 ) -> None:
@@ -320,7 +324,7 @@ def test_the_list_goes_while_the_same_film_is_searched_for_anew(panel: Panel) ->
     expect(panel.identity).to_contain_text("NAME^1 (P1)")
 
 
-@pytest.mark.parametrize("status", [200, 503])
+@pytest.mark.parametrize("status", [200, pytest.param(503, marks=pytest.mark.slow)])
 def test_a_late_outcome_of_a_save_is_not_told_of_another_film(panel: Panel, status: int) -> None:
     held = panel.hold(RESULTS)
     panel.save.click()
@@ -336,6 +340,7 @@ def test_a_late_outcome_of_a_save_is_not_told_of_another_film(panel: Panel, stat
     expect(panel.said).to_be_empty()
 
 
+@pytest.mark.slow
 def test_a_verdict_that_fails_late_is_not_told_of_another_film(panel: Panel) -> None:
     held = panel.hold(FEEDBACK)
     panel.case(OTHER).get_by_role("button", name="Accept").click()
@@ -362,6 +367,7 @@ def test_a_verdict_belongs_to_its_collection(panel: Panel) -> None:
     assert _body(kept.value.request)["relevant"] is True
 
 
+@pytest.mark.slow
 def test_a_film_that_the_chosen_collection_lacks_is_searched_for_in_another(panel: Panel) -> None:
     panel.page.get_by_label("Collection").select_option(SECOND)
     expect(panel.case(THIRD)).to_be_visible()
@@ -369,6 +375,7 @@ def test_a_film_that_the_chosen_collection_lacks_is_searched_for_in_another(pane
     expect(panel.case(OPEN)).to_be_visible()
 
 
+@pytest.mark.slow
 def test_a_missing_case_of_a_frame_is_added_where_nothing_was_found(open_panel: OpenPanel) -> None:
     panel = open_panel(RUN[1])
     expect(panel.said).to_have_text("frames has no other study.")

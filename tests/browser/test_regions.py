@@ -76,6 +76,7 @@ def test_a_drawn_part_of_a_hit_is_searched_by_and_shown_on_its_chip(open_search:
     search.expect_link("box")
 
 
+@pytest.mark.slow
 def test_a_part_is_marked_by_keys_and_given_up(open_search: OpenSearch) -> None:
     search = open_search("#q=circle", bypass_csp=True)
     search.settle()
@@ -128,6 +129,7 @@ def test_what_matched_lies_over_the_picture_with_a_legend(open_search: OpenSearc
     expect(overlay).not_to_be_visible()
 
 
+@pytest.mark.slow
 def test_a_part_of_a_dropped_image_is_searched_by(open_search: OpenSearch) -> None:
     search = open_search("")
     search.settle()

@@ -79,6 +79,7 @@ def _sign_in(page: "Page", key: str) -> None:
     page.get_by_role("button", name="Sign in").click()
 
 
+@pytest.mark.slow
 def test_a_judge_signs_in_searches_judges_and_signs_out(
     context: "BrowserContext", watch: Watch, closed: Closed
 ) -> None:

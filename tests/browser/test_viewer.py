@@ -133,6 +133,7 @@ def levels_of(films: str, name: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_film_is_seen_through_another_window_and_the_automatic_one_again(
     open_film: "Locator", films: str
 ) -> None:

@@ -47,6 +47,7 @@ def test_hits_with_the_words_are_tagged_and_scores_named_by_their_kind(open_sear
     expect(search.dialog.locator(".dialog-score")).to_contain_text(f"exact words; cosine {cosine}")
 
 
+@pytest.mark.slow
 def test_words_that_no_image_has_are_told(open_search: OpenSearch) -> None:
     search = open_search("#q=giraffe&words=exact")
     search.settle()

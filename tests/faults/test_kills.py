@@ -218,7 +218,7 @@ def _kill(home: Path, kills: int) -> None:
 
 @pytest.mark.timeout(600)
 def test_nothing_acknowledged_is_lost_and_nothing_is_there_by_half(home: Path) -> None:
-    _kill(home, 20)
+    _kill(home, 8)
 
 
 @pytest.mark.slow

@@ -47,5 +47,9 @@ def test_threads_of_torch_and_faiss_wait_asleep() -> None:
     # libgomp tells its settings when it is loaded; torch and FAISS each bring one.
     shown = _run(_SHOW, OMP_DISPLAY_ENV="VERBOSE").stderr
     assert shown.count("GOMP_SPINCOUNT = '0'") == 2
+
+
+@pytest.mark.slow
+def test_threads_wait_as_the_environment_says() -> None:
     chosen = _run(_SHOW, OMP_DISPLAY_ENV="VERBOSE", OMP_WAIT_POLICY="ACTIVE").stderr
     assert "GOMP_SPINCOUNT = '0'" not in chosen

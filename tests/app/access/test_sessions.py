@@ -147,6 +147,7 @@ def test_a_session_of_the_administrators_key_ends_when_that_is_another(
             assert again.get("/v1/jobs").status_code == status
 
 
+@pytest.mark.slow
 def test_a_session_of_a_token_ends_when_that_expires(browser: TestClient, oidc: OidcProvider) -> None:
     now = int(time.time())
     claims = {

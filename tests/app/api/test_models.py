@@ -284,6 +284,7 @@ def test_a_job_embeds_with_a_registered_model(home: Indexed, local: TestClient) 
     problem(local.post("/v1/jobs", json={**asked, "model": "--bundle=/srv"}), 422, "invalid-request")
 
 
+@pytest.mark.slow
 def test_a_collection_that_is_written_to_all_the_time_changes_its_generation(
     home: Indexed, local: TestClient, engine: SearchEngine
 ) -> None:

@@ -96,6 +96,7 @@ def test_a_search_by_torch_neither_imports_nor_loads_the_encoder_of_images(own: 
     assert not {"transformers", "training.models.images.backbones"} & set(done.stderr.split())
 
 
+@pytest.mark.slow
 def test_a_search_in_an_indexed_collection_needs_no_torch(own: Indexed) -> None:
     _without_graphs(own)
     home, data = str(own.settings.home), str(own.manifest.folder)

@@ -144,6 +144,7 @@ def test_a_deadline_frees_a_slot_only_with_its_process() -> None:
         decoders.close()
 
 
+@pytest.mark.slow
 def test_images_of_an_upload_wait_for_each_other_beyond_the_deadline_of_a_search() -> None:
     decoders = ImageDecoders(Settings(concurrent_decodes=1, encode_queue_size=4, encode_deadline_s=2.0))
     wait_until(lambda: len(decoders.pool.pids) == 1)

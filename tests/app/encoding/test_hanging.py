@@ -90,6 +90,7 @@ def test_the_process_is_given_up_when_the_replacement_hangs_too() -> None:
         assert waits.result(PATIENCE).vector.shape == (2,)
 
 
+@pytest.mark.slow
 def test_queries_behind_a_hanging_encoder_end_at_their_deadline() -> None:
     encoder = Hanging()
 

@@ -193,6 +193,7 @@ def test_closing_ends_the_processes_and_tells_who_waits(
     assert not any(is_there(pid) for pid in pids)
 
 
+@pytest.mark.slow
 def test_a_fork_server_that_was_killed_is_started_again(
     make_processes: Callable[..., EncoderProcesses], server: ForkServer
 ) -> None:
@@ -260,6 +261,7 @@ def test_one_lane_and_other_devices_need_no_process(bundle: Path) -> None:
     assert isinstance(encoder, OnnxEncoder if encoder.fixed_threads else Encoder)
 
 
+@pytest.mark.slow
 def test_a_process_whose_graphs_are_wrong_computes_by_torch(server: ForkServer, tmp_path: Path) -> None:
     made = make_bundle(tmp_path / "bundle", seed=0)
     path = made / FOLDER / MANIFEST_FILE

@@ -13,6 +13,7 @@ from tests.app.conftest import Indexed
 from tests.jobs import opened_jobs
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_worker_finds_copies_and_the_service_tells_of_them(with_a_copy: Indexed) -> None:
     app = create_app(with_a_copy.settings)

@@ -142,6 +142,7 @@ def test_events_begin_with_the_job_and_end_with_its_end(local: TestClient, engin
     assert (event["state"], event["error"], event["progress"]["done"]) == ("failed", "No.", 1)
 
 
+@pytest.mark.slow
 def test_a_stream_ends_with_the_key_of_its_caller(
     local: TestClient, engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

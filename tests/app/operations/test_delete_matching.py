@@ -262,6 +262,7 @@ for keys in begun.matching.parts():
 """
 
 
+@pytest.mark.slow
 def test_a_killed_deletion_leaves_whole_batches_and_goes_on(own: Indexed) -> None:
     kill_after(2, _PROGRAM, Path(own.settings.home))
     with closing(open_engine(own.settings)) as engine:

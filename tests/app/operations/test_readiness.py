@@ -122,6 +122,7 @@ def test_a_failing_encoder_makes_the_service_unready_until_it_works_again(
         assert client.post(SEARCH, json={"text": "x"}).status_code == 200
 
 
+@pytest.mark.slow
 def test_a_hanging_encoder_makes_the_service_unready_and_no_search_hangs(quick: Settings) -> None:
     trouble = Trouble()
     settings = quick.model_copy(update={"readiness_timeout_s": 1.0, "encode_deadline_s": 1.0})

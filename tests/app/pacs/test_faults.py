@@ -97,6 +97,7 @@ def test_another_film_in_a_study_of_the_same_size_is_seen_within_a_day(
     assert films.ids() == _ids(0, 2)
 
 
+@pytest.mark.slow
 def test_an_archive_that_stops_answering_ends_the_pass_and_what_came_stays(films: Home) -> None:
     archive = SmallArchive([make_film(n) for n in range(60)])
     with serve(archive):

@@ -148,6 +148,7 @@ def _have_ended(jobs: list[Mapping[str, Any]], count: int) -> bool:
     return len(jobs) == count and all(job["ended"] is not None for job in jobs)
 
 
+@pytest.mark.slow
 def test_a_modality_that_calls_another_archive_is_refused(
     orthanc_programs: OrthancPrograms, storescu: Callable[..., None], files: list[Path], tmp_path: Path
 ) -> None:

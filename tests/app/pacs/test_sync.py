@@ -74,6 +74,7 @@ def test_a_named_study_that_is_gone_vanishes_and_one_outside_the_filters_is_abse
     assert films.ids() == _sops(2, 3)
 
 
+@pytest.mark.slow
 def test_an_archive_that_lists_none_of_many_studies_removes_nothing(
     films: Home, orthanc: OrthancServer
 ) -> None:
@@ -187,6 +188,7 @@ def test_films_that_were_left_out_by_whole_values_come_and_deleted_ones_go(
     assert films.ids() == _sops(1, 2)
 
 
+@pytest.mark.slow
 def test_nothing_is_missing_where_the_archive_cuts_its_answers(
     films: Home, orthanc_programs: OrthancPrograms
 ) -> None:

@@ -276,6 +276,7 @@ def test_who_may_not_write_is_told_before_a_body_has_come(indexed: Indexed) -> N
         assert b"urn:recoquest:authentication-needed" in answer
 
 
+@pytest.mark.slow
 def test_every_search_at_ten_times_the_capacity_is_answered_or_refused_within_the_deadline(
     indexed: Indexed,
 ) -> None:

@@ -243,6 +243,7 @@ def test_the_process_may_open_as_many_files_as_its_connections_need(hard: int, a
     assert ("too few files" in ended.stdout + ended.stderr) is (allowed < 1768)
 
 
+@pytest.mark.slow
 def test_a_thousand_dribbling_connections_keep_nobody_out() -> None:
     # Both ends of each connection are of this process.
     allow_descriptors(2 * 1024)

@@ -45,6 +45,7 @@ def process(indexed: Indexed) -> Iterator[subprocess.Popen[str]]:
         started.communicate()
 
 
+@pytest.mark.slow
 def test_addresses_that_a_caller_invents_stand_beside_its_own(
     process: subprocess.Popen[str], indexed: Indexed
 ) -> None:

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import httpx
+import pytest
 
 from app.cli.errors import HANGING
 from tests.access import ADMIN_KEY
@@ -41,6 +42,7 @@ serve_on(taken, settings)
 """
 
 
+@pytest.mark.slow
 def test_a_process_whose_encoder_hangs_for_good_ends_with_a_reason(indexed: Indexed) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", _START, str(indexed.settings.home), ADMIN_KEY],

@@ -133,6 +133,7 @@ def errors(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [line for line in lines if line["level"] in ("error", "critical")]
 
 
+@pytest.mark.slow
 def test_a_stream_of_a_job_ends_with_the_service(own: Indexed) -> None:
     catalogue = open_catalogue(own.settings.catalogue_url)
     with catalogue.write() as session:

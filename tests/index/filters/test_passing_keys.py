@@ -138,6 +138,7 @@ def test_what_passed_is_remembered_until_something_is_written(either: Collection
     assert len(either.get(condition)) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("separate")
 def test_it_keeps_up_with_writes_and_removals(collection: Collection, read_anew: list[Filter]) -> None:
     filters = [parse_filter(value) for value in (*FILTERS, DATED)]

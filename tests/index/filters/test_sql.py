@@ -171,7 +171,9 @@ def catalogue(engine: SearchEngine) -> Iterator[Catalogue]:
     yield engine.home.catalogue
 
 
-@pytest.mark.parametrize("separate", [8, 0], ids=["by condition", "by field"])
+@pytest.mark.parametrize(
+    "separate", [8, pytest.param(0, marks=pytest.mark.slow)], ids=["by condition", "by field"]
+)
 def test_sql_and_python_agree(engine: SearchEngine, separate: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("index.filters.sql._SEPARATE", separate)
     seen = {"passing": 0, "failing": 0, "refused": 0}

@@ -16,6 +16,9 @@ from training.trainer.run import train
 from training.trainer.run_state.checkpoint import load_checkpoint
 from training.trainer.run_state.errors import TrainingError
 
+# The two processes take twenty seconds; `test_contract` has two that compute one loss.
+pytestmark = pytest.mark.slow
+
 Found = list[dict[str, Any]]
 # A step changes a weight by up to 1e-2; Adam makes rounding in a tiny gradient up to 1e-5 of it.
 SAME = 1e-4

@@ -196,6 +196,7 @@ async def failing(services: Any, image: StoredImage, rendition: Any) -> bytes:
     raise DecodersBusyError("full")
 
 
+@pytest.mark.slow
 def test_five_hundred_films_take_the_memory_of_a_few(
     service: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -146,6 +146,7 @@ def test_a_deflated_file_takes_no_more_memory_than_a_file_may(own: Indexed) -> N
     assert most < 1 << 26
 
 
+@pytest.mark.slow
 def test_films_that_inflate_are_written_some_at_a_time(own: Indexed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stow, "_AT_ONCE_BYTES", 4 << 20)
     pixels = np.repeat(np.arange(1000, dtype=np.uint16)[:, None] * 4, 1000, axis=1)
@@ -194,6 +195,7 @@ def test_dicomweb_client_stores_films(service: str) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_orthanc_sends_what_it_stores(service: str, orthanc: OrthancServer) -> None:
     films = [make_film(n, study=1) for n in range(3)]
     names = orthanc.store(films)

@@ -27,6 +27,7 @@ def work(indexed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Work
     return Work(Path(shutil.copytree(indexed, tmp_path / "work")))
 
 
+@pytest.mark.slow
 def test_a_model_is_changed_and_taken_back(work: Work) -> None:
     built = work.run("reindex", "c", "--bundle", "second")
     assert "generation 2 by second is complete; 15 images were embedded." in built.stdout

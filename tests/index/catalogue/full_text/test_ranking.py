@@ -163,6 +163,7 @@ def test_of_a_long_report_the_words_at_its_beginning_are_found(engine: SearchEng
             assert len(matching(session, generation.collection_id, word, 9)) == found, word
 
 
+@pytest.mark.slow
 def test_the_longest_text_of_the_longest_letters_is_taken_in(engine: SearchEngine) -> None:
     generation = begin_generation(engine, "c", DIM)
     numbers = np.random.default_rng(0).permutation(np.arange(200_000) % 40_000)

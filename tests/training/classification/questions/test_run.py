@@ -47,6 +47,7 @@ def straight(squares: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_learns_to_look_where_it_is_asked(tmp_path: Path) -> None:
     data = write_vqa(tmp_path / "data", train=85)
     result = run(tiny_recipe(reclaim=True, epochs=10), data, tmp_path / "out")

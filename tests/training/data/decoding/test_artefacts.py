@@ -38,9 +38,9 @@ _BRIGHT: list[tuple[str, str, float, float]] = [
 
 @pytest.mark.parametrize(
     ("tissue", "shape", "share", "blur"),
-    # Every fifth is of each tissue, shape, share and blur.
+    # Every eighth is of each tissue, shape, share and blur.
     [
-        pytest.param(*case, marks=() if place % 5 == 0 else pytest.mark.slow)
+        pytest.param(*case, marks=() if place % 8 == 0 else pytest.mark.slow)
         for place, case in enumerate(_BRIGHT)
     ],
 )

@@ -111,6 +111,7 @@ def test_wandb_follows_a_run_that_is_stopped_and_resumed(scenes: Path, tmp_path:
         assert [step for step, _ in found] == sorted({step for step, _ in found})
 
 
+@pytest.mark.slow
 def test_mlflow_follows_a_run_that_is_stopped_and_resumed(scenes: Path, tmp_path: Path, mlflow: Any) -> None:
     out = tmp_path / "red-squares"
     stopped_and_resumed(scenes, out, TrackerName.MLFLOW)

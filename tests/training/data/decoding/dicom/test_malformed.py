@@ -67,6 +67,7 @@ def _judge(found: dict[str, dict[str, Any]], count: int) -> int:
     return len(refused)
 
 
+@pytest.mark.slow
 def test_malformed_files_are_refused_or_decoded_in_little_time_and_memory(tmp_path: Path) -> None:
     found = _decode_all(tmp_path, 64, seed=1)
     _judge(found, 64)
@@ -76,6 +77,7 @@ def test_malformed_files_are_refused_or_decoded_in_little_time_and_memory(tmp_pa
     assert len(bombs) == 4
 
 
+@pytest.mark.slow
 def test_malformed_films_are_refused_or_taken_by_an_import(tmp_path: Path) -> None:
     found = _decode_all(tmp_path, 64, seed=1, way="import")
     _judge(found, 64)
