@@ -1,5 +1,7 @@
 """`recoquest pacs sync` as it is typed: films of an archive are found, and nothing of a patient is kept."""
 
+import contextlib
+import io
 import os
 import random
 import re
@@ -8,12 +10,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 
 from app.application import create_app
+from app.cli.errors import ended
+from app.cli.main import build
 from app.engine import open_engine
 from app.reports.intake import ReportIntake
 from app.settings import Settings
@@ -39,6 +44,24 @@ def _command(home: Path, *arguments: str, **settings: str) -> "subprocess.Comple
     return subprocess.run(
         _words(home, *arguments), capture_output=True, text=True, env=_environment(**settings), check=False
     )
+
+
+def _here(home: Path, *arguments: str, **settings: str) -> "subprocess.CompletedProcess[str]":
+    """Run the command in this process, which has imported everything already."""
+    words = ["pacs", "sync", *arguments, "--home", str(home), "--device", "cpu"]
+    output, errors = io.StringIO(), io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(output),
+        contextlib.redirect_stderr(errors),
+        pytest.raises(SystemExit) as left,
+    ):
+        for name, value in settings.items():
+            patch.setenv(name, value)
+        ended(partial(build(), words))
+    code = left.value.code
+    assert isinstance(code, int)
+    return subprocess.CompletedProcess(words, code, output.getvalue(), errors.getvalue())
 
 
 def _words(home: Path, *arguments: str) -> list[str]:
@@ -72,7 +95,7 @@ def test_films_of_the_archive_are_found_and_say_nothing_of_their_patients(
         "films: 3 studies; 6 instances found = 6 taken + 0 up to date + 0 refused + 0 left out + "
         "0 quarantined.\n"
     )
-    again = _command(home, "films", "--url", orthanc.dicom_web)
+    again = _here(home, "films", "--url", orthanc.dicom_web)
     assert "6 instances found = 0 taken + 6 up to date" in again.stdout
     settings = Settings(home=home, threads=1, device="cpu", **OPEN)
     with TestClient(create_app(settings), "http://localhost") as client:
@@ -91,12 +114,12 @@ def test_named_studies_are_taken_over_and_absent_ones_named_by_their_number(
 ) -> None:
     orthanc.store(FILMS)
     home, named = tmp_path / "home", ("--study", uid("study", 1), "--study", uid("study", 8))
-    done = _command(home, "films", "--url", orthanc.dicom_web, "--bundle", str(bundle), *named)
+    done = _here(home, "films", "--url", orthanc.dicom_web, "--bundle", str(bundle), *named)
     assert done.returncode == 1
     assert "films: 1 studies; 2 instances found = 2 taken" in done.stdout
     assert "Of the studies, 1 are not in the archive, or left out by the filters." in done.stderr
     assert _ids(home) == {uid("film", 2), uid("film", 3)}
-    again = _command(home, "films", "--url", orthanc.dicom_web, *named[:2])
+    again = _here(home, "films", "--url", orthanc.dicom_web, *named[:2])
     assert (again.returncode, "0 taken + 2 up to date" in again.stdout) == (0, True)
 
 
@@ -105,7 +128,7 @@ def test_reports_that_wait_get_to_the_films_that_come(
 ) -> None:
     orthanc.store(FILMS[:2])
     home, report = tmp_path / "home", tmp_path / f"{uid('study', 1)}.txt"
-    assert _command(home, "films", "--url", orthanc.dicom_web, "--bundle", str(bundle)).returncode == 0
+    assert _here(home, "films", "--url", orthanc.dicom_web, "--bundle", str(bundle)).returncode == 0
     report.write_text("IMPRESSION: Left effusion.")
     settings = Settings(home=home, threads=1, device="cpu", **OPEN)
     engine = open_engine(settings)
@@ -115,7 +138,7 @@ def test_reports_that_wait_get_to_the_films_that_come(
     assert ReportIntake(engine, settings, "films", "reports").take([read.report]).waiting == 1
     engine.close()
     orthanc.store(FILMS)
-    done = _command(home, "films", "--url", orthanc.dicom_web)
+    done = _here(home, "films", "--url", orthanc.dicom_web)
     assert "Reports that waited are at 2 films now." in done.stderr
     with TestClient(create_app(settings), "http://localhost") as client:
         image = client.get(f"/v1/collections/films/images/{uid('film', 2)}").json()
@@ -145,10 +168,10 @@ def test_credentials_come_from_settings_and_are_shown_nowhere(
     with serve_orthanc(orthanc_programs, settings, auth=("reader", "pass-word")) as orthanc:
         orthanc.store(FILMS[:1])
         environment = {"RECOQUEST_PACS_URL": orthanc.dicom_web}
-        refused = _command(home, *arguments, **environment)
+        refused = _here(home, *arguments, **environment)
         assert refused.returncode == 1
         assert refused.stderr.strip().splitlines()[-1].endswith("check user, password or token.")
-        done = _command(home, *arguments, RECOQUEST_PACS_PASSWORD_FILE=str(secret), **environment)
+        done = _here(home, *arguments, RECOQUEST_PACS_PASSWORD_FILE=str(secret), **environment)
     assert "1 taken" in done.stdout, done.stderr
     assert not any(b"pass-word" in path.read_bytes() for path in home.rglob("*") if path.is_file())
     assert "pass-word" not in refused.stderr + done.stdout + done.stderr
@@ -174,7 +197,7 @@ def test_credentials_come_from_settings_and_are_shown_nowhere(
 def test_what_cannot_be_done_is_said_in_a_sentence(
     arguments: tuple[str, ...], said: str, tmp_path: Path
 ) -> None:
-    done = _command(tmp_path / "home", *arguments)
+    done = _here(tmp_path / "home", *arguments)
     assert done.returncode in (1, 2)
     assert said in " ".join(done.stderr.replace("│", " ").split())
     assert "Traceback" not in done.stderr
