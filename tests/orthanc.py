@@ -120,7 +120,8 @@ def serve_orthanc(
                 _wait_until_up(http, server)
                 yield OrthancServer(url, http, dicom_port, server.pid)
         finally:
-            server.terminate()
+            # Orthanc takes seconds to end by itself, and what it leaves in a folder of its own is removed.
+            (server.kill if folder is None else server.terminate)()
             try:
                 server.wait(_STOP_SECONDS)
             except subprocess.TimeoutExpired:
