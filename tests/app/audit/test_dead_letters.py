@@ -12,7 +12,6 @@ import pytest
 from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
-from app.audit import recorder as recorder_module
 from app.audit.recorder import Recorder
 from app.cli.main import build
 from app.doctor.home import examine_home
@@ -26,12 +25,6 @@ from index.catalogue import Catalogue, open_catalogue
 from tests.app.conftest import COLLECTION, Indexed
 
 KEY = b"k" * 32
-
-
-@pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Attempts follow soon on each other."""
-    monkeypatch.setattr(recorder_module, "_RETRY_SECONDS", 0.05)
 
 
 @pytest.fixture
