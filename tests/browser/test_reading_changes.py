@@ -280,11 +280,7 @@ def test_nothing_of_the_former_stays_where_no_image_opens(panel: Panel, hash: st
     expect(panel.said).to_contain_text("No image is open" if "study" in hash else "names no study")
 
 
-@pytest.mark.parametrize(
-    ("film", "status"),
-    [pytest.param(LATERAL, 429, marks=pytest.mark.slow), (PRIOR, 503)],
-    ids=["lateral", "prior"],
-)
+@pytest.mark.parametrize(("film", "status"), [(LATERAL, 429), (PRIOR, 503)], ids=["lateral", "prior"])
 def test_another_film_of_the_patient_has_no_cases_of_the_former(
     panel: Panel, film: Film, status: int
 ) -> None:

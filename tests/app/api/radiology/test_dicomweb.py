@@ -41,9 +41,16 @@ def serving(home: Indexed, url: str, **settings: Any) -> Iterator[TestClient]:
         yield client
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def orthanc(orthanc_server: OrthancServer) -> Iterator[OrthancServer]:
+    """An archive with the films that all tests here read."""
+    orthanc_server.store([make_film(1, study=1), make_film(2, study=1, view="LL"), make_film(3, study=3)])
+    yield orthanc_server
+    orthanc_server.clear()
+
+
+@pytest.fixture(scope="module")
 def proxy(indexed: Indexed, orthanc: OrthancServer) -> Iterator[TestClient]:
-    orthanc.store([make_film(1, study=1), make_film(2, study=1, view="LL"), make_film(3, study=3)])
     with serving(indexed, orthanc.dicom_web) as client:
         yield client
 
