@@ -1,14 +1,14 @@
 """A collection, and what brings it up to date with the archive of the tests."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from app.audit.trail import removals_recorded, writes_recorded
-from app.decoding.films import FilmReader, film_reader
+from app.decoding.films import FilmReader, FilmRules, film_reader
 from app.engine import open_engine
 from app.pacs.dicomweb.archive import Archive
 from app.pacs.films import FilmWriter
@@ -71,8 +71,8 @@ class Home:
 
 
 @contextmanager
-def opened(folder: Path, database: str | None = None) -> Iterator[Home]:
-    """Give a collection without films in a folder."""
+def opened(folder: Path, database: str | None = None, shared: FilmReader | None = None) -> Iterator[Home]:
+    """Give a collection without films in a folder, with a reader of its own or by the rules of its home."""
     settings = Settings(home=folder / "home", threads=1, device="cpu", database_url=database, **OPEN)
     engine = open_engine(settings)
     bundle = read_bundle(make_bundle(folder / "bundle", seed=0))
@@ -82,14 +82,27 @@ def opened(folder: Path, database: str | None = None) -> Iterator[Home]:
     ):
         register_bundle(session, info)
     create_collection(engine.home, COLLECTION, model=bundle.digest)
-    with film_reader(settings) as reader:
+    with ExitStack() as stack:
+        if shared is None:
+            reader = stack.enter_context(film_reader(settings))
+        else:
+            reader, shared.rules = shared, FilmRules.of(settings)
         yield Home(engine, settings, reader)
     engine.close()
 
 
+@pytest.fixture(scope="session")
+def shared_reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FilmReader]:
+    """A reader whose processes, which take a second to start, serve one test after the other."""
+    with film_reader(
+        Settings(home=tmp_path_factory.mktemp("reader"), threads=1, device="cpu", **OPEN)
+    ) as made:
+        yield made
+
+
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
-def films(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
+def films(request: pytest.FixtureRequest, tmp_path: Path, shared_reader: FilmReader) -> Iterator[Home]:
     """A collection without films, with its catalogue on either database."""
     database = None if request.param == "sqlite" else request.getfixturevalue("postgresql_url")
-    with opened(tmp_path, database) as home:
+    with opened(tmp_path, database, shared_reader) as home:
         yield home

@@ -4,7 +4,7 @@ import io
 import json
 import tracemalloc
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -29,9 +29,9 @@ KIND = 'multipart/related; type="application/dicom"; boundary=frontier'
 REASON, SOP, CLASS = "00081197", "00081155", "00081150"
 
 
-@pytest.fixture
-def client(own: Indexed) -> Iterator[TestClient]:
-    application = create_app(own.settings)
+@pytest.fixture(scope="module")
+def client(make_indexed: Callable[..., Indexed]) -> Iterator[TestClient]:
+    application = create_app(make_indexed().settings)
     with TestClient(application, "http://localhost", raise_server_exceptions=False) as running_client:
         yield running_client
 
