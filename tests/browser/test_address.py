@@ -17,6 +17,7 @@ pytestmark = pytest.mark.browser
 _SECRET = json.dumps({"not": {"field": "study", "eq": "secretive"}})
 
 
+@pytest.mark.slow
 def test_back_and_forward_walk_through_the_searches(open_search: OpenSearch) -> None:
     search = open_search()
     search.search("red circle")

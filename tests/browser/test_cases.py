@@ -70,6 +70,7 @@ def test_a_hit_is_saved_in_a_new_list_and_the_next_one_in_the_same(
     assert "ound" not in listed["id"]
 
 
+@pytest.mark.slow
 def test_the_open_image_is_saved_and_its_report_has_the_matched_words_marked(
     open_search: OpenSearch, no_cases: None
 ) -> None:

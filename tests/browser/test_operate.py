@@ -174,6 +174,7 @@ def test_how_many_near_duplicates_a_job_has_found_is_told(open_operated: OpenOpe
         expect(shown.job(number)).to_contain_text(words)
 
 
+@pytest.mark.slow
 def test_jobs_are_given(open_operated: OpenOperated) -> None:
     site, shown = open_operated()
     nobody = shown.page.get_by_role("region", name="Jobs").get_by_text("No worker is running: jobs wait")

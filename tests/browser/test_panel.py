@@ -78,7 +78,7 @@ def test_a_wide_element_has_its_filters_beside_the_hits(open_panel: OpenPanel) -
 @pytest.mark.parametrize(
     ("theme", "reader", "dark"),
     [
-        ('theme="dark"', "light", True),
+        pytest.param('theme="dark"', "light", True, marks=pytest.mark.slow),
         pytest.param('theme="light"', "dark", False, marks=pytest.mark.slow),
         pytest.param('theme="auto"', "dark", True, marks=pytest.mark.slow),
         pytest.param('theme="auto"', "light", False, marks=pytest.mark.slow),

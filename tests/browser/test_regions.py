@@ -104,6 +104,7 @@ def test_a_part_is_marked_by_keys_and_given_up(open_search: OpenSearch) -> None:
     assert search.link()["box"][0].startswith("0,0.35,1,0.3 ")
 
 
+@pytest.mark.slow
 def test_what_matched_lies_over_the_picture_with_a_legend(open_search: OpenSearch) -> None:
     search = open_search("#q=circle", bypass_csp=True)
     search.settle()

@@ -64,6 +64,7 @@ def test_a_pause_in_typing_searches_without_enter(open_search: OpenSearch) -> No
     assert search.link()["q"] == ["green triangle"]
 
 
+@pytest.mark.slow
 def test_show_more_appends_the_next_pages_until_the_last(open_search: OpenSearch) -> None:
     search = open_search("#q=square")
     search.settle()

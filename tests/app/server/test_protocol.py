@@ -302,6 +302,7 @@ async def until(true: Callable[[], bool]) -> None:
         await asyncio.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_bodies_that_come_a_byte_at_a_time_keep_no_check_of_health_out() -> None:
     async def run() -> None:
         async with serving(echo, ConnectionLimits(connections=8, body_s=PATIENCE)) as server:

@@ -48,6 +48,7 @@ def _retired(engine: SearchEngine) -> int:
     return found.id
 
 
+@pytest.mark.slow
 def test_a_generation_that_another_process_drops_meanwhile_is_in_the_backup(
     swapped: SearchEngine,
     catalogue_url: str,

@@ -123,6 +123,7 @@ def test_connections_find_out_that_a_server_is_gone_as_their_address_says(postgr
     assert given["tcp_user_timeout"] == "60000"
 
 
+@pytest.mark.slow
 def test_a_server_that_takes_connections_and_says_nothing_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

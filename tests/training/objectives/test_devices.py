@@ -1,6 +1,6 @@
 """Terms are where the features are, since a report stacks them, and no step waits for that device."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from typing import Any
 
@@ -41,8 +41,15 @@ def with_fixed_temperatures(settings: Any) -> Any:
     return {key: with_fixed_temperatures(value) for key, value in settings.items()} | changes
 
 
-@pytest.mark.parametrize("fixed", [False, True], ids=["as it is", "fixed temperature"])
-@pytest.mark.parametrize("name", sorted(cases_of_processes()))
+def _pairs() -> Iterator[Any]:
+    """Objectives as they are, and with fixed temperatures: one of these with the fast tests."""
+    for name in sorted(cases_of_processes()):
+        yield pytest.param(name, False, id=f"{name}-as it is")
+        marks = () if name == "infonce" else pytest.mark.slow
+        yield pytest.param(name, True, id=f"{name}-fixed temperature", marks=marks)
+
+
+@pytest.mark.parametrize(("name", "fixed"), _pairs())
 def test_steps_wait_for_nothing_and_terms_are_on_the_device(
     name: str, fixed: bool, device: torch.device
 ) -> None:

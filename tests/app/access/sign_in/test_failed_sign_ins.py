@@ -103,6 +103,7 @@ def test_a_session_that_is_too_large_names_the_person(own: Indexed, site: Site) 
     assert (event["outcome"], event["actor"]["name"]) == ("failure", "Ada")
 
 
+@pytest.mark.slow
 def test_failures_of_one_address_are_counted_once_a_second(own: Indexed, site: Site) -> None:
     for service in _running(own, site):
         for _ in range(4):
