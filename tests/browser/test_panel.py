@@ -41,7 +41,7 @@ def overflow(search: SearchPage) -> int:
     return found
 
 
-@pytest.mark.parametrize("attributes", ['collection="shapes"', ""])
+@pytest.mark.parametrize("attributes", ['collection="shapes"', pytest.param("", marks=pytest.mark.slow)])
 def test_the_field_of_a_panel_is_wide_enough_for_a_text(open_panel: OpenPanel, attributes: str) -> None:
     search = open_panel(attributes=attributes)
     assert search.field.evaluate("field => field.clientWidth") >= 220
