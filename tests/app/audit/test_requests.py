@@ -40,7 +40,7 @@ def service(own: Indexed) -> Iterator[TestClient]:
 
 def _events(client: TestClient, **wanted: str) -> list[dict[str, Any]]:
     """Return the events of a trail that all were written to, but for readings of the trail itself."""
-    return [event for event in written_events(client, **wanted) if event["action"] != "audit"]
+    return [event for event in written_events(client, None, **wanted) if event["action"] != "audit"]
 
 
 def test_operations_are_named_as_their_routes_are(service: TestClient) -> None:
