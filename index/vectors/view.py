@@ -176,12 +176,18 @@ class CosineView(VectorView):
         return copied and self._replace(source, layout, store, None, gpu)
 
     def _copy(
-        self, source: VectorStore, layout: int, count: int, add: Callable[[Vectors], None], store: VectorStore
+        self,
+        source: VectorStore,
+        layout: int,
+        count: int,
+        add: Callable[[Vectors], None] | None,
+        store: VectorStore,
     ) -> bool:
         """Give the first rows to codes or a GPU, and to another store; False when rows moved meanwhile."""
         try:
             for _, halves in source.blocks(np.ones(count, dtype=bool), partial(self._unmoved, layout)):
-                add(widened(halves))
+                if add is not None:
+                    add(widened(halves))
                 if store is not source:
                     store.append(halves)
         except MovedError:
@@ -220,13 +226,17 @@ class CosineView(VectorView):
                     self._masks.clear()
         return True
 
-    def drop(self) -> None:
-        """Answer exactly from now on, with all vectors in memory and by the CPU."""
-        with self._lock.writing():
-            self._ann = self._gpu = None
-            if self.mapped:
-                self._move(MemoryStore(self.dim), np.ones(len(self._store), dtype=bool))
-            self._masks.clear()
+    def drop(self) -> bool:
+        """Answer exactly from now on, with all vectors in memory and by the CPU; searches go on meanwhile.
+
+        Returns:
+            False when rows moved meanwhile.
+        """
+        with self._lock.reading():
+            source, layout, count = self._store, self._layout, len(self._store)
+        store = MemoryStore(self.dim) if self.mapped else source
+        copied = store is source or self._copy(source, layout, count, None, store)
+        return copied and self._replace(source, layout, store, None, None)
 
     def write(self, folder: Path, stem: str, on_copied: Callable[[], None] | None = None) -> dict[str, Path]:
         """Write the view into files of this folder, by part; see `VectorView`."""
@@ -282,10 +292,8 @@ class CosineView(VectorView):
                 self._gpu.give_up(error)
 
     def _keep(self, alive: Mask) -> None:
-        self._move(self._store.fresh(), alive)
-
-    def _move(self, store: VectorStore, alive: Mask) -> None:
-        """Copy rows to another store and scan that; codes and the copy on a GPU go."""
+        """Move living rows to another store and scan that; codes and the copy on a GPU go."""
+        store = self._store.fresh()
         for _, halves in self._store.blocks(alive):
             store.append(halves)
         self._store, self._ann, self._gpu = store, None, None

@@ -279,7 +279,12 @@ class Views:
                 renewed = _update_or_rebuild(view, wanted, self._place(generation, held.target), asked)
         except Exception:  # noqa: BLE001 - nobody else would see it, and searches go on
             held.failed[wanted] = time.monotonic()
-            _log.exception("the view of generation %d was not built: it is scanned", generation.id)
+            _log.exception(
+                "the %s view of generation %d was not built: searches go on by %s",
+                wanted,
+                generation.id,
+                view.name,
+            )
         finally:
             held.building = False
         if renewed:

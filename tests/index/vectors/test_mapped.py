@@ -3,6 +3,7 @@
 import logging
 import os
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,31 @@ def test_snapshots_and_rows_in_memory_are_read_from_one_another(tmp_path: Path) 
     for query in unit_vectors(3, DIM, 5):
         for one in (view, in_memory, in_files):
             _same(one.search(query, 10), reference.search(query, 10))
+
+
+def test_searches_go_on_while_vectors_are_copied_back_into_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = CosineView(DIM, tmp_path)
+    view.add(np.arange(500), _stored(500, 1))
+    query, found = unit_vectors(1, DIM, 5)[0], []
+    append = MemoryStore.append
+
+    def watched(self: MemoryStore, vectors: Any) -> None:
+        # A search from another thread would wait for a writer.
+        search = threading.Thread(target=lambda: found.append(view.search(query, 10)), daemon=True)
+        search.start()
+        search.join(10)
+        append(self, vectors)
+
+    expected = view.search(query, 10)
+    with monkeypatch.context() as during:
+        during.setattr(MemoryStore, "append", watched)
+        copied = view.drop()
+    assert copied
+    assert not view.mapped
+    _same(found[0], expected)
+    _same(view.search(query, 10), expected)
 
 
 def test_a_replaced_snapshot_is_read_on_until_it_is_let_go(tmp_path: Path) -> None:

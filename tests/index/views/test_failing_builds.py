@@ -48,6 +48,7 @@ def test_a_build_that_fails_is_logged_and_rests_while_answers_stay_exact(
         broken.setattr(CosineView, "build", failing)
         view = _current(home, views)
         _wait(lambda: "was not built" in caplog.text and not _is_building(views))
+        assert "searches go on by exact" in caplog.text
         query = unit_vectors(1, DIM, seed=1)[0]
         found = view.search(query, 10)
         assert found.exact
