@@ -48,7 +48,12 @@ def sample_size(count: int) -> int:
 
 
 class IvfPq:
-    """PQ codes by row; its owner keeps searches and additions apart."""
+    """PQ codes by row; its owner keeps searches and additions apart.
+
+    Attributes:
+        lists: Number of lists.
+        list_of_row: The list (N,) that each row is in.
+    """
 
     def __init__(self, index: Any) -> None:
         library: Any = faiss
@@ -62,6 +67,8 @@ class IvfPq:
         self._rotation: Vectors = np.ascontiguousarray(rotation.T)
         centroids = self._inverted.quantizer.reconstruct_n(0, self.lists)
         self._centroids: Vectors = np.ascontiguousarray(centroids.T)
+        self.list_of_row: NDArray[np.int32] = np.empty(0, dtype=np.int32)
+        self._sizes: NDArray[np.int64] = np.zeros(self.lists, dtype=np.int64)
         self._take_lists()
 
     @classmethod
@@ -185,16 +192,17 @@ class IvfPq:
         return passing.list_counts
 
     def _take_lists(self) -> None:
-        """Read the list (N,) that each row is in, and how many rows are in each list."""
+        """Read the lists of the rows that were added; FAISS appends them to the lists."""
         library: Any = faiss
-        lists = np.empty(len(self), dtype=np.int32)
+        known, lists = len(self.list_of_row), np.empty(len(self), dtype=np.int32)
+        lists[:known] = self.list_of_row
         inverted = self._inverted.invlists
-        for number in range(self.lists):
+        for number, known_size in enumerate(self._sizes.tolist()):
             size = inverted.list_size(number)
-            if size:
-                lists[library.rev_swig_ptr(inverted.get_ids(number), size)] = number
+            if size > known_size:
+                lists[library.rev_swig_ptr(inverted.get_ids(number), size)[known_size:]] = number
         self.list_of_row = lists
-        self._sizes = np.bincount(lists, minlength=self.lists)
+        self._sizes += np.bincount(lists[known:], minlength=self.lists)
 
 
 def _probing(lists: int, bits: Bits | None) -> Any:
