@@ -59,13 +59,6 @@ class CollectionState(NamedTuple):
         return self.reading.session
 
 
-class _KeyLock:
-    """Lock of one key: one thread reads its value, others wait for it."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-
-
 class IncrementalCache(Generic[Value]):
     """LRU cache of values by collection, refreshed incrementally after writes; threads may share it.
 
@@ -79,7 +72,8 @@ class IncrementalCache(Generic[Value]):
         self._newer = newer
         self._lock = threading.Lock()
         self._held: OrderedDict[CacheKey, tuple[int, Value]] = OrderedDict()
-        self._turns: WeakValueDictionary[CacheKey, _KeyLock] = WeakValueDictionary()
+        # A lock of each key that is being read: one thread reads its value, others wait for it.
+        self._turns: WeakValueDictionary[CacheKey, threading.Lock] = WeakValueDictionary()
         self._bytes = 0
 
     def held(self, place: CacheKey, sequence: int) -> Value | None:
@@ -107,8 +101,8 @@ class IncrementalCache(Generic[Value]):
         if value is not None:
             return value
         with self._lock:
-            turn = self._turns.setdefault(place, _KeyLock())
-        with turn.lock:
+            turn = self._turns.setdefault(place, threading.Lock())
+        with turn:
             value, earlier = self._at(place, sequence)
             if value is None and earlier is not None:
                 value = catch_up(*earlier)
@@ -204,7 +198,7 @@ def read_keys(session: Session, query: Select[int]) -> Keys:
 
 
 def contains_sorted(keys: Keys, some: Keys) -> NDArray[np.bool_]:
-    """Tell which of some keys are among others, which rise: they are many."""
+    """Tell which of `some` keys (S,) are among many rising `keys` (N,)."""
     if len(keys) and (extent := int(keys[-1]) - int(keys[0]) + 1) <= _DENSE * (len(keys) + len(some)):
         held = np.zeros(extent, dtype=np.bool_)
         held[keys - keys[0]] = True

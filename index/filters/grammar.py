@@ -51,7 +51,6 @@ _MAX_TYPO_LENGTH = 80
 _MAX_COMPARED = 1_000
 
 _WRONG_KIND = frozenset({"bool_type", "int_type", "float_type", "string_type"})
-_BOUNDS = frozenset({"gt", "gte", "lt", "lte"})
 _KEYS = "eq, any_of, gt, gte, lt or lte beside field, finding beside state, or one of and, or, not"
 # Sentences for callers in place of pydantic's types of errors.
 _SENTENCES = {
@@ -122,12 +121,20 @@ class Equals(_Expression):
     field: FieldName
     eq: FilterValue
 
+    def values(self) -> list[FilterValue]:
+        """Return the values that the field is compared with."""
+        return [self.eq]
+
 
 class AnyOf(_Expression):
     """The field has one of these values."""
 
     field: FieldName
     any_of: Annotated[tuple[FilterValue, ...], FailFast()] = Field(min_length=1, max_length=1024)
+
+    def values(self) -> list[FilterValue]:
+        """Return the values that the field is compared with."""
+        return list(self.any_of)
 
 
 class Range(_Expression):
@@ -143,7 +150,7 @@ class Range(_Expression):
 
     @model_validator(mode="after")
     def _same_kind(self) -> "Range":
-        bounds = [bound for _, bound in self.bounds()]
+        bounds = self.values()
         if not bounds:
             raise ValueError("a range needs gt, gte, lt or lte")
         if len({isinstance(bound, str) for bound in bounds}) > 1:
@@ -155,11 +162,14 @@ class Range(_Expression):
         every = (("gt", self.gt), ("gte", self.gte), ("lt", self.lt), ("lte", self.lte))
         return [(operator, bound) for operator, bound in every if bound is not None]
 
+    def values(self) -> list[FilterValue]:
+        """Return the values that the field is compared with."""
+        return [bound for _, bound in self.bounds()]
+
     @cached_property
     def is_dated(self) -> bool:
         """Whether the bounds are dates, which are compared by time; ids, splits and groups are texts."""
-        bounds = [bound for _, bound in self.bounds()]
-        dates = all(isinstance(bound, str) and parse_date(bound) is not None for bound in bounds)
+        dates = all(isinstance(bound, str) and parse_date(bound) is not None for bound in self.values())
         return dates and self.field not in ONE_TEXT_FIELDS
 
 
@@ -178,6 +188,10 @@ class HasFinding(_Expression):
     def value(self) -> str:
         """The finding and its state, as the catalogue has them."""
         return f"{self.finding}: {self.state}"
+
+    def values(self) -> list[FilterValue]:
+        """Return the values that the field is compared with."""
+        return [self.value]
 
 
 Condition = Equals | AnyOf | Range | HasFinding
@@ -201,24 +215,27 @@ class Not(_Expression):
     filter: "Filter" = Field(alias="not")
 
 
+# Keys that tell each form from those behind it.
+_FORMS: dict[type[_Expression], frozenset[str]] = {
+    And: frozenset({"and"}),
+    Or: frozenset({"or"}),
+    Not: frozenset({"not"}),
+    Equals: frozenset({"eq"}),
+    AnyOf: frozenset({"any_of"}),
+    HasFinding: frozenset({"finding"}),
+    Range: frozenset({"gt", "gte", "lt", "lte"}),
+}
+# Parts of pydantic's locations that are no keys or places in the JSON.
+_TAGS = {form.__name__ for form in _FORMS} | {"bool", "int", "float", "str"}
+
+
 def _form(value: Any) -> str | None:
     """Tell by its keys which condition a JSON object, or an object already parsed, is."""
     if isinstance(value, _Expression):
         return type(value).__name__
     if not isinstance(value, Mapping):
         return None
-    forms = {
-        "and": "And",
-        "or": "Or",
-        "not": "Not",
-        "eq": "Equals",
-        "any_of": "AnyOf",
-        "finding": "HasFinding",
-    }
-    for key, form in forms.items():
-        if key in value:
-            return form
-    return "Range" if _BOUNDS & value.keys() else None
+    return next((form.__name__ for form, keys in _FORMS.items() if keys & value.keys()), None)
 
 
 Filter = Annotated[
@@ -276,17 +293,6 @@ def kind_of(value: bool | int | float | str) -> FieldKind:
     return "text" if isinstance(value, str) else "number"
 
 
-def condition_values(condition: Condition) -> list[bool | int | float | str]:
-    """Return all values that a condition compares with."""
-    if isinstance(condition, Equals):
-        return [condition.eq]
-    if isinstance(condition, AnyOf):
-        return list(condition.any_of)
-    if isinstance(condition, HasFinding):
-        return [condition.value]
-    return [bound for _, bound in condition.bounds()]
-
-
 def check_filter(filter: Filter, fields: Mapping[str, frozenset[FieldKind]]) -> None:
     """Check a filter against the fields of a collection and the kinds of their values.
 
@@ -300,7 +306,7 @@ def check_filter(filter: Filter, fields: Mapping[str, frozenset[FieldKind]]) -> 
         if condition.field not in fields:
             raise FilterError(condition.field, unknown_field(condition.field, sorted(fields), "to filter on"))
         kinds = fields[condition.field]
-        for value in condition_values(condition):
+        for value in condition.values():
             if kind_of(value) not in kinds:
                 raise FilterError(
                     condition.field,
@@ -332,8 +338,7 @@ def _near(name: str, known: Sequence[str]) -> list[str]:
 
 def _check_shape(value: Any) -> None:
     """Refuse what is too deep or too large before any of it is looked at, which could take seconds."""
-    level = [value]
-    parts = 1
+    level, parts = [value], 1
     for _ in range(MAX_DEPTH):
         below: list[Any] = []
         for item in level:
@@ -345,18 +350,15 @@ def _check_shape(value: Any) -> None:
             return
         parts += len(below)
         if parts > _MAX_PARTS:
-            raise FilterError(
-                "",
-                f"The filter is too large: at most {MAX_CONDITIONS} conditions and {MAX_VALUES} values "
-                "are allowed.",
-            )
+            limits = f"at most {MAX_CONDITIONS} conditions and {MAX_VALUES} values are allowed"
+            raise FilterError("", f"The filter is too large: {limits}.")
         level = below
     raise FilterError("", f"The filter is nested too deeply; at most {MAX_DEPTH // 2} levels are allowed.")
 
 
 def _check_size(filter: Filter) -> None:
     found = list(conditions(filter))
-    values = sum(len(condition_values(condition)) for condition in found)
+    values = sum(len(condition.values()) for condition in found)
     if len(found) > MAX_CONDITIONS or values > MAX_VALUES:
         raise FilterError(
             "",
@@ -367,12 +369,11 @@ def _check_size(filter: Filter) -> None:
 
 def _place(location: tuple[int | str, ...]) -> str:
     """Turn pydantic's location into the path within the JSON, such as `and[1].age`."""
-    tags = {"Equals", "AnyOf", "Range", "HasFinding", "And", "Or", "Not", "bool", "int", "float", "str"}
     path = ""
     for part in location:
         if isinstance(part, int):
             path += f"[{part}]"
-        elif part not in tags:
+        elif part not in _TAGS:
             path += f".{shortened(part)}" if path else shortened(part)
     return path
 

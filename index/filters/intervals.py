@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from index.filters.dates import parse_date
-from index.filters.grammar import Condition, FieldKind, Range, condition_values, kind_of
+from index.filters.grammar import Condition, FieldKind, Range, kind_of
 
 _Value = float | str
 
@@ -43,7 +43,7 @@ def intervals(condition: Condition, kind: FieldKind) -> list[Interval]:
     """Return the values of a kind that a condition asks for; of dates the seconds at which they begin."""
     if kind == "date":
         return _date_intervals(condition) if isinstance(condition, Range) else []
-    values = [value for value in condition_values(condition) if kind_of(value) == kind]
+    values = [value for value in condition.values() if kind_of(value) == kind]
     if not isinstance(condition, Range):
         return [
             Interval(Endpoint(0, _stored(value)), Endpoint(0, _stored(value), after=True)) for value in values
@@ -93,7 +93,7 @@ def kinds(condition: Condition) -> list[FieldKind]:
     """Return the kinds of the values that a condition asks for."""
     if isinstance(condition, Range) and condition.is_dated:
         return ["date"]
-    return sorted({kind_of(value) for value in condition_values(condition)})
+    return sorted({kind_of(value) for value in condition.values()})
 
 
 def _stored(value: bool | int | float | str) -> _Value:

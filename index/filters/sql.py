@@ -3,7 +3,7 @@
 import operator
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 from sqlalchemy import ColumnElement, and_, exists, not_, or_, select
@@ -24,7 +24,6 @@ from index.filters.grammar import (
     Or,
     Range,
     check_filter,
-    condition_values,
     conditions,
     kind_of,
 )
@@ -54,7 +53,7 @@ def known_fields(session: Session, collection_id: int) -> dict[str, frozenset[Fi
     found: dict[str, set[FieldKind]] = {name: {"text"} for name in BUILT_IN_FIELDS}
     query = select(FieldRow.name, FieldRow.kind).where(FieldRow.collection_id == collection_id)
     for name, kind in session.execute(query):
-        found.setdefault(name, set()).add(_KINDS[kind])
+        found.setdefault(name, set()).add(cast(FieldKind, kind))
     return {name: frozenset(kinds) for name, kinds in found.items()}
 
 
@@ -91,9 +90,6 @@ def change_since(
         return Change(touched, _keys_by_columns(session, collection_id, filter, target, sequence))
     written = all_keys(collection_id, target).where(ImageRow.sequence > sequence)
     return Change(touched, read_keys(session, written.where(_sql(filter, _has))))
-
-
-_KINDS: Final[dict[str, FieldKind]] = {"text": "text", "number": "number", "boolean": "boolean"}
 
 
 def _needs_columns(filter: Filter) -> bool:
@@ -156,7 +152,7 @@ def _has(condition: Condition) -> ColumnElement[bool]:
 
 
 def _compares_attribute(condition: Condition) -> ColumnElement[bool]:
-    kinds = sorted({kind_of(value) for value in condition_values(condition)})
+    kinds = sorted({kind_of(value) for value in condition.values()})
     compares = or_(*(_compares_kind(condition, kind) for kind in kinds))
     return and_(AttributeRow.name == condition.field, compares)
 
@@ -169,7 +165,7 @@ def _compares_kind(condition: Condition, kind: FieldKind) -> ColumnElement[bool]
     if isinstance(condition, Range):
         holds = and_(*(_OPERATORS[sign](column, float(bound)) for sign, bound in condition.bounds()))
     else:
-        values = condition_values(condition)
+        values = condition.values()
         holds = column.in_([float(value) for value in values if kind_of(value) == kind])
     return and_(AttributeRow.kind == kind, holds)
 
@@ -177,7 +173,7 @@ def _compares_kind(condition: Condition, kind: FieldKind) -> ColumnElement[bool]
 def _compares_text(column: InstrumentedAttribute[Any], condition: Condition) -> ColumnElement[bool]:
     if isinstance(condition, Range):
         return and_(*(_OPERATORS[sign](column, bound) for sign, bound in condition.bounds()))
-    return column.in_([value for value in condition_values(condition) if isinstance(value, str)])
+    return column.in_([value for value in condition.values() if isinstance(value, str)])
 
 
 _OPERATORS: Final[dict[str, Callable[[Any, Any], ColumnElement[bool]]]] = {

@@ -143,7 +143,7 @@ def count_by_database(
 ) -> TextCounts:
     """Count the texts of a field that does not fit into memory.
 
-    Under a filter, of its most frequent texts those are counted again that images which pass have.
+    A filter counts only among the most frequent texts of all images: `passing` are the keys that pass it.
     """
     if not storable_text(containing):
         return TextCounts([], 0)

@@ -15,7 +15,6 @@ from index.filters.grammar import (
     Or,
     Range,
     check_filter,
-    condition_values,
     conditions,
     parse_filter,
 )
@@ -183,7 +182,7 @@ def test_findings_are_named_by_any_of_their_forms() -> None:
     filter = parse_filter({"finding": " Effusions", "state": "absent"})
     assert filter == HasFinding(finding="pleural effusion", state="absent")
     assert filter.text == '{"finding":"pleural effusion","state":"absent"}'
-    assert condition_values(filter) == ["pleural effusion: absent"]
+    assert filter.values() == ["pleural effusion: absent"]
     check_filter(filter, {})
 
 
