@@ -56,10 +56,10 @@ _log = logging.getLogger(__name__)
 
 
 class ViewEntry:
-    """A view and the sequence number up to which it holds every embedding of its generation.
+    """A view that holds all embeddings of its generation up to `sequence`, and perhaps later ones.
 
     Attributes:
-        newest: Upper bound of the sequence numbers of the embeddings in the view.
+        newest: No embedding in the view has a higher sequence number.
     """
 
     def __init__(self, collection_id: int, target: Target) -> None:
@@ -90,6 +90,11 @@ class ViewEntry:
         ):
             return None
         return view
+
+    def note_gpu_failure(self, view: CosineView) -> None:
+        """Have a GPU rest that lost the vectors: else they would be brought there again and again."""
+        if self.on_gpu and view.name != "gpu":
+            self.on_gpu, self.failed["gpu"] = False, time.monotonic()
 
     def is_backing_off(self, name: ViewName) -> bool:
         """Tell whether a view failed of late: each write would begin with it again."""
@@ -148,9 +153,11 @@ class Views:
             if isinstance(view, CosineView):
                 # Another process may hold them on the GPU, which then seems to have no room for them.
                 taken = view.device_bytes or 2 * len(view) * view.dim
-                wanted = _to_build(session, generation, view, self._gpu, taken)
+                wanted = _wanted(session, generation, view, self._gpu, taken)
+                if wanted == "exact":
+                    view.drop()
                 # Snapshots hold nothing of what lies on a GPU.
-                if wanted is not None and wanted != "gpu":
+                elif wanted != "gpu" and (view.name != wanted or view.has_pending):
                     asked = stored_queries(session, generation, "images")
                     _update_or_rebuild(view, wanted, self._place(generation, "images"), asked)
             self._write(generation, view, held.sequence, "images")
@@ -254,18 +261,27 @@ class Views:
         if build:
             held.choose_again = held.building
         if build and not held.building and isinstance(view, CosineView):
-            gpu = None if _gpu_is_backing_off(held, view) else self._gpu
-            wanted = _to_build(session, generation, view, gpu, view.device_bytes)
-            held.on_gpu = view.name == "gpu" and wanted is None
-            if wanted is not None and not held.is_backing_off(wanted):
-                asked = stored_queries(session, generation, held.target)
-                held.building = True
-                try:
-                    self._builder.submit(self._build, generation, held, view, wanted, asked)
-                except RuntimeError:
-                    # Closed views start no more builds.
-                    held.building = False
+            held.note_gpu_failure(view)
+            gpu = None if held.is_backing_off("gpu") else self._gpu
+            wanted = _wanted(session, generation, view, gpu, view.device_bytes)
+            if wanted == "exact":
+                view.drop()
+            must_build = wanted != "exact" and (view.name != wanted or view.has_pending)
+            held.on_gpu = view.name == "gpu" and not must_build
+            if must_build and not held.is_backing_off(wanted):
+                self._start_build(session, generation, held, view, wanted)
         return view
+
+    def _start_build(
+        self, session: Session, generation: Generation, held: ViewEntry, view: CosineView, wanted: ViewName
+    ) -> None:
+        asked = stored_queries(session, generation, held.target)
+        held.building = True
+        try:
+            self._builder.submit(self._build, generation, held, view, wanted, asked)
+        except RuntimeError:
+            # Closed views start no more builds.
+            held.building = False
 
     def _build(
         self, generation: Generation, held: ViewEntry, view: CosineView, wanted: ViewName, asked: Vectors
@@ -356,26 +372,14 @@ def _identity(generation: Generation) -> SnapshotOf:
     )
 
 
-def _gpu_is_backing_off(held: ViewEntry, view: CosineView) -> bool:
-    """Tell whether a GPU failed of late: vectors would be brought there again and again, and lost."""
-    if held.on_gpu and view.name != "gpu":
-        held.on_gpu, held.failed["gpu"] = False, time.monotonic()
-    return held.is_backing_off("gpu")
-
-
-def _to_build(
+def _wanted(
     session: Session, generation: Generation, view: CosineView, gpu: Gpu | None, taken: int
-) -> ViewName | None:
-    """Return what is to be built for a view, if anything, and drop what an operator does not want."""
+) -> ViewName:
+    """Return the kind that a view should have."""
     # Vectors that have moved to files come back only where there is plenty of memory, or they would go to and
     # fro.
     memory = free_memory() // 2 if view.mapped else free_memory() + view.memory_bytes
-    wanted = _chosen(_weigh(session, generation, len(view), memory, gpu, taken))
-    if wanted == "exact":
-        if view.name != "exact" or view.mapped:
-            view.drop()
-        return None
-    return wanted if view.name != wanted or view.has_pending else None
+    return _chosen(_weigh(session, generation, len(view), memory, gpu, taken))
 
 
 def _chosen(choices: list[Choice]) -> ViewName:

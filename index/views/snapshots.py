@@ -209,8 +209,7 @@ def _stored_names(folder: Path) -> set[str]:
     """Return the files of the snapshot that is there, of whatever format it is."""
     try:
         held = json.loads((folder / _MANIFEST).read_bytes())
-        files = held.get("files") or {"vectors": held["vectors"], "keys": held["keys"]}
-        return {Path(file["name"]).name for file in files.values()}
+        return {Path(file["name"]).name for file in held["files"].values()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return set()
 
