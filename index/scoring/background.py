@@ -22,7 +22,7 @@ from index.scoring.sample_queries import (
 from index.scoring.vocabulary import Vocabulary, read_vocabulary
 from index.vectors.flat_view import oriented_bases
 from index.vectors.protocol import Vectors
-from index.vectors.vector_view import VectorView, held_vectors
+from index.vectors.vector_view import VectorView
 from training.evaluation.similarity import as_blades, similarity
 
 Scores = NDArray[np.float32]
@@ -227,7 +227,7 @@ def measure_background(
     Returns:
         None where the view is empty.
     """
-    drawn, sample = held_vectors(view, draw(view.keys(), _SAMPLE, seed))
+    drawn, sample = view.held_vectors(draw(view.keys(), _SAMPLE, seed))
     if not len(drawn):
         return None
     background = Background(sample, len(view), blades=blades, unsigned=unsigned, vocabulary=vocabulary)

@@ -19,7 +19,7 @@ from index.search.cursors import MAX_RANKED, PagePosition
 from index.search.grouping import Groups
 from index.search.mmr import diversify
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
-from index.vectors.vector_view import VectorView, held_vectors
+from index.vectors.vector_view import VectorView
 
 # The lists that a hit can come from, as bits.
 BY_VECTOR: Final = 1
@@ -292,7 +292,7 @@ class DiverseRanking(RecomputedRanking):
     def _top(self, count: int) -> Ranked:
         found = self._inner.page(max(count, DIVERSE_PLACES))
         head, rest = found.take(slice(DIVERSE_PLACES)), found.take(slice(DIVERSE_PLACES, None))
-        held, vectors = held_vectors(self._view, head.keys)
+        held, vectors = self._view.held_vectors(head.keys)
         head = head.take(np.flatnonzero(np.isin(head.keys, held)))
         places = diversify(
             head.keys,

@@ -77,6 +77,12 @@ class VectorView(ABC):
                 raise KeyError(int(keys[rows < 0][0]))
             return self._get(rows)
 
+    def held_vectors(self, keys: Keys) -> tuple[Keys, Vectors]:
+        """Return the keys (N,) that the view holds, in their order, and their vectors."""
+        with self._lock.reading():
+            rows, known = self._ids.find(keys)
+            return keys[known], self._get(rows[known])
+
     def search(
         self, query: Vectors, k: int, *, allowed: Keys | None = None, after: After | None = None
     ) -> Neighbours:
@@ -156,12 +162,3 @@ class VectorView(ABC):
             self._keep(alive)
             self._ids = IdMap(self._ids.keys[alive])
             self._layout += 1
-
-
-def held_vectors(view: VectorView, keys: Keys) -> tuple[Keys, Vectors]:
-    """Return those of keys (N,) that a view still holds, in their order, and their vectors."""
-    while True:
-        try:
-            return keys, view.vectors(keys)
-        except KeyError as gone:
-            keys = keys[keys != gone.args[0]]

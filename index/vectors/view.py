@@ -232,6 +232,8 @@ class CosineView(VectorView):
         Returns:
             False when rows moved meanwhile.
         """
+        if self.name == "exact" and not self.mapped:
+            return True
         with self._lock.reading():
             source, layout, count = self._store, self._layout, len(self._store)
         store = MemoryStore(self.dim) if self.mapped else source

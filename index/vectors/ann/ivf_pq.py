@@ -118,7 +118,8 @@ class IvfPq:
     def density(self, products: Vectors, count: int, passing: FilterMask) -> float:
         """Return the share of rows near a query that pass, by products with all centroids (lists,).
 
-        The minimum over the `count` nearest lists, a quarter and a sixteenth of them.
+        The smallest of three shares: in all `count` nearest lists, in the nearest quarter of these, and in
+        the nearest sixteenth.
         """
         lists = _largest(products, count)
         shares = self._counts(passing)[lists].cumsum() / self._sizes[lists].cumsum().clip(min=1)
