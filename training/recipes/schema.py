@@ -55,7 +55,11 @@ class DataConfig(Frozen):
         description="What an epoch goes through: every image once with a random text, or every text once "
         "with its image, which is then drawn as often as it has texts.",
     )
-    workers: int = Field(default=0, ge=0, description="Threads that decode; 0: as many as there are cores.")
+    workers: int = Field(
+        default=0,
+        ge=0,
+        description="Threads that decode, and processes for DICOM files; 0: as many as there are cores.",
+    )
     cache_images: bool | Literal["memory"] = Field(
         default=True,
         description="Decode all images before the first step and keep them resized: a thousand and more in "

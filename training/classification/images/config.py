@@ -26,7 +26,11 @@ class ImageDataConfig(TaskDataConfig):
     test_split: Literal["test", "val"] = Field(
         default="test", description="Split of the final figures; val where validation_images are held out."
     )
-    workers: int = Field(default=0, ge=0, description="Threads that decode; 0: as many as there are cores.")
+    workers: int = Field(
+        default=0,
+        ge=0,
+        description="Threads that decode, and processes for DICOM files; 0: as many as there are cores.",
+    )
     cache_images: bool | Literal["memory"] = Field(
         default=True, description="Decode training images before the first step and keep them resized."
     )

@@ -18,7 +18,11 @@ class QuestionDataConfig(ChoosingDataConfig):
     min_answer_count: int = Field(
         default=9, gt=0, description="Answers are those that as many training questions have."
     )
-    workers: int = Field(default=0, ge=0, description="Threads that decode; 0: as many as there are cores.")
+    workers: int = Field(
+        default=0,
+        ge=0,
+        description="Threads that decode, and processes for DICOM files; 0: as many as there are cores.",
+    )
     cache_images: bool | Literal["memory"] = Field(
         default=True, description="Decode all images before the first step and keep them resized."
     )

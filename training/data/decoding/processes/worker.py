@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from training.data.decoding.images import ImageLimits, decode_whole
@@ -17,7 +18,8 @@ def decode(header: Mapping[str, Any], content: bytearray) -> TaskAnswer:
         ImageTooLargeError: It is over the limits.
         ImageError: It is damaged, or cannot be used.
     """
-    decoded = decode_whole(bytes(content), ImageLimits(**header["limits"]), header["min_side"])
+    source = Path(header["path"]) if "path" in header else bytes(content)
+    decoded = decode_whole(source, ImageLimits(**header["limits"]), header["min_side"])
     pixels = decoded.pixels
     if header["square"] is not None:
         pixels = to_square(pixels, Square(**header["square"]))
