@@ -80,7 +80,8 @@ class VectorView(ABC):
     def held_vectors(self, keys: Keys) -> tuple[Keys, Vectors]:
         """Return the keys (N,) that the view holds, in their order, and their vectors."""
         with self._lock.reading():
-            rows, known = self._ids.find(keys)
+            rows = self._ids.find(keys)
+            known = rows >= 0
             return keys[known], self._get(rows[known])
 
     def search(
