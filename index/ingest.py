@@ -239,7 +239,8 @@ class _Run:
 
     def stored_batches(self, batch_size: int) -> Iterator[list[tuple[_Item, _Outcome]]]:
         """Read, decode and store the images of the manifest ahead; yield them in batches to be written."""
-        checked = prefetch(self._manifest.records, self._check, batch_size)
+        files = self._intake.files
+        checked = prefetch(self._manifest.records, self._check, batch_size, give_up=files.close)
         noted = self._noted(checked)
         return prefetch(noted, self._keep, batch_size, threads=WRITES_AT_ONCE, prefetch_batches=1)
 

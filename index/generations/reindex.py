@@ -158,7 +158,7 @@ class _Run:
 
     def _pass(self, bar: ProgressBar) -> None:
         untried = (image for image in self._missing() if image not in self.broken)
-        for batch in prefetch(untried, self._prepare, self._batch_size):
+        for batch in prefetch(untried, self._prepare, self._batch_size, give_up=self._files.close):
             readable = {image: found for image, found in batch if isinstance(found, np.ndarray)}
             self.broken |= {image: found for image, found in batch if isinstance(found, str)}
             self._write(list(readable), list(readable.values()))

@@ -1,7 +1,7 @@
 """Work in threads, a few batches ahead of whoever takes the results."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import Final, TypeVar
@@ -21,7 +21,8 @@ def prefetch(
     *,
     threads: int | None = None,
     prefetch_batches: int = _PREFETCH_BATCHES,
-) -> Iterator[list[tuple[Item, Result]]]:
+    give_up: Callable[[], None] | None = None,
+) -> Generator[list[tuple[Item, Result]], None, None]:
     """Prepare items in their order, a few batches ahead, and give them in batches with their results.
 
     Args:
@@ -30,6 +31,7 @@ def prefetch(
         batch_size: Items in a batch.
         threads: Number of threads; None: one a core.
         prefetch_batches: Batches prepared, or in preparation, while the caller has one.
+        give_up: Called where the caller stops before the end: lets calls of `prepare` end early.
     """
     waiting: deque[list[tuple[Item, Future[Result]]]] = deque()
     source = iter(items)
@@ -41,5 +43,9 @@ def prefetch(
                 yield [(item, future.result()) for item, future in waiting.popleft()]
         for batch in waiting:
             yield [(item, future.result()) for item, future in batch]
+    except BaseException:
+        if give_up is not None:
+            give_up()
+        raise
     finally:
         pool.shutdown(cancel_futures=True)

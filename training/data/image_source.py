@@ -114,8 +114,9 @@ class DecodingThreads:
 
     def close(self) -> None:
         """End threads and processes."""
-        self._pool.shutdown(cancel_futures=True)
+        # Threads wait for what the processes decode.
         self._files.close()
+        self._pool.shutdown(cancel_futures=True)
 
 
 class ImageEncoding(Protocol):

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.atomic import remove_folder
+from training.data.decoding.processes.errors import DecoderLostError
 from training.data.manifest import Manifest
 from training.data.row_cache import PRIVATE_FILE, Entries, Entry, RowCache, SourceFile
 from training.errors import ImageError
@@ -281,8 +282,9 @@ def _filled(
 
 
 def _may_pass(error: ImageError) -> bool:
-    """Whether the system could not read a file, which says nothing of what is in it."""
-    return isinstance(error.__cause__, OSError) and error.__cause__.errno is not None
+    """Whether a file could not be read, or its decoder was lost, which need not lie in the file."""
+    cause = error.__cause__
+    return isinstance(cause, DecoderLostError) or (isinstance(cause, OSError) and cause.errno is not None)
 
 
 def _note_use(folder: Path, data: Path) -> None:

@@ -230,8 +230,9 @@ def _prepared_images(
         for row, image in waiting:
             yield row, image.result()
     finally:
-        pool.shutdown(cancel_futures=True)
+        # Threads wait for what the processes decode.
         files.close()
+        pool.shutdown(cancel_futures=True)
 
 
 def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:

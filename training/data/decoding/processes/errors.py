@@ -1,6 +1,18 @@
 """Reasons why a decoding process has not done a task that are no fault of the image."""
 
+from typing import Literal
+
 from training.errors import RecoquestError
+
+LossReason = Literal["crash", "cpu", "wall", "memory", "closed"]
+
+
+class DecoderLostError(Exception):
+    """A process ended, or was killed, before it had done its task: the cause of what the caller is told."""
+
+    def __init__(self, reason: LossReason) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class DecoderStartError(RecoquestError):

@@ -1,5 +1,6 @@
 """Image files decoded by many threads at once: DICOM files in processes, as they hold the interpreter."""
 
+import os
 import threading
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from training.data.decoding.depth import Levels
 from training.data.decoding.dicom.file import is_dicom
 from training.data.decoding.images import DecodedImage, ImageHeader, ImageLimits, decode_whole
 from training.data.decoding.processes.errors import (
+    DecoderLostError,
     DecodersClosedError,
     DecoderStartError,
     DecodingTimeoutError,
@@ -21,7 +23,7 @@ from training.data.decoding.processes.pool import DecodingPool, PoolLimits, Prio
 from training.data.decoding.processes.process import Answer, DecoderLimits, Task
 from training.data.decoding.window import Window
 from training.errors import ImageError
-from training.host import decoding_threads
+from training.host import decoding_threads, processes_here
 from training.models.inputs.resize import Square, to_square
 
 _WORKER: Final = "training.data.decoding.processes.worker"
@@ -40,13 +42,14 @@ class FileDecoder:
     for much of the time: those files are decoded in processes, which begin with the first of them.
 
     Args:
-        processes: Number of processes; 0: as many as threads decode.
+        processes: Number of processes; 0: as many as threads decode, shared by the processes of a run.
     """
 
     def __init__(self, processes: int = 0) -> None:
-        self._processes = processes or decoding_threads()
+        self._processes = processes or max(1, decoding_threads() // processes_here())
         self._lock = threading.Lock()
         self._pool: DecodingPool | None = None
+        self._owner = os.getpid()
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -110,11 +113,24 @@ class FileDecoder:
             self._pool.close()
 
     def _ask(self, task: Task) -> Answer:
+        """Have a task done; where its process broke down, once more in another.
+
+        The system kills processes where memory is short, whatever they decode.
+        """
+        try:
+            return self._tried(task)
+        except ImageError as error:
+            if not isinstance(error.__cause__, DecoderLostError) or error.__cause__.reason != "crash":
+                raise
+        return self._tried(task)
+
+    def _tried(self, task: Task) -> Answer:
         try:
             return self._running().submit(task, Priority.UPLOAD).result()
         except DecodingTimeoutError:
             minutes = _DEADLINE_S / 60
-            raise ImageError(f"Decoding the image takes over {minutes:.0f} minutes; save it anew.") from None
+            late = f"Decoding the image takes over {minutes:.0f} minutes; save it anew."
+            raise ImageError(late) from DecoderLostError("wall")
         except DecoderStartError as error:
             raise DecoderStartError(
                 "No process that decodes DICOM files can be started: free memory, or allow more processes, "
@@ -125,7 +141,9 @@ class FileDecoder:
         with self._lock:
             if self._closed:
                 raise DecodersClosedError("The decoder of image files is closed.")
-            if self._pool is None:
+            if self._pool is None or self._owner != os.getpid():
+                # The threads of a pool do not come along where the system copies a process.
+                self._owner = os.getpid()
                 limits = PoolLimits(_WORKER, self._processes, _WAITING, _DEADLINE_S, _LIMITS)
                 self._pool = DecodingPool(limits)
             return self._pool

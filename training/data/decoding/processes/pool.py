@@ -10,17 +10,17 @@ from enum import IntEnum
 from typing import Final, Literal, Protocol
 
 from training.data.decoding.processes.errors import (
+    DecoderLostError,
     DecodersBusyError,
     DecodersClosedError,
     DecoderStartError,
     DecodingTimeoutError,
+    LossReason,
 )
 from training.data.decoding.processes.process import (
     Answer,
     DecoderLimits,
-    DecoderLostError,
     DecodingProcess,
-    LossReason,
     Outcome,
     Task,
 )
@@ -32,7 +32,7 @@ RestartReason = Literal["crash", "cpu", "wall", "memory"]
 _MAX_REASON: Final = 1_000
 _TOO_SLOW: Final = "The image could not be decoded in time; try again later."
 _NO_PROCESS: Final = "Images cannot be decoded now; try again in a moment."
-_CLOSED: Final = "The service is shutting down; try again."
+_CLOSED: Final = "Images are decoded no more: this process is shutting down; try again."
 
 _log = logging.getLogger(__name__)
 
@@ -255,7 +255,7 @@ class DecodingPool:
         except DecoderLostError as lost:
             if lost.reason != "closed":
                 slot.ended_for = lost.reason
-            self._finish(job, lost.reason, _error_of(lost.reason, self._limits.decoder))
+            self._finish(job, lost.reason, _error_of(lost, self._limits.decoder))
         except BaseException as error:  # noqa: BLE001 - else its caller would wait for ever
             process.end()
             self._finish(job, "crash", error)
@@ -296,12 +296,18 @@ def _refusal(answer: Answer, limits: DecoderLimits) -> Exception | None:
     if answer.outcome == "done":
         return None
     if answer.outcome == "memory":
-        return _error_of("memory", limits)
+        return _error_of(DecoderLostError("memory"), limits)
     reason = str(answer.header.get("reason", ""))[:_MAX_REASON]
     return ImageTooLargeError(reason) if answer.outcome == "too-large" else ImageError(reason)
 
 
-def _error_of(reason: LossReason | Literal["memory"], limits: DecoderLimits) -> Exception:
+def _error_of(lost: DecoderLostError, limits: DecoderLimits) -> Exception:
+    error = _told_of(lost.reason, limits)
+    error.__cause__ = lost
+    return error
+
+
+def _told_of(reason: LossReason, limits: DecoderLimits) -> Exception:
     match reason:
         case "memory":
             megabytes = limits.memory_bytes / 1e6

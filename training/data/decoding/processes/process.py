@@ -1,5 +1,6 @@
 """A decoding process as its owner sees it: started, asked, and killed when it overruns."""
 
+import fcntl
 import os
 import signal
 import socket
@@ -9,14 +10,15 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from training.data.decoding.processes.errors import DecoderStartError
+from training.data.decoding.processes.errors import DecoderLostError, DecoderStartError, LossReason
 from training.data.decoding.processes.messages import BrokenMessageError, receive, send
 
 Outcome = Literal["done", "refused", "too-large", "memory"]
-LossReason = Literal["crash", "cpu", "wall", "closed"]
 
 _START_S: Final = 60.0
 _EXIT_S: Final = 5.0
+# Standard input, output and error.
+_STREAMS: Final = 3
 _OUTCOMES: Final = frozenset({"done", "refused", "too-large", "memory"})
 # One thread each, and no memory kept after an image.
 _ENVIRONMENT: Final = {
@@ -29,14 +31,6 @@ _ENVIRONMENT: Final = {
 }
 # Settings may hold secrets, and a decoder of untrusted files needs none of them.
 _SECRETS: Final = "RECOQUEST_"
-
-
-class DecoderLostError(Exception):
-    """The process ended, or was killed, before it answered."""
-
-    def __init__(self, reason: LossReason) -> None:
-        super().__init__(reason)
-        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +150,16 @@ class DecodingProcess:
         return "cpu" if code == -signal.SIGXCPU else "crash"
 
 
-def _started(worker: str, limits: DecoderLimits) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+def _socket_pair() -> tuple[socket.socket, socket.socket]:
+    """Return two connected sockets; neither takes the place of a standard stream that is closed."""
     own, theirs = socket.socketpair()
+    with own, theirs:
+        kept = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, _STREAMS) for end in (own, theirs)]
+    return socket.socket(fileno=kept[0]), socket.socket(fileno=kept[1])
+
+
+def _started(worker: str, limits: DecoderLimits) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    own, theirs = _socket_pair()
     # Modules are found where this process finds them: the current folder may have others of the same names.
     numbers = (os.getpid(), theirs.fileno(), limits.memory_bytes, limits.cpu_s)
     kept = {name: value for name, value in os.environ.items() if not name.upper().startswith(_SECRETS)}

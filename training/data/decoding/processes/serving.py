@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from training.data.decoding.processes.messages import BrokenMessageError, receive, send
 from training.errors import ImageError, ImageTooLargeError
-from training.host import end_with_parent
+from training.host import end_with_parent, return_freed_memory
 
 # Header, with the outcome, and body of an answer.
 TaskAnswer = tuple[dict[str, Any], bytes]
@@ -36,7 +36,7 @@ def serve(tasks: Mapping[str, DoTask], arguments: Sequence[str]) -> None:
     end_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    space = _address_space() + memory_bytes
+    space = _allowed(resource.RLIMIT_AS, _address_space() + memory_bytes)
     resource.setrlimit(resource.RLIMIT_AS, (space, space))
     with socket.socket(fileno=descriptor) as connection:
         send(connection, {"outcome": "ready"})
@@ -56,6 +56,7 @@ def serve(tasks: Mapping[str, DoTask], arguments: Sequence[str]) -> None:
                 # Libraries seldom test how they go on after a failed allocation.
                 return
             del body
+            return_freed_memory()
 
 
 def _address_space() -> int:
@@ -66,7 +67,18 @@ def _address_space() -> int:
 def _allow(cpu_s: int) -> None:
     used = resource.getrusage(resource.RUSAGE_SELF)
     soft = math.ceil(used.ru_utime + used.ru_stime) + cpu_s
-    resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.RLIM_INFINITY))
+    # Later tasks may have more.
+    resource.setrlimit(resource.RLIMIT_CPU, (_allowed(resource.RLIMIT_CPU, soft), _hard(resource.RLIMIT_CPU)))
+
+
+def _allowed(kind: int, wanted: int) -> int:
+    """Return a limit of this process that is not above the one that its user has set."""
+    hard = _hard(kind)
+    return wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+
+
+def _hard(kind: int) -> int:
+    return resource.getrlimit(kind)[1]
 
 
 def _answer(tasks: Mapping[str, DoTask], header: Mapping[str, Any], content: bytearray) -> TaskAnswer:

@@ -45,6 +45,12 @@ def is_at_work(pid: int, idle: int) -> bool:
     return cpu_ticks(pid) >= idle + _AT_WORK
 
 
+def status(pid: int, field: str) -> int:
+    """Bytes that the system tells of a process."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
+
+
 def is_there(pid: int) -> bool:
     try:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import pytest
@@ -17,17 +18,23 @@ from tests.dicom_films import make_film
 from tests.dicom_grey_forms import GREY_FORMS
 from tests.training.data.decoding.processes.decoding import (
     FILES,
+    MIB,
     PATIENCE,
     WORKER,
     decoders_of,
     is_there,
     kill_a_decoder_at_work,
     slow_film,
+    status,
     wait_until,
 )
 from training.data.decoding.images import DecodedImage, ImageLimits, decode_whole
 from training.data.decoding.processes import file_decoder
-from training.data.decoding.processes.errors import DecodersClosedError, DecoderStartError
+from training.data.decoding.processes.errors import (
+    DecoderLostError,
+    DecodersClosedError,
+    DecoderStartError,
+)
 from training.data.decoding.processes.file_decoder import FileDecoder
 from training.data.decoding.processes.process import DecoderLimits
 from training.errors import ImageError, ImageTooLargeError
@@ -35,6 +42,13 @@ from training.models.inputs.resize import Square, to_square
 
 # One film of each transfer syntax, signed ones and such with padding among them, and all forms of colour.
 FILMS = {form.syntax: form.make for form in GREY_FORMS} | {form.name: form.make for form in COLOUR_FORMS}
+
+_SCRIPT: Final = """
+from pathlib import Path
+from training.data.decoding.processes.file_decoder import FileDecoder
+with FileDecoder(1) as decoder:
+    Path("width").write_text(str(decoder.decode(Path("film")).width))
+"""
 
 
 @pytest.fixture
@@ -97,15 +111,64 @@ def test_refusals_are_those_of_this_process(decoder: FileDecoder, tmp_path: Path
         assert (type(found.value), str(found.value)) == (type(expected.value), str(expected.value))
 
 
-def test_a_process_that_is_killed_costs_one_file(decoder: FileDecoder) -> None:
+def test_a_process_that_is_killed_costs_nothing(decoder: FileDecoder) -> None:
     content = slow_film()
     with ThreadPoolExecutor(1) as thread:
-        lost = thread.submit(lambda: [decoder.decode(content) for _ in range(3)])
+        decoded = thread.submit(lambda: [decoder.decode(content) for _ in range(3)])
         pid = kill_a_decoder_at_work(os.getpid())
-        with pytest.raises(ImageError, match="its decoder broke down"):
-            lost.result(PATIENCE)
-    assert same(decoder.decode(content), decode_whole(content))
+        expected = decode_whole(content)
+        assert all(same(image, expected) for image in decoded.result(PATIENCE))
     assert pid not in decoder.pids
+
+
+def test_a_file_whose_process_is_killed_twice_is_refused(decoder: FileDecoder) -> None:
+    content = slow_film()
+    with ThreadPoolExecutor(1) as thread:
+        lost = thread.submit(decoder.decode, content)
+        for _ in range(2):
+            kill_a_decoder_at_work(os.getpid())
+        with pytest.raises(ImageError, match="its decoder broke down") as told:
+            lost.result(PATIENCE)
+    assert isinstance(told.value.__cause__, DecoderLostError)
+    assert same(decoder.decode(content), decode_whole(content))
+
+
+@pytest.mark.parametrize("streams", ["", "<&- >&-", "<&- >&- 2>&-"])
+def test_limits_and_closed_streams_of_the_caller_keep_no_process_from_work(
+    tmp_path: Path, streams: str
+) -> None:
+    (tmp_path / "film").write_bytes(dicom(make_film(1)))
+    (tmp_path / "script.py").write_text(_SCRIPT)
+    command = f"ulimit -t 10000; ulimit -v 4000000; exec {sys.executable} -P script.py {streams}"
+    path = os.pathsep.join(filter(None, sys.path))
+    subprocess.run(
+        ["/bin/bash", "-c", command],
+        cwd=tmp_path,
+        check=True,
+        timeout=PATIENCE,
+        env=os.environ | {"PYTHONPATH": path},
+    )
+    assert (tmp_path / "width").read_text() == "56"
+
+
+def test_a_large_film_leaves_no_memory_taken(decoder: FileDecoder) -> None:
+    square = Square(16, "crop")
+    decoder.decode(dicom(make_film(1)), square=square)
+    (pid,) = decoder.pids
+    before = status(pid, "VmRSS")
+    decoder.decode(dicom(make_film(0, rows=5000, columns=4000)), square=square)
+    wait_until(lambda: status(pid, "VmRSS") < before + 30 * MIB)
+
+
+def test_a_copy_of_the_process_decodes_by_processes_of_its_own(decoder: FileDecoder) -> None:
+    content = dicom(make_film(1))
+    decoder.decode(content)
+    child = os.fork()
+    if not child:
+        signal.alarm(int(PATIENCE))
+        os._exit(decoder.decode(content).width)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 56
+    assert decoder.decode(content).width == 56
 
 
 def test_a_file_that_takes_too_much_memory_is_refused(

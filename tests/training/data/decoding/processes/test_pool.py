@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -20,6 +19,7 @@ from tests.training.data.decoding.processes.decoding import (
     is_at_work,
     is_there,
     small,
+    status,
     wait_until,
 )
 from tests.training.data.hostile import deep_png, encoded, slow_bmp
@@ -48,12 +48,6 @@ def decode(content: bytes) -> Task:
 def the_process(pool: DecodingPool) -> int:
     wait_until(lambda: len(pool.pids) == 1)
     return pool.pids[0]
-
-
-def status(pid: int, field: str) -> int:
-    """Bytes that the system tells of a process."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
 
 
 def test_a_file_that_is_refused_costs_no_process(make_pool: MakePool, told: Told) -> None:
