@@ -35,7 +35,7 @@ def _commands() -> str:
     section = PAGE.read_text(encoding="utf-8").partition("## A viewer with search in ten minutes\n")[2]
     lines = re.findall(r"^    (.*)$", section.partition("\n## ")[0], re.MULTILINE)
     kept = [line for line in lines if not line.startswith(INSTALLS)]
-    assert len(lines) - len(kept) == 6
+    assert len(lines) - len(kept) == 7
     return "\n".join(kept)
 
 
