@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -60,24 +60,33 @@ class Work:
 
     def run(self, *arguments: object, code: int = 0) -> Done:
         """Run a command in this process, which has imported everything already."""
-        output, errors = io.StringIO(), io.StringIO()
-        with (
-            pytest.MonkeyPatch.context() as patch,
-            contextlib.redirect_stdout(output),
-            contextlib.redirect_stderr(errors),
-            pytest.raises(SystemExit) as left,
-        ):
+        with pytest.MonkeyPatch.context() as patch:
             patch.chdir(self.folder)
-            patch.setenv("RECOQUEST_HOME", "home")
-            ended(partial(build(), [str(argument) for argument in arguments]))
-        done = Done(output.getvalue(), errors.getvalue())
-        assert left.value.code == code, done.stderr
+            done = run_here([str(argument) for argument in arguments], RECOQUEST_HOME="home")
+        assert done.returncode == code, done.stderr
         assert "Traceback" not in done.stderr
-        return done
+        return Done(done.stdout, done.stderr)
 
     def search(self, *arguments: object) -> dict[str, Any]:
         page: dict[str, Any] = json.loads(self.run("search", "scenes", *arguments, "--json").stdout)
         return page
+
+
+def run_here(words: Sequence[str], **settings: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command in this process, with environment variables."""
+    output, errors = io.StringIO(), io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(output),
+        contextlib.redirect_stderr(errors),
+        pytest.raises(SystemExit) as left,
+    ):
+        for name, value in settings.items():
+            patch.setenv(name, value)
+        ended(partial(build(), words))
+    code = left.value.code
+    assert isinstance(code, int)
+    return subprocess.CompletedProcess(words, code, output.getvalue(), errors.getvalue())
 
 
 @contextlib.contextmanager

@@ -1,24 +1,18 @@
 """`recoquest pacs sync` as it is typed: films of an archive are found, and nothing of a patient is kept."""
 
-import contextlib
-import io
 import os
 import random
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 
 from app.application import create_app
-from app.cli.errors import ended
-from app.cli.main import build
 from app.engine import open_engine
 from app.reports.intake import ReportIntake
 from app.settings import Settings
@@ -28,6 +22,7 @@ from index.writes.intake import known_images
 from tests.access import OPEN
 from tests.app.conftest import make_bundle
 from tests.dicom_films import MARKER, make_film, uid
+from tests.e2e.work import COMMAND, run_here
 from tests.orthanc import OrthancPrograms, OrthancServer, serve_orthanc
 from training.data.reports.reading import ReadReport, read_reports
 from training.data.reports.study_report import StudyReport
@@ -48,25 +43,11 @@ def _command(home: Path, *arguments: str, **settings: str) -> "subprocess.Comple
 
 def _here(home: Path, *arguments: str, **settings: str) -> "subprocess.CompletedProcess[str]":
     """Run the command in this process, which has imported everything already."""
-    words = ["pacs", "sync", *arguments, "--home", str(home), "--device", "cpu"]
-    output, errors = io.StringIO(), io.StringIO()
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        contextlib.redirect_stdout(output),
-        contextlib.redirect_stderr(errors),
-        pytest.raises(SystemExit) as left,
-    ):
-        for name, value in settings.items():
-            patch.setenv(name, value)
-        ended(partial(build(), words))
-    code = left.value.code
-    assert isinstance(code, int)
-    return subprocess.CompletedProcess(words, code, output.getvalue(), errors.getvalue())
+    return run_here(["pacs", "sync", *arguments, "--home", str(home), "--device", "cpu"], **settings)
 
 
 def _words(home: Path, *arguments: str) -> list[str]:
-    run = "from app.cli.main import run; run()"
-    return [sys.executable, "-c", run, "pacs", "sync", *arguments, "--home", str(home), "--device", "cpu"]
+    return [*COMMAND, "pacs", "sync", *arguments, "--home", str(home), "--device", "cpu"]
 
 
 def _environment(**settings: str) -> Mapping[str, str]:
