@@ -7,10 +7,11 @@ import hnswlib
 import numpy as np
 
 from tests.benchmarks.search.contestants.contestant import BUILD_EFFORT, LINKS, Contestant, Found
+from tests.benchmarks.search.contestants.graph_filter import GraphFilter
 from tests.benchmarks.search.made_vectors import Vectors
 from tests.benchmarks.search.workload import Condition, Source, Workload
 
-Passes = Callable[[int], bool]
+Passes = Callable[[int], int]
 
 
 class HnswlibGraph(Contestant):
@@ -30,17 +31,15 @@ class HnswlibGraph(Contestant):
         self._index = hnswlib.Index(space="ip", dim=int((folder / "dim").read_text()))
         self._index.load_index(str(folder / "index"))
 
-    def prepare(self, workload: Workload, condition: Condition) -> Passes:
-        passing = np.zeros(len(workload.vectors), dtype=bool)
-        passing[workload.passing(condition)] = True
-        # A list answers sooner than an array.
-        return passing.tolist().__getitem__
+    def prepare(self, workload: Workload, condition: Condition) -> GraphFilter:
+        return GraphFilter(workload.passing(condition), len(workload.vectors))
 
     def search(
-        self, query: Vectors, k: int, effort: int, filter: Passes | None = None, source: Source = "text"
+        self, query: Vectors, k: int, effort: int, filter: GraphFilter | None = None, source: Source = "text"
     ) -> Sequence[int]:
+        passes = None if filter is None else filter.bytes.__getitem__
         # Its README: with a filter in Python, one thread.
-        return self._search(query[None], k, effort, filter, 1)[0]
+        return self._search(query[None], k, effort, passes, 1)[0]
 
     def search_batch(self, queries: Vectors, k: int, effort: int) -> Found:
         return self._search(queries, k, effort, None, self.threads)

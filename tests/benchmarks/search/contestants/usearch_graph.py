@@ -10,10 +10,10 @@ from usearch.index import Index, MetricKind
 
 from tests.benchmarks.search.brute_force import Keys
 from tests.benchmarks.search.contestants.contestant import BUILD_EFFORT, LINKS, Contestant, Found
+from tests.benchmarks.search.contestants.graph_filter import GraphFilter
 from tests.benchmarks.search.made_vectors import Vectors
 from tests.benchmarks.search.workload import Condition, Source, Workload
 
-Passing = NDArray[np.bool_]
 # As many are asked for and thrown away at most.
 _MAX_CANDIDATES: Final = 100_000
 
@@ -43,31 +43,29 @@ class UsearchGraph(Contestant):
             raise RuntimeError("USearch does not read its own file")
         self._index = restored
 
-    def prepare(self, workload: Workload, condition: Condition) -> Passing:
-        passing = np.zeros(len(workload.vectors), dtype=bool)
-        passing[workload.passing(condition)] = True
-        return passing
+    def prepare(self, workload: Workload, condition: Condition) -> GraphFilter:
+        return GraphFilter(workload.passing(condition), len(workload.vectors))
 
     def search(
-        self, query: Vectors, k: int, effort: int, filter: Passing | None = None, source: Source = "text"
+        self, query: Vectors, k: int, effort: int, filter: GraphFilter | None = None, source: Source = "text"
     ) -> Sequence[int]:
         self._index.expansion_search = effort
         if filter is None:
             keys: list[int] = self._index.search(query, k, threads=1).keys.tolist()
             return keys
-        return self._passing(query, k, effort, filter)
+        return self._passing(query, k, effort, filter.mask)
 
     def search_batch(self, queries: Vectors, k: int, effort: int) -> Found:
         self._index.expansion_search = effort
         found: Found = self._index.search(queries, k, threads=self.threads).keys.tolist()
         return found
 
-    def _passing(self, query: Vectors, k: int, effort: int, filter: Passing) -> Sequence[int]:
+    def _passing(self, query: Vectors, k: int, effort: int, mask: NDArray[np.bool_]) -> Sequence[int]:
         asked = max(k, effort)
         while True:
             found = self._index.search(query, asked, threads=1).keys
-            kept: Keys = found[filter[found]]
-            if len(kept) >= k or asked >= min(_MAX_CANDIDATES, len(filter)):
+            kept: Keys = found[mask[found]]
+            if len(kept) >= k or asked >= min(_MAX_CANDIDATES, len(mask)):
                 passing: list[int] = kept[:k].tolist()
                 return passing
             asked *= 4
