@@ -1,10 +1,10 @@
 """The values that conditions of filters ask for, as intervals."""
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, assert_never
 
 from index.filters.dates import parse_date
-from index.filters.grammar import Condition, FieldKind, Range, kind_of
+from index.filters.grammar import AnyOf, Condition, Equals, FieldKind, HasFinding, Range, kind_of
 
 _Value = float | str
 
@@ -43,18 +43,24 @@ def intervals(condition: Condition, kind: FieldKind) -> list[Interval]:
     """Return the values of a kind that a condition asks for; of dates the seconds at which they begin."""
     if kind == "date":
         return _date_intervals(condition) if isinstance(condition, Range) else []
-    values = [value for value in condition.values() if kind_of(value) == kind]
-    if not isinstance(condition, Range):
-        return [
-            Interval(Endpoint(0, _stored(value)), Endpoint(0, _stored(value), after=True)) for value in values
-        ]
+    values = [_stored(value) for value in condition.values() if kind_of(value) == kind]
+    match condition:
+        case Range():
+            return _range_intervals(condition) if values else []
+        case Equals() | AnyOf() | HasFinding():
+            return [Interval(Endpoint(0, value), Endpoint(0, value, after=True)) for value in values]
+        case _:
+            assert_never(condition)
+
+
+def _range_intervals(condition: Range) -> list[Interval]:
     low, high = _BELOW, _ABOVE
-    for sign, bound in condition.bounds() if values else ():
+    for sign, bound in condition.bounds():
         if sign in ("gt", "gte"):
             low = max(low, Endpoint(0, _stored(bound), after=sign == "gt"))
         else:
             high = min(high, Endpoint(0, _stored(bound), after=sign == "lte"))
-    return [Interval(low, high)] if values and low < high else []
+    return [Interval(low, high)] if low < high else []
 
 
 def _date_intervals(condition: Range) -> list[Interval]:

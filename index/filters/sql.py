@@ -3,7 +3,7 @@
 import operator
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, assert_never, cast
 
 import numpy as np
 from sqlalchemy import ColumnElement, and_, exists, not_, or_, select
@@ -16,7 +16,9 @@ from index.filters.columns import TEXT_COLUMNS, Columns
 from index.filters.grammar import (
     BUILT_IN_FIELDS,
     And,
+    AnyOf,
     Condition,
+    Equals,
     FieldKind,
     Filter,
     HasFinding,
@@ -162,18 +164,24 @@ def _compares_kind(condition: Condition, kind: FieldKind) -> ColumnElement[bool]
         # Only text has a text value, so its kind needs no check.
         return _compares_text(AttributeRow.text_value, condition)
     column = AttributeRow.number_value
-    if isinstance(condition, Range):
-        holds = and_(*(_OPERATORS[sign](column, float(bound)) for sign, bound in condition.bounds()))
-    else:
-        values = condition.values()
-        holds = column.in_([float(value) for value in values if kind_of(value) == kind])
+    match condition:
+        case Range():
+            holds = and_(*(_OPERATORS[sign](column, float(bound)) for sign, bound in condition.bounds()))
+        case Equals() | AnyOf() | HasFinding():
+            holds = column.in_([float(value) for value in condition.values() if kind_of(value) == kind])
+        case _:
+            assert_never(condition)
     return and_(AttributeRow.kind == kind, holds)
 
 
 def _compares_text(column: InstrumentedAttribute[Any], condition: Condition) -> ColumnElement[bool]:
-    if isinstance(condition, Range):
-        return and_(*(_OPERATORS[sign](column, bound) for sign, bound in condition.bounds()))
-    return column.in_([value for value in condition.values() if isinstance(value, str)])
+    match condition:
+        case Range():
+            return and_(*(_OPERATORS[sign](column, bound) for sign, bound in condition.bounds()))
+        case Equals() | AnyOf() | HasFinding():
+            return column.in_([value for value in condition.values() if isinstance(value, str)])
+        case _:
+            assert_never(condition)
 
 
 _OPERATORS: Final[dict[str, Callable[[Any, Any], ColumnElement[bool]]]] = {
