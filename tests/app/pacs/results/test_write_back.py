@@ -12,7 +12,10 @@ import numpy as np
 import pydicom
 import pytest
 from fastapi.testclient import TestClient
+from fhir.resources.bundle import Bundle
+from fhir.resources.imagingselection import ImagingSelection
 from PIL import Image
+from pydantic import ValidationError
 from pydicom import Dataset
 from pydicom.config import RAISE, settings
 
@@ -215,6 +218,10 @@ def test_the_selection_is_a_document_and_goes_nowhere(client: TestClient, orthan
     bundle = answer["selection"]
     assert (bundle["resourceType"], bundle["type"]) == ("Bundle", "collection")
     selections = [entry["resource"] for entry in bundle["entry"]]
+    # By the definitions of FHIR R5, which know no other fields.
+    Bundle.model_validate_json(json.dumps(bundle))
+    with pytest.raises(ValidationError):
+        ImagingSelection.model_validate_json(json.dumps({**selections[0], "study": "1.2"}))
     assert [one["instance"][0]["uid"] for one in selections] == [uid("film", QUERY), *_ranked(client)]
     for one in selections:
         assert (one["resourceType"], one["status"]) == ("ImagingSelection", "available")
