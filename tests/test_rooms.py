@@ -1,8 +1,7 @@
-"""The order of rooms: who may import whom, how many modules a folder has, and no circles."""
+"""The order of rooms: who may import whom, and no circles."""
 
 import ast
 import re
-from collections import Counter
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -19,9 +18,6 @@ WORDS: Final = "words"
 PAGE_ROOMS: Final = ("cases", "operate", "room", "search", SHARED, "viewer", WORDS)
 # Elements under their addresses for other pages.
 PUBLIC: Final = frozenset({"case-book.js", "image-search.js"})
-MAX_MODULES: Final = 12
-# One of a kind each.
-OF_A_KIND: Final = {"training/objectives"}
 # Each room may import from itself and from those before it.
 ORDER: Final = {
     "training": (
@@ -97,14 +93,6 @@ def test_no_modules_import_each_other() -> None:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(" -> ".join(error.args[1]))
-
-
-def test_no_folder_has_more_modules_than_can_be_remembered() -> None:
-    modules = [_file(module) for package in PACKAGES for module in _modules(package)]
-    counted = [path for path in modules if path.name != "__init__.py"]
-    counted += [script for package in PACKAGES for script in (ROOT / package).rglob("*.js")]
-    folders = Counter(str(path.parent.relative_to(ROOT)) for path in counted)
-    assert {folder for folder, count in folders.items() if count > MAX_MODULES} <= OF_A_KIND
 
 
 def test_imports_of_scripts_are_read_in_every_form(tmp_path: Path) -> None:
