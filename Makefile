@@ -14,7 +14,7 @@ TESTS_AT_ONCE ?= $(shell nproc)
 # Where modules may not be kept compiled, each of the many processes that tests start compiles them again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo test test-slow client-typescript test-faults test-hostile lint format types screenshots benchmark benchmark-throughput benchmark-encoding benchmark-input benchmark-training benchmark-overload benchmark-pacs benchmark-objectives benchmark-factors benchmark-feedback benchmark-retraining bench-search sbom check-image clean
+.PHONY: install demo test test-slow client-typescript test-faults test-hostile lint format types screenshots benchmark benchmark-throughput benchmark-encoding benchmark-input benchmark-training benchmark-overload benchmark-pacs benchmark-objectives benchmark-factors benchmark-feedback benchmark-retraining bench-search check-gpu sbom check-image clean
 
 install: $(INSTALLED)
 
@@ -114,6 +114,11 @@ benchmark-overload: install
 bench-search: install
 	-$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[$(FAISS),bench]"
 	$(BIN)/python -m tests.benchmarks.search $(ARGS)
+
+# On a machine with a GPU: exact hits, threads, batches and writes at a million vectors; a training step of each objective.
+check-gpu: install
+	$(BIN)/python -m tests.benchmarks.gpu $(ARGS)
+	RECOQUEST_TEST_DEVICE=cuda $(BIN)/pytest -q tests/training/recipes/test_every_recipe.py -k test_recipe_trains
 
 # All that is installed, with versions and licences, in CycloneDX: build/recoquest.cdx.json. The tool has an environment of its own.
 sbom: install

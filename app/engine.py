@@ -9,7 +9,7 @@ from index.files.home_identity import HomeIdentity
 from index.files.image_store import ImageStore, MakeThumbnail
 from index.files.thumbnails import make_thumbnail
 from index.home import Home
-from index.views.gpu import Gpu
+from index.vectors.gpu import Gpu
 
 # A request that writes is refused when others have been writing for so long.
 _LOCK_SECONDS: Final = 5.0

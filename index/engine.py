@@ -44,9 +44,9 @@ from index.search.results import (
 from index.search.searcher import Searcher
 from index.vectors.ann.search import OperatingPoint
 from index.vectors.codec import decode_vectors
+from index.vectors.gpu import Gpu
 from index.vectors.protocol import Vectors, ViewName
 from index.views.choose import Choice
-from index.views.gpu import Gpu
 from index.views.manager import Views
 
 
@@ -55,7 +55,7 @@ class SearchEngine:
 
     Args:
         home: Catalogue and files.
-        gpu: GPU for collections with a `gpu` view; None: the CPU scans them.
+        gpu: GPU that may hold vectors; None: the CPU searches all of them.
     """
 
     def __init__(self, home: Home, *, gpu: Gpu | None = None) -> None:

@@ -15,10 +15,10 @@ from index.vectors.ann.search import AnnSearch, OperatingPoint
 from index.vectors.codec import widened
 from index.vectors.exact_search import scan_each, search_exactly
 from index.vectors.filter_mask import FilterMask
+from index.vectors.gpu import GpuScan
 from index.vectors.id_map import IdMap, Mask, Rows
 from index.vectors.protocol import After, Keys, Neighbours, Scores, Vectors, ViewName
 from index.vectors.ranking import cosines, has_boundary_ties, page_offset, ranked
-from index.vectors.storage.gpu import GpuScan
 from index.vectors.storage.mapped import MappedStore
 from index.vectors.storage.memory import MemoryStore, use_huge_pages
 from index.vectors.storage.vector_store import VectorStore, write_header
@@ -110,7 +110,7 @@ class CosineView(VectorView):
         with self._lock.reading():
             passing = self._masks.get(allowed, self._ids)
             if self._ann is None:
-                return scan_each(queries, k, passing, self._ids.keys, self._store)
+                return scan_each(queries, k, passing, self._ids.keys, self._store, self._gpu)
             each = zip(queries, self._ann.shortlists(queries, k, passing), strict=True)
             return [self._ranked(query, k, passing, None, rows) for query, rows in each]
 
@@ -129,8 +129,7 @@ class CosineView(VectorView):
             first = page_offset(keys, scores, after)
             if first + k <= len(keys) and not has_boundary_ties(scores, last):
                 return Neighbours(keys[first : first + k], scores[first : first + k], exact=False)
-        on_gpu = None if self._gpu is None else self._gpu.nearest
-        return search_exactly(query, k, passing, after, self._ids.keys, self._store, on_gpu)
+        return search_exactly(query, k, passing, after, self._ids.keys, self._store, self._gpu)
 
     def build(
         self, name: ViewName = "ivf", folder: Path | None = None, stored_queries: Vectors | None = None

@@ -20,15 +20,14 @@ from index.catalogue.tables import CollectionRow
 from index.errors import ViewError
 from index.vectors.ann.search import OperatingPoint
 from index.vectors.factory import new_view
+from index.vectors.gpu import Gpu, GpuScan
 from index.vectors.protocol import VIEW_NAMES, Vectors, ViewName
-from index.vectors.storage.gpu import GpuScan
 from index.vectors.threads import lower_priority
 from index.vectors.vector_view import VectorView
 from index.vectors.view import CosineView, MovedError
 from index.views.calibration_queries import stored_queries
 from index.views.catch_up import add_since, count_since, follow, latest_sequence, sequence_of
-from index.views.choose import Choice, choose_view
-from index.views.gpu import Gpu
+from index.views.choose import NO_GPU, Choice, choose_view
 from index.views.snapshots import (
     SnapshotOf,
     StoredSnapshot,
@@ -106,7 +105,7 @@ class Views:
 
     Args:
         folder: Folder of the snapshots.
-        gpu: GPU for collections with a `gpu` view; None: the CPU scans them.
+        gpu: GPU that may hold vectors; None: the CPU searches all of them.
     """
 
     def __init__(self, folder: Path, gpu: Gpu | None = None) -> None:
@@ -313,7 +312,8 @@ class Views:
 
     def _upload(self, held: ViewEntry, view: CosineView) -> None:
         if self._gpu is not None:
-            held.on_gpu = view.upload(GpuScan(view.dim, self._gpu.new_index))
+            self._gpu.check()
+            held.on_gpu = view.upload(GpuScan(view.dim, self._gpu))
 
     def _load(self, session: Session, generation: Generation, sequence: int, target: Target) -> VectorView:
         """Return a view of what a session sees, which is the state of a sequence number."""
@@ -396,5 +396,5 @@ def _weigh(
     row = select(CollectionRow.view).where(CollectionRow.id == generation.collection_id)
     chosen = session.execute(row).scalar_one_or_none()
     wanted = next((name for name in VIEW_NAMES if name == chosen), None)
-    free = gpu.free() if gpu is not None and wanted == "gpu" else None
-    return choose_view(count, generation.dim, memory, wanted, None if free is None else free + taken)
+    free = NO_GPU if gpu is None or wanted not in {None, "gpu"} else gpu.free()
+    return choose_view(count, generation.dim, memory, wanted, free if isinstance(free, str) else free + taken)

@@ -5,7 +5,7 @@ from pathlib import Path
 from index.catalogue import open_catalogue
 from index.engine import SearchEngine
 from index.home import Home
-from index.views.gpu import Gpu
+from index.vectors.gpu import Gpu
 
 
 def open_home(home: Path, url: str | None = None, gpu: Gpu | None = None) -> SearchEngine:

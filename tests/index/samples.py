@@ -1,12 +1,14 @@
 """Small collections: manifests of noise images, and collections of vectors that no encoder made."""
 
 import hashlib
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import faiss
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 from sqlalchemy import select
 
@@ -15,8 +17,8 @@ from index.catalogue.tables import ModelRow
 from index.engine import SearchEngine
 from index.generations.activation import activate
 from index.vectors.codec import encode_vectors
+from index.vectors.gpu import Gpu
 from index.vectors.protocol import Vectors
-from index.views.gpu import Gpu
 from index.writes.images import ImageWrite, PictureWrite, write_images
 from index.writes.intake import record_digest
 from tests.training.models.tiny import tiny_config, tiny_model, tiny_preprocessing
@@ -27,17 +29,55 @@ from training.models.bundle_writer import save_bundle
 LABELS = ("Cardiomegaly", "Edema", "Pneumonia")
 
 
-class CpuAsGpu(Gpu):
-    """Stands in for a GPU with some bytes left: its index is FAISS's of float16 vectors on the CPU."""
+class HalfIndex:
+    """FAISS's flat index of a GPU, on the CPU: float16 queries, 2,048 neighbors, one caller at a time."""
 
-    def __init__(self, left: int | None = 1 << 40) -> None:
+    def __init__(self, dim: int) -> None:
+        self.d = dim
+        self._index = faiss.IndexScalarQuantizer(
+            dim, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT
+        )
+        self._used = threading.Lock()
+
+    @property
+    def ntotal(self) -> int:
+        return int(self._index.ntotal)
+
+    def add(self, vectors: Vectors) -> None:
+        with self._alone():
+            self._index.add(vectors)
+
+    def search(self, queries: Vectors, count: int) -> tuple[Vectors, NDArray[np.int64]]:
+        assert count <= 2048
+        with self._alone():
+            found: tuple[Vectors, NDArray[np.int64]] = self._index.search(
+                queries.astype(np.float16).astype(np.float32), count
+            )
+            return found
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        assert self._used.acquire(blocking=False), "two threads use the GPU at once"
+        try:
+            yield
+        finally:
+            self._used.release()
+
+
+class CpuAsGpu(Gpu):
+    """A GPU with some bytes left whose index is computed by the CPU."""
+
+    def __init__(self, left: int = 1 << 40) -> None:
         super().__init__("cuda")
         self.left = left
 
-    def new_index(self, dim: int) -> Any:
-        return faiss.IndexScalarQuantizer(dim, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
+    def new_index(self, dim: int) -> HalfIndex:
+        return HalfIndex(dim)
 
-    def free(self) -> int | None:
+    def check(self) -> None:
+        """Nothing to try."""
+
+    def free(self) -> int:
         return self.left
 
 

@@ -1,1 +1,1 @@
-"""Storage of float16 vectors: in memory, in mapped files, or with a copy on a GPU."""
+"""Storage of float16 vectors: in memory, or in mapped files."""

@@ -55,8 +55,7 @@ class VectorStore(ABC):
 
     def __init__(self, dim: int) -> None:
         self.dim = dim
-        # Product and cosine differ by the length of the rounded vector: that of a unit vector is off by this.
-        self.error = _ROUNDING + _SMALLEST * math.sqrt(dim) + _SUMMATION
+        self.error = scan_error(dim)
 
     @abstractmethod
     def __len__(self) -> int:
@@ -179,6 +178,12 @@ class VectorStore(ABC):
             rows = np.take_along_axis(np.concatenate((rows, block[places]), axis=1), chosen, axis=1)
             best = np.take_along_axis(both, chosen, axis=1)
         return np.take_along_axis(rows, np.argsort(-best, axis=1), axis=1)
+
+
+def scan_error(dim: int) -> float:
+    """Return the largest difference between a cosine and the product with a vector rounded to float16."""
+    # The two differ by the length of the rounded vector: that of a unit vector is off by this.
+    return _ROUNDING + _SMALLEST * math.sqrt(dim) + _SUMMATION
 
 
 def zero_index(dim: int, count: int = 0) -> Any:

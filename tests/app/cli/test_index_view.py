@@ -65,10 +65,10 @@ def test_a_gpu_that_is_not_there_is_chosen_for_other_machines_and_named(work: Wo
     said = work.run("index", "c", "--view", "gpu", "--device", "cpu")
     assert not said.stdout
     assert "choice is kept, but on this machine 'c' is searched by the view 'exact'" in said.stderr
-    assert "there is no GPU here" in said.stderr
+    assert "the device is set to cpu" in said.stderr
     lines = work.run("index", "c", "--explain", "--device", "cpu").stdout.splitlines()
     assert lines[0].startswith("* exact")
-    assert "there is no GPU here" in lines[-1]
+    assert "the device is set to cpu" in lines[-1]
     found = work.run("search", "c", "--like", "image-003", "-k", "3", "--json")
     assert "image-0" in found.stdout
 
@@ -85,7 +85,7 @@ def test_the_gpu_that_is_named_is_taken(work: Work, monkeypatch: pytest.MonkeyPa
     assert named == ["cuda:7"]
     assert "The choice is kept" not in done.stderr
     assert done.stdout.splitlines()[-1].startswith("* gpu")
-    assert "chosen for this collection; takes 0.50 GiB of the GPU's memory" in done.stdout
+    assert "takes 0.00 GiB of the GPU's memory, and 0.50 GiB while rows" in done.stdout
 
 
 def test_mistakes_are_one_sentence(work: Work) -> None:

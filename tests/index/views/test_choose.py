@@ -24,35 +24,49 @@ from index.views.choose import choose_view
 def test_size_memory_and_wish_choose_the_view(
     count: int, memory: int, wanted: ViewName | None, chosen: str
 ) -> None:
-    # A GPU is never chosen unasked.
-    for gpu in (None, 1 << 40):
-        choices = choose_view(count, 512, memory, wanted, gpu)
-        assert [choice.name for choice in choices if choice.chosen] == [chosen]
-        assert all(choice.reason for choice in choices)
+    choices = choose_view(count, 512, memory, wanted)
+    assert [choice.name for choice in choices if choice.chosen] == [chosen]
+    assert all(choice.reason for choice in choices)
+
+
+@pytest.mark.parametrize(
+    ("count", "memory", "wanted", "chosen"),
+    [
+        (1_000_000, 1 << 40, None, "gpu"),
+        # A scan by the CPU is quick enough.
+        (1000, 1 << 40, None, "exact"),
+        # The CPU ranks hits by vectors that it has in memory.
+        (1_000_000, 1 << 30, None, "mapped"),
+        (1_000_000, 1 << 40, "ivf", "ivf"),
+    ],
+)
+def test_a_gpu_that_is_there_is_used_without_asking(
+    count: int, memory: int, wanted: ViewName | None, chosen: str
+) -> None:
+    choices = choose_view(count, 512, memory, wanted, 1 << 40)
+    assert [choice.name for choice in choices if choice.chosen] == [chosen]
+    assert all(choice.reason for choice in choices)
 
 
 @pytest.mark.parametrize(
     ("count", "memory", "gpu", "chosen", "reason"),
     [
-        (1_000_000, 1 << 40, 1 << 40, "gpu", "chosen for this collection; takes 1.45 GiB"),
+        (1_000_000, 1 << 40, 1 << 40, "gpu", "chosen for this collection; takes 0.95 GiB"),
         (1000, 1 << 40, 1 << 40, "gpu", "chosen for this collection"),
-        (1_000_000, 1 << 40, 2_081_200_000, "gpu", "chosen for this collection"),
-        # The vectors would fit, and leave too little to other work.
-        (1_000_000, 1 << 40, 2_081_100_000, "ivf", "takes 1.45 GiB of the GPU's memory, of which 1.94 GiB"),
+        (1_000_000, 1 << 40, 3_446_494_551, "gpu", "chosen for this collection"),
+        # The vectors would fit, but not twice.
+        (1_000_000, 1 << 40, 3_446_494_548, "ivf", "2.41 GiB while rows are added, of which 3.21 GiB"),
         (1_000_000, 1 << 40, 0, "ivf", "of which 0.00 GiB are free"),
-        (1_000_000, 1 << 40, None, "ivf", "there is no GPU here"),
-        (1_000_000, 1 << 30, None, "mapped", "there is no GPU here"),
-        (1000, 1 << 40, None, "exact", "there is no GPU here"),
+        (1_000_000, 1 << 40, "FAISS finds no GPU", "ivf", "FAISS finds no GPU"),
+        (1_000_000, 1 << 30, "FAISS finds no GPU", "mapped", "FAISS finds no GPU"),
+        (1000, 1 << 40, "FAISS finds no GPU", "exact", "FAISS finds no GPU"),
     ],
 )
-def test_where_the_gpu_cannot_be_had_size_and_memory_choose_and_it_is_said_why(
-    count: int, memory: int, gpu: int | None, chosen: str, reason: str
+def test_a_gpu_that_cannot_be_used_is_explained_and_size_and_memory_choose(
+    count: int, memory: int, gpu: int | str, chosen: str, reason: str
 ) -> None:
     choices = choose_view(count, 512, memory, "gpu", gpu)
     assert [choice.name for choice in choices if choice.chosen] == [chosen]
     reasons = {choice.name: choice.reason for choice in choices}
     assert reason in reasons["gpu"]
     assert all(reasons.values())
-    if chosen != "gpu":
-        without = {choice.name: choice.reason for choice in choose_view(count, 512, memory)}
-        assert without == reasons | {"gpu": "only when it is asked for"}

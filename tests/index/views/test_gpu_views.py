@@ -1,4 +1,4 @@
-"""Views of a collection that is to be scanned on a GPU, for which the CPU stands here."""
+"""Views of a collection on a GPU, whose index is computed by the CPU here."""
 
 import logging
 import threading
@@ -9,8 +9,8 @@ import pytest
 from index.engine import SearchEngine
 from index.search.request import BatchEntry, SearchRequest
 from index.search.results import SearchPage
+from index.vectors.gpu import GpuScan
 from index.vectors.protocol import Vectors
-from index.vectors.storage.gpu import GpuScan
 from index.vectors.view import CosineView
 from index.views.manager import Views
 from tests.index.homes import open_home
@@ -30,6 +30,9 @@ from tests.index.views.test_manager import (
 )
 
 __all__ = ["filled", "home"]
+
+# Free GPU memory of which three quarters are enough for the vectors, twice, and half a GiB.
+ROOM = (2 * COUNT * 2 * DIM + (1 << 29)) * 4 // 3 + 1
 
 
 def _asked(engine: SearchEngine, count: int = 5) -> list[list[str]]:
@@ -86,8 +89,7 @@ def test_what_a_view_has_on_the_gpu_does_not_count_against_it(home: SearchEngine
     views = Views(tmp_path / "views", gpu)
     view = _current(home, views)
     _wait(lambda: view.name == "gpu")
-    # Three quarters of what is free must be enough for the vectors and half a GiB.
-    gpu.left = (COUNT * DIM * 2 + (1 << 29)) * 4 // 3 - view.device_bytes + 1
+    gpu.left = ROOM - view.device_bytes
     home.set_view("c", "gpu")
     assert _current(home, views).name == "gpu"
     with home.home.catalogue.read() as session:
@@ -130,7 +132,7 @@ def test_a_gpu_that_fails_rests_before_it_is_tried_again(
     _wait(lambda: view.name == "gpu" and not _is_building(views))
     with monkeypatch.context() as broken:
         assert view._gpu is not None
-        broken.setattr(view._gpu._index, "search", failing)
+        broken.setattr(view._gpu._held[0], "search", failing)
         query = unit_vectors(1, DIM, seed=1)[0]
         found = view.search(query, 10)
     assert found.keys.tolist() == _reference(view).search(query, 10).keys.tolist()
@@ -195,8 +197,7 @@ def test_a_process_beside_the_one_that_has_the_gpu_builds_no_codes(
     # Codes are what size and memory would choose.
     monkeypatch.setattr("index.views.choose._SCANNED", 0)
     home.set_view("c", "gpu")
-    left = (COUNT * DIM * 2 + (1 << 29)) * 4 // 3 - COUNT * DIM * 2 + 1
-    views = Views(tmp_path / "views", CpuAsGpu(left))
+    views = Views(tmp_path / "views", CpuAsGpu(ROOM - COUNT * DIM * 2))
     generation, sequence = _active(home)
     with home.home.catalogue.read() as session:
         views.save(session, generation, sequence)

@@ -1,6 +1,7 @@
 """Every recipe that comes along: it resolves, its model can be built, and it trains."""
 
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from training.recipes.schema import Recipe
 from training.trainer.requirements import check_requirements, used_modalities
 from training.trainer.run import train
 
+# `make check-gpu` sets it to "cuda": recipes then train in bfloat16.
+DEVICE = os.environ.get("RECOQUEST_TEST_DEVICE", "cpu")
 RECIPES = {name: load_recipe(name) for name in first_runs(shipped())}
 
 
@@ -86,7 +89,10 @@ def test_recipe_of_the_same_parts_trains(
 def check_trains(name: str, items: Path, sentence_encoder: Path, folder: Path) -> None:
     """Two steps at small scale end in a bundle and a finite loss."""
     recipe = shrunk(load_recipe(name), sentence_encoder)
-    result = train(recipe, items, folder / "run", device="cpu", show_progress=False)
+    if DEVICE != "cpu":
+        rounded = recipe.train.model_copy(update={"precision": "bf16"})
+        recipe = recipe.model_copy(update={"train": rounded})
+    result = train(recipe, items, folder / "run", device=DEVICE, show_progress=False)
     assert (result.bundle / "model.safetensors").is_file()
     assert math.isfinite(result.metrics["loss"])
 
