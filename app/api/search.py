@@ -4,11 +4,9 @@ from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
-from fastapi.responses import JSONResponse
 
 from app.access.permissions import GuardedRoute, may
 from app.http.accept import preferred
-from app.http.deprecation import deprecation_headers
 from app.http.problem_kinds import NOT_ACCEPTABLE
 from app.http.problems import RequestError, problem_responses
 from app.operations.bulk.search_batch import BatchResponse, answer_batch
@@ -16,7 +14,6 @@ from app.operations.read_search import SentSearch, check_batch, read_search
 from app.operations.regions.similarity_map import OVERLAY_MEDIA_TYPE, draw_overlay, make_map
 from app.operations.search import answer_search
 from app.operations.services import InjectedServices
-from app.schemas.search.old_names import in_old_names
 from app.schemas.search.page import SearchResponse
 from app.schemas.search.query import SEARCH_BODY, BatchQuery
 from app.schemas.search.similarity_map import SimilarityMap
@@ -60,18 +57,13 @@ async def search_images(
     sent: Annotated[SentSearch, Depends(sent_search)],
     request: Request,
     services: InjectedServices,
-) -> SearchResponse | Response:
+) -> SearchResponse:
     """Find images, or their texts, by a text, by image files and by examples, alone or together.
 
     Send JSON; to send image files, a form with the same JSON in the field `query`. A file that is sent is not
-    kept. An image of the collection that is an example is left out of the hits. A request that uses the old
-    name of a field is answered in old names, with `Deprecation` (RFC 9745).
+    kept. An image of the collection that is an example is left out of the hits.
     """
-    page = await answer_search(request, services, collection, sent)
-    if sent.query.in_old_names:
-        headers = deprecation_headers(request, "/docs#/search/search_images", "deprecation")
-        return JSONResponse(in_old_names(page), headers=headers)
-    return page
+    return await answer_search(request, services, collection, sent)
 
 
 @router.post(

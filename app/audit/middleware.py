@@ -68,8 +68,6 @@ WRITES: Final[Mapping[str, Action]] = {
     "erase_images": "erase",
     "activate_generation": "activate",
     "roll_back_collection": "activate",
-    "activate_model": "activate",
-    "roll_back_model": "activate",
 }
 _THUMBNAIL: Final = "get_thumbnail"
 _SAFE: Final = ("GET", "HEAD", "OPTIONS")

@@ -1,1 +1,1 @@
-"""Thread pools, and the handover of their results to the event loop."""
+"""Thread pools, and what requests spend in them."""

@@ -8,7 +8,6 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, Final, ParamSpec, TypeVar
 
-from app.concurrency.handover import Handover
 from app.concurrency.timings import timed
 from index.errors import CatalogueBusyError
 
@@ -47,13 +46,12 @@ class Threads:
         self._background = ThreadPoolExecutor(_BACKGROUND, "background")
         self._health = ThreadPoolExecutor(1, "health")
         self._checking: Future[Any] | None = None
-        self._handover = Handover()
         self._unfinished: set[Future[Any]] = set()
 
     async def read(self, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
         """Call what reads the catalogue, the index or files; context variables are carried along."""
         with timed("catalogue"):
-            return await self._handover.result_of(self._submit(self._reads, work, *args, **kwargs))
+            return await asyncio.wrap_future(self._submit(self._reads, work, *args, **kwargs))
 
     async def write(self, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
         """Call what writes, and may wait for a lock that another process holds.
@@ -69,19 +67,19 @@ class Threads:
             return work(*args, **kwargs)
 
         with timed("catalogue"):
-            return await self._handover.result_of(self._submit(self._writes, unless_late))
+            return await asyncio.wrap_future(self._submit(self._writes, unless_late))
 
     async def thumbnail(self, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
         """Call the maker of a thumbnail."""
-        return await self._handover.result_of(self._submit(self._thumbnails, work, *args, **kwargs))
+        return await asyncio.wrap_future(self._submit(self._thumbnails, work, *args, **kwargs))
 
     async def archive(self, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
         """Call what asks the image archive."""
-        return await self._handover.result_of(self._submit(self._archive, work, *args, **kwargs))
+        return await asyncio.wrap_future(self._submit(self._archive, work, *args, **kwargs))
 
     async def background(self, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
         """Call what no request waits for."""
-        return await self._handover.result_of(self._submit(self._background, work, *args, **kwargs))
+        return await asyncio.wrap_future(self._submit(self._background, work, *args, **kwargs))
 
     async def health(self, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
         """Call a check of health, in a thread that nothing else uses.

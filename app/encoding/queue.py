@@ -13,7 +13,6 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from app.concurrency.handover import Handover
 from app.concurrency.timings import record_waited
 from app.encoding.batches import AbandonedError, Batches
 from app.encoding.errors import (
@@ -83,7 +82,6 @@ class EncodingQueue:
         # The first lane waits apart from the others, which are woken only when there is enough for them.
         self._first, self._others = threading.Condition(self._lock), threading.Condition(self._lock)
         self._closed = False
-        self._handover = Handover()
         self._workers: dict[int, Worker] = {}
         self._supervisors = [
             threading.Thread(target=self._supervise, args=(lane,), name="encoding-supervisor", daemon=True)
@@ -170,7 +168,7 @@ class EncodingQueue:
         started = time.perf_counter()
         try:
             async with asyncio.timeout(self._limits.deadline_s):
-                encoded = await self._handover.result_of(future)
+                encoded = await asyncio.wrap_future(future)
         except TimeoutError:
             raise EncodingTimeoutError(TOO_SLOW) from None
         record_waited("encode", time.perf_counter() - started, encoded.pass_s)

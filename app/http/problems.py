@@ -9,11 +9,9 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
-from app.http.deprecation import deprecation_headers
 from app.http.field_errors import FieldError, describe_errors, field_errors
 from app.http.methods import allowed_methods
 from app.http.problem_kinds import (
@@ -120,10 +118,6 @@ def install_problems(app: FastAPI) -> None:
 
 async def _answer_and_let_go(answer: _Answer, request: Request, error: Exception) -> JSONResponse:
     response = await answer(request, error)
-    route = request.scope.get("route")
-    if isinstance(route, APIRoute) and route.deprecated:
-        tag = route.tags[0] if route.tags else "default"
-        response.headers.update(deprecation_headers(request, f"/docs#/{tag}/{route.name}", "deprecation"))
     let_go(error)
     return response
 

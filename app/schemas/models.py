@@ -85,9 +85,3 @@ class NewModel(Request):
     """A model to register: that of a job here, since the service takes no folder from a caller."""
 
     job: int = Field(ge=1, lt=2**63, description="A train or retrain job that has made a model.")
-
-
-class ModelPlace(Request):
-    """A collection to activate a model for, or to return to its former model."""
-
-    collection: str

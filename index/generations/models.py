@@ -6,9 +6,9 @@ from typing import Final
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from index.catalogue.collections import NOT_DELETED, Generation, get_generation, require_collection
+from index.catalogue.collections import NOT_DELETED
 from index.catalogue.tables import CollectionRow, GenerationRow, ModelRow
-from index.errors import UnknownGenerationError, UnknownModelError, UnregisteredModelError, shortened
+from index.errors import UnknownModelError, UnregisteredModelError, shortened
 from index.files.bundles import installed_bundle, register_bundle
 from index.generations.listing import GenerationInfo, describe_generation
 from index.home import Home
@@ -80,27 +80,3 @@ def generations_by(session: Session, digest: str) -> list[GenerationInfo]:
         .order_by(GenerationRow.id.desc())
     )
     return [describe_generation(session, number) for number in session.execute(query).scalars().all()]
-
-
-def generation_by(session: Session, collection: str, digest: str) -> Generation:
-    """Return the latest generation of a collection by a model.
-
-    Raises:
-        UnregisteredModelError: No registered model has this digest.
-        UnknownCollectionError: No collection has this name.
-        UnknownGenerationError: The collection was never embedded with it.
-    """
-    model, row = require_model(session, digest), require_collection(session, collection)
-    query = (
-        select(GenerationRow.id)
-        .where(GenerationRow.collection_id == row.id, GenerationRow.model_id == model.id)
-        .order_by(GenerationRow.id.desc())
-        .limit(1)
-    )
-    number = session.execute(query).scalar_one_or_none()
-    if number is None:
-        raise UnknownGenerationError(
-            f"Collection {collection!r} has no generation by {model.name!r}. To embed it with that model: "
-            f"`recoquest reindex {collection} --model {digest[:_SHORT_DIGEST]}`."
-        )
-    return get_generation(session, number)[0]

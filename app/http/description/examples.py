@@ -95,8 +95,6 @@ EXAMPLES: Final[Mapping[str, Example]] = {
     "list_generations": Example(_SCENES),
     "roll_back_collection": Example(_SCENES),
     "activate_generation": Example({**_SCENES, "number": 2}),
-    "activate_model": Example(_DIGEST, {"collection": "scenes"}),
-    "roll_back_model": Example(_DIGEST, {"collection": "scenes"}),
     "create_job": Example(body={"kind": "duplicates", "collection": "scenes"}),
     "list_jobs": Example({"kind": "duplicates", "limit": 10}),
     "index_study": Example({**_SCENES, **_STUDY}),

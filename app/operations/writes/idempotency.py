@@ -38,7 +38,7 @@ HEADER: Final = "Idempotency-Key"
 REPLAYED: Final = "Idempotency-Replayed"
 MAX_KEY: Final = 255
 _KEY: Final = re.compile(rf"[\x21-\x7e]{{1,{MAX_KEY}}}")
-_KEPT_HEADERS: Final = ("content-type", "location", "etag", "link", "deprecation")
+_KEPT_HEADERS: Final = ("content-type", "location", "etag", "link")
 _FIRST_ERROR: Final = 400
 # Of answers that are kept without ids.
 _ID_FIELDS: Final = ("erased", "unknown")

@@ -1,8 +1,7 @@
 """Base of request bodies: unknown fields are refused, and texts can be seen."""
 
 import unicodedata
-from collections.abc import Collection
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticKnownError, ValidationError
@@ -32,8 +31,6 @@ class Request(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    _other_names: ClassVar[Collection[str]] = ()
-
     @model_validator(mode="before")
     @classmethod
     def _are_known(cls, value: Any) -> Any:
@@ -41,7 +38,7 @@ class Request(BaseModel):
         refuse_lone_surrogates(value)
         if isinstance(value, dict):
             for name in value:
-                if name not in cls._names() and name not in cls._other_names:
+                if name not in cls._names():
                     raise _unknown_field(cls, name)
         return value
 

@@ -2,16 +2,13 @@
 
 import hashlib
 import math
-from collections.abc import Collection, Iterable
-from typing import Annotated, Any, ClassVar, Literal, Self
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import (
-    AliasChoices,
     BeforeValidator,
     Field,
-    ModelWrapValidatorHandler,
-    PrivateAttr,
     model_validator,
 )
 
@@ -19,7 +16,6 @@ from app.schemas.search.body import Request, Text
 from app.schemas.search.box import QueryBox
 from app.schemas.search.filter_form import LIMITS, FilterForm
 from app.schemas.search.hits import DEFAULT_PARTS, HIT_PARTS
-from app.schemas.search.old_names import OLD_NAMES, has_old_name, refuse_both
 from index.errors import QueryError
 from index.filters.grammar import MAX_FIELD_NAME_LENGTH, FieldName, parse_filter
 from index.search.request import SearchRequest, stated_findings
@@ -70,10 +66,6 @@ Boxes = Annotated[list[QueryBox | None], Field(fail_fast=True, max_length=MAX_EX
 Examples = Annotated[list[Example], Field(fail_fast=True, max_length=MAX_EXAMPLES)]
 
 
-def _names_of(name: str) -> AliasChoices:
-    return AliasChoices(name, OLD_NAMES[name])
-
-
 class SearchQuery(Request):
     """A search: what to find, among what, and in which order.
 
@@ -93,14 +85,12 @@ class SearchQuery(Request):
     unlike: Examples = Field(default=[], description="Examples of what is not wanted.", examples=[[]])
     keywords: Text | None = Field(
         default=None,
-        validation_alias=_names_of("keywords"),
         description="Words whose matches in texts and reports are fused with the ranking by likeness, by "
         "reciprocal rank; without a query, their matches are the hits. Any of the words matches, up to 64; "
         "more and rarer words rank higher, plurals and compounds behind the words themselves.",
     )
     keywords_state: State | None = Field(
         default=None,
-        validation_alias=_names_of("keywords_state"),
         description="Take matches of `keywords` only where the texts say this of the findings that the words "
         "name: present, absent or uncertain.",
         examples=[None],
@@ -150,7 +140,6 @@ class SearchQuery(Request):
     )
     limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = Field(
         default=10,
-        validation_alias=_names_of("limit"),
         description="Number of hits to return.",
         examples=[10],
     )
@@ -164,24 +153,6 @@ class SearchQuery(Request):
         description="What is told of the image of each hit: texts, findings, labels, metadata, report, and "
         "vector, which for texts is that of the found text.",
     )
-
-    _other_names: ClassVar[Collection[str]] = tuple(OLD_NAMES.values())
-    _in_old_names: bool = PrivateAttr(default=False)
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _by_name(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        if not isinstance(value, dict):
-            return handler(value)
-        refuse_both(value)
-        query = handler(value)
-        query._in_old_names = has_old_name(value)
-        return query
-
-    @property
-    def in_old_names(self) -> bool:
-        """Whether it names a field as it was named before, and is answered so."""
-        return self._in_old_names
 
     @property
     def stored(self) -> tuple[str, ...]:
@@ -280,13 +251,6 @@ class BatchQuery(Request):
             examples=[[{"text": "a dog"}, {"text": "a boat", "limit": 3}]],
         )
     )
-
-    @model_validator(mode="after")
-    def _has_new_names(self) -> "BatchQuery":
-        if any(query.in_old_names for query in self.searches):
-            old = ", ".join(f"{name} for {before}" for name, before in OLD_NAMES.items())
-            raise ValueError(f"A batch takes the names of now alone: {old}.")
-        return self
 
 
 class CountQuery(Request):

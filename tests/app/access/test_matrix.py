@@ -82,8 +82,6 @@ OPERATIONS: Final[dict[str, Role | None]] = {
     "activate_generation": "admin",
     "roll_back_collection": "admin",
     "register_model": "admin",
-    "activate_model": "admin",
-    "roll_back_model": "admin",
     "create_job": "admin",
     "list_jobs": "admin",
     "get_job": "admin",
@@ -93,7 +91,7 @@ OPERATIONS: Final[dict[str, Role | None]] = {
 }
 # Outside of collections; all others of a role are about the collection of their path.
 OUTSIDE: Final = {
-    "list_models", "get_model", "create_collection", "register_model", "activate_model", "roll_back_model",
+    "list_models", "get_model", "create_collection", "register_model",
     "create_job", "list_jobs", "get_job", "cancel_job", "stream_job_events", "list_audit",
     "rename_collection", "put_alias", "delete_alias",
 }  # fmt: skip

@@ -1,6 +1,5 @@
 """Registered models over HTTP: their cards, one of a job, and which one a collection is searched with."""
 
-import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -94,17 +93,14 @@ def test_the_model_of_a_job_is_registered_embedded_activated_and_taken_back(
     assert local.post("/v1/models", json={"job": number}).json() == answer.json()
     assert [model["digest"] for model in local.get("/v1/models").json()["models"]] == [digest, base]
 
-    activation = f"/v1/models/{digest}/activate"
-    problem(local.post(activation, json={"collection": "none"}), 404, "unknown-collection")
-    refusal = problem(local.post(activation, json={"collection": COLLECTION}), 404, "unknown-generation")
-    assert f"recoquest reindex {COLLECTION} --model {digest[:12]}" in refusal["detail"]
     encoder = load_encoder(engine.home.bundles_folder / digest, "cpu")
     generation = generation_for(engine.home, COLLECTION, encoder)
-    lacking = problem(local.post(activation, json={"collection": COLLECTION}), 409, "incomplete-generation")
+    activation = f"/v1/collections/{COLLECTION}/generations/{generation.id}/activate"
+    lacking = problem(local.post(activation), 409, "incomplete-generation")
     assert f"--generation {generation.id}" in lacking["detail"]
     reindex(engine, generation, encoder, show_progress=False)
 
-    changed = local.post(activation, json={"collection": COLLECTION})
+    changed = local.post(activation)
     listed = local.get(f"/v1/collections/{COLLECTION}/generations").json()["generations"]
     assert changed.json() == next(each for each in listed if each["number"] == generation.id)
     assert {name: changed.json()[name] for name in ("collection", "state", "model", "digest", "missing")} == {
@@ -114,28 +110,9 @@ def test_the_model_of_a_job_is_registered_embedded_activated_and_taken_back(
         "digest": digest,
         "missing": 0,
     }
-    successor = f"/v1/collections/{COLLECTION}/generations/{generation.id}/activate"
-    assert changed.headers["Link"] == f'<{successor}>; rel="successor-version"'
-    assert re.fullmatch("@[0-9]+", changed.headers["Deprecation"])
-    assert "Deprecation" not in local.post(successor).headers
     assert engine.active(COLLECTION).digest == digest
-    other = local.post(f"/v1/models/{base}/rollback", json={"collection": COLLECTION})
-    assert "is searched with 'further'" in problem(other, 409, "model-not-searched")["detail"]
-    nowhere = local.post(f"/v1/models/{digest}/rollback", json={"collection": "nowhere"})
-    problem(nowhere, 404, "unknown-collection")
-    wrong = local.post(f"/v1/models/{digest}/rollback", json={})
-    assert wrong.status_code == 422
-    unknown = local.post(f"/v1/models/{digest}/rollback", json={}, headers={"Authorization": "Bearer x"})
-    assert unknown.status_code == 401
-    for refused in (other, nowhere, wrong, unknown):
-        assert re.fullmatch("@[0-9]+", refused.headers["Deprecation"])
-        assert refused.headers["Link"] == '</docs#/models/roll_back_model>; rel="deprecation"'
-    current = local.post("/v1/collections/nowhere/rollback")
-    assert (current.status_code, "Deprecation" in current.headers) == (404, False)
-    back = local.post(f"/v1/models/{digest}/rollback", json={"collection": COLLECTION})
+    back = local.post(f"/v1/collections/{COLLECTION}/rollback")
     assert (back.status_code, back.json()["digest"]) == (200, base)
-    assert back.headers["Link"] == f'</v1/collections/{COLLECTION}/rollback>; rel="successor-version"'
-    assert "Deprecation" in back.headers
     assert engine.active(COLLECTION).digest == base
 
 
@@ -248,28 +225,10 @@ def test_only_jobs_that_have_made_a_model_give_one(local: TestClient, engine: Se
     problem(local.post("/v1/models", json={"bundle": "/srv/bundle"}), 422, "invalid-request")
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "slug"),
-    [
-        ({"collection": COLLECTION}, 404, "unregistered-model"),
-        ({}, 422, "invalid-request"),
-    ],
-)
-@pytest.mark.parametrize("change", ["activate", "rollback"])
-def test_changes_of_what_is_not_there_are_problems(
-    indexed: Indexed, change: str, body: dict[str, str], status: int, slug: str
-) -> None:
-    with serve(indexed) as local:
-        problem(local.post(f"/v1/models/{UNKNOWN}/{change}", json=body), status, slug)
-
-
-@pytest.mark.parametrize(
-    "path", ["/v1/models", f"/v1/models/{UNKNOWN}/activate", f"/v1/models/{UNKNOWN}/rollback"]
-)
-def test_strangers_change_nothing(indexed: Indexed, path: str) -> None:
+def test_strangers_change_nothing(indexed: Indexed) -> None:
     with serve(indexed) as running:
         stranger = TestClient(running.app, "http://localhost", client=LOCAL)
-        problem(stranger.post(path, json={}), 401, "authentication-needed")
+        problem(stranger.post("/v1/models", json={}), 401, "authentication-needed")
         assert stranger.get("/v1/models").status_code == 200
 
 

@@ -121,11 +121,7 @@ def test_a_request_that_is_no_batch_is_refused_whole(
     problem(answer, 422, "invalid-request", field)
 
 
-def test_a_batch_takes_no_old_names(client: TestClient) -> None:
-    document = problem(
-        client.post(BATCH, json={"searches": [{"text": "x", "k": 3}]}), 422, "invalid-request", "body"
-    )
-    assert "limit for k" in document["detail"]
+def test_a_batch_of_an_unknown_collection_is_refused(client: TestClient) -> None:
     problem(
         client.post("/v1/collections/none/search/batch", json={"searches": [{"text": "x"}]}),
         404,

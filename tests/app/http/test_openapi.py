@@ -33,8 +33,6 @@ OPERATIONS = {
     "list_models",
     "get_model",
     "register_model",
-    "activate_model",
-    "roll_back_model",
     "get_liveness",
     "get_readiness",
     "get_metrics",
