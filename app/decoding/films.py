@@ -19,7 +19,7 @@ from training.data.decoding.processes.pool import DecodingPool, PoolLimits, Prio
 from training.data.decoding.processes.process import Answer, DecoderLimits, Task
 from training.data.dicom.attributes import read_attributes
 from training.data.dicom.elements import uid_of
-from training.data.dicom.instances import find_text_on, group_of, missing_uid, write_films
+from training.data.dicom.instances import group_of, look_at, with_uid, write_films
 from training.data.dicom.objects import kind_of, read_object
 from training.data.readers.common.splits import draw_split
 from training.data.readers.dicom.examination import MOST_BYTES, MOST_FRAMES
@@ -191,7 +191,7 @@ def read_film(header: Mapping[str, Any], content: bytes) -> tuple[dict[str, Any]
 
     Raises:
         ImageTooLargeError: It is over the limits.
-        ImageError: It is damaged, or cannot be used.
+        ImageError: It is damaged, or no DICOM file.
     """
     limits = ImageLimits(max_bytes=header["max_bytes"], max_pixels=header["max_pixels"])
     dataset = read_object(content, limits.max_bytes)
@@ -200,13 +200,12 @@ def read_film(header: Mapping[str, Any], content: bytes) -> tuple[dict[str, Any]
         return _not_taken("left out", kind.left_out)
     if kind.quarantined:
         return _not_taken("quarantined", kind.quarantined)
-    metadata = read_attributes(dataset, key=bytes.fromhex(header["key"]), keep_dates=header["keep_dates"])
-    if missing := missing_uid(metadata):
-        raise ImageError(f"The DICOM file has no valid UID of its {missing}.")
+    key = bytes.fromhex(header["key"])
+    metadata = with_uid(read_attributes(dataset, key=key, keep_dates=header["keep_dates"]), content)
     image = open_dicom(content, limits.max_bytes, limits.max_pixels)
     films = []
     for film in write_films(image, metadata, uid_of(dataset, "SOPClassUID"), MOST_FRAMES):
-        if place := find_text_on(film, limits):
+        if place := look_at(film, limits)[0]:
             return _not_taken("quarantined", f"text {place}")
         films.append(film)
     about = {"what": "taken", "metadata": metadata, "sizes": [len(film) for film in films]}

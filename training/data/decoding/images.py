@@ -38,7 +38,7 @@ from training.data.record import BLANK_FIELD, PICTURE_FIELDS, PREVIEW_FIELD, TRU
 from training.errors import ImageError, ImageTooLargeError
 
 # To be raised when decoding gives other pixels of the same file: what was made of them is made anew.
-PIXELS_VERSION: Final = 5
+PIXELS_VERSION: Final = 6
 
 _START_OF_SCAN: Final = b"\xff\xda"
 _ON_ITS_SIDE: Final = range(5, 9)

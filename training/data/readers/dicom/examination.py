@@ -13,7 +13,7 @@ from training.data.decoding.dicom.picture import open_dicom
 from training.data.decoding.images import ImageLimits
 from training.data.dicom.attributes import read_attributes
 from training.data.dicom.elements import UNREADABLE, uid_of
-from training.data.dicom.instances import find_text_on, group_of, missing_uid, write_films
+from training.data.dicom.instances import group_of, look_at, with_uid, write_films
 from training.data.dicom.objects import DIRECTORY, kind_of, read_object
 from training.data.readers.dicom.places import Place, read_place
 from training.data.record import MetadataValue
@@ -62,6 +62,8 @@ class Examined:
         aside: The file that holds a new film until it is taken, by name.
         digest: SHA-256 of all films.
         frames_left_out: Number of frames above the limit.
+        without_uid: Whether the file has no valid SOP Instance UID.
+        unfit: Number of new films whose window or table shows nothing of the picture.
     """
 
     number: int
@@ -74,6 +76,8 @@ class Examined:
     aside: Mapping[str, Path] = field(default_factory=dict)
     digest: str = ""
     frames_left_out: int = 0
+    without_uid: bool = False
+    unfit: int = 0
 
     @property
     def sop(self) -> str:
@@ -119,16 +123,15 @@ def _examine(place: Place, rules: Rules) -> Examined:
     kind = kind_of(dataset, rules.modalities)
     if kind.left_out:
         return Examined(place.number, left_out=kind.left_out)
-    metadata = read_attributes(dataset, key=rules.key, keep_dates=rules.keep_dates)
-    if missing := missing_uid(metadata):
-        raise ImageError(f"it has no valid UID of its {missing}")
+    stated = read_attributes(dataset, key=rules.key, keep_dates=rules.keep_dates)
+    metadata = with_uid(stated, content)
     sop = str(metadata["sop"])
     looked_at = sop in rules.looked_at
     if kind.quarantined and not looked_at:
         return Examined(place.number, quarantined=kind.quarantined, metadata=metadata)
     image = open_dicom(content, MOST_BYTES, LIMITS.max_pixels)
     frames = image.attributes.frames
-    films, aside, digest, text = [], {}, hashlib.sha256(), ""
+    films, aside, digest, text, unfit = [], {}, hashlib.sha256(), "", 0
     sop_class = uid_of(dataset, "SOPClassUID")
     written = write_films(image, metadata, sop_class, MOST_FRAMES, looked_at=looked_at)
     for frame, film in enumerate(written):
@@ -139,7 +142,8 @@ def _examine(place: Place, rules: Rules) -> Examined:
             # An earlier run has looked for text on it.
             if _is_there(rules.folder / name, film):
                 continue
-        found = find_text_on(film, LIMITS)
+        found, is_unfit = look_at(film, LIMITS)
+        unfit += is_unfit
         if found and not looked_at:
             text = found
             break
@@ -158,6 +162,8 @@ def _examine(place: Place, rules: Rules) -> Examined:
         aside=aside,
         digest=digest.hexdigest(),
         frames_left_out=max(0, frames - MOST_FRAMES),
+        without_uid="sop" not in stated,
+        unfit=unfit,
     )
 
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -86,7 +87,7 @@ class _Import:
         rules: What is taken.
         out: Folder of the manifest.
         notes: Sentences on the source.
-        frames_left_out: Number of frames above the limit.
+        counts: Number of what is said at the end, by its words.
         seen: Number and digest of each instance.
         quarantined: Reason for each instance.
         taken: Names of films.
@@ -96,7 +97,7 @@ class _Import:
     rules: Rules
     out: Path
     notes: list[str]
-    frames_left_out: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
     seen: dict[str, tuple[int, str]] = field(default_factory=dict)
     quarantined: dict[str, str] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
@@ -109,9 +110,10 @@ class _Import:
             with closing(examine_all(examine, self.source.places, self.rules)) as outcomes:
                 for examined in outcomes:
                     yield from self._outcome(examined)
-            if self.frames_left_out:
+            self.notes += [f"{count:,} {words}" for words, count in self.counts.items()]
+            if self.quarantined:
                 self.notes.append(
-                    f"{self.frames_left_out:,} frames above the first {MOST_FRAMES} of a file are left out."
+                    f"Look at the films in {QUARANTINE_NAME}; --take-quarantined takes those in a list."
                 )
             self._write_quarantine()
             os.sync()
@@ -148,7 +150,18 @@ class _Import:
         return Rejection(number, reason)
 
     def _taken(self, examined: Examined) -> Iterator[Record]:
-        self.frames_left_out += examined.frames_left_out
+        for words, count in (
+            (f"frames above the first {MOST_FRAMES} of a file are left out.", examined.frames_left_out),
+            (
+                "new films have a window or lookup table that shows nothing of the picture: they are read as "
+                "without it.",
+                examined.unfit,
+            ),
+            ("files have no SOP Instance UID: their ids are made of their content.", examined.without_uid),
+            ("files have no Study Instance UID: they belong to no study.", "study" not in examined.metadata),
+        ):
+            if count:
+                self.counts[words] += count
         for frame, name in enumerate(examined.films, 1):
             if name in examined.aside:
                 examined.aside[name].replace(self.rules.folder / name)
