@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, cast
 
 from pydicom import Dataset
@@ -22,7 +22,7 @@ from training.data.dicom.elements import uid_of
 from training.data.dicom.instances import group_of, look_at, with_uid, write_films
 from training.data.dicom.objects import kind_of, read_object
 from training.data.readers.common.splits import draw_split
-from training.data.readers.dicom.examination import MOST_BYTES, MOST_FRAMES
+from training.data.readers.dicom.examination import MOST_FRAMES
 from training.data.record import MetadataValue, Record
 from training.errors import ImageError
 from training.host import decoding_threads
@@ -177,7 +177,7 @@ def film_reader(settings: Settings, modalities: tuple[str, ...] = ()) -> Iterato
         HomeError: The key of pseudonyms cannot be used.
     """
     rules = FilmRules.of(settings, modalities)
-    limits = ImageLimits(max_bytes=MOST_BYTES, accept_truncated=settings.accept_truncated_images)
+    limits = replace(settings.image_limits, max_bytes=settings.image_limits.max_dicom_bytes)
     decoder = DecoderLimits(settings.decode_memory_bytes, cpu_s=_CPU_S)
     pool = DecodingPool(PoolLimits(WORKER, decoding_threads(), _WAITING, _DEADLINE_S, decoder))
     try:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from training.atomic import atomic_file
+from training.data.decoding.images import ImageLimits
 from training.data.dicom.silence import silence_pydicom
 from training.data.dicom.vocabulary import MODALITIES
 from training.data.readers.common.extraction import FOLDER
@@ -38,6 +39,7 @@ def import_dicom(
     keep_dates: bool = False,
     modalities: frozenset[str] = frozenset(),
     looked_at: Path | None = None,
+    limits: ImageLimits | None = None,
     max_rejected: float = 0.01,
 ) -> ImportReport:
     """Write de-identified films and their manifest; given again, a stopped import goes on.
@@ -50,6 +52,7 @@ def import_dicom(
         modalities: Modalities that are taken beside those of films, such as CT.
         looked_at: File with SOP Instance UIDs, one a line or in the first column of a table: these are never
             quarantined.
+        limits: What an image may cost.
         max_rejected: Largest share of files that may be refused, from 0 to 1.
 
     Raises:
@@ -71,7 +74,7 @@ def import_dicom(
     except OSError as error:
         raise DataError(f"{folder} cannot be made: {error.strerror}.") from None
     known = frozenset() if looked_at is None else _read_uids(looked_at)
-    rules = Rules(folder, key, keep_dates, modalities, known)
+    rules = Rules(folder, key, keep_dates, modalities, known, limits or ImageLimits())
     total = len(places.places) + len(places.refused)
     run = _Import(places, rules, out, list(places.notes))
     listing = Listing(_SOURCE, folder, total, run.items(), "file", places.left_out, run.notes)
@@ -110,7 +113,7 @@ class _Import:
             with closing(examine_all(examine, self.source.places, self.rules)) as outcomes:
                 for examined in outcomes:
                     yield from self._outcome(examined)
-            self.notes += [f"{count:,} {words}" for words, count in self.counts.items()]
+            self.notes += [f"{words}: {count:,}." for words, count in self.counts.items()]
             if self.quarantined:
                 self.notes.append(
                     f"Look at the films in {QUARANTINE_NAME}; --take-quarantined takes those in a list."
@@ -151,14 +154,13 @@ class _Import:
 
     def _taken(self, examined: Examined) -> Iterator[Record]:
         for words, count in (
-            (f"frames above the first {MOST_FRAMES} of a file are left out.", examined.frames_left_out),
+            (f"Frames left out, above the first {MOST_FRAMES} of a file", examined.frames_left_out),
             (
-                "new films have a window or lookup table that shows nothing of the picture: they are read as "
-                "without it.",
+                "New films read without their window or lookup table, which shows nothing of the picture",
                 examined.unfit,
             ),
-            ("files have no SOP Instance UID: their ids are made of their content.", examined.without_uid),
-            ("files have no Study Instance UID: they belong to no study.", "study" not in examined.metadata),
+            ("Files without a SOP Instance UID, with ids made of their content", examined.without_uid),
+            ("Files without a Study Instance UID, which are in no study", "study" not in examined.metadata),
         ):
             if count:
                 self.counts[words] += count
