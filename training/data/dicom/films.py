@@ -120,6 +120,8 @@ def _write_metadata(film: Dataset, metadata: Mapping[str, MetadataValue]) -> Non
         film.PatientAge = f"{metadata['age']:03}Y"
     if "date" in metadata:
         film.StudyDate = str(metadata["date"]).replace("-", "")
+    if metadata.get("date_shifted"):
+        film.LongitudinalTemporalInformationModified = "MODIFIED"
 
 
 def _shortened(words: str) -> str:

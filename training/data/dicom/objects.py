@@ -34,6 +34,7 @@ _KEYWORDS: Final = (
     *("PatientSex", "PatientAge", "BodyPartExamined", "ViewPosition", "StudyInstanceUID"),
     *("SeriesInstanceUID", "PatientOrientation", "Laterality", "ImageLaterality", "BurnedInAnnotation"),
     *("ViewCodeSequence", "SharedFunctionalGroupsSequence", "Rows"),
+    "LongitudinalTemporalInformationModified",
 )
 # What published data sets leave in the file meta information alone.
 _IN_META: Final = {

@@ -74,8 +74,9 @@ def is_dicom(content: bytes) -> bool:
     if length > most or length % 2 or (known == b"UL" and length != most):
         return False
     after = content[start + length : start + length + 4]
-    # Elements are in order of their tags; those of an image begin in these groups.
-    return len(after) < 4 or (group, number) < struct.unpack(order + "HH", after) < (_PIXEL_GROUP, 0xFFFF)
+    # Elements are in order of their tags; an image has some of these groups, and no group a length alone.
+    last = _PIXEL_GROUP if number else group
+    return len(after) < 4 or (group, number) < struct.unpack(order + "HH", after) < (last, 0xFFFF)
 
 
 def open_file(content: bytes, max_bytes: int) -> DicomFile:
