@@ -288,7 +288,9 @@ def _scene(low: int, high: int, shape: tuple[int, int] = (48, 64)) -> NDArray[np
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 255), (130, 190), (3, 70), (240, 255)])
-@pytest.mark.parametrize("name", ["PNG", "PNG with opacity", "TIFF", "TIFF in planes, big-endian", "PNG of red"])
+@pytest.mark.parametrize(
+    "name", ["PNG", "PNG with opacity", "TIFF", "TIFF in planes, big-endian", "PNG of red"]
+)
 def test_photographs_of_16_bits_look_as_they_do_in_8(name: str, low: int, high: int) -> None:
     scene = _scene(low, high)
     noise = np.random.default_rng(4).integers(-120, 121, scene.shape)
