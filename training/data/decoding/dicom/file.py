@@ -13,16 +13,14 @@ from training.errors import ImageError, ImageTooLargeError
 SIGNATURE_BYTES: Final = 256
 _PREAMBLE_BYTES: Final = 128
 _MARK: Final = b"DICM"
-# Old files begin with their file meta information, or with the first elements of their data set: number of
-# the element in its group, its value representation, and the most bytes of its value.
+# Old files begin with their file meta information, or with the first elements of their data set: value
+# representations by the number of the element, by group.
 _STARTS: Final = {
-    0x0002: {0x00: (b"UL", 4), 0x01: (b"OB", 2), 0x02: (b"UI", 64), 0x10: (b"UI", 64)},
-    0x0008: {
-        **{0x00: (b"UL", 4), 0x01: (b"UL", 4), 0x05: (b"CS", 256), 0x06: (b"SQ", 4096), 0x08: (b"CS", 1024)},
-        **{0x12: (b"DA", 10), 0x13: (b"TM", 16), 0x14: (b"UI", 64), 0x15: (b"DT", 26)},
-        **{0x16: (b"UI", 64), 0x18: (b"UI", 64)},
-    },
+    0x0002: {0x00: b"UL", 0x01: b"OB", 0x02: b"UI", 0x10: b"UI"},
+    0x0008: {0x00: b"UL", 0x01: b"UL", 0x05: b"CS", 0x06: b"SQ", 0x08: b"CS", 0x12: b"DA"}
+    | {0x13: b"TM", 0x14: b"UI", 0x15: b"DT", 0x16: b"UI", 0x18: b"UI"},
 }
+_LONGEST: Final = 4096
 _UNDEFINED: Final = 0xFFFF_FFFF
 _PIXEL_GROUP: Final = 0x0028
 _META_GROUP: Final = b"\2\0"
@@ -61,17 +59,17 @@ def is_dicom(content: bytes) -> bool:
         return False
     order = ">" if _is_big(content, 0, otherwise=False) else "<"
     group, number, representation, short, long = struct.unpack_from(order + "HH2sHI", content)
-    known, most = _STARTS.get(group, {}).get(number, (b"", 0))
+    known = _STARTS.get(group, {}).get(number)
     if representation == known:
         start, length = (12, long) if known in (b"OB", b"SQ") else (8, short)
-    elif order == "<":
+    elif known is not None and order == "<":
         start, length = 8, struct.unpack_from("<I", content, 4)[0]
     else:
         # Big-endian files have representations.
         return False
     if known == b"SQ" and length == _UNDEFINED:
         return True
-    if length > most or length % 2 or (known == b"UL" and length != most):
+    if length > _LONGEST or length % 2 or (known == b"UL" and length != 4):
         return False
     after = content[start + length : start + length + 4]
     # Elements are in order of their tags; an image has some of these groups, and no group a length alone.

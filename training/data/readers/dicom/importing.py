@@ -116,7 +116,7 @@ class _Import:
             self.notes += [f"{words}: {count:,}." for words, count in self.counts.items()]
             if self.quarantined:
                 self.notes.append(
-                    f"Look at the films in {QUARANTINE_NAME}; --take-quarantined takes those in a list."
+                    f"Review the films in {QUARANTINE_NAME}; --take-quarantined takes those that you list."
                 )
             self._write_quarantine()
             os.sync()

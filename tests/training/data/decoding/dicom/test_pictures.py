@@ -296,6 +296,7 @@ def test_data_sets_without_preamble_and_file_meta_information_are_dicom(content:
         # Numbers of a file of another kind.
         struct.pack("<8I", 8, 4, 60_000, 3, 4, 5, 6, 7),
         struct.pack("<4I", 2, 4, 9, 9) + bytes(100),
+        struct.pack("<4I", 5, 0, 6, 0) + bytes(100),
         b"\0\x08\0\x16\0\0\0\x1a1.2.840.10008.5.1.4.1.1.1\0" + bytes(100),
         b"\x08\0\x20\0DA\x08\x0020240101" + bytes(100),
     ],

@@ -125,7 +125,7 @@ def test_refused_files_are_named_by_number(imported: Imported) -> None:
     assert imported.report.notes == [
         "File numbers are places in: find SOURCE -type f | LC_ALL=C sort.",
         "Files without a SOP Instance UID, with ids made of their content: 1.",
-        "Look at the films in quarantine.csv; --take-quarantined takes those in a list.",
+        "Review the films in quarantine.csv; --take-quarantined takes those that you list.",
     ]
 
 
