@@ -25,7 +25,7 @@ _WINDOW_TAGS: Final = frozenset(
 )
 _TABLE_BITS: Final = 16
 _MOST_ENTRIES: Final = 1 << 16
-_MOST_WINDOWS: Final = 8
+MOST_WINDOWS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ def _read_tones(elements: Elements, *, signed: bool) -> Iterator[Tone]:
         yield Tone(lambda values: table(values) / white, table.window)
     centres, widths = elements.numbers(Tag.WINDOW_CENTER), elements.numbers(Tag.WINDOW_WIDTH)
     function = elements.text(Tag.VOI_LUT_FUNCTION).upper()
-    for centre, width in list(zip(centres, widths, strict=False))[:_MOST_WINDOWS]:
+    for centre, width in list(zip(centres, widths, strict=False))[:MOST_WINDOWS]:
         tone = window_tone(centre, width, function)
         if tone is not None:
             yield tone

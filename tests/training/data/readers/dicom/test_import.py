@@ -281,6 +281,16 @@ def test_windows_that_show_nothing_are_counted(tmp_path: Path) -> None:
     ]
 
 
+def test_a_film_keeps_the_window_that_shows_it(tmp_path: Path) -> None:
+    windows = {"WindowCenter": ["9000", "2000"], "WindowWidth": ["200", "2400"]}
+    content = encoded(make_film(1, **windows))
+    (tmp_path / "1").write_bytes(content)
+    examined = examine(Place(1, tmp_path / "1"), Rules(tmp_path, KEY))
+    (film,) = examined.aside.values()
+    assert decode_whole(film).pixels.tobytes() == decode_whole(content).pixels.tobytes()
+    assert examined.unfit == 0
+
+
 def test_the_limits_of_an_image_are_those_that_are_given(tmp_path: Path) -> None:
     (tmp_path / "1").write_bytes(encoded(make_film(1)))
     limits = ImageLimits(max_pixels=64 * 56 - 1)
