@@ -86,7 +86,8 @@ def _table(entries: NDArray[Any], bits: int) -> Sequence:
 
 def _curve(top: int) -> NDArray[Any]:
     values = 1 / (1 + np.exp(-(np.arange(4096) - 2000) / 500))
-    return np.rint(top * values / values[-1])
+    entries: NDArray[Any] = np.rint(top * values / values[-1])
+    return entries
 
 
 @pytest.mark.parametrize("photometric", ["MONOCHROME1", "MONOCHROME2"])
@@ -107,7 +108,7 @@ def test_a_table_of_more_than_half_of_its_depth_is_read_as_it_is_stated() -> Non
 @pytest.mark.parametrize("level", [0, 700, 65_535])
 def test_a_table_of_one_level_gives_way_to_the_window(level: int) -> None:
     table = _table(np.full(4096, level), 16)
-    window = {"WindowCenter": "2000", "WindowWidth": "2400"}
+    window: dict[str, Any] = {"WindowCenter": "2000", "WindowWidth": "2400"}
     both = decode_whole(file_of(made(TWELVE, VOILUTSequence=table, **window)))
     alone = file_of(made(TWELVE, **window))
     assert (np.asarray(both.pixels)[..., 0] == grey(alone)).all()
@@ -138,7 +139,7 @@ def test_a_window_beside_the_tissue_is_not_taken_for_the_sake_of_a_border(
     edge: int, marker: int, centre: int, width: int, photometric: str
 ) -> None:
     pixels = _bordered(edge, marker)
-    window = {"WindowCenter": str(centre), "WindowWidth": str(width)}
+    window: dict[str, Any] = {"WindowCenter": str(centre), "WindowWidth": str(width)}
     decoded = decode_whole(file_of(made(pixels, photometric=photometric, **window)))
     assert decoded.levels is not None and decoded.levels.unfit
     without = grey(file_of(made(pixels, photometric=photometric)))

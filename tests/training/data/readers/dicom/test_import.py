@@ -282,7 +282,7 @@ def test_windows_that_show_nothing_are_counted(tmp_path: Path) -> None:
 
 
 def test_a_film_keeps_the_window_that_shows_it(tmp_path: Path) -> None:
-    windows = {"WindowCenter": ["9000", "2000"], "WindowWidth": ["200", "2400"]}
+    windows: dict[str, Any] = {"WindowCenter": ["9000", "2000"], "WindowWidth": ["200", "2400"]}
     content = encoded(make_film(1, **windows))
     (tmp_path / "1").write_bytes(content)
     examined = examine(Place(1, tmp_path / "1"), Rules(tmp_path, KEY))
