@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import (
@@ -32,6 +32,9 @@ from index.audit.event import QueryForm
 from index.catalogue.connections import without_password
 from index.keys.grants import Role, parse_grants
 from training.errors import RecoquestError
+
+if TYPE_CHECKING:
+    from training.data.decoding.images import ImageLimits
 
 PREFIX = "RECOQUEST_"
 ENV_FILE_VARIABLE = PREFIX + "ENV_FILE"
@@ -149,8 +152,12 @@ class Settings(ViewerSettings, WorkerSettings):
         default=24 * MIB, ge=1024, description="Largest body of a form, or of embeddings, with an image."
     )
     max_json_bytes: int = Field(default=MIB, ge=1024, description="Largest body of any other request.")
-    max_image_bytes: int = Field(default=20 * MIB, ge=1, description="Largest image file in a query.")
-    max_image_pixels: int = Field(default=50_000_000, ge=1, description="Most pixels of an image in a query.")
+    max_image_bytes: int = Field(default=20 * MIB, ge=1, description="Largest image file.")
+    max_image_pixels: int = Field(
+        default=50_000_000,
+        ge=1,
+        description="Most pixels of an image; a JPEG counts with the size that it is decoded at.",
+    )
     accept_truncated_images: bool = Field(
         default=False,
         description="Whether a JPEG whose end is missing is taken as far as it goes; False: it is refused.",
@@ -324,6 +331,18 @@ class Settings(ViewerSettings, WorkerSettings):
     def catalogue_url(self) -> str:
         """The catalogue's SQLAlchemy URL, the default one filled in."""
         return self.database_url or f"sqlite:///{self.home / 'catalogue.sqlite3'}"
+
+    @property
+    def image_limits(self) -> "ImageLimits":
+        """What an image may cost, in imports, indexes and the service alike."""
+        # Its decoders take longer to load than most commands.
+        from training.data.decoding.images import ImageLimits
+
+        return ImageLimits(
+            max_bytes=self.max_image_bytes,
+            max_pixels=self.max_image_pixels,
+            accept_truncated=self.accept_truncated_images,
+        )
 
     def environment_of_a_job(self, environment: Mapping[str, str]) -> dict[str, str]:
         """An environment like the one given, in which another process has these settings in any folder.

@@ -55,6 +55,7 @@ WRITES: Final[Mapping[str, Action]] = {
     "create_collection": "create",
     "upload_images": "create",
     "store_instances_of_studies": "create",
+    "store_instances_of_study": "create",
     "write_results": "create",
     "put_image": "create",
     "create_job": "create",

@@ -46,6 +46,15 @@ MaxRejected = Annotated[
         "--max-rejected", min=0, max=1, help="Share of broken lines and images that may be left out."
     ),
 ]
+MaxImagePixels = Annotated[
+    int | None,
+    typer.Option(
+        "--max-image-pixels",
+        min=1,
+        help="Most pixels of an image; a JPEG counts with the size that it is decoded at "
+        "[RECOQUEST_MAX_IMAGE_PIXELS, 50000000].",
+    ),
+]
 
 
 class NothingIndexedError(RecoquestError):

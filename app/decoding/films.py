@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, cast
 
 from pydicom import Dataset
@@ -19,10 +19,10 @@ from training.data.decoding.processes.pool import DecodingPool, PoolLimits, Prio
 from training.data.decoding.processes.process import Answer, DecoderLimits, Task
 from training.data.dicom.attributes import read_attributes
 from training.data.dicom.elements import uid_of
-from training.data.dicom.instances import find_text_on, group_of, missing_uid, write_films
+from training.data.dicom.instances import group_of, look_at, with_uid, write_films
 from training.data.dicom.objects import kind_of, read_object
 from training.data.readers.common.splits import draw_split
-from training.data.readers.dicom.examination import MOST_BYTES, MOST_FRAMES
+from training.data.readers.dicom.examination import MOST_FRAMES
 from training.data.record import MetadataValue, Record
 from training.errors import ImageError
 from training.host import decoding_threads
@@ -177,7 +177,7 @@ def film_reader(settings: Settings, modalities: tuple[str, ...] = ()) -> Iterato
         HomeError: The key of pseudonyms cannot be used.
     """
     rules = FilmRules.of(settings, modalities)
-    limits = ImageLimits(max_bytes=MOST_BYTES, accept_truncated=settings.accept_truncated_images)
+    limits = replace(settings.image_limits, max_bytes=settings.image_limits.max_dicom_bytes)
     decoder = DecoderLimits(settings.decode_memory_bytes, cpu_s=_CPU_S)
     pool = DecodingPool(PoolLimits(WORKER, decoding_threads(), _WAITING, _DEADLINE_S, decoder))
     try:
@@ -191,7 +191,7 @@ def read_film(header: Mapping[str, Any], content: bytes) -> tuple[dict[str, Any]
 
     Raises:
         ImageTooLargeError: It is over the limits.
-        ImageError: It is damaged, or cannot be used.
+        ImageError: It is damaged, or no DICOM file.
     """
     limits = ImageLimits(max_bytes=header["max_bytes"], max_pixels=header["max_pixels"])
     dataset = read_object(content, limits.max_bytes)
@@ -200,13 +200,12 @@ def read_film(header: Mapping[str, Any], content: bytes) -> tuple[dict[str, Any]
         return _not_taken("left out", kind.left_out)
     if kind.quarantined:
         return _not_taken("quarantined", kind.quarantined)
-    metadata = read_attributes(dataset, key=bytes.fromhex(header["key"]), keep_dates=header["keep_dates"])
-    if missing := missing_uid(metadata):
-        raise ImageError(f"The DICOM file has no valid UID of its {missing}.")
+    key = bytes.fromhex(header["key"])
+    metadata = with_uid(read_attributes(dataset, key=key, keep_dates=header["keep_dates"]), content)
     image = open_dicom(content, limits.max_bytes, limits.max_pixels)
     films = []
     for film in write_films(image, metadata, uid_of(dataset, "SOPClassUID"), MOST_FRAMES):
-        if place := find_text_on(film, limits):
+        if place := look_at(film, limits)[0]:
             return _not_taken("quarantined", f"text {place}")
         films.append(film)
     about = {"what": "taken", "metadata": metadata, "sizes": [len(film) for film in films]}

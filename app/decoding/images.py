@@ -17,7 +17,7 @@ from app.settings import Settings
 from index.files.renditions import Rendition
 from training.data.decoding.depth import Levels
 from training.data.decoding.formats import MEDIA_TYPES
-from training.data.decoding.images import ImageLimits, check_signature
+from training.data.decoding.images import check_signature
 from training.data.decoding.processes.errors import DecodingTimeoutError
 from training.data.decoding.processes.pool import DecodingObserver, DecodingPool, PoolLimits, Priority
 from training.data.decoding.processes.process import Answer, DecoderLimits, Task
@@ -73,11 +73,7 @@ class ImageDecoders:
     """Decodes query images, uploads and thumbnails, in this order where several wait."""
 
     def __init__(self, settings: Settings, observer: DecodingObserver | None = None) -> None:
-        self.limits = ImageLimits(
-            max_bytes=settings.max_image_bytes,
-            max_pixels=settings.max_image_pixels,
-            accept_truncated=settings.accept_truncated_images,
-        )
+        self.limits = settings.image_limits
         self.pool = DecodingPool(
             PoolLimits(
                 worker=WORKER,

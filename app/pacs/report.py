@@ -26,6 +26,7 @@ class SyncReport:
         absent: Named studies that the archive does not have within the filters, and that were not known.
         failures: Pieces of studies that the archive failed to give; they are tried again by the next pass.
         waiting: Whether the hours ended before everything was looked at.
+        doubts: Sentences on studies that the archive may have and does not list.
         reasons: Number of instances by the reason why they were not taken in this pass.
     """
 
@@ -41,6 +42,7 @@ class SyncReport:
     absent: int = 0
     failures: int = 0
     waiting: bool = False
+    doubts: list[str] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -80,9 +82,10 @@ class SyncReport:
         removed = f" Removed: {self.removed:,}." if self.removed else ""
         of_reports = f" Reports: {self.reports:,} taken, {self.reports_removed:,} removed."
         reports = of_reports if self.reports or self.reports_removed else ""
-        line = f"{collection}: {self.studies:,} studies; {self.found:,} instances found = {counted}."
+        more = " or more" if self.doubts else ""
+        line = f"{collection}: {self.studies:,} studies{more}; {self.found:,} instances found = {counted}."
         return f"{line}{removed}{reports}"
 
     def sentences(self) -> list[str]:
-        """Return the commonest reasons why instances were not taken, with their numbers."""
-        return [f"{count:,} {reason}." for reason, count in self.reasons.most_common(_SHOWN)]
+        """Return the doubts, and the commonest reasons why instances were not taken, with their numbers."""
+        return self.doubts + [f"{count:,} {reason}." for reason, count in self.reasons.most_common(_SHOWN)]

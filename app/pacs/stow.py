@@ -34,6 +34,8 @@ _AT_ONCE_BYTES: Final = 32 << 20
 _PROCESSING: Final = 0x0110
 _CLASS: Final = 0x0122
 _UNREADABLE: Final = 0xC000
+# Of an instance of another study than the address names: it does not match.
+_MISMATCH: Final = 0xA900
 _REASONS: Final[dict[Outcome, int]] = {
     "refused": _UNREADABLE,
     "left out": _CLASS,
@@ -49,11 +51,13 @@ class SentInstance:
         sop_class: UID of its class; "": it cannot be read.
         sop: SOP Instance UID; "": it cannot be read.
         reading: Outcome of reading it.
+        elsewhere: Whether it is of another study than the address names.
     """
 
     sop_class: str
     sop: str
     reading: Reading
+    elsewhere: bool = False
 
     @property
     def size(self) -> int:
@@ -114,13 +118,18 @@ async def read_parts(request: Request, services: Services) -> list[Part]:
     """Take the files of a request out of its body.
 
     Raises:
-        RequestError: The body is not multipart/related with DICOM files, or has too many.
+        RequestError: The body is neither a DICOM file nor multipart/related with some, or has too many.
     """
     content_type = request.headers.get("content-type", "")
+    if content_type.partition(";")[0].strip().lower() == MEDIA_TYPE:
+        body, most = await request.body(), services.settings.max_image_bytes
+        return [Part(MEDIA_TYPE, body if len(body) <= most else None)]
     try:
         boundary = boundary_of(content_type)
     except MultipartError as error:
-        raise RequestError(UNSUPPORTED, f'{error} Send multipart/related; type="{MEDIA_TYPE}".') from None
+        raise RequestError(
+            UNSUPPORTED, f'{error} Send multipart/related; type="{MEDIA_TYPE}", or one file as {MEDIA_TYPE}.'
+        ) from None
     body = await request.body()
     parts = await services.threads.read(_parts, body, boundary, services.settings.max_image_bytes)
     if any(part.media_type not in (MEDIA_TYPE, "") for part in parts):
@@ -130,12 +139,20 @@ async def read_parts(request: Request, services: Services) -> list[Part]:
     return parts
 
 
-async def store_instances(services: Services, collection: str, parts: list[Part]) -> StoredInstances:
+async def store_instances(
+    services: Services, collection: str, parts: list[Part], study: str | None = None
+) -> StoredInstances:
     """Write the images of files that were sent; one that was sent before is there once.
 
     Films may have many times the bytes of their files, so they are written whenever some have been read, and
     the parts are given up on the way: what was written before an error stays, and is unchanged when it is
     sent again.
+
+    Args:
+        services: The service's parts.
+        collection: Name of the collection.
+        parts: The files.
+        study: Study Instance UID of the only study whose instances are taken; None: any.
 
     Raises:
         RecoquestError: A write failed whole; see `write_sent`.
@@ -148,7 +165,7 @@ async def store_instances(services: Services, collection: str, parts: list[Part]
     parts.reverse()
     # Files of a request are read one after another, so a request takes one place in the queue.
     while parts:
-        read.append(await _read(services, parts.pop(), reader))
+        read.append(await _read(services, parts.pop(), reader, study))
         if not parts or sum(item.size for item in read) >= _AT_ONCE_BYTES:
             await _store(services, collection, read, stored)
             read = []
@@ -181,7 +198,8 @@ async def _store(
         if outcome == "taken":
             stored.stored.append((item.sop_class, item.sop, item.reading.films[0].record.id))
         else:
-            stored.failed.append((item.sop_class, item.sop, _REASONS[outcome]))
+            reason = _MISMATCH if item.elsewhere else _REASONS[outcome]
+            stored.failed.append((item.sop_class, item.sop, reason))
 
 
 def _parts(body: bytes, boundary: bytes, max_bytes: int) -> list[Part]:
@@ -199,23 +217,30 @@ def _parts(body: bytes, boundary: bytes, max_bytes: int) -> list[Part]:
     return found
 
 
-async def _read(services: Services, part: Part, reader: FilmReader) -> SentInstance:
+async def _read(services: Services, part: Part, reader: FilmReader, study: str | None) -> SentInstance:
     if part.content is None:
         return SentInstance("", "", Reading("refused", reason="The file is too large."))
+    sop_class, sop, own = await services.threads.read(_uids, part.content, reader.limits.max_bytes)
+    if study is not None and (sop_class or sop or own) and own != study:
+        reading = Reading("refused", reason="The file is of another study than the address names.")
+        return SentInstance(sop_class, sop, reading, elsewhere=True)
     reading = await reader.read_upload(part.content)
-    sop_class, sop = await services.threads.read(_uids, part.content, reader.limits.max_bytes)
     if reading.films:
         sop = str(reading.films[0].record.metadata["sop"])
     return SentInstance(sop_class, sop, reading)
 
 
-def _uids(content: bytes, max_bytes: int) -> tuple[str, str]:
-    """Return class and instance UID of a file, as it says; "" for what it does not."""
+def _uids(content: bytes, max_bytes: int) -> tuple[str, str, str]:
+    """Return class, instance and study UID of a file, as it says; "" for what it does not."""
     try:
         dataset = read_object(content, max_bytes)
     except ImageError:
-        return "", ""
-    return uid_of(dataset, "SOPClassUID"), uid_of(dataset, "SOPInstanceUID")
+        return "", "", ""
+    return (
+        uid_of(dataset, "SOPClassUID"),
+        uid_of(dataset, "SOPInstanceUID"),
+        uid_of(dataset, "StudyInstanceUID"),
+    )
 
 
 def _reference(sop_class: str, sop: str) -> dict[str, Any]:

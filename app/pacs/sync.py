@@ -118,7 +118,7 @@ class Sync:
             position = read_position(session, self._followed)
         news = _News() if self._feed is None else self._news(self._feed, position)
         # Without a feed, or after deletions, which no feed has, everything is compared.
-        studies = self._named(news.touched) if news.is_all else self._all()
+        studies = self._named(news.touched) if news.is_all else self._all(report)
         hashed = {self._hashes.study(uid) for uid in studies}
         report.studies = len(known.keys() | hashed) if news.is_all else len(studies)
         self._bring_over(studies, known, news.touched, report)
@@ -159,10 +159,12 @@ class Sync:
             changes.studies, is_all, Position(changes.last, expected if is_all else before, selection)
         )
 
-    def _all(self) -> dict[str, ListedStudy]:
-        """Return the studies that the archive lists, by UID."""
+    def _all(self, report: SyncReport) -> dict[str, ListedStudy]:
+        """Return the studies that the archive lists, by UID; the report gets doubts whether these are all."""
         if self._feed is None or self._plan.selection != Selection():
-            return self._studies.all(date.today())
+            listed = self._studies.all(date.today())
+            report.doubts = list(self._studies.doubts)
+            return listed
         count = self._feed.count("CountStudies")
         studies = self._studies.all(date.today(), count)
         if len(studies) < count:

@@ -288,7 +288,7 @@ def read_limited(path: Path, limits: ImageLimits) -> bytes:
         if content is not None and not is_dicom(content):
             most = limits.max_bytes
         if content is None or len(content) > most:
-            raise ImageTooLargeError(f"The file has over {most / 1e6:,.1f} MB.")
+            raise ImageTooLargeError(f"The file has over {most / 1e6:,.1f} MB (RECOQUEST_MAX_IMAGE_BYTES).")
         return content
     except OSError as error:
         raise ImageError(f"The file cannot be read: {error.strerror or error}.") from error

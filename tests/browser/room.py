@@ -75,6 +75,8 @@ def index_room(folder: Path) -> Settings:
         metadata = {
             "study": f"1.2.826.0.1.{date}", "patient": patient,
             "modality": "CT" if number == CURVED else "DX", "view": view, "date": date,
+            # One date is shifted, one is known not to be, and nothing is said of the others.
+            **({"date_shifted": patient == SECOND} if patient in (SECOND, THIRD) else {}),
             "orientation": "L\\F" if view != "LL" else "P\\F", "age": 62, "sex": "F", "body_part": "CHEST",
         }  # fmt: skip
         records.append(

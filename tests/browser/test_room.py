@@ -100,7 +100,7 @@ def test_two_patients_are_visibly_two(open_room: OpenRoom) -> None:
     assert edges[0] != edges[1]
     # Days between two patients say nothing.
     assert "later" not in room.overlay(1, "top-right")
-    label = f"Viewport 2 of 2: Patient {letters[1]}, 2024-03-03, DX, CHEST, PA"
+    label = f"Viewport 2 of 2: Patient {letters[1]}, 2024-03-03 (shifted), DX, CHEST, PA"
     assert room.films.nth(1).get_attribute("aria-label") == label
     room.films.nth(1).focus()
     press_keys(room.page, "Delete")

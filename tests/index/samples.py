@@ -81,12 +81,14 @@ class CpuAsGpu(Gpu):
         return self.left
 
 
-def make_bundle(folder: Path, *, seed: int = 0, name: str = "tiny", dim: int = 12) -> BundleInfo:
+def make_bundle(
+    folder: Path, *, seed: int = 0, name: str = "tiny", dim: int = 12, **preprocessing: Any
+) -> BundleInfo:
     return save_bundle(
         folder,
         name=name,
         model=tiny_model(tiny_config(dim=dim), seed=seed),
-        preprocessing=tiny_preprocessing(),
+        preprocessing=tiny_preprocessing(**preprocessing),
         metrics={"rsum": 12.5},
         recipe_yaml="name: tiny\n",
     )

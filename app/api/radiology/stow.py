@@ -5,13 +5,13 @@ from http import HTTPStatus
 from typing import Annotated, Any, Final
 
 import structlog
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Path, Request, Response
 
 from app.access.permissions import GuardedRoute, may
 from app.audit.noted import Noted, note
 from app.http.disconnect import unless_disconnected
 from app.http.problems import problem_responses
-from app.operations.services import InjectedServices
+from app.operations.services import InjectedServices, Services
 from app.pacs.dicomweb.multipart import Part
 from app.pacs.stow import JSON, MEDIA_TYPE, read_parts, store_instances
 from index.audit.event import Detail
@@ -44,9 +44,30 @@ _BODY: Final = {
                     "items": {"type": "string", "format": "binary", "description": "A DICOM file."},
                 },
                 "encoding": {"": {"contentType": MEDIA_TYPE}},
-            }
+            },
+            MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}},
         },
     }
+}
+
+_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
+    **problem_responses(
+        HTTPStatus.BAD_REQUEST,
+        HTTPStatus.UNAUTHORIZED,
+        HTTPStatus.FORBIDDEN,
+        HTTPStatus.NOT_FOUND,
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        HTTPStatus.TOO_MANY_REQUESTS,
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        HTTPStatus.GATEWAY_TIMEOUT,
+        HTTPStatus.INSUFFICIENT_STORAGE,
+    ),
+    200: {**_ANSWER, "description": "All instances are there."},
+    202: {**_ANSWER, "description": "Some are there; FailedSOPSequence names the others."},
+    409: {**_ANSWER, "description": "None is there, or the collection cannot be written to."},
 }
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -60,25 +81,7 @@ async def sent_parts(request: Request, services: InjectedServices) -> list[Part]
 @router.post(
     "/{collection}/dicomweb/studies",
     summary="Put DICOM instances in (STOW-RS)",
-    responses={
-        **problem_responses(
-            HTTPStatus.BAD_REQUEST,
-            HTTPStatus.UNAUTHORIZED,
-            HTTPStatus.FORBIDDEN,
-            HTTPStatus.NOT_FOUND,
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-            HTTPStatus.UNPROCESSABLE_ENTITY,
-            HTTPStatus.TOO_MANY_REQUESTS,
-            HTTPStatus.INTERNAL_SERVER_ERROR,
-            HTTPStatus.SERVICE_UNAVAILABLE,
-            HTTPStatus.GATEWAY_TIMEOUT,
-            HTTPStatus.INSUFFICIENT_STORAGE,
-        ),
-        200: {**_ANSWER, "description": "All instances are there."},
-        202: {**_ANSWER, "description": "Some are there; FailedSOPSequence names the others."},
-        409: {**_ANSWER, "description": "None is there, or the collection cannot be written to."},
-    },
+    responses=_RESPONSES,
     response_class=Response,
     openapi_extra=_BODY,
     dependencies=[may("curator")],
@@ -94,7 +97,32 @@ async def store_instances_of_studies(
     Files are de-identified before anything of them is kept, and those that may show a name are refused, as
     `recoquest import dicom` does. The id of an image is its SOP Instance UID.
     """
-    stored = await unless_disconnected(request, store_instances(services, collection, sent))
+    return await _store(request, services, collection, sent, None)
+
+
+@router.post(
+    "/{collection}/dicomweb/studies/{study}",
+    summary="Put DICOM instances of a study in (STOW-RS)",
+    responses=_RESPONSES,
+    response_class=Response,
+    openapi_extra=_BODY,
+    dependencies=[may("curator")],
+)
+async def store_instances_of_study(
+    collection: str,
+    study: Annotated[str, Path(description="Study Instance UID; instances of another study fail.")],
+    sent: Annotated[list[Part], Depends(sent_parts)],
+    request: Request,
+    services: InjectedServices,
+) -> Response:
+    """Put in the films of DICOM files of one study; those of another study fail with the reason A900."""
+    return await _store(request, services, collection, sent, study)
+
+
+async def _store(
+    request: Request, services: Services, collection: str, sent: list[Part], study: str | None
+) -> Response:
+    stored = await unless_disconnected(request, store_instances(services, collection, sent, study))
     counts: dict[str, Detail] = {**stored.counts}
     active = stored.active
     note(

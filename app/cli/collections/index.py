@@ -11,6 +11,7 @@ from app.cli.options import (
     BatchSize,
     Device,
     Home,
+    MaxImagePixels,
     MaxRejected,
     SplitName,
     indexed,
@@ -39,6 +40,7 @@ def index(
     split: SplitName = None,
     batch_size: BatchSize = 64,
     max_rejected: MaxRejected = 0.01,
+    max_image_pixels: MaxImagePixels = None,
     prune: Annotated[
         bool, typer.Option("--prune", help="Remove images of the collection that the manifest no longer has.")
     ] = False,
@@ -53,6 +55,8 @@ def index(
     ] = False,
 ) -> None:
     """Embed the images of a manifest into a collection; run again, it goes on or brings it up to date."""
+    from app.settings import load_settings
+
     if view is not None or explain:
         _choose(collection, home, device, view, explain=explain)
         if bundle is None and data is None and not prune:
@@ -61,15 +65,15 @@ def index(
         raise typer.BadParameter("--bundle and --data are needed to embed a manifest.")
     with stoppable("Stopped. What is embedded is kept; the same command goes on from there."):
         manifest = read_split(data, split, max_rejected)
-        _embed(collection, bundle, manifest, home, device, batch_size=batch_size, prune=prune)
+        settings = load_settings(home=home, device=device, max_image_pixels=max_image_pixels)
+        _embed(collection, bundle, manifest, settings, batch_size=batch_size, prune=prune)
 
 
 def _embed(
     collection: str,
     bundle: Path,
     manifest: "Manifest",
-    home: Path | None,
-    device: str | None,
+    settings: "Settings",
     *,
     batch_size: int,
     prune: bool,
@@ -79,13 +83,10 @@ def _embed(
     from app.lifecycle.build_generation import finish_swap
     from app.lifecycle.bulk_encoder import load_bulk_encoder
     from app.operations.writes.collection_names import refuse_gained_roles
-    from app.settings import load_settings
     from index.ingest import ingest_manifest
-    from training.data.decoding.images import ImageLimits
     from training.host import keep_freed_memory
 
     keep_freed_memory()
-    settings = load_settings(home=home, device=device)
     engine = open_engine(settings)
     try:
         with engine.home.catalogue.read() as session:
@@ -99,7 +100,7 @@ def _embed(
             encoder,
             manifest,
             batch_size=batch_size,
-            limits=ImageLimits(accept_truncated=settings.accept_truncated_images),
+            limits=settings.image_limits,
             keep_metadata=settings.keep_metadata,
             preload_s=settings.refresh_s + seconds,
             prune=prune,

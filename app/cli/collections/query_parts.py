@@ -74,8 +74,7 @@ class PartMaker:
     def _of_image(self, file: ImageFile) -> Part:
         encoder = self._encoder
         with _file_named(file.name):
-            limits = ImageLimits(accept_truncated=self._settings.accept_truncated_images)
-            decoded = decode_whole(file.content, limits, encoder.min_image_side)
+            decoded = decode_whole(file.content, self._settings.image_limits, encoder.min_image_side)
         if file.box is not None:
             return region_part(self._grid(decoded), file.box, file.field)
         image = decoded.pixels
@@ -110,12 +109,12 @@ class PartMaker:
         return grid_of(regions, (decoded.width, decoded.height), encoder.image_config.square)
 
 
-def read_image(path: Path) -> ImageFile:
+def read_image(path: Path, limits: ImageLimits) -> ImageFile:
     """Read an image file, and refuse it before an encoder is loaded, which takes seconds."""
     with _file_named(str(path)):
-        limits = ImageLimits()
         content = read_content(path, limits.max_bytes, limits.max_dicom_bytes)
-        read_header(content)
+        # A JPEG may be decoded at any size; only the encoder knows which.
+        read_header(content, limits, min_side=1)
     return ImageFile(str(path), content)
 
 

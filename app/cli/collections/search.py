@@ -209,7 +209,7 @@ def _map(
     from app.schemas.search.similarity_map import SimilarityMap
 
     query.check(images=len(files.asked), unlike_images=len(files.disliked))
-    sources = _sources(query, files)
+    sources = _sources(query, files, settings)
     if not sources.all:
         raise typer.BadParameter("give a text, an image or an example with it.", param_hint="--map")
     with indexed(settings) as engine:
@@ -307,11 +307,14 @@ def _option(options: Mapping[str, str], *location: str | int) -> str | None:
     return options.get(example) or options.get(str(location[0]))
 
 
-def _sources(query: "SearchQuery", files: _Files) -> "QuerySources":
+def _sources(query: "SearchQuery", files: _Files, settings: "Settings") -> "QuerySources":
     from app.cli.collections.query_parts import read_image
     from app.operations.query_sources import QuerySources
 
-    images, unlike_images = ([read_image(path) for path in kind] for kind in (files.asked, files.disliked))
+    limits = settings.image_limits
+    images, unlike_images = (
+        [read_image(path, limits) for path in kind] for kind in (files.asked, files.disliked)
+    )
     return QuerySources.of(query, images, unlike_images)
 
 
@@ -325,7 +328,7 @@ def _answer(
     from app.cli.collections.query_parts import PartMaker
     from app.schemas.search.page import TookMs, page_from
 
-    sources = _sources(query, files)
+    sources = _sources(query, files, settings)
     maker = PartMaker(engine, settings, active, sources.modality)
     page = sources.find(engine, active, [maker.make(source) for source in sources.all])
     took = TookMs(

@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.options import Home, MaxRejected, name_left_out
+from app.cli.options import Home, MaxImagePixels, MaxRejected, name_left_out
 from training.data.readers.layouts import Layout
 from training.errors import DataError
 
 if TYPE_CHECKING:
+    from app.settings import Settings
     from training.data.readers.report import ImportReport
 
 
@@ -78,15 +79,18 @@ def import_data(
         ),
     ] = None,
     max_rejected: MaxRejected = 0.01,
+    max_image_pixels: MaxImagePixels = None,
     home: Home = None,
 ) -> None:
     """Turn a folder of images, or a data set in the layout in which it is downloaded, into a manifest."""
+    from app.settings import load_settings
     from training.data.readers.importing import import_data_set
 
+    settings = load_settings(home=home, max_image_pixels=max_image_pixels)
     if layout == "dicom":
         if images or table or encoding or keep_unknown_texts or leave_out:
             raise DataError("DICOM files have no table and no texts: of the options, none of these counts.")
-        report = _import_dicom(source, out, modality or [], take_quarantined, max_rejected, home)
+        report = _import_dicom(source, out, modality or [], take_quarantined, max_rejected, settings)
         if reports is not None:
             _attach(report.folder, reports, home)
     elif modality or take_quarantined or reports:
@@ -116,17 +120,15 @@ def _import_dicom(
     modalities: list[str],
     looked_at: Path | None,
     max_rejected: float,
-    home: Path | None,
+    settings: "Settings",
 ) -> "ImportReport":
     """Import films under pseudonyms by the home's key, which a synchronisation with an archive uses, too."""
     from app.cli.errors import stoppable
-    from app.settings import load_settings
     from index.keys.patient_key import patient_key
     from training.data.readers.dicom.importing import import_dicom
 
     if out is None:
         raise DataError("The films are written out: give a second folder for them and the manifest.")
-    settings = load_settings(home=home)
     settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     with stoppable("Stopped. The same command goes on where this one ended."):
         return import_dicom(
@@ -136,6 +138,7 @@ def _import_dicom(
             keep_dates=settings.keep_dates,
             modalities=frozenset(name.upper() for name in modalities),
             looked_at=looked_at,
+            limits=settings.image_limits,
             max_rejected=max_rejected,
         )
 

@@ -73,6 +73,7 @@ EXAMPLES: Final[Mapping[str, Example]] = {
         _WARD, form={"records": json.dumps([{"id": "first", "texts": ["a dog in the snow"]}])}
     ),
     "store_instances_of_studies": Example(_WARD),
+    "store_instances_of_study": Example({**_WARD, **_STUDY}),
     "put_image": Example(
         {**_WARD, "image_id": "second"}, form={"record": json.dumps({"report": "No finding."})}
     ),

@@ -21,6 +21,7 @@ from app.schemas.radiology.studies import (
     SimilarResponse,
     WriteBack,
     age_band,
+    date_shifted,
     days_between,
     text_of,
     whole_number_of,
@@ -159,6 +160,9 @@ def describe_study(one: SimilarStudy, collection: str, template: str | None, pre
     hit, query = one.hit, one.query
     known = hit.image.metadata
     path = image_path(collection, hit.id, prefix=prefix)
+    same_patient = _is_same_patient(query, one)
+    # Patients have shifts of their own.
+    is_comparable = same_patient or not (date_shifted(query.metadata) or date_shifted(known))
     return SimilarHit(
         id=hit.id,
         rank=hit.rank,
@@ -175,10 +179,11 @@ def describe_study(one: SimilarStudy, collection: str, template: str | None, pre
         laterality=text_of(known, "laterality"),
         body_part=text_of(known, "body_part"),
         date=text_of(known, "date"),
-        days=days_between(query.metadata, known),
+        date_shifted=date_shifted(known),
+        days=days_between(query.metadata, known) if is_comparable else None,
         age_band=age_band(known),
         sex=text_of(known, "sex"),
-        same_patient=_is_same_patient(query, one),
+        same_patient=same_patient,
         findings=stated_from(hit.image.findings),
         sentence=None if one.told.sentence is None else MatchedSentence.of(one.told.sentence),
         links=SimilarLinks(

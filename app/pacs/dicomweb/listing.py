@@ -11,7 +11,7 @@ from app.pacs.selection import FIRST_DAY, Selection, dicom_date
 PAGE: Final = 500
 # Smaller answers were not cut by any archive's limit that is known; a test archive may have a smaller one.
 _SMALLEST_CAP: Final = 5
-_MINUTES: Final = 24 * 60
+_SECONDS: Final = 24 * 60 * 60
 _MOST_PAGES: Final = 100_000
 _TAGS: Final = {"study": "0020000D", "date": "00080020", "count": "00201208", "modalities": "00080061"}
 
@@ -35,11 +35,11 @@ class ListedStudy:
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """Dates, or minutes of one date; None: no limit."""
+    """Dates, or seconds of one date; None: no limit."""
 
     first: date | None = None
     last: date | None = None
-    minutes: tuple[int, int] | None = None
+    seconds: tuple[int, int] | None = None
 
     def params(self) -> dict[str, Sequence[str]]:
         found: dict[str, Sequence[str]] = {}
@@ -48,9 +48,9 @@ class _Window:
         elif self.first is not None or self.last is not None:
             ends = (self.first and dicom_date(self.first), self.last and dicom_date(self.last))
             found["StudyDate"] = ["-".join(end or "" for end in ends)]
-        if self.minutes is not None:
-            first, last = self.minutes
-            found["StudyTime"] = [f"{_clock(first)}00-{_clock(last)}59.999999"]
+        if self.seconds is not None:
+            first, last = self.seconds
+            found["StudyTime"] = [f"{_clock(first)}-{_clock(last)}.999999"]
         return found
 
     def halves(self, today: date) -> "tuple[_Window, _Window] | None":
@@ -62,15 +62,15 @@ class _Window:
             middle = low + (high - low) // 2
             # The ends stay open: there are studies of dates that cannot be.
             return replace(self, last=middle), replace(self, first=middle + timedelta(days=1))
-        begin, end = self.minutes or (0, _MINUTES - 1)
+        begin, end = self.seconds or (0, _SECONDS - 1)
         if begin == end:
             return None
         noon = (begin + end) // 2
-        return replace(self, minutes=(begin, noon)), replace(self, minutes=(noon + 1, end))
+        return replace(self, seconds=(begin, noon)), replace(self, seconds=(noon + 1, end))
 
 
-def _clock(minute: int) -> str:
-    return f"{minute // 60:02}{minute % 60:02}"
+def _clock(second: int) -> str:
+    return f"{second // 3600:02}{second // 60 % 60:02}{second % 60:02}"
 
 
 class StudyList:
@@ -79,9 +79,13 @@ class StudyList:
     Args:
         archive: The archive.
         selection: Studies that are wanted.
+
+    Attributes:
+        doubts: Sentences on studies that the last listing may lack.
     """
 
     def __init__(self, archive: Archive, selection: Selection) -> None:
+        self.doubts: list[str] = []
         self._archive = archive
         self._selection = selection
         # Studies of the largest answer so far.
@@ -95,21 +99,28 @@ class StudyList:
             expected: Number of studies after which a listing is whole; None: it is not known.
 
         Raises:
-            ArchiveError: The archive does not answer, or does not list all studies of a minute.
+            ArchiveError: The archive does not answer, or says that it does not list all studies of a second.
             OutsideHoursError: The archive may not be asked now.
         """
         found: dict[str, ListedStudy] = {}
+        self.doubts.clear()
         for modality in self._selection.modalities or (None,):
             waiting = [_Window(self._selection.first, self._selection.last)]
+            days: list[dict[str, ListedStudy]] = []
+            timed: set[str] = set()
             while waiting:
                 window = waiting.pop()
                 listed, is_whole = self._window(window, modality)
                 found |= listed
                 if expected is not None and len(found) >= expected:
                     return found
+                if window.seconds is not None:
+                    timed |= listed.keys()
                 if is_whole:
                     continue
                 halves = window.halves(today)
+                if halves is not None and halves[0].seconds is not None and window.seconds is None:
+                    days.append(listed)
                 if halves is not None:
                     waiting += halves
                 elif is_whole is False:
@@ -117,7 +128,19 @@ class StudyList:
                         f"The archive lists {len(listed):,} studies of the same time and has more: raise the "
                         "limit of its answers."
                     )
+                else:
+                    self._doubt(len(listed), "of the same time")
+            for listed in days:
+                # Those without a time are in no part of their day.
+                if len(untimed := listed.keys() - timed) >= _SMALLEST_CAP:
+                    self._doubt(len(untimed), "of a day without a time")
         return found
+
+    def _doubt(self, count: int, which: str) -> None:
+        self.doubts.append(
+            f"The archive lists {count:,} studies {which} and may have more, as it may cut its answers: "
+            "raise their limit, or compare the number of its studies."
+        )
 
     def one(self, uid: str) -> ListedStudy | None:
         """Return a study; None: the archive has none of this UID, or none that is wanted."""

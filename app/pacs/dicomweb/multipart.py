@@ -1,16 +1,22 @@
 """Bodies of several DICOM files, multipart/related, read as they come."""
 
+import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
-from python_multipart.exceptions import FormParserError
-from python_multipart.multipart import MultipartParser, parse_options_header
+from python_multipart.multipart import parse_options_header
 
 from training.errors import RecoquestError
 
 KIND: Final = "multipart/related"
-# More parts than any study of films has; headers of a part are a few lines.
+# Headers of a part are a few lines.
 _MOST_HEADER_BYTES: Final = 8192
+_LONGEST_BOUNDARY: Final = 256
+_LINE: Final = b"\r\n"
+# What follows a boundary: the last one, or spaces and the end of the line; and the beginning of either.
+_END_OF_BOUNDARY: Final = re.compile(rb"--|[ \t]*\r\n")
+_BEGUN_END: Final = re.compile(rb"-?|[ \t]*\r?")
+_MOST_PADDING: Final = 256
 
 
 class MultipartError(RecoquestError):
@@ -46,7 +52,9 @@ def boundary_of(content_type: str) -> bytes:
 
 
 class PartReader:
-    """Takes a body piece by piece and gives its parts as each is whole.
+    """Takes a body piece by piece and gives its parts as each is whole (RFC 2046, section 5.1).
+
+    What comes before the first boundary and after the last one is ignored.
 
     Args:
         boundary: Boundary of the body.
@@ -57,30 +65,16 @@ class PartReader:
     """
 
     def __init__(self, boundary: bytes, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._found: list[Part] = []
-        self._content = bytearray()
-        self._too_large = False
-        self._name, self._value = bytearray(), bytearray()
+        if len(boundary) > _LONGEST_BOUNDARY:
+            raise MultipartError("The boundary of the body cannot be used: it is too long.")
+        # The empty line before the content may be the beginning of a boundary, so it is counted with it.
+        self._max_bytes = max_bytes + len(_LINE)
+        self._delimiter = _LINE + b"--" + boundary
+        # The first boundary may begin the body.
+        self._buffer = bytearray(_LINE)
+        self._state: Literal["preamble", "headers", "content", "end"] = "preamble"
         self._media_type = ""
-        self._ended = False
-        try:
-            self._parser = MultipartParser(
-                boundary,
-                {
-                    "on_part_begin": self._begin,
-                    "on_part_data": self._data,
-                    "on_part_end": self._end_part,
-                    "on_header_begin": self._begin_header,
-                    "on_header_field": self._header_name,
-                    "on_header_value": self._header_value,
-                    "on_header_end": self._end_header,
-                    "on_end": self._end,
-                },
-                max_header_size=_MOST_HEADER_BYTES,
-            )
-        except FormParserError as error:
-            raise MultipartError(f"The boundary of the body cannot be used: {error}.") from None
+        self._content: bytearray | None = None
 
     def feed(self, data: bytes) -> list[Part]:
         """Take the next piece of the body, and return the parts that end in it.
@@ -88,11 +82,11 @@ class PartReader:
         Raises:
             MultipartError: The body is malformed.
         """
-        try:
-            self._parser.write(data)
-        except FormParserError:
-            raise MultipartError(f"The body is not well-formed {KIND}.") from None
-        found, self._found = self._found, []
+        found: list[Part] = []
+        if self._state != "end":
+            self._buffer += data
+            while self._headers() if self._state == "headers" else self._boundary(found):
+                pass
         return found
 
     def close(self) -> None:
@@ -101,35 +95,54 @@ class PartReader:
         Raises:
             MultipartError: Its last boundary did not come.
         """
-        if not self._ended:
+        if self._state != "end":
             raise MultipartError("The body ends before its last boundary.")
 
-    def _begin(self) -> None:
-        self._content, self._too_large, self._media_type = bytearray(), False, ""
+    def _headers(self) -> bool:
+        """Read the headers of a part, from the end of the line before; False: more is needed."""
+        end = self._buffer.find(2 * _LINE, 0, _MOST_HEADER_BYTES)
+        if end < 0 and len(self._buffer) < _MOST_HEADER_BYTES:
+            return False
+        # Lines that begin with a space continue the one before.
+        lines = re.sub(rb"\r\n[ \t]+", b" ", self._buffer[:end]).split(_LINE)[1:]
+        if end < 0 or not all(b":" in line for line in lines):
+            raise MultipartError(f"The body is not well-formed {KIND}.")
+        headers = {name.strip().lower(): value for name, _, value in (line.partition(b":") for line in lines)}
+        kind, _ = parse_options_header(headers.get(b"content-type", b"").strip())
+        self._media_type = kind.decode("latin-1").lower()
+        del self._buffer[: end + len(_LINE)]
+        self._content, self._state = bytearray(), "content"
+        return True
 
-    def _data(self, data: bytes, start: int, end: int) -> None:
-        if self._too_large or len(self._content) + end - start > self._max_bytes:
-            self._too_large = True
-            self._content.clear()
+    def _boundary(self, found: list[Part]) -> bool:
+        """Take what comes before the next boundary, and its line; False: more is needed."""
+        place = self._buffer.find(self._delimiter)
+        if place < 0:
+            self._take(len(self._buffer) - len(self._delimiter) + 1)
+            return False
+        after = place + len(self._delimiter)
+        rest = bytes(self._buffer[after : after + _MOST_PADDING])
+        line = _END_OF_BOUNDARY.match(rest)
+        if line is None:
+            waits = len(rest) < _MOST_PADDING and _BEGUN_END.fullmatch(rest) is not None
+            # Unless more is to come, the boundary is the beginning of another line.
+            self._take(place if waits else place + 1)
+            return not waits
+        self._take(place)
+        if self._state == "content":
+            content = None if self._content is None else bytes(memoryview(self._content)[len(_LINE) :])
+            found.append(Part(self._media_type, content))
+        self._state = "end" if line[0] == b"--" else "headers"
+        # The end of the line stays: without headers it is the first half of the empty line.
+        del self._buffer[: len(self._delimiter) + line.end() - len(_LINE)]
+        return self._state == "headers"
+
+    def _take(self, count: int) -> None:
+        """Move bytes from the buffer to the part, unless these are too many."""
+        if count <= 0:
+            return
+        if self._content is not None and len(self._content) + count <= self._max_bytes:
+            self._content += memoryview(self._buffer)[:count]
         else:
-            self._content += memoryview(data)[start:end]
-
-    def _end_part(self) -> None:
-        self._found.append(Part(self._media_type, None if self._too_large else bytes(self._content)))
-        self._content = bytearray()
-
-    def _begin_header(self) -> None:
-        self._name, self._value = bytearray(), bytearray()
-
-    def _header_name(self, data: bytes, start: int, end: int) -> None:
-        self._name += data[start:end]
-
-    def _header_value(self, data: bytes, start: int, end: int) -> None:
-        self._value += data[start:end]
-
-    def _end_header(self) -> None:
-        if bytes(self._name).lower() == b"content-type":
-            self._media_type = parse_options_header(bytes(self._value))[0].decode("latin-1").lower()
-
-    def _end(self) -> None:
-        self._ended = True
+            self._content = None
+        del self._buffer[:count]

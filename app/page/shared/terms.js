@@ -46,7 +46,13 @@ export function dayOf({ date }) {
 /** @param {Record<string, unknown>} metadata @param {ReadonlySet<string>} hidden fields that are not shown @returns {string | null} */
 export function dateOf(metadata, hidden) {
   const day = dayOf(metadata);
-  return day === null || hidden.has('date') ? null : dayText(day);
+  return day === null || hidden.has('date') ? null : marked(dayText(day), metadata);
+}
+
+/** @param {string} date @param {Record<string, unknown>} metadata @returns {string} the date, marked where de-identification has shifted it, or may have */
+export function marked(date, { date_shifted: shifted, sop }) {
+  const isUnknown = shifted === undefined && sop !== undefined;
+  return shifted === true || isUnknown ? `${date} (${say(isUnknown ? 'date.maybeShifted' : 'date.shifted')})` : date;
 }
 
 /** @param {Record<string, unknown>} metadata @param {ReadonlySet<string>} hidden @returns {string[]} age and sex of the patient */

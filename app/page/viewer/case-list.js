@@ -92,7 +92,7 @@ function whose(hit) {
 
 /** @param {Case} hit @param {boolean} datesKept @returns {string[]} */
 function factsOf(hit, datesKept) {
-  const facts = [hit.modality, hit.view, datesKept && hit.date ? dayText(hit.date) : null, hit.age_band, hit.sex];
+  const facts = [hit.modality, hit.view, datesKept && hit.date && !hit.date_shifted ? dayText(hit.date) : null, hit.age_band, hit.sex];
   if (hit.same_patient && hit.days !== null) facts.push(daysText(hit.days));
   facts.push(numberText(hit.score, { minimumFractionDigits: 3, maximumFractionDigits: 3 }).replace('-', '\u2212'));
   return facts.filter((fact) => fact !== null);

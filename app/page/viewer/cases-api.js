@@ -7,7 +7,7 @@ import { sentJson } from '../shared/http.js';
  * @typedef {{text: string, start: number | null, end: number | null, prior: boolean}} Sentence
  * @typedef {{image: string, thumbnail: string, rendition: string, report: string | null, viewer: string | null}} CaseLinks
  * @typedef {{id: string, rank: number, score: number, query_image: string, images: number, study: string | null, series: string | null,
- *   sop: string | null, view: string | null, modality: string | null, date: string | null, days: number | null, age_band: string | null,
+ *   sop: string | null, view: string | null, modality: string | null, date: string | null, date_shifted: boolean | null, days: number | null, age_band: string | null,
  *   sex: string | null, same_patient: boolean | null, findings: {present: string[]}, sentence: Sentence | null, links: CaseLinks}} Case
  * @typedef {{path: string}} IndexNow
  * @typedef {{id: number, state: 'queued' | 'running' | 'done' | 'failed' | 'cancelled', error: string | null}} Job

@@ -17,6 +17,7 @@ _YEARS_OF_A_BAND: Final = 10
 # DICOM's de-identification profile joins all ages from here on.
 _OLDEST: Final = 90
 _DAY_LENGTH: Final = len("2024-01-15")
+_SHIFTED: Final = "Whether de-identification has shifted the date; null where this is not known."
 
 
 class QueryImage(Answer):
@@ -27,6 +28,7 @@ class QueryImage(Answer):
     sop: str | None
     view: str | None
     date: str | None
+    date_shifted: bool | None = Field(description=_SHIFTED)
 
     @classmethod
     def of(cls, image: StudyImage) -> Self:
@@ -38,6 +40,7 @@ class QueryImage(Answer):
             sop=text_of(known, "sop"),
             view=text_of(known, "view"),
             date=text_of(known, "date"),
+            date_shifted=date_shifted(known),
         )
 
 
@@ -96,9 +99,10 @@ class SimilarHit(Answer):
     laterality: str | None
     body_part: str | None
     date: str | None = Field(description="Date of the study, as the collection keeps it.")
+    date_shifted: bool | None = Field(description=_SHIFTED)
     days: int | None = Field(
-        description="Days from the query's image to the hit; negative: the hit is older. Where dates were "
-        "shifted for each patient, it is right within a patient alone."
+        description="Days from the query's image to the hit; negative: the hit is older. null where a date "
+        "is missing, or is shifted and the patient is another one."
     )
     age_band: str | None = Field(description="Ten years of age, such as 60-69; 90+ above.")
     sex: str | None
@@ -167,6 +171,12 @@ def days_between(query: Mapping[str, MetadataValue], hit: Mapping[str, MetadataV
     """Return the days from a query's date to a hit's; None where one of them has none."""
     first, second = day_of(query), day_of(hit)
     return None if first is None or second is None else (second - first).days
+
+
+def date_shifted(metadata: Mapping[str, MetadataValue]) -> bool | None:
+    """Tell whether a date was shifted; None: it is not known, or there is no date."""
+    shifted = metadata.get("date_shifted")
+    return shifted if isinstance(shifted, bool) else None
 
 
 def age_band(metadata: Mapping[str, MetadataValue]) -> str | None:

@@ -66,6 +66,7 @@ OPERATIONS: Final[dict[str, Role | None]] = {
     "count_judgements": "curator",
     "upload_images": "curator",
     "store_instances_of_studies": "curator",
+    "store_instances_of_study": "curator",
     "index_study": "curator",
     "put_image": "curator",
     "update_image": "curator",

@@ -4,10 +4,13 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from tests.e2e.work import Work
 from tests.index.samples import CpuAsGpu, make_bundle, make_manifest, make_records
+from training.data.manifest import Record, write_manifest
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +38,29 @@ def test_a_view_is_chosen_and_explained(work: Work) -> None:
         assert [line.split()[1] for line in lines if line.startswith("*")] == [name]
     lines = work.run("index", "c", "--view", "auto", "--explain").stdout.splitlines()
     assert lines[0].startswith("* exact")
+
+
+def test_one_limit_of_pixels_holds_for_the_command_and_the_setting(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = work.folder / "large" / "images"
+    images.mkdir(parents=True)
+    draw = np.random.default_rng(0)
+    for name, ending in (("photograph", "jpg"), ("drawing", "png")):
+        picture = Image.fromarray(draw.integers(0, 256, (40, 50, 3), np.uint8)).resize((800, 640))
+        picture.save(images / f"{name}.{ending}")
+    records = [Record(name, f"images/{name}.{ending}", "train", texts=(name,)) for name, ending in
+               (("photograph", "jpg"), ("drawing", "png"))]  # fmt: skip
+    write_manifest(work.folder / "large", records)
+    # As recipes set it: a JPEG file is decoded at an eighth of its size here.
+    make_bundle(work.folder / "scaled", name="scaled", image={"size": 32, "scaled_decoding": True})
+    run = ("index", "large", "--bundle", "scaled", "--data", "large", "--max-rejected", "1")
+    done = work.run(*run, "--max-image-pixels", "100000")
+    assert "2 lines found = 1 taken (1 added" in done.stdout
+    assert "0.512 megapixels; the limit is 0.1 megapixels (RECOQUEST_MAX_IMAGE_PIXELS)" in done.stderr
+    monkeypatch.setenv("RECOQUEST_MAX_IMAGE_PIXELS", "100000")
+    assert "+ 1 refused" in work.run(*run).stdout
+    assert "2 taken (1 added" in work.run(*run, "--max-image-pixels", "1000000").stdout
 
 
 def test_images_that_were_indexed_are_in_the_audit_trail(work: Work) -> None:

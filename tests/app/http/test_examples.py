@@ -73,7 +73,7 @@ class Service:
             kind = 'multipart/related; type="application/dicom"; boundary=frontier'
             headers["Content-Type"] = kind
             head = b"--frontier\r\nContent-Type: application/dicom\r\n\r\n"
-            sent["content"] = head + encoded(make_film(1)) + b"\r\n--frontier--"
+            sent["content"] = head + encoded(make_film(1, StudyInstanceUID=_STUDY)) + b"\r\n--frontier--"
         else:
             assert not body
         return self.client.request(method, path, params=query, headers=headers, **sent)

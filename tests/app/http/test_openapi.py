@@ -51,6 +51,7 @@ OPERATIONS = {
     "put_image",
     "upload_images",
     "store_instances_of_studies",
+    "store_instances_of_study",
     "index_study",
     "judge_hit",
     "write_results",

@@ -44,5 +44,6 @@ def _read_file(path: Path, max_bytes: int) -> bytes:
 def _check_bytes(size: int, max_bytes: int) -> None:
     if size > max_bytes:
         raise ImageTooLargeError(
-            f"The image file has {size / 1e6:,.1f} MB; the limit is {max_bytes / 1e6:,.1f} MB."
+            f"The image file has {size / 1e6:,.1f} MB; the limit is {max_bytes / 1e6:,.1f} MB "
+            "(RECOQUEST_MAX_IMAGE_BYTES)."
         )

@@ -23,6 +23,12 @@ _SAMPLE: Final = 1 << 20
 _PICTURE_PIXELS: Final = 40_000
 # Scanners and programs that have 8 bits write them twice, or with eight zeros behind them.
 _EIGHT_BIT_STEPS: Final = (257, 256)
+# Colours of more bits than these may be a film's, or be stored in cells of many more bits than they have.
+_BYTE: Final = 255
+_UNUSED: Final = 16
+# A tone that gives the picture fewer grey levels, or a smaller standard deviation of them, shows nothing.
+_FEWEST_LEVELS: Final = 16
+_LEAST_DEVIATION: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +55,14 @@ class DeepImage:
         bands: Gives top row and samples (H, width, C) of one band after the other, from the first row on.
             After the colours may follow one channel of opacity.
         opaque: Largest value of the opacity; None: there is no such channel.
-        full: Largest value of samples that are not windowed but spread from 0; None: they are windowed.
+        full: Value that is white, beside 0 that is black, where no tone shows the picture; colours of more
+            than 8 bits are windowed nevertheless where they are all grey, or none is over a sixteenth of it.
+            None: samples are windowed.
         inverted: Whether the smallest value is white.
         clear: Colour of the pixels that are transparent.
         stated: Window that the file states.
         canvas: An image that the result may be written over.
-        tone: Grey levels that the file states, in place of a window: taken unless all values would be alike.
+        tones: Grey levels that the file states, in place of a window: the first that shows the picture.
         padded: Whether NaN is padding, which is black beside a smallest value that is white, too.
     """
 
@@ -68,7 +76,7 @@ class DeepImage:
     clear: tuple[int, ...] | None = None
     stated: Window | None = None
     canvas: Image.Image | None = None
-    tone: Tone | None = None
+    tones: tuple[Tone, ...] = ()
     padded: bool = False
 
 
@@ -82,6 +90,7 @@ class Levels:
         low: Value that becomes black where no window is given.
         high: Value that becomes white.
         stated: Window that the file states.
+        unfit: Whether the file states grey levels that show nothing of the picture, and are not taken.
     """
 
     smallest: float
@@ -89,6 +98,7 @@ class Levels:
     low: float
     high: float
     stated: Window | None = None
+    unfit: bool = False
 
 
 def to_eight_bits(image: DeepImage, window: Window | None = None) -> tuple[Image.Image, Levels | None]:
@@ -102,12 +112,11 @@ def to_eight_bits(image: DeepImage, window: Window | None = None) -> tuple[Image
     levels, tone = None, None
     if window is not None:
         low, high = window.low, window.high
-    elif image.full is not None:
+    elif image.full is not None and not image.tones and (image.colours != 3 or image.full <= _BYTE):
         low, high = 0.0, image.full
     else:
-        levels = _find_levels(image)
+        levels, tone = _find_levels(image)
         low, high = levels.low, levels.high
-        tone = image.tone if levels.stated is not None else None
     mode = _MODES[image.colours, image.opaque is not None or image.clear is not None]
     fits = image.canvas is not None and image.canvas.mode == mode
     result = (
@@ -200,32 +209,58 @@ def _opacity(image: DeepImage, samples: Samples) -> NDArray[np.uint8] | None:
     return None
 
 
-def _find_levels(image: DeepImage) -> Levels:
+def _find_levels(image: DeepImage) -> tuple[Levels, Tone | None]:
+    """Return the levels, and the tone of the file that makes them; None: they are a window."""
     pixels, seen, step = _sample(image)
     seen = seen_with_data(pixels, seen)
     values = pixels[seen]
     smallest, largest = (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
     if step:
-        return Levels(smallest, largest, 0.0, 255.0 * step)
-    tone = image.tone
-    if tone is not None:
-        shows = tone.window.low < largest and smallest < tone.window.high
-        if shows or smallest == largest:
-            return Levels(smallest, largest, tone.window.low, tone.window.high, tone.window)
+        return Levels(smallest, largest, 0.0, 255.0 * step), None
+    shown = _picture(pixels, seen)
+    for tone in image.tones:
+        if smallest == largest or _shows(tone, shown):
+            return Levels(smallest, largest, tone.window.low, tone.window.high, tone.window), tone
+    unfit = bool(image.tones)
     stated = image.stated
     # A window as wide as the values is a statistic of the file, and may be that of a marker.
     if stated and smallest < stated.low and stated.high < largest:
-        return Levels(smallest, largest, stated.low, stated.high, stated)
-    if values.size and not has_few_values(values):
-        down, across = _strides(len(seen), seen.shape[1], _PICTURE_PIXELS)
-        pixels, seen = pixels[::down, ::across], seen[::down, ::across]
-        # The few pixels that can be seen may all lie between those that are looked at.
-        if seen.any():
-            # The largest floats have no differences.
-            scale = max(abs(smallest), abs(largest))
-            grey = np.where(seen[..., None], pixels, 0).astype(np.float64) / scale
-            values = pixels[find_picture(grey.mean(axis=-1), seen)]
-    return Levels(smallest, largest, *find_range(values), stated)
+        return Levels(smallest, largest, stated.low, stated.high, stated), None
+    if image.full is not None and (image.colours == 1 or _are_colours(values, image.full)):
+        return Levels(smallest, largest, 0.0, image.full, unfit=unfit), None
+    return Levels(smallest, largest, *find_range(shown), stated, unfit), None
+
+
+def _are_colours(values: Samples, full: float) -> bool:
+    """Whether colours (N, 3) are those of a photograph: not all grey, nor all nearly black."""
+    return bool((values != values[:, :1]).any()) and float(values.max()) > full / _UNUSED
+
+
+def _shows(tone: Tone, shown: Samples) -> bool:
+    """Whether a tone shows a picture, by its values without those of artefacts."""
+    # A few outliers would be levels of their own.
+    grey = shown.astype(np.float64).clip(*find_range(shown))
+    levels = np.rint(np.nan_to_num(tone.levels(grey)) * 255)
+    if has_few_values(shown):
+        return len(np.unique(levels)) > 1 and tone.window.low < grey.max() and grey.min() < tone.window.high
+    return len(np.unique(levels)) >= _FEWEST_LEVELS and float(levels.std()) >= _LEAST_DEVIATION
+
+
+def _picture(pixels: Samples, seen: NDArray[np.bool_]) -> Samples:
+    """Return the values that can be seen without those of artefacts: all of them where they are few."""
+    values = pixels[seen]
+    if not values.size or has_few_values(values):
+        return values
+    down, across = _strides(len(seen), seen.shape[1], _PICTURE_PIXELS)
+    pixels, seen = pixels[::down, ::across], seen[::down, ::across]
+    # The few pixels that can be seen may all lie between those that are looked at.
+    if not seen.any():
+        return values
+    # The largest floats have no differences.
+    scale = float(np.abs(values.astype(np.float64)).max())
+    grey = np.where(seen[..., None], pixels, 0).astype(np.float64) / scale
+    found: Samples = pixels[find_picture(grey.mean(axis=-1), seen)]
+    return found
 
 
 def _strides(height: int, width: int, most: int) -> tuple[int, int]:

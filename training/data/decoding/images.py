@@ -38,7 +38,7 @@ from training.data.record import BLANK_FIELD, PICTURE_FIELDS, PREVIEW_FIELD, TRU
 from training.errors import ImageError, ImageTooLargeError
 
 # To be raised when decoding gives other pixels of the same file: what was made of them is made anew.
-PIXELS_VERSION: Final = 5
+PIXELS_VERSION: Final = 6
 
 _START_OF_SCAN: Final = b"\xff\xda"
 _ON_ITS_SIDE: Final = range(5, 9)
@@ -56,7 +56,8 @@ class ImageLimits:
 
     Attributes:
         max_bytes: Size of the file.
-        max_pixels: Width times height, as the header states them.
+        max_pixels: Width times height, as the header states them; of a JPEG that is decoded at a part of its
+            size, those of the part.
         max_frames: Frames of an animation or pages of a TIFF.
         max_scans: Passes of a progressive JPEG; each costs a walk over all its pixels.
         accept_truncated: Whether a JPEG whose end is missing is decoded as far as it goes.
@@ -144,15 +145,22 @@ class _File:
     dicom: DicomImage | None = None
 
 
-def read_header(source: bytes | Path, limits: ImageLimits | None = None) -> ImageHeader:
+def read_header(
+    source: bytes | Path, limits: ImageLimits | None = None, min_side: int | None = None
+) -> ImageHeader:
     """Read format, size and number of frames without decoding a pixel.
+
+    Args:
+        source: The bytes of a file, or its path.
+        limits: What the image may cost.
+        min_side: What it would be decoded with, as for `decode_whole`.
 
     Raises:
         ImageTooLargeError: The file, its pixels or its frames are over the limits.
         ImageError: It is not an image of a format that can be read.
     """
     limits = limits or ImageLimits()
-    return _open(read_content(source, limits.max_bytes, limits.max_dicom_bytes), limits).header
+    return _open(read_content(source, limits.max_bytes, limits.max_dicom_bytes), limits, min_side).header
 
 
 def decode_image(
@@ -191,7 +199,7 @@ def decode_whole(
         MemoryError: The process may not have as much memory as decoding takes.
     """
     limits = limits or ImageLimits()
-    file = _open(read_content(source, limits.max_bytes, limits.max_dicom_bytes), limits)
+    file = _open(read_content(source, limits.max_bytes, limits.max_dicom_bytes), limits, min_side)
     if frame is not None:
         if not 1 <= frame <= file.header.frames:
             raise ImageError(f"There is no frame {frame:,}: the image has {file.header.frames:,}.")
@@ -223,7 +231,7 @@ def check_signature(content: bytes, limits: ImageLimits) -> None:
     sniff_format(read_content(content, limits.max_bytes, limits.max_dicom_bytes))
 
 
-def _open(content: bytes, limits: ImageLimits) -> _File:
+def _open(content: bytes, limits: ImageLimits, min_side: int | None) -> _File:
     name = sniff_format(content)
     check_structure(content, name)
     for size in stated_sizes(content, name):
@@ -247,11 +255,16 @@ def _open(content: bytes, limits: ImageLimits) -> _File:
         if name == "PNG":
             content, profile = clean_png(content, checked=limits.checksums)
         image = open_image(content, name)
-        check_size(*image.size, limits.max_pixels)
+        size = image.size
+        # A progressive one is kept whole, at whatever size it is decoded.
+        if min_side is not None and not image.info.get("progressive"):
+            image.draft(None, (min_side, min_side))
+        is_too_large = image.size[0] * image.size[1] > limits.max_pixels
+        check_size(*size, limits.max_pixels if is_too_large else size[0] * size[1])
         gif = isinstance(image, GifImageFile)
         frames = count_gif_frames(content, limits.max_frames) if gif else int(getattr(image, "n_frames", 1))
         _check_frames(frames, limits)
-        return _File(content, ImageHeader(name, *image.size, frames, MEDIA_TYPES[name]), profile, image)
+        return _File(content, ImageHeader(name, *size, frames, MEDIA_TYPES[name]), profile, image)
 
 
 @contextmanager

@@ -199,7 +199,7 @@ def check_size(width: int, height: int, most_pixels: int) -> None:
     if width * height > most_pixels:
         raise ImageTooLargeError(
             f"The image is {width} x {height} pixels, {megapixels(width * height)}; "
-            f"the limit is {megapixels(most_pixels)}."
+            f"the limit is {megapixels(most_pixels)} (RECOQUEST_MAX_IMAGE_PIXELS)."
         )
 
 

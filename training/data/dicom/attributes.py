@@ -22,6 +22,7 @@ from training.data.record import MetadataValue
 
 _UIDS: Final = {"study": "StudyInstanceUID", "series": "SeriesInstanceUID", "sop": "SOPInstanceUID"}
 _DATES: Final = ("StudyDate", "SeriesDate", "AcquisitionDate", "AcquisitionDateTime", "ContentDate")
+_MODIFIED: Final = "LongitudinalTemporalInformationModified"
 _DIRECTION: Final = re.compile(r"[LRAPHF]{1,3}")
 _SIDES: Final = {"L": "L", "R": "R", "LEFT": "L", "RIGHT": "R"}
 _SIDE_CODES: Final = {"7771000": "L", "24028007": "R", "G-A101": "L", "G-A100": "R"}
@@ -52,6 +53,9 @@ def read_attributes(dataset: Dataset, *, key: bytes, keep_dates: bool) -> dict[s
     values["body_part"] = _body_part(dataset)
     values["manufacturer"] = manufacturer_in(text_of(dataset, "Manufacturer"))
     known: dict[str, MetadataValue] = {name: value for name, value in values.items() if value}
+    if "date" in known:
+        # Somebody else may have shifted it before.
+        known["date_shifted"] = not keep_dates or text_of(dataset, _MODIFIED).upper() == "MODIFIED"
     # An age of 0 is known.
     if (age := age_of(dataset, day)) is not None:
         known["age"] = age

@@ -15,7 +15,7 @@ _EDGE: Final = 3
 _CONTRAST: Final = 50
 # Heights of letters: in pixels, and as a share of the film.
 _LOWEST: Final = 6
-_HIGHEST: Final = 0.06
+_HIGHEST: Final = 0.16
 _WIDEST: Final = 1.7
 # Letters that touch: strokes in a row for each height of width, and their width in heights.
 _STROKES: Final = 1.0

@@ -17,7 +17,7 @@ from training.data.decoding.dicom.attributes import PALETTE, YBR_422, PixelAttri
 from training.data.decoding.dicom.elements import Elements
 from training.data.decoding.dicom.file import NATIVE
 from training.data.decoding.dicom.frames import compressed_frame
-from training.data.decoding.dicom.grey import functional_group
+from training.data.decoding.dicom.grey import MOST_WINDOWS, functional_group
 from training.data.decoding.dicom.picture import DicomImage
 from training.data.decoding.dicom.samples import decode_frame
 from training.data.decoding.dicom.tags import Tag
@@ -120,6 +120,8 @@ def _write_metadata(film: Dataset, metadata: Mapping[str, MetadataValue]) -> Non
         film.PatientAge = f"{metadata['age']:03}Y"
     if "date" in metadata:
         film.StudyDate = str(metadata["date"]).replace("-", "")
+    if metadata.get("date_shifted"):
+        film.LongitudinalTemporalInformationModified = "MODIFIED"
 
 
 def _shortened(words: str) -> str:
@@ -130,7 +132,7 @@ def _shortened(words: str) -> str:
 
 
 def _write_grey_scale(film: Dataset, elements: Elements, laid: PixelAttributes, frame: int) -> None:
-    """Write how the frame's samples become grey levels: the first table or window of several."""
+    """Write how the frame's samples become grey levels: the first table of several, and the windows."""
     rescaled = functional_group(
         elements, frame, Tag.PIXEL_VALUE_TRANSFORMATION_SEQUENCE, frozenset(_RESCALES.values())
     )
@@ -138,7 +140,7 @@ def _write_grey_scale(film: Dataset, elements: Elements, laid: PixelAttributes, 
     _write_lut(film, elements, Tag.MODALITY_LUT_SEQUENCE, "ModalityLUTSequence")
     wanted = frozenset((*_WINDOWS.values(), Tag.VOI_LUT_FUNCTION, Tag.VOI_LUT_SEQUENCE))
     shown = functional_group(elements, frame, Tag.FRAME_VOI_LUT_SEQUENCE, wanted) or elements
-    _write_numbers(film, shown, _WINDOWS)
+    _write_numbers(film, shown, _WINDOWS, MOST_WINDOWS)
     if (function := shown.text(Tag.VOI_LUT_FUNCTION).upper()) in _FUNCTIONS:
         film.VOILUTFunction = function
     _write_lut(film, shown, Tag.VOI_LUT_SEQUENCE, "VOILUTSequence")
@@ -149,11 +151,11 @@ def _write_grey_scale(film: Dataset, elements: Elements, laid: PixelAttributes, 
             film.add_new(keyword, "SS" if laid.signed else "US", signed)
 
 
-def _write_numbers(film: Dataset, elements: Elements, tags: Mapping[str, Tag]) -> None:
+def _write_numbers(film: Dataset, elements: Elements, tags: Mapping[str, Tag], most: int = 1) -> None:
     for keyword, tag in tags.items():
-        for number in elements.numbers(tag)[:1]:
-            # Numbers of binary representations are whole, which pydicom does not format.
-            setattr(film, keyword, format_number_as_ds(float(number)))
+        # Numbers of binary representations are whole, which pydicom does not format.
+        if numbers := [format_number_as_ds(float(number)) for number in elements.numbers(tag)[:most]]:
+            setattr(film, keyword, numbers)
 
 
 def _write_lut(film: Dataset, elements: Elements, sequence: Tag, keyword: str) -> None:

@@ -1,5 +1,6 @@
 """Films of an instance: one for each frame, with the UIDs and the group of their records."""
 
+import hashlib
 from collections.abc import Iterator, Mapping
 
 from training.data.decoding.dicom.picture import DicomImage
@@ -12,14 +13,18 @@ from training.data.record import MetadataValue
 from training.errors import ImageError
 
 
-def missing_uid(metadata: Mapping[str, MetadataValue]) -> str:
-    """Return "instance" or "study", of which metadata has no UID; "" where both are there."""
-    return next((name for key, name in (("sop", "instance"), ("study", "study")) if key not in metadata), "")
+def with_uid(metadata: Mapping[str, MetadataValue], content: bytes) -> Mapping[str, MetadataValue]:
+    """Return metadata with the UID of its instance: one of the file's content where there is no valid one."""
+    if "sop" in metadata:
+        return metadata
+    return {**metadata, "sop": f"2.25.{int.from_bytes(hashlib.sha256(content).digest()[:16])}"}
 
 
 def group_of(metadata: Mapping[str, MetadataValue], key: bytes) -> str:
-    """Return the pseudonym of the patient; without a patient, the films of a study stay together."""
-    return str(metadata.get("patient") or keyed_hash(key, "study", str(metadata["study"])))
+    """Return the pseudonym of the patient, else of the study, else of the instance: these stay together."""
+    return str(
+        metadata.get("patient") or keyed_hash(key, "study", str(metadata.get("study") or metadata["sop"]))
+    )
 
 
 def write_films(
@@ -51,11 +56,15 @@ def write_films(
         yield film
 
 
-def find_text_on(film: bytes, limits: ImageLimits) -> str:
+def look_at(film: bytes, limits: ImageLimits) -> tuple[str, bool]:
     """Decode a film, and return where there seems to be text on it, as `find_text` does.
+
+    Returns:
+        The place of the text, and whether the film's window or table shows nothing of its picture.
 
     Raises:
         ImageTooLargeError: The film exceeds the limits.
         ImageError: The film cannot be decoded.
     """
-    return find_text(as_grey(decode_whole(film, limits).pixels))
+    decoded = decode_whole(film, limits)
+    return find_text(as_grey(decoded.pixels)), decoded.levels is not None and decoded.levels.unfit

@@ -33,8 +33,14 @@ _KEYWORDS: Final = (
     *("ConversionType", "Manufacturer", "AnatomicRegionSequence", "PatientID", "PatientBirthDate"),
     *("PatientSex", "PatientAge", "BodyPartExamined", "ViewPosition", "StudyInstanceUID"),
     *("SeriesInstanceUID", "PatientOrientation", "Laterality", "ImageLaterality", "BurnedInAnnotation"),
-    *("ViewCodeSequence", "SharedFunctionalGroupsSequence"),
+    *("ViewCodeSequence", "SharedFunctionalGroupsSequence", "Rows"),
+    "LongitudinalTemporalInformationModified",
 )
+# What published data sets leave in the file meta information alone.
+_IN_META: Final = {
+    "SOPClassUID": "MediaStorageSOPClassUID",
+    "SOPInstanceUID": "MediaStorageSOPInstanceUID",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +65,19 @@ def read_object(content: bytes, max_bytes: int) -> Dataset:
 
     Raises:
         ImageTooLargeError: It has more elements than an image, or inflates to more bytes than the limit.
-        ImageError: It is damaged.
+        ImageError: It is no DICOM file, or is damaged.
     """
     silence_pydicom()
     # Lengths, nesting and inflated size are judged before pydicom follows them.
     open_file(content, max_bytes)
     try:
-        return dcmread(
+        dataset = dcmread(
             io.BytesIO(content), force=True, stop_before_pixels=True, specific_tags=list(_KEYWORDS)
         )
+        for keyword, in_meta in _IN_META.items():
+            if not uid_of(dataset, keyword) and (uid := uid_of(dataset.file_meta, in_meta)):
+                setattr(dataset, keyword, uid)
+        return dataset
     except UNREADABLE:
         raise ImageError("The DICOM file is damaged: its attributes cannot be read.") from None
 
@@ -84,6 +94,8 @@ def kind_of(dataset: Dataset, modalities: Collection[str] = ()) -> Kind:
         return Kind("results of searches that recoquest wrote")
     modality = text_of(dataset, "Modality").upper()
     is_secondary = sop_class in _SECONDARY
+    if not sop_class and not modality and text_of(dataset, "Rows"):
+        return Kind(quarantined="neither SOP class nor modality is stated")
     if sop_class in _RAW:
         return Kind("films for processing, whose films for presentation are taken")
     if not is_secondary and sop_class not in _FILMS and modality not in modalities:

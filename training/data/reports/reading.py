@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from training.data.decoding.dicom.file import SIGNATURE_BYTES, is_dicom
 from training.data.readers.tables.encodings import decode_text
 from training.data.reports.fhir import read_resource
 from training.data.reports.hl7 import parse_message, read_message, split_messages
@@ -51,7 +52,6 @@ _OTHERS: Final = (
 )
 _HIDDEN: Final = (".", "@", "__MACOSX", "$")
 _LONGEST_FILE: Final = 256 * 2**20
-_DICOM: Final = (128, b"DICM")
 
 
 # How files of a folder are counted, for messages.
@@ -151,8 +151,8 @@ def _ending(path: Path) -> str:
 
 def _format(path: Path) -> Format | None:
     with path.open("rb") as file:
-        start = file.read(256)
-    if start[_DICOM[0] :].startswith(_DICOM[1]):
+        start = file.read(SIGNATURE_BYTES)
+    if is_dicom(start):
         return "sr"
     if start.lstrip(b"\x0b\xef\xbb\xbf\r\n ").startswith((b"MSH|", b"FHS|", b"BHS|")):
         return "hl7"

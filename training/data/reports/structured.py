@@ -12,7 +12,7 @@ from pydicom.errors import InvalidDicomError
 from pydicom.filereader import read_dataset, read_preamble
 from pydicom.uid import DeflatedExplicitVRLittleEndian
 
-from training.data.decoding.dicom.file import open_file
+from training.data.decoding.dicom.file import SIGNATURE_BYTES, is_dicom, open_file
 from training.data.dicom.elements import UNREADABLE
 from training.data.dicom.objects import is_result
 from training.data.reports.headings import kind_of
@@ -86,13 +86,16 @@ def _refuse_longer(size: int) -> None:
 
 def _opened(file: BinaryIO, tags: list[str] | None = None) -> Dataset:
     """Read a file, of which a deflated data set stays within the limit of a file."""
-    read_preamble(file, force=False)
+    if not is_dicom(file.read(SIGNATURE_BYTES)):
+        raise InvalidDicomError
+    file.seek(0)
+    read_preamble(file, force=True)
     meta = read_dataset(file, False, True, stop_when=lambda tag, *_: tag.group != 2)
     file.seek(0)
     if meta.get("TransferSyntaxUID") == DeflatedExplicitVRLittleEndian:
         open_file(file.read(), _LONGEST_FILE)
         file.seek(0)
-    return dcmread(file, specific_tags=tags)
+    return dcmread(file, specific_tags=tags, force=True)
 
 
 def _read(dataset: Dataset) -> SourceReport:

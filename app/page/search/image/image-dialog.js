@@ -3,7 +3,7 @@
 import { fill, h } from '../../shared/dom.js';
 import { iconButton } from '../../shared/icon-button.js';
 import { icon } from '../../shared/icons.js';
-import { fieldTitle, findingTitle, priorMark, stateTitle } from '../../shared/terms.js';
+import { fieldTitle, findingTitle, marked, priorMark, stateTitle } from '../../shared/terms.js';
 import { judgeButtons, pressJudged, verdictOf } from '../judgements/judge-buttons.js';
 import { STATES } from '../query/filter.js';
 import { kindText, metadataText, scoreText, sidesOf } from '../results/hit.js';
@@ -249,7 +249,8 @@ function detailList(id, record, hidden) {
   if (record.group) entries.push(['group', record.group]);
   for (const [name, value] of Object.entries(record.metadata ?? {})) {
     if (entries.some(([known]) => known === name) || value === null || value === '') continue;
-    entries.push([name, metadataText(value)]);
+    if (name === 'date_shifted') continue;
+    entries.push([name, name === 'date' ? marked(metadataText(value), record.metadata) : metadataText(value)]);
   }
   return h('dl', { class: 'details' }, ...entries.filter(([name]) => !hidden.has(name)).flatMap(([name, value]) => [h('dt', {}, fieldTitle(name)), h('dd', {}, value)]));
 }

@@ -5,6 +5,7 @@ export const de = {
   'field.age': 'Alter',
   'field.body_part': 'Körperregion',
   'field.date': 'Datum',
+  'field.date_shifted': 'Datum verschoben',
   'field.frame': 'Einzelbild',
   'field.group': 'Gruppe',
   'field.id': 'Kennung',
@@ -21,6 +22,9 @@ export const de = {
   'field.split': 'Datenteil',
   'field.study': 'Studie',
   'field.view': 'Projektion',
+
+  'date.shifted': 'verschoben',
+  'date.maybeShifted': 'evtl. verschoben',
 
   'value.true': 'ja',
   'value.false': 'nein',

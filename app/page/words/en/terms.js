@@ -5,6 +5,7 @@ export const en = {
   'field.age': 'age',
   'field.body_part': 'body part',
   'field.date': 'date',
+  'field.date_shifted': 'date shifted',
   'field.frame': 'frame',
   'field.group': 'group',
   'field.id': 'id',
@@ -21,6 +22,9 @@ export const en = {
   'field.split': 'split',
   'field.study': 'study',
   'field.view': 'view',
+
+  'date.shifted': 'shifted',
+  'date.maybeShifted': 'may be shifted',
 
   'value.true': 'yes',
   'value.false': 'no',

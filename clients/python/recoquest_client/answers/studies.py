@@ -18,6 +18,7 @@ class StudyImage:
     sop: str | None = None
     view: str | None = None
     date: str | None = None
+    date_shifted: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class SimilarStudy:
     laterality: str | None = None
     body_part: str | None = None
     date: str | None = None
+    date_shifted: bool | None = None
     days: int | None = None
     age_band: str | None = None
     sex: str | None = None

@@ -99,6 +99,7 @@ def test_hits_are_told_with_all_that_a_viewer_shows(client: TestClient) -> None:
         "laterality": None,
         "body_part": None,
         "date": "2024-01-06",
+        "date_shifted": None,
         "days": 4,
         "age_band": "90+",
         "sex": "F",

@@ -107,7 +107,7 @@ def test_what_cannot_be_taken_is_named_with_its_reason_and_the_rest_is_there(cli
 @pytest.mark.parametrize(
     ("kind", "body", "status"),
     [
-        ("application/dicom", b"x", 415),
+        ("application/json", b"x", 415),
         ("multipart/form-data; boundary=frontier", _body(b"x"), 415),
         ('multipart/related; type="application/dicom"', _body(b"x"), 415),
         (KIND, _body(), 422),
@@ -120,6 +120,47 @@ def test_a_body_of_another_form_is_refused(client: TestClient, kind: str, body: 
     answer = client.post(HERE, content=body, headers={**AS_ADMIN, "Content-Type": kind})
     assert answer.status_code == status
     assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_a_file_is_sent_without_parts(client: TestClient) -> None:
+    film = encoded(make_film(11))
+    for kind in ("application/dicom", 'Application/DICOM; transfer-syntax="1.2.840.10008.1.2.1"'):
+        answer = client.post(HERE, content=film, headers={**AS_ADMIN, "Content-Type": kind})
+        assert answer.status_code == 200
+        assert [item[SOP]["Value"] for item in _items(answer, "00081199")] == [[uid("film", 11)]]
+    damaged = client.post(HERE, content=b"x", headers={**AS_ADMIN, "Content-Type": "application/dicom"})
+    assert (damaged.status_code, _items(damaged, "00081198")[0][REASON]["Value"]) == (409, [0xC000])
+
+
+def test_a_preamble_is_no_part(client: TestClient) -> None:
+    body = b"This is a message in several parts.\r\n" + _body(encoded(make_film(12)))
+    answer = client.post(HERE, content=body, headers={**AS_ADMIN, "Content-Type": KIND})
+    assert [item[SOP]["Value"] for item in _items(answer, "00081199")] == [[uid("film", 12)]]
+
+
+def test_instances_are_sent_to_their_study_and_those_of_another_fail_each(client: TestClient) -> None:
+    own, other = make_film(13, study=6), make_film(14, study=7)
+    without = make_film(15)
+    del without.StudyInstanceUID
+    files = _body(encoded(own), encoded(other), encoded(without), b"no film")
+    address = f"{HERE}/{uid('study', 6)}"
+    answer = client.post(address, content=files, headers={**AS_ADMIN, "Content-Type": KIND})
+    assert answer.status_code == 202
+    assert [item[SOP]["Value"] for item in _items(answer, "00081199")] == [[uid("film", 13)]]
+    assert [item[REASON]["Value"] for item in _items(answer, "00081198")] == [[0xA900], [0xA900], [0xC000]]
+    images = f"/v1/collections/{COLLECTION}/images"
+    assert client.get(f"{images}/{uid('film', 14)}", headers=AS_ADMIN).status_code == 404
+    none = client.post(address, content=_body(encoded(other)), headers={**AS_ADMIN, "Content-Type": KIND})
+    assert none.status_code == 409
+    assert client.post(address, content=files, headers={"Content-Type": KIND}).status_code == 401
+
+
+def test_films_without_uids_are_stored_by_their_file_meta_information(client: TestClient) -> None:
+    stripped = make_film(16)
+    for keyword in ("SOPClassUID", "SOPInstanceUID", "StudyInstanceUID"):
+        delattr(stripped, keyword)
+    answer = _send(client, encoded(stripped))
+    assert [item[SOP]["Value"] for item in _items(answer, "00081199")] == [[uid("film", 16)]]
 
 
 def _deflated(data: bytes) -> bytes:

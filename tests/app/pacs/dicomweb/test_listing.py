@@ -61,6 +61,30 @@ def test_a_minute_that_is_cut_is_an_error() -> None:
         _listed(SmallArchive(crowd, cap=10, pages=False, warns=True))
 
 
+@pytest.mark.parametrize(
+    ("times", "count", "doubts"),
+    [
+        (["081500"] * 30, 12, ["The archive lists 12 studies of the same time and may have more"]),
+        (
+            ["235900", "235901.5"] * 15,
+            24,
+            ["The archive lists 12 studies of the same time and may have more"] * 2,
+        ),
+        ([None] * 30, 12, ["The archive lists 12 studies of a day without a time and may have more"]),
+        ([f"0815{n:02}" for n in range(30)], 30, []),
+    ],
+)
+def test_studies_that_may_be_cut_in_silence_are_told(
+    times: list[str | None], count: int, doubts: list[str]
+) -> None:
+    crowd = [make_film(n, StudyDate="20240214", StudyTime=time) for n, time in enumerate(times)]
+    archive = SmallArchive(crowd, cap=12, pages=False)
+    with serve(archive):
+        studies = StudyList(Archive(archive.url, pauses=()), Selection())
+        assert len(studies.all(TODAY)) == count
+    assert [doubt.partition(",")[0] for doubt in studies.doubts] == doubts
+
+
 def test_only_the_dates_that_are_wanted_are_listed() -> None:
     wanted = Selection(first=date(2024, 2, 14), last=date(2024, 2, 14))
     expected = {film.StudyInstanceUID for film in STUDIES if film.StudyDate == "20240214"}

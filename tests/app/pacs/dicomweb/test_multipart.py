@@ -44,8 +44,30 @@ def test_a_body_that_is_cut_is_an_error(left: int) -> None:
 
 @pytest.mark.parametrize("body", [b"no boundary at all", b"--frontier\r\nno header\r\n\r\n"])
 def test_a_body_of_another_form_is_an_error(body: bytes) -> None:
+    reader = PartReader(_BOUNDARY, 100)
     with pytest.raises(MultipartError):
-        PartReader(_BOUNDARY, 100).feed(body)
+        reader.feed(body)
+        reader.close()
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+@pytest.mark.parametrize(
+    ("body", "parts"),
+    [
+        (b"This is a message in parts.\r\n\r\n--frontier\r\n\r\none\r\n--frontier--", [b"one"]),
+        (b"--frontiers, and\r\n--frontier \t\r\n\r\none\r\n--frontier-- \r\nepilogue", [b"one"]),
+        (b"--frontier\r\nX: a\r\n b\r\n\r\n--frontier\r\n\r\n\r\n\r\n--frontier--\r\n", [b"", b"\r\n"]),
+        (
+            b"--frontier\r\n\r\none\r\n--frontierland\r\n--fron\r\n--frontier--",
+            [b"one\r\n--frontierland\r\n--fron"],
+        ),
+    ],
+)
+def test_bodies_are_read_as_the_standard_writes_them(body: bytes, parts: list[bytes], size: int) -> None:
+    reader = PartReader(_BOUNDARY, 100)
+    found = [part for at in range(0, len(body), size) for part in reader.feed(body[at : at + size])]
+    reader.close()
+    assert [part.content for part in found] == parts
 
 
 @pytest.mark.parametrize(

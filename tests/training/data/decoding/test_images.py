@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from PIL import Image
 
 from tests.image_files import png, tiff
-from training.data.decoding.images import ImageHeader, ImageLimits, decode_image, read_header
+from training.data.decoding.images import ImageHeader, ImageLimits, decode_image, decode_whole, read_header
 from training.errors import ImageError, ImageTooLargeError
 
 FORMATS = {
@@ -117,7 +118,8 @@ def test_giants_are_refused_by_their_header(name: str) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert str(caught.value) == (
-        "The image is 50000 x 50000 pixels, 2,500 megapixels; the limit is 50 megapixels."
+        "The image is 50000 x 50000 pixels, 2,500 megapixels; the limit is 50 megapixels "
+        "(RECOQUEST_MAX_IMAGE_PIXELS)."
     )
     assert peak < 5_000_000
 
@@ -144,7 +146,10 @@ def test_bytes_are_counted_before_they_are_read(tmp_path: Path) -> None:
     path = tmp_path / "sparse"
     with path.open("wb") as file:
         file.truncate(30 * 1024 * 1024)
-    with pytest.raises(ImageTooLargeError, match=r"^The image file has 31\.5 MB; the limit is 21\.0 MB\.$"):
+    with pytest.raises(
+        ImageTooLargeError,
+        match=r"^The image file has 31\.5 MB; the limit is 21\.0 MB \(RECOQUEST_MAX_IMAGE_BYTES\)\.$",
+    ):
         decode_image(path)
     with pytest.raises(ImageTooLargeError, match="limit"):
         decode_image(bytes(2000), ImageLimits(max_bytes=1999))
@@ -275,6 +280,53 @@ def test_deep_grey_is_scaled_not_clipped() -> None:
     assert np.asarray(decode_image(encoded(flat, "PNG"))).max() == 0
 
 
+def _scene(low: int, high: int, shape: tuple[int, int] = (48, 64)) -> NDArray[np.float64]:
+    """Draw a photograph in the grey levels of 8 bits, whose channels differ (H, W, 3)."""
+    y, x = np.mgrid[0 : shape[0], 0 : shape[1]] / shape[1]
+    waves = [np.sin(9 * x + turn) * np.cos(7 * y * turn) for turn in (1, 2, 3)]
+    return low + (high - low) * (np.stack(waves, axis=-1) / 2 + 0.5)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 255), (130, 190), (3, 70), (240, 255)])
+@pytest.mark.parametrize(
+    "name", ["PNG", "PNG with opacity", "TIFF", "TIFF in planes, big-endian", "PNG of red"]
+)
+def test_photographs_of_16_bits_look_as_they_do_in_8(name: str, low: int, high: int) -> None:
+    scene = _scene(low, high)
+    noise = np.random.default_rng(4).integers(-120, 121, scene.shape)
+    deep = (scene * 257 + noise).clip(0, 65_535).astype(np.uint16)
+    if name == "PNG of red":
+        # One channel alone has the picture.
+        scene[..., 1:], deep[..., 1:] = 9, 9 * 257 + 3
+    if name == "PNG with opacity":
+        content = png(np.dstack([deep, np.full(deep.shape[:2], 65_535, np.uint16)]), 16)
+    elif name.startswith("TIFF"):
+        other = name.endswith("endian")
+        content = tiff(deep, order=">" if other else "<", planar=other)
+    else:
+        content = png(deep, 16)
+    assert np.abs(np.asarray(decode_image(content)).astype(float) - scene).max() < 2
+
+
+@pytest.mark.parametrize("name", ["PNG", "TIFF"])
+@pytest.mark.parametrize("bits", [10, 12])
+def test_colours_of_fewer_bits_in_cells_of_16_are_windowed(name: str, bits: int) -> None:
+    scene = _scene(20, 250)
+    deep = np.rint(scene * ((1 << bits) - 1) / 255).astype(np.uint16)
+    seen = np.asarray(decode_image(png(deep, 16) if name == "PNG" else tiff(deep)))
+    assert np.corrcoef(seen.ravel(), scene.ravel())[0, 1] > 0.99
+    assert seen.min() == 0 and seen.max() == 255
+
+
+@pytest.mark.parametrize("name", ["PNG", "TIFF"])
+def test_films_in_equal_channels_of_16_bits_are_windowed(name: str) -> None:
+    grey = (_scene(60, 90)[..., :1] * 257 + 1).astype(np.uint16)
+    deep = np.repeat(grey, 3, axis=-1)
+    seen = np.asarray(decode_image(png(deep, 16) if name == "PNG" else tiff(deep)))
+    assert (seen == np.asarray(decode_image(png(grey, 16)))).all()
+    assert seen.min() == 0 and seen.max() == 255
+
+
 def test_a_wide_deep_image_is_scaled_as_a_whole() -> None:
     values = np.arange(200_000, dtype=np.int32).reshape(2, 100_000) * 7
     image = decode_image(encoded(Image.fromarray(values), "TIFF"))
@@ -312,6 +364,43 @@ def test_large_jpegs_are_decoded_small_where_that_is_enough(
     assert image.size == size
     whole = decode_image(content).resize(size, Image.Resampling.BOX)
     assert np.abs(np.asarray(image).astype(int) - np.asarray(whole)).mean() < 2.0
+
+
+def _large_jpeg(width: int, height: int, **options: Any) -> bytes:
+    return encoded(Image.new("RGB", (width, height), (200, 40, 30)), "JPEG", **options)
+
+
+def test_a_jpeg_counts_with_the_size_that_it_is_decoded_at() -> None:
+    limits = ImageLimits(max_pixels=60_000)
+    for size, smallest in (((1200, 900), (150, 113)), ((3000, 300), (375, 38)), ((900, 1200), (113, 150))):
+        content = _large_jpeg(*size)
+        whole = decode_whole(content, limits, min_side=30)
+        assert (whole.width, whole.height, whole.pixels.size) == (*size, smallest)
+        assert read_header(content, limits, min_side=30).width == size[0]
+    turned = encoded(Image.new("RGB", (1200, 900)), "JPEG", exif=bytes.fromhex("457869660000") + _turned())
+    found = decode_whole(turned, limits, min_side=30)
+    assert (found.width, found.height, found.pixels.size) == (900, 1200, (113, 150))
+
+
+@pytest.mark.parametrize(
+    ("content", "min_side"),
+    [
+        (_large_jpeg(1200, 900), None),
+        (_large_jpeg(1200, 900), 300),
+        # All of its coefficients are kept.
+        (_large_jpeg(1200, 900, progressive=True), 30),
+        (encoded(Image.new("RGB", (1200, 900)), "PNG"), 30),
+    ],
+)
+def test_what_is_decoded_large_is_over_the_limit(content: bytes, min_side: int | None) -> None:
+    with pytest.raises(ImageTooLargeError, match=r"1200 x 900 pixels, 1.08 mega.*RECOQUEST_MAX_IMAGE_PIXELS"):
+        decode_whole(content, ImageLimits(max_pixels=60_000), min_side=min_side)
+
+
+def _turned() -> bytes:
+    exif = Image.Exif()
+    exif[274] = 6
+    return exif.tobytes().removeprefix(b"Exif\0\0")
 
 
 STARTS = [

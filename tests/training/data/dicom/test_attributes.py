@@ -85,11 +85,20 @@ def test_a_film_gives_the_whole_contract() -> None:
         "age": 65,
         "sex": "M",
         "date": "2024-02-29",
+        "date_shifted": False,
         "body_part": "CHEST",
         "manufacturer": "Agfa",
     }
     assert _read(film) == expected
-    assert _read(film, keep_dates=False) == expected | {"date": "2023-07-13"}
+    assert _read(film, keep_dates=False) == expected | {"date": "2023-07-13", "date_shifted": True}
+
+
+def test_dates_that_others_have_shifted_are_marked() -> None:
+    modified = {"LongitudinalTemporalInformationModified": "MODIFIED"}
+    assert _read(_film(StudyDate="20240229", **modified))["date_shifted"] is True
+    kept = _film(StudyDate="20240229", LongitudinalTemporalInformationModified="UNMODIFIED")
+    assert _read(kept)["date_shifted"] is False
+    assert "date_shifted" not in _read(_film(**modified), keep_dates=False)
 
 
 def test_dates_of_a_patient_keep_their_distance() -> None:

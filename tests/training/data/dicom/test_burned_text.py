@@ -45,6 +45,13 @@ def test_names_and_dates_are_found(place: str, box: int, fill: int, size: int) -
     assert find_text(film) == f"at the {place}"
 
 
+@pytest.mark.parametrize("text", ["DOE JANE", "1960-03-12"])
+@pytest.mark.parametrize("share", [0.08, 0.11, 0.15, 0.18])
+def test_large_letters_are_found(text: str, share: float) -> None:
+    film = _with_text(_film(1), text, "top left", round(share * SIDE), box=0, fill=255)
+    assert find_text(film) == "at the top left"
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_films_without_text_have_none(seed: int) -> None:
     assert find_text(_film(seed)) == ""

@@ -82,7 +82,7 @@ def test_cut_files_are_refused_or_read(cut: int) -> None:
     try:
         read_object(content[:cut], 1 << 20)
     except ImageError as error:
-        assert str(error).startswith("The DICOM file is damaged")
+        assert str(error).startswith("The DICOM file is damaged" if cut > 4 else "The file is not DICOM")
 
 
 @pytest.mark.parametrize("cut", [20, 200])

@@ -74,6 +74,17 @@ def test_every_format_gives_the_same_report(tmp_path: Path, kind: str) -> None:
     assert not report.issued.startswith("2024-03-04")
 
 
+@pytest.mark.parametrize("ending", [".dcm", ""])
+def test_a_structured_report_without_preamble_is_read(tmp_path: Path, ending: str) -> None:
+    whole = _write(tmp_path, "sr")
+    content, expected = whole.read_bytes(), read_one(whole)
+    whole.unlink()
+    starts = content.index(b"DICM") + 4, content.index(b"\x08\0\x16\0UI")
+    for number, start in enumerate(starts):
+        (tmp_path / f"{number}{ending}").write_bytes(content[start:])
+        assert read_one(tmp_path / f"{number}{ending}") == expected
+
+
 def test_a_text_file_is_named_after_its_study(tmp_path: Path) -> None:
     report = read_one(_write(tmp_path, "text"))
     assert report.keys == (ACCESSION_KEY,)

@@ -148,6 +148,7 @@ def read_deep_png(content: bytes) -> DeepImage | None:
         1 if colour == 4 else 3,
         bands,
         opaque=None if colour == 2 else _OPACITY,
+        full=None if colour == 4 else float(_OPACITY),
         clear=clear,
         canvas=upper,
     )

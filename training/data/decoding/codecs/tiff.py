@@ -275,14 +275,15 @@ def read_deep_tiff(content: bytes, tags: ImageFileDirectory_v2, most_pixels: int
                 samples = _unmultiplied(samples, opaque)
             yield top, samples.astype(np.int16) + 128 if signed_byte else samples
 
-    small = colours == _INKS or bits <= 8
+    # Colours of 16 bits are spread from 0 unless they are a film's.
+    spread = colours == _INKS or bits <= 8 or (colours == 3 and kind == "u" and bits <= 16)
     return DeepImage(
         width,
         height,
         colours,
         bands,
         opaque=opaque,
-        full=255.0 if signed_byte else _largest(kind, bits) if small else None,
+        full=255.0 if signed_byte else _largest(kind, bits) if spread else None,
         inverted=photometric == _WHITE_IS_ZERO,
         stated=_stated(tags),
     )

@@ -33,6 +33,7 @@ class Codestream:
         components: Samples of a pixel.
         precision: Bits of a sample.
         colours: How the stream says that it codes colours: "RGB", "YBR", or "" where it says nothing.
+        signed: Whether the stream says that its samples are signed; JPEG 2000 alone can.
     """
 
     kind: str
@@ -41,6 +42,7 @@ class Codestream:
     components: int
     precision: int
     colours: str = ""
+    signed: bool = False
 
 
 def read_codestream(frame: bytes) -> Codestream:
@@ -128,9 +130,8 @@ def _read_j2k(frame: bytes) -> Codestream:
                     f"The DICOM image has over {_MOST_PARTS:,} code-blocks and precincts of JPEG 2000; "
                     "save it with larger ones."
                 )
-            return Codestream(
-                "JPEG 2000", width, height, components, (depth & 0x7F) + 1, "RGB" if mixed else ""
-            )
+            precision, colours = (depth & 0x7F) + 1, "RGB" if mixed else ""
+            return Codestream("JPEG 2000", width, height, components, precision, colours, depth >= 0x80)
         if marker == _START_OF_TILE:
             break
         place += 2 + max(2, length)

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+import numpy as np
+
 from training.data.decoding.dicom.attributes import YBR_422, PixelAttributes
 from training.data.decoding.dicom.elements import Elements
 from training.data.decoding.dicom.tags import Tag
@@ -23,7 +25,7 @@ class NativeFrame:
         halved: Whether two pixels share their chrominance.
     """
 
-    content: memoryview
+    content: memoryview | bytes
     skipped: int
     halved: bool
 
@@ -46,8 +48,15 @@ def native_frame(elements: Elements, attributes: PixelAttributes, frame: int) ->
             f"The DICOM image is damaged: {attributes.frames:,} x {attributes.columns} x {attributes.rows} "
             f"pixels take {needed:,} bytes; it has {there:,}."
         )
-    start, end = element.start + frame * bits // 8, element.start - (-(frame + 1) * bits // 8)
-    return NativeFrame(memoryview(elements.walk.content)[start:end], frame * bits % 8, halved)
+    start, end = frame * bits // 8, -(-(frame + 1) * bits // 8)
+    pixels = memoryview(elements.walk.content)[element.start : element.end]
+    if elements.walk.big and element.representation == b"OW" and attributes.allocated <= 8:
+        # Bytes are parts of words (PS3.5, section 8.1.1), which an odd frame shares with its neighbours.
+        words = np.frombuffer(pixels[start // 2 * 2 : (end + 1) // 2 * 2], np.uint8)
+        paired = len(words) // 2 * 2
+        swapped = np.concatenate((words[:paired].reshape(-1, 2)[:, ::-1].reshape(-1), words[paired:]))
+        return NativeFrame(swapped[start % 2 :][: end - start].tobytes(), frame * bits % 8, halved)
+    return NativeFrame(pixels[start:end], frame * bits % 8, halved)
 
 
 def compressed_frame(elements: Elements, attributes: PixelAttributes, frame: int) -> bytes:

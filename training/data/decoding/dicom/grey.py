@@ -1,6 +1,6 @@
 """From stored values to grey values and their window (PS3.3, sections C.7.5.1, C.11.1 and C.11.2)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from training.data.decoding.depth import Tone
 from training.data.decoding.dicom.attributes import PixelAttributes
 from training.data.decoding.dicom.elements import Elements
+from training.data.decoding.dicom.samples import DecodedFrame
 from training.data.decoding.dicom.tags import Tag
 from training.data.decoding.window import Window
 from training.errors import ImageError
@@ -24,6 +25,7 @@ _WINDOW_TAGS: Final = frozenset(
 )
 _TABLE_BITS: Final = 16
 _MOST_ENTRIES: Final = 1 << 16
+MOST_WINDOWS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ class GreyScale:
         signed: Whether samples are in two's complement.
         padding: First and last sample that is padding; None: there is none.
         modality: From samples to grey values; None: they are the same.
-        tone: From grey values to grey levels; None: the image states nothing.
+        tones: From grey values to grey levels, as the image states them, the preferred first.
     """
 
     bits: int
@@ -106,12 +108,12 @@ class GreyScale:
     signed: bool
     padding: tuple[int, int] | None
     modality: Callable[[Values], Values] | None
-    tone: Tone | None
+    tones: tuple[Tone, ...]
 
     @property
     def is_plain(self) -> bool:
-        """True if samples are grey values from 0 on, without rescaling, window or table."""
-        return self.modality is None and self.tone is None and not self.signed
+        """True if samples are grey values from 0 on, without rescaling."""
+        return self.modality is None and not self.signed
 
     def values(self, cells: Cells) -> Values:
         """Return grey values; NaN where a cell is padding."""
@@ -137,7 +139,7 @@ class GreyScale:
 
 
 def read_grey_scale(
-    elements: Elements, attributes: PixelAttributes, frame: int, bits: int, shift: int
+    elements: Elements, attributes: PixelAttributes, frame: int, decoded: DecodedFrame
 ) -> GreyScale:
     """Read what the attributes say of grey values.
 
@@ -145,8 +147,7 @@ def read_grey_scale(
         elements: Elements of the data set.
         attributes: Layout of the samples.
         frame: Number of the frame from 0: each may have its own.
-        bits: Bits of a cell that belong to the sample.
-        shift: Bits below them.
+        decoded: Its samples.
 
     Raises:
         ImageError: A lookup table is damaged.
@@ -156,8 +157,9 @@ def read_grey_scale(
     ends = np.array(attributes.range, np.float64)
     below_zero = float((ends if modality is None else modality(ends)).min()) < 0
     shown = functional_group(elements, frame, Tag.FRAME_VOI_LUT_SEQUENCE, _WINDOW_TAGS)
-    tone = _read_tone(shown or elements, signed=below_zero)
-    return GreyScale(bits, shift, attributes.signed, _padding(elements, attributes), modality, tone)
+    tones = tuple(_read_tones(shown or elements, signed=below_zero))
+    padding = _padding(elements, attributes)
+    return GreyScale(decoded.bits, decoded.shift, decoded.signed, padding, modality, tones)
 
 
 def functional_group(elements: Elements, frame: int, tag: Tag, wanted: frozenset[Tag]) -> Elements | None:
@@ -194,16 +196,21 @@ def _read_modality(
     return lambda samples: samples * slope + intercept
 
 
-def _read_tone(elements: Elements, *, signed: bool) -> Tone | None:
-    """Read the first table, else the first window."""
+def _read_tones(elements: Elements, *, signed: bool) -> Iterator[Tone]:
+    """Read the first table, then the windows."""
     item = elements.item(Tag.VOI_LUT_SEQUENCE, _LUT_TAGS)
     if item is not None and Tag.LUT_DATA in item:
         table = read_table(item, Tag.LUT_DESCRIPTOR, Tag.LUT_DATA, signed=signed)
-        return Tone(lambda values: table(values) / table.top, table.window)
+        largest = int(table.entries.max())
+        # Some programs state more bits than their entries use: the film would be nearly black.
+        white = largest if 0 < 2 * largest < table.top else table.top
+        yield Tone(lambda values: table(values) / white, table.window)
     centres, widths = elements.numbers(Tag.WINDOW_CENTER), elements.numbers(Tag.WINDOW_WIDTH)
-    if not centres or not widths:
-        return None
-    return window_tone(centres[0], widths[0], elements.text(Tag.VOI_LUT_FUNCTION).upper())
+    function = elements.text(Tag.VOI_LUT_FUNCTION).upper()
+    for centre, width in list(zip(centres, widths, strict=False))[:MOST_WINDOWS]:
+        tone = window_tone(centre, width, function)
+        if tone is not None:
+            yield tone
 
 
 def window_tone(centre: float, width: float, function: str = "LINEAR") -> Tone | None:

@@ -59,17 +59,20 @@ class DicomImage:
 
     def _grey(self, decoded: DecodedFrame, frame: int) -> DeepImage:
         attributes, elements = self.attributes, self.file.elements
-        scale = read_grey_scale(elements, attributes, frame, decoded.bits, decoded.shift)
+        scale = read_grey_scale(elements, attributes, frame, decoded)
         values = scale.function()
         whole = scale.is_plain and decoded.bits <= 8
+        # A window for the bits of the header leaves a frame of fewer bits nearly black.
+        is_short = scale.is_plain and decoded.bits < attributes.stored
         return DeepImage(
             attributes.columns,
             attributes.rows,
             1,
             lambda: ((top, values(decoded.cells[top:bottom])) for top, bottom in self._rows()),
-            full=float(attributes.range[1]) if whole else None,
+            # Of the frame: a compressed one may have fewer bits than the header says.
+            full=float((1 << decoded.bits) - 1) if whole else None,
             inverted=attributes.is_inverted,
-            tone=scale.tone,
+            tones=tuple(tone for tone in scale.tones if not is_short or tone.window.high < 2 << decoded.bits),
             padded=True,
         )
 
@@ -89,14 +92,13 @@ class DicomImage:
         )
 
     def _deep_colours(self, decoded: DecodedFrame) -> DeepImage:
+        top_value = (1 << decoded.bits) - 1
+
         def bands() -> Iterator[tuple[int, Samples]]:
             for top, bottom in self._rows():
-                yield (
-                    top,
-                    (decoded.cells[top:bottom] >> decoded.shift).astype(np.uint32) & (1 << decoded.bits) - 1,
-                )
+                yield top, (decoded.cells[top:bottom] >> decoded.shift).astype(np.uint32) & top_value
 
-        return DeepImage(self.attributes.columns, self.attributes.rows, 3, bands)
+        return DeepImage(self.attributes.columns, self.attributes.rows, 3, bands, full=float(top_value))
 
     def _rows(self) -> Iterator[tuple[int, int]]:
         return band_rows(self.attributes.columns, self.attributes.rows)

@@ -14,9 +14,8 @@ from PIL import Image
 from training.data.decoding.dicom.attributes import PixelAttributes
 from training.data.decoding.dicom.codestreams import Codestream, read_codestream
 from training.data.decoding.dicom.decoders import decode_j2k, decode_jpeg, decode_lossless
-from training.data.decoding.dicom.file import BIG_ENDIAN, NATIVE, DicomFile
+from training.data.decoding.dicom.file import NATIVE, DicomFile
 from training.data.decoding.dicom.frames import NativeFrame, compressed_frame, native_frame
-from training.data.decoding.dicom.tags import Tag
 from training.errors import ImageError
 
 Samples = NDArray[Any]
@@ -42,12 +41,14 @@ class DecodedFrame:
         bits: Bits of a cell that belong to the sample.
         shift: Bits below them.
         ybr: Whether colours are one of luminance and two of chrominance.
+        signed: Whether samples are in two's complement.
     """
 
     cells: Samples
     bits: int
     shift: int
     ybr: bool
+    signed: bool = False
 
 
 def check_syntax(transfer_syntax: str) -> None:
@@ -82,25 +83,29 @@ def decode_frame(file: DicomFile, attributes: PixelAttributes, frame: int) -> De
         ImageError: It is damaged, or cannot be decoded.
         Exception: As the decoders raise it for damaged frames.
     """
-    shift = attributes.high + 1 - attributes.stored
+    shift, signed = attributes.high + 1 - attributes.stored, attributes.signed
     if file.transfer_syntax in NATIVE:
         native = native_frame(file.elements, attributes, frame)
         cells = _unpack(native, attributes, file)
-        return DecodedFrame(cells, attributes.stored, shift, attributes.is_ybr)
+        return DecodedFrame(cells, attributes.stored, shift, attributes.is_ybr, signed)
     content = compressed_frame(file.elements, attributes, frame)
     if file.transfer_syntax == _RLE:
-        return DecodedFrame(_unpack_runs(content, attributes), attributes.stored, shift, attributes.is_ybr)
+        cells = _unpack_runs(content, attributes)
+        return DecodedFrame(cells, attributes.stored, shift, attributes.is_ybr, signed)
     header = read_codestream(content)
     _check_header(header, attributes, _KINDS[file.transfer_syntax])
     bits = min(attributes.stored, header.precision)
     shift = max(0, min(header.precision, attributes.high + 1) - attributes.stored)
+    # A frame without the bit of the sign has no negative samples, unless it says so itself.
+    signed = signed and (header.signed or header.precision >= attributes.stored)
     if header.kind == "JPEG":
-        return DecodedFrame(decode_jpeg(content, header, attributes), bits, shift, ybr=False)
+        return DecodedFrame(decode_jpeg(content, header, attributes), bits, shift, ybr=False, signed=signed)
     if header.kind == "JPEG 2000":
         # The decoder undoes the transforms of JPEG 2000.
-        return DecodedFrame(decode_j2k(content), bits, shift, attributes.is_ybr and not header.colours)
+        ybr = attributes.is_ybr and not header.colours
+        return DecodedFrame(decode_j2k(content), bits, shift, ybr, signed)
     cells = decode_lossless(content, header, file.transfer_syntax)
-    return DecodedFrame(cells, bits, shift, attributes.is_ybr)
+    return DecodedFrame(cells, bits, shift, attributes.is_ybr, signed)
 
 
 def _check_header(header: Codestream, attributes: PixelAttributes, kind: str) -> None:
@@ -130,12 +135,6 @@ def _unpack(native: NativeFrame, attributes: PixelAttributes, file: DicomFile) -
     else:
         order = ">" if file.elements.walk.big else "<"
         cells = np.frombuffer(native.content, f"{order}u{attributes.allocated // 8}")
-        swapped = (
-            file.transfer_syntax == BIG_ENDIAN and file.elements.found[Tag.PIXEL_DATA].representation == b"OW"
-        )
-        if swapped and attributes.allocated == 8 and len(cells) % 2 == 0:
-            # Bytes are parts of words there (PS3.5, section 8.1.1).
-            cells = cells.reshape(-1, 2)[:, ::-1].reshape(-1)
     if native.halved:
         if columns % 2:
             raise ImageError("The DICOM image is damaged: pixels share chrominance in rows of an odd number.")

@@ -13,19 +13,16 @@ from training.data.decoding.dicom.picture import open_dicom
 from training.data.decoding.images import ImageLimits
 from training.data.dicom.attributes import read_attributes
 from training.data.dicom.elements import UNREADABLE, uid_of
-from training.data.dicom.instances import find_text_on, group_of, missing_uid, write_films
+from training.data.dicom.instances import group_of, look_at, with_uid, write_films
 from training.data.dicom.objects import DIRECTORY, kind_of, read_object
 from training.data.readers.dicom.places import Place, read_place
 from training.data.record import MetadataValue
 from training.errors import DataError, ImageError
 
-MOST_BYTES: Final = ImageLimits().max_dicom_bytes
 # A run of fluoroscopy has more; the first ones show what it is of.
 MOST_FRAMES: Final = 100
 # 50 megapixels of 16 bits take 650 MB; GDCM holds up to seven copies of coded bytes and samples.
 _MEMORY_BYTES: Final = 1_200_000_000
-_TOO_MUCH: Final = f"decoding it takes over {_MEMORY_BYTES / 1e9:.1f} GB of memory, the limit of a file"
-LIMITS: Final = ImageLimits()
 
 
 @dataclass(frozen=True)
@@ -38,6 +35,7 @@ class Rules:
         keep_dates: Keep dates as they are.
         modalities: Modalities that are taken beside those of films, such as CT.
         looked_at: SOP Instance UIDs that a person has looked at: their films are not quarantined.
+        limits: What an image may cost.
     """
 
     folder: Path
@@ -45,6 +43,12 @@ class Rules:
     keep_dates: bool = False
     modalities: frozenset[str] = frozenset()
     looked_at: frozenset[str] = frozenset()
+    limits: ImageLimits = field(default_factory=ImageLimits)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that a file may take."""
+        return _MEMORY_BYTES * max(1, -(-self.limits.max_pixels // ImageLimits.max_pixels))
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,8 @@ class Examined:
         aside: The file that holds a new film until it is taken, by name.
         digest: SHA-256 of all films.
         frames_left_out: Number of frames above the limit.
+        without_uid: Whether the file has no valid SOP Instance UID.
+        unfit: Number of new films whose window or table shows nothing of the picture.
     """
 
     number: int
@@ -74,6 +80,8 @@ class Examined:
     aside: Mapping[str, Path] = field(default_factory=dict)
     digest: str = ""
     frames_left_out: int = 0
+    without_uid: bool = False
+    unfit: int = 0
 
     @property
     def sop(self) -> str:
@@ -81,13 +89,13 @@ class Examined:
         return str(self.metadata.get("sop", ""))
 
 
-def limit_memory() -> None:
+def limit_memory(most_bytes: int = _MEMORY_BYTES) -> None:
     """Bound the memory of this process beyond what it has: a file that asks for more is refused."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     status = dict(line.split(":", 1) for line in lines)
     own = 1024 * int(status["VmData"].split()[0])
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    most = own + _MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(hard, own + _MEMORY_BYTES)
+    most = own + most_bytes if hard == resource.RLIM_INFINITY else min(hard, own + most_bytes)
     resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
 
 
@@ -102,33 +110,36 @@ def examine(place: Place, rules: Rules) -> Examined:
     except ImageError as error:
         return Examined(place.number, refused=str(error).rstrip("."))
     except MemoryError:
-        return Examined(place.number, refused=_TOO_MUCH)
+        too_much = f"decoding it takes over {rules.memory_bytes / 1e9:.1f} GB of memory, the limit of a file"
+        return Examined(place.number, refused=too_much)
     except UNREADABLE:
         return Examined(place.number, refused="it is damaged: its attributes cannot be read")
 
 
 def _examine(place: Place, rules: Rules) -> Examined:
-    content = read_place(place, MOST_BYTES)
+    most = rules.limits.max_dicom_bytes
+    content = read_place(place, most)
     if not is_dicom(content):
         return Examined(place.number, left_out="files that are not DICOM")
-    if len(content) > MOST_BYTES:
-        raise ImageError(f"it has over {MOST_BYTES / 1e6:,.0f} MB, the limit of a DICOM file")
-    dataset = read_object(content, MOST_BYTES)
+    if len(content) > most:
+        raise ImageError(
+            f"it has over {most / 1e6:,.0f} MB, the limit of a DICOM file (RECOQUEST_MAX_IMAGE_BYTES)"
+        )
+    dataset = read_object(content, most)
     if uid_of(dataset.file_meta, "MediaStorageSOPClassUID") == DIRECTORY:
         return Examined(place.number, left_out="directories of media")
     kind = kind_of(dataset, rules.modalities)
     if kind.left_out:
         return Examined(place.number, left_out=kind.left_out)
-    metadata = read_attributes(dataset, key=rules.key, keep_dates=rules.keep_dates)
-    if missing := missing_uid(metadata):
-        raise ImageError(f"it has no valid UID of its {missing}")
+    stated = read_attributes(dataset, key=rules.key, keep_dates=rules.keep_dates)
+    metadata = with_uid(stated, content)
     sop = str(metadata["sop"])
     looked_at = sop in rules.looked_at
     if kind.quarantined and not looked_at:
         return Examined(place.number, quarantined=kind.quarantined, metadata=metadata)
-    image = open_dicom(content, MOST_BYTES, LIMITS.max_pixels)
+    image = open_dicom(content, most, rules.limits.max_pixels)
     frames = image.attributes.frames
-    films, aside, digest, text = [], {}, hashlib.sha256(), ""
+    films, aside, digest, text, unfit = [], {}, hashlib.sha256(), "", 0
     sop_class = uid_of(dataset, "SOPClassUID")
     written = write_films(image, metadata, sop_class, MOST_FRAMES, looked_at=looked_at)
     for frame, film in enumerate(written):
@@ -139,7 +150,8 @@ def _examine(place: Place, rules: Rules) -> Examined:
             # An earlier run has looked for text on it.
             if _is_there(rules.folder / name, film):
                 continue
-        found = find_text_on(film, LIMITS)
+        found, is_unfit = look_at(film, rules.limits)
+        unfit += is_unfit
         if found and not looked_at:
             text = found
             break
@@ -158,6 +170,8 @@ def _examine(place: Place, rules: Rules) -> Examined:
         aside=aside,
         digest=digest.hexdigest(),
         frames_left_out=max(0, frames - MOST_FRAMES),
+        without_uid="sop" not in stated,
+        unfit=unfit,
     )
 
 

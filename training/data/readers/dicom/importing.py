@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from training.atomic import atomic_file
+from training.data.decoding.images import ImageLimits
 from training.data.dicom.silence import silence_pydicom
 from training.data.dicom.vocabulary import MODALITIES
 from training.data.readers.common.extraction import FOLDER
@@ -37,6 +39,7 @@ def import_dicom(
     keep_dates: bool = False,
     modalities: frozenset[str] = frozenset(),
     looked_at: Path | None = None,
+    limits: ImageLimits | None = None,
     max_rejected: float = 0.01,
 ) -> ImportReport:
     """Write de-identified films and their manifest; given again, a stopped import goes on.
@@ -49,6 +52,7 @@ def import_dicom(
         modalities: Modalities that are taken beside those of films, such as CT.
         looked_at: File with SOP Instance UIDs, one a line or in the first column of a table: these are never
             quarantined.
+        limits: What an image may cost.
         max_rejected: Largest share of files that may be refused, from 0 to 1.
 
     Raises:
@@ -70,7 +74,7 @@ def import_dicom(
     except OSError as error:
         raise DataError(f"{folder} cannot be made: {error.strerror}.") from None
     known = frozenset() if looked_at is None else _read_uids(looked_at)
-    rules = Rules(folder, key, keep_dates, modalities, known)
+    rules = Rules(folder, key, keep_dates, modalities, known, limits or ImageLimits())
     total = len(places.places) + len(places.refused)
     run = _Import(places, rules, out, list(places.notes))
     listing = Listing(_SOURCE, folder, total, run.items(), "file", places.left_out, run.notes)
@@ -86,7 +90,7 @@ class _Import:
         rules: What is taken.
         out: Folder of the manifest.
         notes: Sentences on the source.
-        frames_left_out: Number of frames above the limit.
+        counts: Number of what is said at the end, by its words.
         seen: Number and digest of each instance.
         quarantined: Reason for each instance.
         taken: Names of films.
@@ -96,7 +100,7 @@ class _Import:
     rules: Rules
     out: Path
     notes: list[str]
-    frames_left_out: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
     seen: dict[str, tuple[int, str]] = field(default_factory=dict)
     quarantined: dict[str, str] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
@@ -109,9 +113,10 @@ class _Import:
             with closing(examine_all(examine, self.source.places, self.rules)) as outcomes:
                 for examined in outcomes:
                     yield from self._outcome(examined)
-            if self.frames_left_out:
+            self.notes += [f"{words}: {count:,}." for words, count in self.counts.items()]
+            if self.quarantined:
                 self.notes.append(
-                    f"{self.frames_left_out:,} frames above the first {MOST_FRAMES} of a file are left out."
+                    f"Review the films in {QUARANTINE_NAME}; --take-quarantined takes those that you list."
                 )
             self._write_quarantine()
             os.sync()
@@ -148,7 +153,17 @@ class _Import:
         return Rejection(number, reason)
 
     def _taken(self, examined: Examined) -> Iterator[Record]:
-        self.frames_left_out += examined.frames_left_out
+        for words, count in (
+            (f"Frames left out, above the first {MOST_FRAMES} of a file", examined.frames_left_out),
+            (
+                "New films read without their window or lookup table, which shows nothing of the picture",
+                examined.unfit,
+            ),
+            ("Files without a SOP Instance UID, with ids made of their content", examined.without_uid),
+            ("Files without a Study Instance UID, which are in no study", "study" not in examined.metadata),
+        ):
+            if count:
+                self.counts[words] += count
         for frame, name in enumerate(examined.films, 1):
             if name in examined.aside:
                 examined.aside[name].replace(self.rules.folder / name)

@@ -20,6 +20,7 @@ _FIRST: Final = "OffsetOfTheFirstDirectoryRecordOfTheRootDirectoryEntity"
 _NEXT: Final = "OffsetOfTheNextDirectoryRecord"
 _BELOW: Final = "OffsetOfReferencedLowerLevelDirectoryEntity"
 _INACTIVE: Final = 0
+_ENDINGS: Final = (".DCM", ".DICOM", ".DIC", ".IMA")
 
 
 @dataclass(frozen=True)
@@ -105,9 +106,13 @@ class NamedFiles:
         path = self._root
         if not 0 < len(parts) <= _MOST_PARTS:
             return None
-        for part in parts:
+        for place, part in enumerate(parts, 1):
             # The names come from the folder itself, so no part leads out of it.
-            below = self._below(path).get(_plain(part))
+            names, name = self._below(path), _plain(part)
+            below = names.get(name)
+            if below is None and place == len(parts):
+                # Programs that copy media add an ending.
+                below = next((names[name + end] for end in _ENDINGS if name + end in names), None)
             if below is None or below.is_symlink():
                 return None
             path = below

@@ -13,14 +13,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from training.data.decoding.dicom.file import is_dicom
+from training.data.decoding.dicom.file import SIGNATURE_BYTES, is_dicom
 from training.data.readers.dicom.medium import DIRECTORY_NAME, NamedFiles, read_directory
 from training.data.rejections import LeftOut, Rejection
 from training.errors import DataError, ImageError
 
 MOST_FILES: Final = 2_000_000
-# A DICOM file may begin without its mark, so some more bytes are looked at.
-_SIGNATURE_BYTES: Final = 256
 _DIRECTORY_BYTES: Final = 256 << 20
 # An archive of films inflates to a few times its size.
 _LARGEST_RATIO: Final = 200
@@ -113,7 +111,7 @@ def _opened(path: Path) -> zipfile.ZipFile:
 
 def _head(path: Path) -> bytes:
     with path.open("rb") as file:
-        return file.read(_SIGNATURE_BYTES)
+        return file.read(SIGNATURE_BYTES)
 
 
 def _entries(folder: Path) -> list[Path]:

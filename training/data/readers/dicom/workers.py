@@ -155,7 +155,7 @@ def _serve(connection: Connection, parent: int, examine: Work, rules: Rules, cpu
     # A stop is told to the command, which ends its processes.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    limit_memory()
+    limit_memory(rules.memory_bytes)
     # Words of decoders may be those of a file.
     with Path(os.devnull).open("w") as nothing:
         os.dup2(nothing.fileno(), 2)

@@ -1,11 +1,15 @@
 """Single rules for DICOM images: frames, windows, padding, marks of files, and what is refused by name."""
 
 import base64
+import struct
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from PIL import Image
 from pydicom.dataset import Dataset
+from pydicom.filebase import DicomBytesIO
+from pydicom.filewriter import write_dataset
 from pydicom.uid import (
     HTJ2K,
     UID,
@@ -20,9 +24,11 @@ from tests.dicom_forms import data_set, file_of, film, in_syntax, with_frames
 from tests.image_files import encoded
 from tests.training.data.decoding.dicom.pictures import grey, made, ramp, several
 from training.data.decoding.depth import Levels
+from training.data.decoding.dicom.file import SIGNATURE_BYTES, is_dicom
 from training.data.decoding.dicom.tags import PIXEL_TAGS
 from training.data.decoding.images import decode_whole, read_header
 from training.data.decoding.window import Window
+from training.data.dicom.objects import read_object
 from training.errors import ImageError
 
 # x * 100 + y * y of 24 rows and 32 columns with 12 bits, coded by OpenJPH 0.26.
@@ -242,6 +248,63 @@ def test_files_without_a_preamble_or_with_another_syntax_than_stated_are_read() 
     implicit = in_syntax(made(WindowCenter="2048", WindowWidth="4096"), ImplicitVRLittleEndian)
     mislabelled = implicit.replace(b"1.2.840.10008.1.2\0", b"1.2.840.10008.1.2\x2e\x31", 1)
     assert mislabelled.count(b"1.2.840.10008.1.2\x2e1") and (grey(implicit) == plain).all()
+
+
+def _bare(image: Dataset, *, implicit: bool, little: bool = True, first: bytes = b"") -> bytes:
+    file = DicomBytesIO()
+    file.is_little_endian, file.is_implicit_VR = little, implicit
+    write_dataset(file, image)
+    return first + file.getvalue()
+
+
+def _old_forms() -> Iterator[tuple[str, bytes]]:
+    """Give data sets without preamble and file meta information, with the elements that files begin with."""
+    for implicit in (False, True):
+        form = "implicit" if implicit else "explicit"
+        yield form, _bare(made(), implicit=implicit)
+        image = made(SpecificCharacterSet=["ISO_IR 100", "ISO 2022 IR 87"])
+        yield f"{form}, character set", _bare(image, implicit=implicit)
+        yield f"{form}, image type", _bare(made(ImageType=["ORIGINAL", "PRIMARY"]), implicit=implicit)
+        yield f"{form}, day of creation", _bare(made(InstanceCreationDate="20240102"), implicit=implicit)
+        length = b"" if implicit else b"UL"
+        size = b"\4\0\0\0" if implicit else b"\4\0"
+        group = b"\x08\0\0\0" + length + size + b"\x64\0\0\0"
+        yield f"{form}, length of the group", _bare(made(), implicit=implicit, first=group)
+        old = group + b"\x08\0\1\0" + length + size + b"\0\1\0\0"
+        yield f"{form}, length to the end", _bare(made(), implicit=implicit, first=old)
+    big = made(PixelData=made().PixelData)
+    big.PixelData = np.frombuffer(big.PixelData, "<u2").astype(">u2").tobytes()
+    yield "big-endian", _bare(big, implicit=False, little=False)
+    big.SpecificCharacterSet = "ISO_IR 100"
+    yield "big-endian, character set", _bare(big, implicit=False, little=False)
+
+
+@pytest.mark.parametrize("content", [pytest.param(content, id=name) for name, content in _old_forms()])
+def test_data_sets_without_preamble_and_file_meta_information_are_dicom(content: bytes) -> None:
+    assert is_dicom(content) and is_dicom(content[:SIGNATURE_BYTES])
+    assert (grey(content) == grey(file_of(made()))).all()
+    assert read_object(content, 1 << 20).Rows == 64
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x08\0\5\0",
+        b"\x08\0\x16\0" + bytes(range(7, 255)),
+        b"\x08\0\x16\0UI" + b"\xff\xff" + bytes(300),
+        # Numbers of a file of another kind.
+        struct.pack("<8I", 8, 4, 60_000, 3, 4, 5, 6, 7),
+        struct.pack("<4I", 2, 4, 9, 9) + bytes(100),
+        struct.pack("<4I", 5, 0, 6, 0) + bytes(100),
+        b"\0\x08\0\x16\0\0\0\x1a1.2.840.10008.5.1.4.1.1.1\0" + bytes(100),
+        b"\x08\0\x20\0DA\x08\x0020240101" + bytes(100),
+    ],
+)
+def test_other_files_are_not_dicom(content: bytes) -> None:
+    assert not is_dicom(content)
+    with pytest.raises(ImageError, match="not DICOM"):
+        read_object(content, 1 << 20)
 
 
 def test_a_missing_end_of_fragments_is_no_loss() -> None:

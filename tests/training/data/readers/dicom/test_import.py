@@ -16,7 +16,7 @@ from pydicom import Dataset, dcmread
 from pydicom.uid import CTImageStorage, SecondaryCaptureImageStorage
 
 from tests.dicom_films import MARKER, encoded, make_film, uid
-from training.data.decoding.images import decode_whole
+from training.data.decoding.images import ImageLimits, decode_whole
 from training.data.dicom.pseudonyms import keyed_hash
 from training.data.manifest import read_manifest
 from training.data.readers.dicom import examination, places
@@ -101,7 +101,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Imported]:
 
 def test_all_files_are_accounted_for(imported: Imported) -> None:
     (tally,) = imported.report.tallies
-    assert (tally.found, tally.taken, tally.refused, tally.unaccounted) == (15, 4, 3, 0)
+    assert (tally.found, tally.taken, tally.refused, tally.unaccounted) == (15, 5, 2, 0)
     assert tally.left_out == {
         "files that are not DICOM": 2,
         "copies of instances that came before": 1,
@@ -116,14 +116,17 @@ def test_refused_files_are_named_by_number(imported: Imported) -> None:
     named = imported.report.rejections.named()
     paths = sorted(str(path) for path in imported.source.rglob("*") if path.is_file())
     order = {Path(path).name: number for number, path in enumerate(paths, 1)}
-    assert len(named) == 3
+    assert len(named) == 2
     assert named[0] == (
         f"File {order['z3-other']}: another instance {uid('film', 3)} came before, as file "
         f"{order[f'{MARKER}^NAME.dcm']}."
     )
     assert named[1].startswith(f"File {order['cut']}: The DICOM image is damaged")
-    assert named[2] == f"File {order['nouid']}: it has no valid UID of its instance."
-    assert imported.report.notes == ["File numbers are places in: find SOURCE -type f | LC_ALL=C sort."]
+    assert imported.report.notes == [
+        "File numbers are places in: find SOURCE -type f | LC_ALL=C sort.",
+        "Files without a SOP Instance UID, with ids made of their content: 1.",
+        "Review the films in quarantine.csv; --take-quarantined takes those that you list.",
+    ]
 
 
 def test_metadata_group_and_split_are_those_of_the_patient(imported: Imported) -> None:
@@ -163,7 +166,7 @@ def test_quarantined_instances_are_listed_with_their_reasons(imported: Imported)
 
 def test_no_file_that_was_written_has_a_marker(imported: Imported) -> None:
     written = [path for path in imported.out.rglob("*") if path.is_file()]
-    assert len(written) == 8
+    assert len(written) == 9
     for path in written:
         assert MARKER.encode() not in path.read_bytes()
         assert MARKER not in str(path.relative_to(imported.out))
@@ -176,7 +179,7 @@ def test_nothing_half_written_is_left(imported: Imported) -> None:
 
 
 def test_the_manifest_can_be_read(imported: Imported) -> None:
-    assert len(read_manifest(imported.out).records) == 6
+    assert len(read_manifest(imported.out).records) == 7
 
 
 @pytest.mark.slow
@@ -189,13 +192,13 @@ def test_an_import_goes_on_and_takes_what_was_looked_at(imported: Imported, tmp_
     (imported.out / "images" / ".7.0.part").write_bytes(b"half")
     before = {path: path.stat().st_mtime_ns for path in (imported.out / "images").glob("*.dcm")}
     report = import_dicom(imported.source, imported.out, key=KEY, looked_at=looked_at, max_rejected=0.5)
-    assert report.records == 10
+    assert report.records == 11
     assert {path: path.stat().st_mtime_ns for path in before} == before
     test_nothing_half_written_is_left(imported)
     # Without the list, all are in quarantine again.
     report = import_dicom(imported.source, imported.out, key=KEY, max_rejected=0.5)
-    assert report.records == 6
-    assert len(list((imported.out / "images").glob("*.dcm"))) == 6
+    assert report.records == 7
+    assert len(list((imported.out / "images").glob("*.dcm"))) == 7
 
 
 def test_without_a_patient_films_of_a_study_are_a_group(tmp_path: Path) -> None:
@@ -209,6 +212,90 @@ def test_dates_are_kept_where_the_rules_say_so(tmp_path: Path) -> None:
     (tmp_path / "1").write_bytes(encoded(make_film(1)))
     examined = examine(Place(1, tmp_path / "1"), Rules(tmp_path, KEY, keep_dates=True))
     assert examined.metadata["date"] == "2024-01-15"
+
+
+def test_a_film_says_whether_its_date_was_shifted(imported: Imported, tmp_path: Path) -> None:
+    content = (imported.out / "images" / f"{uid('film', 1)}.dcm").read_bytes()
+    assert dcmread(io.BytesIO(content)).LongitudinalTemporalInformationModified == "MODIFIED"
+    assert imported.records[uid("film", 1)]["metadata"]["date_shifted"] is True
+    (tmp_path / "1").write_bytes(encoded(make_film(1)))
+    kept = examine(Place(1, tmp_path / "1"), Rules(tmp_path, KEY, keep_dates=True))
+    (film,) = kept.aside.values()
+    assert "LongitudinalTemporalInformationModified" not in dcmread(film)
+
+
+def _stripped(number: int, *keywords: str, **attributes: Any) -> bytes:
+    film = make_film(number, **attributes)
+    film.file_meta.MediaStorageSOPClassUID = film.SOPClassUID
+    film.file_meta.MediaStorageSOPInstanceUID = film.SOPInstanceUID
+    for keyword in keywords:
+        delattr(film, keyword)
+    return encoded(film)
+
+
+def test_films_stripped_of_what_tells_them_are_taken_by_their_file_meta_information(tmp_path: Path) -> None:
+    gone = ("SOPClassUID", "SOPInstanceUID", "StudyInstanceUID", "SeriesInstanceUID", "Modality", "PatientID")
+    source = tmp_path / "in"
+    source.mkdir()
+    for number in (1, 2):
+        (source / f"{number}.dicom").write_bytes(_stripped(number, *gone, "StudyDate", "ImageType"))
+    # Neither says anything: such files may hold anything, and a person looks at them.
+    bare = _stripped(3, *gone)
+    (source / "unknown").write_bytes(bare[bare.index(b"\x08\0\x08\0CS") :])
+    # The same film twice, without a UID of its own.
+    made = _stripped(4, "SOPInstanceUID")
+    start = made.index(b"\x08\0\x08\0CS")
+    for name in ("a", "b"):
+        (source / name).write_bytes(made[start:])
+    report = import_dicom(source, tmp_path / "out", key=KEY)
+    (tally,) = report.tallies
+    assert (tally.taken, tally.refused) == (3, 0)
+    assert tally.left_out == {
+        "quarantined: neither SOP class nor modality is stated": 1,
+        "copies of instances that came before": 1,
+    }
+    records = [json.loads(line) for line in (tmp_path / "out" / "manifest.jsonl").read_text().splitlines()]
+    ids = [record["id"] for record in records]
+    assert {uid("film", 1), uid("film", 2)} < set(ids)
+    (own,) = set(ids) - {uid("film", 1), uid("film", 2)}
+    assert own.startswith("2.25.")
+    assert len({record["group"] for record in records}) == 3
+    assert set(report.notes[:2]) == {
+        "Files without a SOP Instance UID, with ids made of their content: 1.",
+        "Files without a Study Instance UID, which are in no study: 2.",
+    }
+    looked_at = tmp_path / "looked-at.csv"
+    looked_at.write_text((tmp_path / "out" / "quarantine.csv").read_text())
+    assert import_dicom(source, tmp_path / "out", key=KEY, looked_at=looked_at).records == 4
+
+
+def test_windows_that_show_nothing_are_counted(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    for number, (centre, width) in enumerate([(2048, 4096), (5000, 50), (2048, 200_000)], 1):
+        film = make_film(number, WindowCenter=str(centre), WindowWidth=str(width))
+        (source / str(number)).write_bytes(encoded(film))
+    report = import_dicom(source, tmp_path / "out", key=KEY)
+    assert report.notes == [
+        "New films read without their window or lookup table, which shows nothing of the picture: 2."
+    ]
+
+
+def test_a_film_keeps_the_window_that_shows_it(tmp_path: Path) -> None:
+    windows: dict[str, Any] = {"WindowCenter": ["9000", "2000"], "WindowWidth": ["200", "2400"]}
+    content = encoded(make_film(1, **windows))
+    (tmp_path / "1").write_bytes(content)
+    examined = examine(Place(1, tmp_path / "1"), Rules(tmp_path, KEY))
+    (film,) = examined.aside.values()
+    assert decode_whole(film).pixels.tobytes() == decode_whole(content).pixels.tobytes()
+    assert examined.unfit == 0
+
+
+def test_the_limits_of_an_image_are_those_that_are_given(tmp_path: Path) -> None:
+    (tmp_path / "1").write_bytes(encoded(make_film(1)))
+    limits = ImageLimits(max_pixels=64 * 56 - 1)
+    refused = examine(Place(1, tmp_path / "1"), Rules(tmp_path, KEY, limits=limits)).refused
+    assert refused.endswith("(RECOQUEST_MAX_IMAGE_PIXELS)")
 
 
 def test_frames_above_the_limit_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

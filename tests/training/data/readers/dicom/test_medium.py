@@ -62,6 +62,23 @@ def test_names_are_found_in_small_letters_and_with_versions(tmp_path: Path) -> N
     assert named.find(("IMAGES", "IM2")) is None
 
 
+@pytest.mark.parametrize("ending", [".dcm", ".DCM", ".dicom", ".dcm;1"])
+def test_files_with_an_ending_that_the_directory_lacks_are_found(medium: Path, ending: str) -> None:
+    for place in find_places(medium).places:
+        place.path.rename(place.path.with_name(place.path.name + ending))
+    source = find_places(medium)
+    assert (len(source.places), source.refused, source.left_out) == (3, [], [])
+
+
+def test_a_file_of_the_very_name_goes_before_one_with_an_ending(medium: Path) -> None:
+    first, second, _ = (place.path for place in find_places(medium).places)
+    first.with_name(first.name + ".dcm").write_bytes(b"a copy")
+    second.rename(second.with_name(second.name + ".txt"))
+    source = find_places(medium)
+    assert source.places[0].path == first
+    assert [refused.line for refused in source.refused] == [2]
+
+
 @pytest.mark.parametrize("parts", [(), ("..", "outside"), ("A/../..", "outside"), ("link",), ("X",) * 9])
 def test_no_name_leads_out_of_the_medium(tmp_path: Path, parts: tuple[str, ...]) -> None:
     (tmp_path / "outside").write_bytes(b"1")
