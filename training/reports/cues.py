@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from training.reports.effects import Effect, Side
 from training.reports.english import ENGLISH, LIMIT
 from training.reports.german import GERMAN, GERMAN_UNSTATED
+from training.reports.spelling import near_words
 
 _TABLES: Final = (*GERMAN, *ENGLISH)
 
@@ -50,6 +51,37 @@ _PLACE: Final = (
     r"beidseitig(?:e[rsnm]?)?"
     r"|(?:links|rechts)(?:seitig|basal)(?:e[rsnm]?)?)"
 )
+_SIDES: Final = re.compile(
+    r"\b(?:(?P<left>(?i:left|linke[rsnm]?|li|links\w*)|L|Lt)|(?P<right>(?i:right|rechte[rsnm]?|re|rechts\w*)|R|Rt))\b"
+)
+_BILATERAL: Final = re.compile(
+    r"\b(?:bilateral(?:ly)?|both|beid(?:e[rsnm]?|seits|seitige?[rsnm]?)|bds)\b", re.IGNORECASE
+)
+# Parts of a sentence, each of which may tell of a side of its own.
+PARTS: Final = re.compile(
+    r"[,;]|\.(?=\s)|\b(?:but|yet|while|whereas|though|although|however|aber|jedoch|während|hingegen|dagegen)\b|\b(?:and|und)\b"
+    # "On the right and left" is one part.
+    r"(?!(?<=left\sand|ight\sand|inks\sund|chts\sund)\s+(?:on\s+)?(?:the\s+)?(?:left|right|links|rechts))",
+    re.IGNORECASE,
+)
+_STILL: Final = (
+    r"remain(?:s|ing)?|persist\w*|unchanged|stable|present|seen|noted|visible|small|tiny|trace|minimal|mild|slight|"
+    r"moderate|large|(?:de|in)creas\w+|improv\w+|residual|new|yes|vorhanden|nachweisbar|sichtbar|besteh\w+|ja|"
+    r"(?:gering|klein|schmal|mäßig|deutlich|unverändert|rückläufig|persistier|neu)\w*"
+)
+_OPEN: Final = r"possibl[ey]|probabl[ey]|likely|fraglich\w*|möglich\w*"
+# What is left out of "no effusion on the right, small on the left", and of "... the right is not".
+_ELLIPSIS: Final = re.compile(
+    rf"(?:\W*\b(?:the|an?|on|at|in|of|is|are|has|have|still|only|now|that|those|it|ones?|there|base|apex|however|side|sided|left|right|"
+    rf"links\w*|rechts\w*|linke[rsnm]?|rechte[rsnm]?|li|re|auf|de[rsnm]|die|das|seite|noch|weiter(?:hin)?|fort|eine?r?|ist|sind|"
+    rf"{_STILL}|{_OPEN})\b)+\W*|.*\b(?:side|lung|one|base|left|right|seite)\W+(?:with (?:it|one)|is not|has not|does(?: not)?|"
+    r"has (?:it|one)|nicht|schon)\W*",
+    re.IGNORECASE | re.DOTALL,
+)
+_ELLIPTIC: Final = re.compile(
+    rf"\b(?:{_STILL}|with (?:it|one)|is not|has not|does(?: not)?|has (?:it|one)|nicht|schon)\b", re.I
+)
+_OPENLY: Final = re.compile(rf"\b(?:{_OPEN})\b", re.IGNORECASE)
 BOTH_SIDES: Final = re.compile(r"\b(?:bilaterally|beidseits|bds|beidseitig)\b", re.IGNORECASE)
 # Behind a finding they say that it is there.
 STAYS: Final = re.compile(
@@ -73,6 +105,11 @@ SHOWN: Final = re.compile(
     r"(?:present|seen|noted|visible|vorhanden|sichtbar|nachweisbar|erkennbar)\b",
     re.IGNORECASE,
 )
+# What is there behind "instead of a mass" comes after a comma or a verb.
+INSTEAD: Final = re.compile(r"instead|in place|in lieu|statt|anstatt|anstelle|an stelle", re.IGNORECASE)
+CLAUSE: Final = re.compile(
+    r",|\b(?:is|are|there|liegt|liegen|besteht|bestehen|zeigt|zeigen|findet|finden)\b", re.IGNORECASE
+)
 # Words of sentences that compare with an earlier examination, or tell of one.
 PRIOR: Final = re.compile(
     r"\b(?:compar(?:ed|ison|ing)|prior|previous(?:ly)?|unchanged|interval|again (?:seen|noted|demonstrated)|"
@@ -86,12 +123,35 @@ _SUSPICION: Final = re.compile(
 )
 _DENIAL: Final = re.compile(r"no|keine?r?s?|never", re.IGNORECASE)
 _DENIED: Final = re.compile(r"(?:[^;:]*\bor\b)?(?:(?!\band\b)[^,;:])*", re.IGNORECASE)
+_MISSPELT: Final = near_words(
+    "clinical indication history comparison technique examination fragestellung anamnese indikation vorgeschichte"
+)
 UNSTATED_HEADING: Final = re.compile(
-    r"\s*(?:clinical(?: \w+)?|history|indications?|reason(?: for [\w ]+)?|comparisons?|technique|"
+    rf"\s*(?:(?:{_MISSPELT})(?: \w+)?|history|indications?|reason(?: for [\w ]+)?|comparisons?|technique|"
     rf"exam(?:ination)?|procedure|study|views?|{GERMAN_UNSTATED})\s*:",
     re.IGNORECASE,
 )
 HEADING: Final = re.compile(r"\s*[^\W\d_](?:[^\W\d_]|[ /]){2,40}:")
+
+
+def sides(part: str) -> set[str]:
+    """Return the sides that a part of a sentence names: "left", "right"."""
+    named = {str(found.lastgroup) for found in _SIDES.finditer(part)}
+    return {"left", "right"} if _BILATERAL.search(part) else named
+
+
+def left_out(part: str) -> Effect | None:
+    """Return what a part without a finding says of the one before: that it is there (`none`), or may be."""
+    if _ELLIPSIS.fullmatch(part) is None:
+        return None
+    if _OPENLY.search(part):
+        return "uncertain"
+    return "none" if _ELLIPTIC.search(part) else None
+
+
+def is_contrast(masked: str, cue: Cue) -> bool:
+    """Tell whether a cue sets one side against the other: "right but no left", "links, nicht aber rechts"."""
+    return cue.effect == "none" and len(sides(masked[cue.start : cue.end])) > 1
 
 
 @cache

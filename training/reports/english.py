@@ -21,6 +21,21 @@ _BE: Final = r"(?:is|are|was|were|has been|have been|remains?|appears?|seems?)"
 LIMIT: Final = (
     r"(?:new|large|larger|sizeable|sizable|increasing|enlarging|worsening|progressive|additional|other)"
 )
+# Any words between a negation and what it denies: "cannot be definitively excluded".
+_WORDS: Final = r"(?:(?!(?:and|but|or|is|are)\b)[\w\-]+,? ){0,3}"
+_EXCLUDED: Final = r"(?:excluded|ruled out)"
+_EXCLUDE: Final = r"(?:exclude|excluding|rule out|ruling out)"
+_ASSESS: Final = (
+    r"(?:exclude|rule out|assess|evaluate|detect|identify|see|visuali[sz]e|confirm|determine|diagnose|say)"
+)
+_EXCLUSION: Final = (
+    r"(?:exclusion|evaluation|assessment|detection|visuali[sz]ation|diagnosis|sensitivity|ability)"
+)
+_POOR: Final = (
+    r"(?:limited|(?:not|never) (?:\w+ )?(?:possible|feasible|reliable)|impossible|difficult|suboptimal|precluded|"
+    r"restricted|impaired|hampered|compromised|degraded|hindered|unreliable|incomplete)"
+)
+_SIDE: Final = r"(?:(?:left|right)(?:[\- ]sided?)?)"
 _AT_END: Final = r"(?= ?(?:[.,;)?]|$|and\b|but\b|at\b|in\b|on\b|present\b|by\b|per\b|without\b|since\b))"
 _ENDS: Final = (
     r"(?= ?(?:[.;)]|,(?! (?:now|today|still))|$|and\b|(?:on|in|from) (?:the )?(?:\d|right\b|left\b)))"
@@ -36,6 +51,16 @@ ENGLISH: Final[CueTable] = (
         "behind",
         (
             r"not only",
+            r"[:=?] ?(?:yes|[yY]|present|positive|ja|vorhanden|\+)(?!\w)",
+            r"(?<=\s)[-–] ?(?:yes|present|ja)(?!\w)",
+            r"should (?:read|say|state)",
+            # What is so on one side alone is so of the other, or not: see `is_contrast`.
+            rf"{_SIDE},? (?:(?:but|and|yet|though),? (?:no|not|without)|no|not)(?: (?:an?|any|on|the))* {_SIDE}",
+            r"(?:no|not|without|lack of|absence of) (?:\w+ ){0,2}(?:improvement|change|resolution|response|clearing|regression) "
+            r"(?:of|in|to)",
+            r"fail(?:ure|s|ed|ing)?(?: of)?(?= (?:[\w\-]+ ){0,4}\ufffc+ to (?:resolve|clear|improve|respond))",
+            r"(?<=\ufffc\x20)(?:has |have )?fail(?:s|ed|ing)? to (?:resolve|clear|improve|respond)",
+            r"(?:lack|absence) of (?:\w+ ){0,2}(?:improvement|change|resolution|clearing|regression)",
             r"(?:no|not) (?:more|greater|less|larger|worse|bigger|other) than",
             r"compar(?:ed|ison) (?:to|with) (?:the )?(?:prior|previous|last)(?: \w+)?(?= (?:without|with|"
             r"no)\b)",
@@ -56,11 +81,52 @@ ENGLISH: Final[CueTable] = (
             r"(?:consistent|compatible|keeping|associated) with(?! the (?:prior|previous))",
         ),
     ),
+    # Values of keys: "Effusion: none", "Effusion? No.", "effusion -".
+    (
+        "absent",
+        "before",
+        (
+            r"\((?:none|no|absent|negative|nein|keine?r?)\)",
+            r"[:=] ?[nN](?= ?(?:[.,;)\n]|$))",
+            r"[:=?] ?(?:none|no|not|absent|negative|neg|nil|resolved|free)(?= ?(?:[.,;)\n]|$))",
+            # Behind a finding alone: "FINDINGS: No significant effusion" is a statement under a heading.
+            r"(?<=\ufffc)\s?[:=?] ?(?:none|no|not|negative)(?= (?:seen|identified|noted|visible|evident|present|"
+            r"detected|demonstrated|appreciated|acute|significant)\b)",
+            r"(?<=\s)[-–] ?(?:none|no|absent|negative|nil)(?= ?(?:[.,;)\n]|$))",
+            r"(?<=\ufffc)\s?(?:[:=]\s?)?[-–](?= ?(?:[.,;)\n]|$))",
+        ),
+    ),
+    (
+        "unstated",
+        "both",
+        (
+            # What may come is not there: "pneumothorax can develop after biopsy".
+            r"(?:can|may|might|could|will|would) (?:(?!not\b)\w+ ){0,2}(?:develop|occur|arise|complicate|recur|ensue|lead to)",
+            r"(?:can|may|might|could) be (?:seen|found|caused|encountered|observed) (?:with|after|following|by|"
+            r"in(?! (?:the|both|left|right|bi\w*|this|today)\b))",
+            r"(?:often|usually|commonly|frequently|sometimes|typically|rarely|occasionally) (?:\w+ )?(?:develops?|occurs?|arises?|seen|"
+            r"follows?|complicates?|accompan\w+|found)",
+            r"(?:is|are) (?:common|frequent|usual|expected|rare)(?= (?:after|in|with|following)\b)",
+            r"(?:more|most|better|less) (?:sensitive|suited|suitable|accurate) (?:(?!and\b|but\b)\w+ ){0,4}(?:for|to|in|at)",
+            r"(?:is|are) (?:an? )?(?:known |common |possible |potential |recogni[sz]ed |frequent |typical )+(?:complications?|"
+            r"risks?|causes?|sequela\w*)",
+        ),
+    ),
     (
         "uncertain",
         "behind",
         (
             r"\A(?:un|less )likely\b",
+            rf"no (?:\w+ )?(?:way|means|possibility) (?:to|of) (?:\w+ )?(?:{_ASSESS}|{_EXCLUDE})",
+            rf"(?:{_ISNT}|{_CANNOT}|never) (?:\w+ ){{0,2}}(?:allow|permit|enable|suffice|support)(?:s|ed|ing)?(?: for)? "
+            rf"(?:(?!and\b|but\b)\w+ ){{0,3}}(?:{_EXCLUSION}|to {_ASSESS}|{_EXCLUDE})(?: of| for)?",
+            rf"(?:limit(?:s|ed|ing)?|preclud(?:es?|ed|ing)|prevent(?:s|ed|ing)?|hamper(?:s|ed|ing)?|imped(?:es?|ed|ing)|"
+            rf"reduc(?:es?|ed|ing)|impair(?:s|ed|ing)?|low|poor|hinder(?:s|ed|ing)?|compromis(?:es?|ed|ing)|"
+            rf"degrad(?:es?|ed|ing)|confound(?:s|ed|ing)?|lowers?|decreas(?:es?|ed|ing)) (?:(?!and\b|but\b)\w+ ){{0,3}}"
+            rf"{_EXCLUSION}(?: (?:of|for|to))?(?: {_ASSESS})?(?=(?: (?!secondary|due|by|because|reveal|show|and\b|with)[\w\-]+){{0,4}} \ufffc)",
+            rf"(?:insensitive|not (?:\w+ )?sensitive(?: enough)?) (?:for|to|in)(?: {_ASSESS})?(?: of| for)?",
+            rf"(?:exclusion|evaluation|assessment|detection|exclud(?:e|ing)|rul(?:e|ing) out|assess|evaluate|to exclude)(?: for| of)?"
+            rf"(?= [^.;]*\b(?:{_BE} (?:\w+ )?{_POOR}|requires?|needs?|necessitates?)\b)",
             r"(?:less likely|unlikely)(?= (?:an? |the )?\ufffc)",
             # A label in front of its findings: "Not excluded: pneumonia."
             rf"(?:{_NOT} (?:be |been )?(?:excluded|ruled out|assessed)|possible|probable|likely|suspected|"
@@ -78,13 +144,19 @@ ENGLISH: Final[CueTable] = (
             r"compatible with|diagnostic of|represent(?:ing)?|(?:suspicious|concerning|worrisome) for)",
             r"(?:no|not|without) (?:(?!but\b|with\b)\w+ ){0,3}either",
             r"no (?:\w+ )?(?:reason|cause) to suspect",
+            r"(?:(?:should|must|is|are) )?not (?:to )?(?:be )?(?:mistaken|confused|misread|misinterpreted) (?:for|with|as)",
         ),
     ),
     (
         "uncertain",
         "before",
         (
-            rf"{_NOT} (?:be |been )?{_HOW_MUCH}(?:excluded|ruled out)",
+            rf"(?:{_NOT}|never) {_WORDS}{_EXCLUDED}",
+            rf"(?:{_BE} )?(?:neither|not) (?:be )?\w+ n?or (?:be )?{_EXCLUDED}",
+            rf"(?:{_BE} )?{_POOR}{_AT_END}",
+            rf"{_BE} (?:(?:only|just) )?(?:incompletely|partially|poorly|inadequately|suboptimally) "
+            rf"(?:{_EXCLUDED}|assessed|evaluated|seen|visuali[sz]ed)",
+            rf"(?:may|might|could|can) (?:\w+ )?(?:be )?(?:missed|overlooked|obscured|masked|hidden|remain occult)",
             rf"{_CANNOT} be {_HOW_MUCH}(?:adequately |fully |well )?(?:assessed|evaluated)",
             rf"{_CANNOT} be (?:definitely|definitively|clearly|well|optimally|reliably) {_SEEN}",
             rf"(?:{_BE} )?not (?:definitely|definitively|clearly|well|optimally|reliably) {_SEEN}",
@@ -108,8 +180,11 @@ ENGLISH: Final[CueTable] = (
         "uncertain",
         "both",
         (
-            r"(?:difficult|hard|impossible|unable) to (?:\w+ )?(?:exclude|rule out)",
+            rf"(?:(?:difficult|hard|impossible|unable|inability|insufficient|inadequate|insensitive|"
+            rf"not (?:\w+ )?(?:possible|able|feasible|enough|sufficient|adequate|sensitive(?: enough)?)|"
+            rf"(?:{_CANNOT}|could not|{_ISNT})(?: \w+)? (?:used|relied (?:up)?on)) to|ability to) (?:\w+ ){{0,2}}{_ASSESS}(?: for| of)?",
             r"(?:versus|vs\.?)",
+            r"(?:more|most|less) (?:likely|probabl[ey]) than",
             r"if any",
             r"favou?red (?:over|rather than)",
         ),
@@ -118,7 +193,7 @@ ENGLISH: Final[CueTable] = (
         "uncertain",
         "behind",
         (
-            rf"{_NOT} {_HOW_MUCH}(?:exclude|rule out|excluded|excluding)",
+            rf"{_NOT} {_WORDS}(?:{_EXCLUDE}|excluded)",
             r"(?:no|without|not) (?:any )?(?:definite|definitive|definitely|definitively|convincing|"
             r"conclusive|certain)"
             r"(?: (?:radiographic|sonographic|ct))?(?: (?:evidence|signs?))?(?: of)?",
@@ -159,6 +234,8 @@ ENGLISH: Final[CueTable] = (
             r"in the absence of",
             r"(?:treated|treatment|therapy|surgery|placement|insertion|drainage|thoracentesis|"
             r"pleurodesis|biopsy|resection) for",
+            r"what (?:looked like|(?:appeared|seemed) to be|was (?:thought|taken|read|believed) (?:to be|as|for))",
+            r"(?:the )?(?:sentence|statement|phrase|wording) (?:on|about|regarding|of)",
             r"(?:s/p|status post|after|following|post) (?:\w+ ){0,3}(?:drainage|evacuation|aspiration|"
             r"thoracentesis|biopsy|resection|repair|treatment|ablation) (?:of|for)",
             r"(?<=removal\x20)for\b",
@@ -177,6 +254,8 @@ ENGLISH: Final[CueTable] = (
         "behind",
         (
             r"(?:s/p|status[\- ]post)",
+            r"(?:patient|man|woman|male|female|gentleman|lady)s? (?:with|who has)(?: an?)?",
+            r"(?:film|radiograph|study|exam\w*|image|scan|x-?ray|ct)(?: [\w.]+){0,4},? (?:on|in|at) which",
             r"(?:after|following|post) (?:(?:prior|previous|recent|remote|old) )?(?=\ufffc)",
             # A finding of an earlier examination alone: no more is said of it, as in "prior effusion has
             # resolved"; "evidence of prior fracture" is seen today.
@@ -208,8 +287,6 @@ ENGLISH: Final[CueTable] = (
             r"(?:removal|withdrawal|explantation|extraction)(?! of\b)",
             rf"{_BE} within (?:the )?(?:normal limits|limits of normal)",
             rf"{_BE} none",
-            r": ?(?:none|no|absent|negative|nil)(?= ?(?:[.,;)]|$))",
-            r"\(-\)",
         ),
     ),
     (
@@ -224,15 +301,20 @@ ENGLISH: Final[CueTable] = (
             r"(?:absence|lack|disappearance) of",
             r"(?:resolution|clearing|removal) of",
             r"fail(?:s|ed)? to",
-            r"rather than",
-            r"(?:mimic|simulat)(?:s|es|ing)",
+            r"(?:rather than|instead of|as opposed to|in place of|in lieu of)",
+            r"(?:mimic|simulat|imitat|masquerad|feign)(?:s|es|e|ed|king|ing)?(?: as| of)?",
+            r"(?:argu|speak|milit|weigh)(?:s|es|e|ed|ing|ates|ate)?(?: \w+)? against",
+            r"(?:evidence|signs?|features?) against",
+            r"(?:apparent|seeming|supposed|so-called|spurious|pseudo)(?= [^.;]*\b(?:due to|because of|caused by|related to|secondary to|explained by|"
+            r"attributable to|(?<!likely\x20)(?:reflects|represents)|results? (?:from|of)|accounted|owing to|artifact\w*|projection\w*)\b)",
         ),
     ),
     (
         "end",
         "behind",
         (
-            r"(?:but|however|although|though|except|besides|whereas|while|yet|instead|which|with|showing)",
+            r"(?:but|however|although|though|except|besides|whereas|while|yet|instead|which|with|showing|bar|barring|"
+            r"save(?: for)?|excepting)",
             r"(?:other than|apart from|aside from|(?<!the\x20)following(?! (?:day|findings?)\b)|after)",
             r"post (?!\w*(?:op|surg|procedur|traum|inflam|infect|obstruct|treat|radiat|stenot|term))",
             r"there (?:is|are|was|were|has been|have been)",

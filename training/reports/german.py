@@ -32,6 +32,13 @@ _GONE: Final = (
 _WHOLE: Final = rf"(?:vollständig|komplett|vollkommen|gänzlich|restlos|völlig){_ENDING}"
 _AT_END: Final = r"(?= ?(?:[.,;:)?]|$|(?:und|aber|jedoch|bei|im|am|links|rechts|beidseits|ist|sind)\b))"
 
+_SIDE: Final = r"(?:links|rechts)(?:seitige?[rsnm]?|basal)?"
+_EXCLUDE: Final = r"(?:auszuschlie(?:ß|ss)en|ausgeschlossen|ausschlie(?:ß|ss)bar|ausschlie(?:ß|ss)en)"
+_POOR: Final = (
+    r"(?:(?:nicht|kaum|nur)(?: \w+){0,3} (?:möglich|sensitiv|geeignet|ausreichend|zuverlässig|beurteilbar|"
+    r"auszuschlie(?:ß|ss)en|gelingt|erlaubt)|eingeschränkt|erschwert|unmöglich|limitiert|unsicher)"
+)
+
 GERMAN: Final[CueTable] = (
     (
         "none",
@@ -41,6 +48,9 @@ GERMAN: Final[CueTable] = (
             rf"(?:{_WHOLE} )?{_GONE}{_ENDING}",
             rf"{_NO} (?:\w+ )?{_CHANGED}(?: (?:de[rs]|von|einer|eines))?",
             r"nicht nur",
+            rf"{_SIDE},? (?:(?:aber|jedoch|und),? (?:nicht|kein(?:e[rsnm]?)?)|nicht(?: aber| jedoch)?|kein(?:e[rsnm]?)?) {_SIDE}",
+            r"(?:ausbleibende?|fehlende?|mangelnde?|keine)[rsnm]? (?:\w+ )?(?:besserung|rückbildung|änderung|veränderung|regredienz|"
+            r"resorption|auflösung|rückgang)",
             r"(?:vereinbar|passend|kompatibel|im sinne|entsprechend)(?: (?:mit|zu|einer|eines|von))?",
         ),
     ),
@@ -57,6 +67,15 @@ GERMAN: Final[CueTable] = (
         "uncertain",
         "behind",
         (
+            rf"(?:erlaubt|erlauben|gestattet|ermöglicht|zulässt|lässt) (?:\w+ )?(?:kein(?:e[rsnm]?)?|nicht) (?:\w+ ){{0,2}}(?:ausschlu(?:ß|ss)|"
+            r"beurteilung|aussage|nachweis|detektion)(?: (?:von|eine[sr]|de[rs]|für|über|bezüglich|zu))*",
+            r"keine (?:\w+ )?aussage (?:zu[mr]?|über|bezüglich|hinsichtlich)(?: eine[srnm])?",
+            r"(?:schränkt|schränken|limitiert|limitieren|erschwert|erschweren|verhindert|verhindern) (?:\w+ ){0,2}(?:ausschlu(?:ß|ss)|beurteilung|"
+            r"beurteilbarkeit|sensitivität|nachweis|aussagekraft|detektion)(?: (?:von|eine[sr]|de[rs]|für|auf|bezüglich|hinsichtlich))*",
+            r"(?:insensitiv|unsensitiv|nicht (?:\w+ )?sensitiv(?: genug)?|geringe sensitivität|eingeschränkte (?:sensitivität|beurteilbarkeit)) "
+            r"(?:für|bezüglich|hinsichtlich|auf|gegenüber)",
+            rf"(?:(?:zum|ein|der|sichere[rn]?|zuverlässige[rn]?) )*(?:ausschlu(?:ß|ss)|beurteilung|beurteilbarkeit|nachweis)"
+            rf"(?: (?:von|eine[srn]|de[rs]|auf|bezüglich|hinsichtlich))*(?= [^.;]*\b{_POOR}\b)",
             r"(?:nicht (?:\w+ )?(?:auszuschlie(?:ß|ss)en|ausgeschlossen|beurteilbar)|möglich|fraglich|"
             r"wahrscheinlich|verdacht|unklar|differen[tz]ialdiagnosen?) ?:",
         ),
@@ -66,8 +85,11 @@ GERMAN: Final[CueTable] = (
         "uncertain",
         "before",
         (
-            r"nicht (?:\w+ ){0,2}(?:auszuschlie(?:ß|ss)en|ausgeschlossen|ausschlie(?:ß|ss)bar|"
-            r"ausschlie(?:ß|ss)en)",
+            rf"(?:nicht|nie|kaum|schwer|schlecht|nur) (?:(?!und\b|aber\b)\w+ ){{0,4}}{_EXCLUDE}",
+            rf"weder (?:\w+ ){{1,2}}noch (?:\w+ )?{_EXCLUDE}",
+            rf"(?:{_BE} )?(?:\w+ )?(?:nicht|kaum)(?: \w+)? möglich",
+            r"(?:kann|können|könnte|könnten) (?:\w+ ){0,3}(?:übersehen|maskiert|überdeckt|verborgen|entgehen)",
+            r"(?:nur )?(?:eingeschränkt|schlecht|schwer|bedingt) (?:beurteilbar|zu beurteilen|abgrenzbar|abzugrenzen|erkennbar)",
             rf"nicht (?:mit sicherheit|{_SURE}) (?:zu )?(?:{_SEEN}|beurteilbar|beurteilen|zu beurteilen)",
             r"nicht (?:\w+ )?(?:beurteilbar|zu beurteilen|einsehbar|beurteilt werden)",
             rf"(?:{_BE} )?(?:\w+ )?(?:fraglich|möglich|denkbar|wahrscheinlich|unwahrscheinlich|"
@@ -82,6 +104,7 @@ GERMAN: Final[CueTable] = (
         "unstated",
         "behind",
         (
+            r"(?:kann|können|könnte|könnten) (?:sich )?(?:\w+ ){0,3}?(?=(?:eine?[nrsm]? )?(?:\w+ )?\ufffc+ (?:entwickeln|auftreten|entstehen|bilden|folgen))",
             r"(?:falls|sofern|wenn|sollte|sollten|zum ausschlu(?:ß|ss)|ausschlu(?:ß|ss)diagnostik|"
             r"frage nach|fragestellung|zur frage)",
             r"bei (?:\w+ )?(?:klinische[mnr]?|anhaltende[mnr]?|weitere[mnr]?|bestehende[mnr]?) "
@@ -90,11 +113,20 @@ GERMAN: Final[CueTable] = (
         ),
     ),
     (
+        "unstated",
+        "before",
+        (
+            r"(?:kann|können|könnte|könnten) (?:sich )?(?:\w+ ){0,5}(?:entwickeln|auftreten|entstehen|hinzutreten|vorkommen)",
+        ),
+    ),
+    (
         "past",
         "behind",
         (
             r"(?:z\. ?n\.?|zn|zustand nach|st\. ?n\.|status nach)(?!\w)",
             r"nach (?:(?:abgelaufener|stattgehabter|alter|früherer|durchgemachter) )?(?=\ufffc)",
+            r"(?:voraufnahme|voruntersuchung|vorbild)(?: (?:vom|von|am|der|des|[\d.]+)){0,4} mit",
+            r"(?:patient(?:in|en)?|bekanntem?) (?:mit|nach) (?:bekannte[rmn] )?(?=\ufffc)",
             r"(?:frühere|ehemalige|vormalige)[rsnm]?"
             r"(?= (?:[\w\-]+ ){0,2}\ufffc+ ?(?:[.,;)]|$|(?:und|links|rechts)\b))",
         ),
@@ -122,8 +154,10 @@ GERMAN: Final[CueTable] = (
         "before",
         (
             rf"nicht (?:mehr )?(?:\w+ ){{0,2}}{_SEEN}",
+            r"(?<=\ufffc)(?:frei(?:e[rsnm]?)?)\b",
             rf"{_SEEN} (?:\w+ )?nicht",
             rf"(?:{_BE} )?ausgeschlossen",
+            r"(?:vor(?:ge)?täuscht|vortäuschen|imitiert|simuliert)",
             rf"(?:{_BE} )?(?:\w+ )?{_WHOLE} {_GONE}",
             rf"(?:{_BE} )?(?:\w+ )?(?:verschwunden|aufgelöst|resorbiert|entfernt|abgeklungen|"
             rf"ausgeheilt){_AT_END}",
@@ -132,7 +166,9 @@ GERMAN: Final[CueTable] = (
             r"(?:hat|haben) sich (?:(?!nicht|teil|nahe|fast|weit)\w+ )?(?:zurückgebildet|aufgelöst|"
             r"resorbiert)",
             r"(?:liegt|liegen) (?:nicht|keine?r?s?) (?:\w+ )?vor",
-            r": ?(?:nein|negativ|keine?[rs]?|nicht vorhanden|ø)(?= ?(?:[.,;)\n]|$))",
+            r"[:=?] ?(?:nein|negativ|keine?[rsn]?|nicht (?:vorhanden|nachweisbar|erkennbar|sichtbar)|ø|ohne)(?= ?(?:[.,;)\n]|$)| (?:nachweisbar|"
+            r"erkennbar|sichtbar|sicher\w*|frisch\w*|abgrenzbar)\b)",
+            r"(?<=\s)[-–] ?(?:nein|negativ|keine?[rsn]?)(?= ?(?:[.,;)\n]|$))",
             r"(?<=\ufffc)[- ]?(?:entfernung|explantation|rückzug)",
         ),
     ),
@@ -143,6 +179,10 @@ GERMAN: Final[CueTable] = (
             rf"{_WHOLE} (?:{_GONE})e[rsnm]?",
             r"(?:kein(?:e[rsnm]?)?|ohne|weder|nie|niemals|fehlend(?:e[rsnm]?)?|fehlen (?:von|eine[rs]))",
             r"frei von",
+            r"und nicht(?= (?:eine?[rmns]? )?\ufffc)",
+            r"(?:statt|anstatt|anstelle|an stelle|vielmehr als)(?: (?:eine[srm]|von|de[rs]))?",
+            r"(?:spricht|sprechen|sprechend) (?:\w+ ){0,2}(?:gegen|nicht für)(?: (?:eine?n?|das vorliegen(?: eine[rs])?))?",
+            r"(?:vortäuschend(?:e[rsnm]?)?|imitierend(?:e[rsnm]?)?|imitiert|simuliert|scheinbare?[rsnm]?)",
             r"(?<!zum\x20)ausschlu(?:ß|ss)(?: (?:von|eine[rs]))?",
             r"(?:entfernung|explantation|rückbildung|auflösung) (?:de[rs]|von|eine[rs])",
         ),
@@ -154,7 +194,7 @@ GERMAN: Final[CueTable] = (
             r"(?:aber|jedoch|allerdings|dagegen|hingegen|sondern|au(?:ß|ss)er|obwohl|während|doch|bei|mit|"
             r"nach|dafür|"
             r"stattdessen|ansonsten|sonst)",
-            r"(?:bis auf|abgesehen von|mit ausnahme|daneben|zusätzlich|im übrigen)",
+            r"(?:doch|bis auf|abgesehen von|mit ausnahme|daneben|zusätzlich|im übrigen)",
             r"(?:es )?zeig(?:t|en) sich",
         ),
     ),

@@ -9,10 +9,13 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Final
 
+from training.reports.spelling import written_out
+
 _SIDED: Final = r"(?:air ?space|focal|nodular|patchy|streaky|hazy|ill defined|linear|reticular|interstitial)"
+_PERHAPS: Final = r"(?:(?:may|might|could) be|probably|possibly|likely|perhaps|questionably|wahrscheinlich|möglicherweise|fraglich)"
 _SIZE_OF_HEART: Final = r"(?:(?:heart|cardiac|cardiac silhouette) size|heart|cardiac silhouette)"
 _IS_HOW: Final = (
-    r"(?:(?:is|are|was|appears?|remains?|seems|to be|[a-z]+ly|again|now|overall|at|in|size|contour|"
+    rf"(?:(?:is|are|was|appears?|remains?|seems|to be|(?!{_PERHAPS})[a-z]+ly|again|now|overall|at|in|size|contour|"
     r"for technique) ){0,8}"
 )
 _HERZ: Final = r"herz(?:gr(?:ö|oe)(?:ß|ss)e|schatten|silhouette)?"
@@ -53,15 +56,19 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"volume loss",
     ),
     "bronchial thickening": (r"(?:peri)?bronchial (?:wall )?(?:thickening|cuffing)",),
-    "bronchiectasis": (r"(?:bronchiect|bronchioloect)a(?:sis|tic)",),
+    "bronchiectasis": (
+        r"(?:bronchiect|bronchioloect)a(?:sis|tic)",
+        r"bronchiektas(?:en?|ien?)",
+    ),
     "COPD": (r"COPD", r"(?:chronic )?obstructive (?:pulmonary|lung|airways?) disease"),
     "calcification": (r"verkalkung(?:en)?", r"calcifications?", r"calcified", r"calcific"),
     "cardiomegaly": (
         r"(?:kardiomegalie|(?:links|rechts)?herz(?:vergr(?:ö|oe)(?:ß|ss)erung|verbreiterung)|"
-        rf"{_HERZ} (?:ist )?(?:(?!nicht |grenz)[\w\-]+ ){{0,2}}(?:vergr(?:ö|oe)(?:ß|ss)ert|verbreitert|"
+        rf"{_HERZ} (?:ist )?(?:(?!nicht |grenz|{_PERHAPS})[\w\-]+ ){{0,2}}(?:vergr(?:ö|oe)(?:ß|ss)ert|verbreitert|"
         rf"zu gro(?:ß|ss)))",
         r"(?:vergr(?:ö|oe)(?:ß|ss)erte[rsnm]?|verbreiterte[rsnm]?) (?:herz(?:schatten|silhouette)?|herzens)",
-        r"cardiomegaly",
+        r"cardio ?megaly",
+        r"large (?:heart|cardiac silhouette)",
         r"(?:cardiac|heart) enlargement",
         r"enlargement of (?:the )?(?:heart|cardiac silhouette)",
         r"enlarged (?:heart|cardiac (?:silhouette|contours?))",
@@ -85,7 +92,7 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         rf"{_RANDWINKEL} (?:(?!nicht |kein)\w+ ){{0,3}}{_BLUNT}",
     ),
     "degenerative change": (
-        r"degenerative(?: \w+)? (?:changes?|disease|spurring)",
+        r"degenerative(?: \w+)? (?:changes?|veränderung(?:en)?|disease|spurring)",
         r"osteophytes?",
         r"spondylosis",
         r"osteoarthr(?:itis|osis)",
@@ -102,12 +109,15 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         rf"{_CARDIOMEDIASTINUM} {_IS_HOW}{_LARGE}",
     ),
     "fibrosis": (r"(?:lungen)?fibrose", r"fibrosis", r"fibrotic"),
-    "fracture": (r"fraktur(?:en)?", r"fractures?", r"fractured"),
-    "granuloma": (r"granulomas?", r"granulomata", r"granulomatous"),
+    "fracture": (r"fraktur(?:en)?", r"(?:rippen)?(?:bruch|brüche)", r"fractures?", r"fractured"),
+    "granuloma": (r"granulomas?", r"granulomata", r"granulomatous", r"granulome?n?"),
     "hernia": (r"(?:hiatus)?hernien?", r"hernias?", r"herniation"),
-    "hyperinflation": (r"hyper ?(?:inflat|expan|lucen)(?:ed|sion|ion|ded|t)",),
-    "kyphosis": (r"kyphosis", r"kyphotic"),
-    "lesion": (r"lesions?",),
+    "hyperinflation": (
+        r"hyper ?(?:inflat|expan|lucen)(?:ed|sion|ion|ded|t)",
+        r"(?:lungen)?überbläh(?:ung|t)(?:e[rsnm]?)?",
+    ),
+    "kyphosis": (r"kyphosis", r"kyphotic", r"kyphose"),
+    "lesion": (r"lesions?", r"läsion(?:en)?"),
     "lung opacity": (
         r"(?:infiltrate?s?|infiltraten|infiltration(?:en)?|verschattung(?:en)?)",
         r"opacit(?:y|ies)",
@@ -132,7 +142,7 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"nodularity",
         r"nodular (?:densit|opacit)(?:y|ies)",
     ),
-    "osteopenia": (r"osteopen(?:ia|ic)", r"osteoporo(?:sis|tic)", r"demineralis?z?ation"),
+    "osteopenia": (r"osteopen(?:ia|ic|ie)", r"osteoporo(?:sis|tic|se)", r"demineralis?z?ation"),
     "pericardial effusion": (
         r"(?:peri[ck]ard|herzbeutel)erg(?:uss|uß|usses|üssen?|uessen?)",
         r"peri[ck]ard(?=- (?:und|oder|bzw\.?) pleuraerg)",
@@ -144,6 +154,7 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"pleura(?=- (?:und|oder|bzw\.?) (?:peri[ck]ard|herzbeutel)erg)",
         r"(?:sero|hämato|hydro|chylo)thorax",
         r"(?:pleural )?effusions?",
+        r"nicht ergu(?:ss|ß)frei(?:e[rsnm]?)?",
         r"pleural fluid",
         r"(?:hydro|haemo|hemo)thora(?:x|ces)",
         r"(?:hydro|sero|hämato|haemo|hemo|pyo)pneumothora(?:x|ces)",
@@ -163,7 +174,7 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"free (?:(?:intra ?peritoneal|intra ?abdominal|sub ?diaphragmatic) )?(?:air|gas)",
     ),
     "pneumothorax": (
-        r"pneumothora(?:x|ces|xe)",
+        r"pneumo ?thora(?:x|ces|xe)",
         r"(?:rest|spitzen|spannungs?|mantel)?pneu",
         r"pneumothoraxes",
         r"pleural (?:air|gas)",
@@ -174,10 +185,10 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"(?:(?:pulmonary|interstitial|alveolar|lung) ){0,3}o?edemas?",
         r"o?edematous",
     ),
-    "scarring": (r"scar(?:ring|s)?",),
+    "scarring": (r"scar(?:ring|s)?", r"narben?", r"narbige?[rsnm]?", r"vernarbung(?:en)?"),
     "scoliosis": (r"skoliose", r"(?:dextro|levo|kypho)?scolio(?:sis|tic)", r"(?:dextro|levo)curvature"),
     "subcutaneous emphysema": (
-        r"(?:subcutaneous|soft tissue|chest wall) (?:emphysema|air|gas)",
+        r"(?:sub ?cutaneous|subcut|sub ?q|SQ|soft tissue|chest wall) (?:emphysema|air|gas)",
         r"(?:haut|weichteil)emphysems?",
         r"subkutane[sn]? emphysem",
     ),
@@ -195,8 +206,9 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"(?:sternotomy|sternal|cerclage) wires?",
         r"(?:prosthetic|mechanical|artificial|replacement) (?:\w+ )?valves?",
         r"(?:surgical|vascular) clips?",
-        r"lines? (?:or|and) tubes?",
-        r"tubes? (?:or|and) lines?",
+        r"lines? ?(?:or|and|/|&) ?tubes?",
+        r"tubes? ?(?:or|and|/|&) ?lines?",
+        r"[SP]M (?:aggregat|sonden?|elektroden?|kabel)",
         r"(?:support|monitoring|implanted) (?:devices?|apparatus|hardware)",
         r"(?:pulse |cardiac |nerve )?(?:generators?|stimulators?)",
         r"stents?",
@@ -211,12 +223,13 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
     "vascular congestion": (
         r"(?:lungen(?:venen|gefäß)?|pulmonal|lungenvenöse |pulmonalvenöse |pulmonale )?(?:stauung|"
         r"stauungszeichen)",
-        r"(?:(?:pulmonary|central) )?(?:vascular|venous) (?:congestion|engorgement)",
+        r"(?:(?:pulmonary|central) )?(?:vascular|vasc|venous) (?:congestion|engorgement)",
         r"cephali[sz]ation",
     ),
 }
 # Forms that say by themselves that a finding is not there, or that nobody can say.
 _NORMAL_FORMS: Final[dict[str, tuple[str, ...]]] = {
+    "pleural effusion": (r"ergu(?:ss|ß)frei(?:e[rsnm]?)?",),
     "costophrenic blunting": (
         rf"{_ANGLE} (?:is|are)(?: not|n['’]t) (?:\w+ )?blunted",
         rf"{_RANDWINKEL} (?:\w+ ){{0,2}}nicht (?:\w+ )?{_BLUNT}",
@@ -244,9 +257,11 @@ _NORMAL_FORMS: Final[dict[str, tuple[str, ...]]] = {
     ),
 }
 _BORDERLINE_FORMS: Final[dict[str, tuple[str, ...]]] = {
+    "enlarged cardiomediastinum": (rf"{_CARDIOMEDIASTINUM} (?:is |appears )?{_PERHAPS} {_IS_HOW}{_LARGE}",),
     "cardiomegaly": (
         rf"{_SIZE_OF_HEART} {_IS_HOW}{_BORDERLINE}",
-        rf"{_SIZE_OF_HEART} (?:may|might|could) be {_IS_HOW}{_LARGE}",
+        rf"{_SIZE_OF_HEART} (?:is |appears )?{_PERHAPS} {_IS_HOW}{_LARGE}",
+        rf"{_HERZ} (?:ist |erscheint )?{_PERHAPS} (?:\w+ )?(?:vergr(?:ö|oe)(?:ß|ss)ert|verbreitert)",
         r"borderline (?:heart|cardiac) (?:size|enlargement)",
         rf"{_HERZ} (?:ist )?(?:grenzwertig|grenzgradig)(?: (?:gro(?:ß|ss)|vergr(?:ö|oe)(?:ß|ss)ert|"
         rf"verbreitert))?",
@@ -313,10 +328,14 @@ def _any_form() -> re.Pattern[str]:
     return re.compile(_spaced(every).lower())
 
 
-def has_forms(text: str) -> bool:
-    """Tell whether a text has any form of the vocabulary: most captions of photographs have none."""
+def _has_forms(text: str) -> bool:
     lowered = text.lower()
     return _any_form().search(lowered) is not None or any(compounds(lowered))
+
+
+def has_forms(text: str) -> bool:
+    """Tell whether a text has any form of the vocabulary: most captions of photographs have none."""
+    return _has_forms(text) or ((written := written_out(text).text) != text and _has_forms(written))
 
 
 @cache
