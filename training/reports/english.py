@@ -64,7 +64,9 @@ ENGLISH: Final[CueTable] = (
             r"(?:no|not) (?:more|greater|less|larger|worse|bigger|other) than",
             r"compar(?:ed|ison) (?:to|with) (?:the )?(?:prior|previous|last)(?: \w+)?(?= (?:without|with|"
             r"no)\b)",
-            r"(?:not|never) (?:without|free of|absent)",
+            r"(?:not|never|no longer) (?:\w+ )?(?:without|free of|absent|clear (?:of|from))",
+            r"(?:no|not|without|never) (?:\w+ )?(?:absence|lack) of",
+            r"(?:no|without|beyond) (?:any |reasonable )?doubt(?: that| of| about)?",
             rf"(?:no|not|without) {_HOW_MUCH}(?:changed?|differen(?:t|ce))",
             rf"(?:no|not|without) {_HOW_MUCH}(?:increased?|decreased?|improve(?:d|ment)|"
             r"worse(?:ned)?|worsening(?= (?:of|in)\b)|larger|progress(?:ed|ion)|enlarge(?:d|ment)|"
@@ -117,6 +119,7 @@ ENGLISH: Final[CueTable] = (
         "behind",
         (
             r"\A(?:un|less )likely\b",
+            rf"{_CANNOT} be (?:said|stated|concluded|assumed|claimed)(?: \w+)? that there is no",
             rf"no (?:\w+ )?(?:way|means|possibility) (?:to|of) (?:\w+ )?(?:{_ASSESS}|{_EXCLUDE})",
             rf"(?:{_ISNT}|{_CANNOT}|never) (?:\w+ ){{0,2}}(?:allow|permit|enable|suffice|support)(?:s|ed|ing)?(?: for)? "
             rf"(?:(?!and\b|but\b)\w+ ){{0,3}}(?:{_EXCLUSION}|to {_ASSESS}|{_EXCLUDE})(?: of| for)?",
@@ -234,6 +237,8 @@ ENGLISH: Final[CueTable] = (
             r"in the absence of",
             r"(?:treated|treatment|therapy|surgery|placement|insertion|drainage|thoracentesis|"
             r"pleurodesis|biopsy|resection) for",
+            r"(?:initial|original|earlier|preliminary) report (?:had )?(?:described|stated|mentioned|reported|noted|read)",
+            r"(?:advise|recommend|obtain|request|repeat)(?:ed|s)? (?:[\w\-]+ ){1,4}for(?! the\b)",
             r"what (?:looked like|(?:appeared|seemed) to be|was (?:thought|taken|read|believed) (?:to be|as|for))",
             r"(?:the )?(?:sentence|statement|phrase|wording) (?:on|about|regarding|of)",
             r"(?:s/p|status post|after|following|post) (?:\w+ ){0,3}(?:drainage|evacuation|aspiration|"
@@ -254,6 +259,9 @@ ENGLISH: Final[CueTable] = (
         "behind",
         (
             r"(?:s/p|status[\- ]post)",
+            r"(?:patient|he|she) (?:has )?(?:previously )?had",
+            rf"(?:on|in|at) (?:the |an? )?{_EARLIER},? there (?:was|were)",
+            r"comparison (?:is|was) made (?:to|with)(?: \w+){0,4} (?:showing|with)",
             r"(?:patient|man|woman|male|female|gentleman|lady)s? (?:with|who has)(?: an?)?",
             r"(?:film|radiograph|study|exam\w*|image|scan|x-?ray|ct)(?: [\w.]+){0,4},? (?:on|in|at) which",
             r"(?:after|following|post) (?:(?:prior|previous|recent|remote|old) )?(?=\ufffc)",
@@ -269,6 +277,7 @@ ENGLISH: Final[CueTable] = (
         (
             rf"(?:was|were) (?:{_SEEN} |described )?(?:on|in|at) (?:the |an? )?{_EARLIER}{_ENDS}",
             rf"(?<=\ufffc\x20)(?:on|in|at) (?:the |an? )?{_EARLIER}{_ENDS}",
+            rf"(?<=\ufffc\x20)(?:\d+|one|two|three|four|several|a few|some) (?:days?|weeks?|months?|years?) ago{_ENDS}",
         ),
     ),
     (
@@ -286,7 +295,7 @@ ENGLISH: Final[CueTable] = (
             rf"(?:resolved|removed|absent|excluded|ruled out){_AT_END}",
             r"(?:removal|withdrawal|explantation|extraction)(?! of\b)",
             rf"{_BE} within (?:the )?(?:normal limits|limits of normal)",
-            rf"{_BE} none",
+            rf"{_BE} (?:none|retracted|withdrawn|rescinded)",
         ),
     ),
     (

@@ -47,7 +47,8 @@ GERMAN: Final[CueTable] = (
             rf"(?:nahezu|fast|beinahe|nicht|weitgehend|größtenteils|teilweise|annähernd|noch nicht) "
             rf"(?:{_WHOLE} )?{_GONE}{_ENDING}",
             rf"{_NO} (?:\w+ )?{_CHANGED}(?: (?:de[rs]|von|einer|eines))?",
-            r"nicht nur",
+            r"nicht (?:nur|(?:\w+ )?frei von)",
+            r"(?:kein(?:e[rsnm]?)?|ohne) (?:zweifel(?: an| bezüglich)?|fehlen(?:de[rsnm]?)?)",
             rf"{_SIDE},? (?:(?:aber|jedoch|und),? (?:nicht|kein(?:e[rsnm]?)?)|nicht(?: aber| jedoch)?|kein(?:e[rsnm]?)?) {_SIDE}",
             r"(?:ausbleibende?|fehlende?|mangelnde?|keine)[rsnm]? (?:\w+ )?(?:besserung|rückbildung|änderung|veränderung|regredienz|"
             r"resorption|auflösung|rückgang)",
@@ -90,7 +91,7 @@ GERMAN: Final[CueTable] = (
             rf"(?:{_BE} )?(?:\w+ )?(?:nicht|kaum)(?: \w+)? möglich",
             r"(?:kann|können|könnte|könnten) (?:\w+ ){0,3}(?:übersehen|maskiert|überdeckt|verborgen|entgehen)",
             r"(?:nur )?(?:eingeschränkt|schlecht|schwer|bedingt) (?:beurteilbar|zu beurteilen|abgrenzbar|abzugrenzen|erkennbar)",
-            rf"nicht (?:mit sicherheit|{_SURE}) (?:zu )?(?:{_SEEN}|beurteilbar|beurteilen|zu beurteilen)",
+            rf"nicht (?:mehr )?(?:mit sicherheit|{_SURE}) (?:zu )?(?:{_SEEN}|beurteilbar|beurteilen|zu beurteilen)",
             r"nicht (?:\w+ )?(?:beurteilbar|zu beurteilen|einsehbar|beurteilt werden)",
             rf"(?:{_BE} )?(?:\w+ )?(?:fraglich|möglich|denkbar|wahrscheinlich|unwahrscheinlich|"
             rf"zweifelhaft|vermutet|"
@@ -105,6 +106,7 @@ GERMAN: Final[CueTable] = (
         "behind",
         (
             r"(?:kann|können|könnte|könnten) (?:sich )?(?:\w+ ){0,3}?(?=(?:eine?[nrsm]? )?(?:\w+ )?\ufffc+ (?:entwickeln|auftreten|entstehen|bilden|folgen))",
+            r"bei (?:\w+ )?verdacht auf(?= [^.;]*(?:empf|\bct\b|\bmrt\b|kontroll|erwäg|\w*sono))",
             r"(?:falls|sofern|wenn|sollte|sollten|zum ausschlu(?:ß|ss)|ausschlu(?:ß|ss)diagnostik|"
             r"frage nach|fragestellung|zur frage)",
             r"bei (?:\w+ )?(?:klinische[mnr]?|anhaltende[mnr]?|weitere[mnr]?|bestehende[mnr]?) "
@@ -118,6 +120,11 @@ GERMAN: Final[CueTable] = (
         (
             r"(?:kann|können|könnte|könnten) (?:sich )?(?:\w+ ){0,5}(?:entwickeln|auftreten|entstehen|hinzutreten|vorkommen)",
         ),
+    ),
+    (
+        "past",
+        "before",
+        (r"(?<=\ufffc\x20)vor (?:\w+ )?(?:tag|woche|monat|jahr)\w*",),
     ),
     (
         "past",
@@ -162,6 +169,7 @@ GERMAN: Final[CueTable] = (
             rf"(?:{_BE} )?(?:\w+ )?(?:verschwunden|aufgelöst|resorbiert|entfernt|abgeklungen|"
             rf"ausgeheilt){_AT_END}",
             rf"(?:fehlt|fehlen|fehlend|negativ){_AT_END}",
+            r"(?:wird|werden) (?:zurückgenommen|widerrufen)",
             r"liegt(?: \w+)? nicht vor",
             r"(?:hat|haben) sich (?:(?!nicht|teil|nahe|fast|weit)\w+ )?(?:zurückgebildet|aufgelöst|"
             r"resorbiert)",

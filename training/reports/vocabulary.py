@@ -102,7 +102,7 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"enlarged cardiomediastinum",
         r"mediastinal (?:widening|enlargement)",
         r"mediastinalverbreiterung",
-        r"(?:mediastinum|mediastinalschatten) (?:ist )?(?:(?!nicht )\w+ )?verbreitert",
+        rf"(?:mediastinum|mediastinalschatten) (?:ist )?(?:(?!nicht |{_PERHAPS})\w+ )?verbreitert",
         r"verbreiterte[sn]? mediastinum",
         r"(?:widening|enlargement) of (?:the )?mediastinum",
         r"(?:widened|enlarged) (?:\w+ )?(?:mediastinum|(?:cardio ?)?mediastinal (?:silhouette|contours?))",
@@ -257,7 +257,9 @@ _NORMAL_FORMS: Final[dict[str, tuple[str, ...]]] = {
     ),
 }
 _BORDERLINE_FORMS: Final[dict[str, tuple[str, ...]]] = {
-    "enlarged cardiomediastinum": (rf"{_CARDIOMEDIASTINUM} (?:is |appears )?{_PERHAPS} {_IS_HOW}{_LARGE}",),
+    "enlarged cardiomediastinum": (
+        rf"{_CARDIOMEDIASTINUM} (?:is |appears |ist )?{_PERHAPS} {_IS_HOW}(?:{_LARGE}|verbreitert)",
+    ),
     "cardiomegaly": (
         rf"{_SIZE_OF_HEART} {_IS_HOW}{_BORDERLINE}",
         rf"{_SIZE_OF_HEART} (?:is |appears )?{_PERHAPS} {_IS_HOW}{_LARGE}",
