@@ -65,15 +65,15 @@ PARTS: Final = re.compile(
     re.IGNORECASE,
 )
 _STILL: Final = (
-    r"remain(?:s|ing)?|persist\w*|unchanged|stable|present|seen|noted|visible|small|tiny|trace|minimal|mild|slight|"
+    r"remain(?:s|ing)?|still|noch|\d+(?:[.,]\d+)?(?:\s?[cm]m)?|persist\w*|unchanged|stable|present|seen|noted|visible|small|tiny|trace|minimal|mild|slight|"
     r"moderate|large|(?:de|in)creas\w+|improv\w+|residual|new|yes|vorhanden|nachweisbar|sichtbar|besteh\w+|ja|"
     r"(?:gering|klein|schmal|mäßig|deutlich|unverändert|rückläufig|persistier|neu)\w*"
 )
 _OPEN: Final = r"possibl[ey]|probabl[ey]|likely|fraglich\w*|möglich\w*"
 # What is left out of "no effusion on the right, small on the left", and of "... the right is not".
 _ELLIPSIS: Final = re.compile(
-    rf"(?:\W*\b(?:the|an?|on|at|in|of|is|are|has|have|still|only|now|that|those|it|ones?|there|base|apex|however|side|sided|left|right|"
-    rf"links\w*|rechts\w*|linke[rsnm]?|rechte[rsnm]?|li|re|auf|de[rsnm]|die|das|seite|noch|weiter(?:hin)?|fort|eine?r?|ist|sind|"
+    rf"(?:\W*\b(?:the|an?|on|at|in|of|is|are|has|have|only|now|that|those|it|ones?|there|base|apex|however|side|sided|left|right|"
+    rf"links\w*|rechts\w*|linke[rsnm]?|rechte[rsnm]?|li|re|auf|de[rsnm]|die|das|seite|weiter(?:hin)?|fort|eine?r?|ist|sind|"
     rf"{_STILL}|{_OPEN})\b)+\W*|.*\b(?:side|lung|one|base|left|right|seite)\W+(?:with (?:it|one)|is not|has not|does(?: not)?|"
     r"has (?:it|one)|nicht|schon)\W*",
     re.IGNORECASE | re.DOTALL,
@@ -105,6 +105,12 @@ SHOWN: Final = re.compile(
     r"(?:present|seen|noted|visible|vorhanden|sichtbar|nachweisbar|erkennbar)\b",
     re.IGNORECASE,
 )
+# "No pneumothorax other than the tiny one at the apex" tells of one.
+EXCEPT_ONE: Final = re.compile(
+    r"[^.;,\ufffc]*\b(?:other than|except(?: for)?|apart from|aside from|save(?: for)?|bar|außer|bis auf|abgesehen von)"
+    r" [^.;\ufffc]*\b(?:ones?|that|those|left|right|links|rechts|known|bekannten?)\b[^\ufffc]*\Z",
+    re.IGNORECASE,
+)
 # What is there behind "instead of a mass" comes after a comma or a verb.
 INSTEAD: Final = re.compile(r"instead|in place|in lieu|statt|anstatt|anstelle|an stelle", re.IGNORECASE)
 CLAUSE: Final = re.compile(
@@ -121,6 +127,7 @@ PRIOR: Final = re.compile(
 _SUSPICION: Final = re.compile(
     r"(?:suspicious|suspicion|concerning|worrisome|suggesti\w+)\s+(?:for|of)", re.IGNORECASE
 )
+_RATHER: Final = re.compile(r"rather than|instead of|as opposed to|(?:an)?statt|anstelle", re.IGNORECASE)
 _DENIAL: Final = re.compile(r"no|keine?r?s?|never", re.IGNORECASE)
 _DENIED: Final = re.compile(r"(?:[^;:]*\bor\b)?(?:(?!\band\b)[^,;:])*", re.IGNORECASE)
 _MISSPELT: Final = near_words(
@@ -187,6 +194,9 @@ def find_cues(sentence: str) -> list[Cue]:
         effect, side = kinds[(match.lastindex or 1) - 1]
         if _SUSPICION.fullmatch(match.group()) and _is_denied(sentence, found, match.start()):
             effect = "none"
+        before = next((cue.effect for cue in reversed(found) if cue.effect in ("uncertain", "end")), "end")
+        if before == "uncertain" and _RATHER.match(match.group()):
+            effect = "uncertain"
         found.append(Cue(effect, side, *match.span()))
     return found
 

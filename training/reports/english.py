@@ -69,7 +69,7 @@ ENGLISH: Final[CueTable] = (
             r"(?:no|without|beyond) (?:any |reasonable )?doubt(?: that| of| about)?",
             rf"(?:no|not|without) {_HOW_MUCH}(?:changed?|differen(?:t|ce))",
             rf"(?:no|not|without) {_HOW_MUCH}(?:increased?|decreased?|improve(?:d|ment)|"
-            r"worse(?:ned)?|worsening(?= (?:of|in)\b)|larger|progress(?:ed|ion)|enlarge(?:d|ment)|"
+            r"worse(?:ned)?|worsening(?= (?:of|in)\b)|larger|reduc(?:ed|tion)|shrink\w*|progress(?:ed|ion)|enlarge(?:d|ment)|"
             r"growth|grown|extension|bigger|smaller)",
             r"(?:as )?clinically (?:questioned|suspected|indicated|warranted)",
             rf"not {_SEEN} (?:on|in|at) (?:(?:the|any) )?(?:prior|previous|earlier|old)",
@@ -89,13 +89,13 @@ ENGLISH: Final[CueTable] = (
         "before",
         (
             r"\((?:none|no|absent|negative|nein|keine?r?)\)",
-            r"[:=] ?[nN](?= ?(?:[.,;)\n]|$))",
+            r"[:=] ?[nN0](?= ?(?:[.,;)\n]|$))",
             r"[:=?] ?(?:none|no|not|absent|negative|neg|nil|resolved|free)(?= ?(?:[.,;)\n]|$))",
             # Behind a finding alone: "FINDINGS: No significant effusion" is a statement under a heading.
             r"(?<=\ufffc)\s?[:=?] ?(?:none|no|not|negative)(?= (?:seen|identified|noted|visible|evident|present|"
             r"detected|demonstrated|appreciated|acute|significant)\b)",
             r"(?<=\s)[-–] ?(?:none|no|absent|negative|nil)(?= ?(?:[.,;)\n]|$))",
-            r"(?<=\ufffc)\s?(?:[:=]\s?)?[-–](?= ?(?:[.,;)\n]|$))",
+            r"(?<=\ufffc)\s*(?:[:=]\s*)?[-–](?= ?(?:[.,;)\n]|$))",
         ),
     ),
     (
@@ -290,11 +290,12 @@ ENGLISH: Final[CueTable] = (
             rf"(?:{_BE} )?{_ISNT} {_HOW_MUCH}{_SEEN}",
             r"(?:has|have|had|is|are|was|were) (?:(?!not |never |nearly |almost |partially |incompletely |"
             r"partly |largely )\w+ ){0,3}(?:resolved|cleared|"
-            r"disappeared|removed|gone|lacking|absent|"
+            r"disappeared|removed|withdrawn|explanted|gone|lacking|absent|"
             r"excluded|ruled out(?! for\b))",
             rf"(?:resolved|removed|absent|excluded|ruled out){_AT_END}",
             r"(?:removal|withdrawal|explantation|extraction)(?! of\b)",
             rf"{_BE} within (?:the )?(?:normal limits|limits of normal)",
+            r"(?:on|in) neither (?:side|lung|base|apex)",
             rf"{_BE} (?:none|retracted|withdrawn|rescinded)",
         ),
     ),
@@ -322,7 +323,7 @@ ENGLISH: Final[CueTable] = (
         "end",
         "behind",
         (
-            r"(?:but|however|although|though|except|besides|whereas|while|yet|instead|which|with|showing|bar|barring|"
+            r"(?:but|however|although|though|except|besides|whereas|while|yet|instead|which|with|showing|bar|barring|given|"
             r"save(?: for)?|excepting)",
             r"(?:other than|apart from|aside from|(?<!the\x20)following(?! (?:day|findings?)\b)|after)",
             r"post (?!\w*(?:op|surg|procedur|traum|inflam|infect|obstruct|treat|radiat|stenot|term))",

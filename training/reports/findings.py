@@ -14,6 +14,7 @@ from typing import Final, Literal, NamedTuple
 from training.reports.cues import (
     BOTH_SIDES,
     CLAUSE,
+    EXCEPT_ONE,
     HEADING,
     INSTEAD,
     LIMITED,
@@ -55,8 +56,8 @@ STATES: Final[tuple[State, ...]] = ("present", "uncertain", "absent")
 # to "Effusion? No." belongs to the question.
 _SENTENCE_END: Final = re.compile(
     r"(?<!\b[Vv][Ss])(?<!\b[VZ])(?<!\b[VZ][an])(?<!\b[VZ]\.[aAnN])(?<!\b[VZ]\.\s[aAnN])(?<!\b[kKou])(?<!\b(?:kl|ca))"
-    r"(?<!\b(?:re|li)(?=\.\s[a-zäöü]))(?<!\b(?:bds|ger)(?=\.\s[a-zäöü]))(?<!\d\.\d\d(?=\.\s[a-zäöü]))[.!](?=\s|$|[A-Z])|"
-    r"\?(?=\s*$)|(?<![,;:(]\s)(?<![,;(])\?(?=\s+[A-Z])(?!\s+(?i:(?:yes|no|none|not|nein|ja|keine?[rs]?|nicht|absent|present|negative)(?: (?:seen|noted|identified|visible|nachweisbar|sichtbar))?)\s*(?:[.,;\n]|$))|\n(?=\s*[\[(☐☒☑])|"
+    r"(?<!\b(?:re|li)(?=\.\s[a-zäöü]))(?<!\b(?:bds|ger|erg|Erg)(?=\.\s[a-zäöü]))(?<!\d\.\d\d(?=\.\s[a-zäöü]))[.!](?=\s|$|[A-Z])|"
+    r"\?(?=\s*$)|(?:(?<=[\w)])|(?<=[\w)]\s))\?(?=\s+[A-Z])(?!\s+(?i:(?:yes|no|none|not|nein|ja|keine?[rs]?|nicht|absent|present|negative)(?: (?:seen|noted|identified|visible|nachweisbar|sichtbar))?)\s*(?:[.,;\n]|$))|\n(?=\s*[\[(☐☒☑])|"
     r"\n(?=[^\n:]{3,40}\s[-–=]\s)|\n\s*\n|\n(?=\s*(?:[-*•]|\d+[.)]|[A-Z][A-Z /]+:))"
     rf"|\n(?={HEADING.pattern})"
 )
@@ -290,6 +291,8 @@ def _of_other_side(masked: str, mention: _Mention, own: Sequence[Cue], cues: Seq
         for cue in cues
         if cue.end <= mention.start
     ):
+        return {"none"}
+    if EXCEPT_ONE.match(masked, mention.end):
         return {"none"}
     bounds = [0, *(found.start() for found in PARTS.finditer(masked)), len(masked)]
     parts = [(start, end) for start, end in pairwise(bounds) if start < end]

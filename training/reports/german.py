@@ -36,7 +36,7 @@ _SIDE: Final = r"(?:links|rechts)(?:seitige?[rsnm]?|basal)?"
 _EXCLUDE: Final = r"(?:auszuschlie(?:ß|ss)en|ausgeschlossen|ausschlie(?:ß|ss)bar|ausschlie(?:ß|ss)en)"
 _POOR: Final = (
     r"(?:(?:nicht|kaum|nur)(?: \w+){0,3} (?:möglich|sensitiv|geeignet|ausreichend|zuverlässig|beurteilbar|"
-    r"auszuschlie(?:ß|ss)en|gelingt|erlaubt)|eingeschränkt|erschwert|unmöglich|limitiert|unsicher)"
+    r"auszuschlie(?:ß|ss)en|gelingt|erlaubt)|gelingt[^.;]* nicht|eingeschränkt|erschwert|unmöglich|limitiert|unsicher)"
 )
 
 GERMAN: Final[CueTable] = (
@@ -118,6 +118,7 @@ GERMAN: Final[CueTable] = (
         "unstated",
         "before",
         (
+            r"(?<=\ufffc\x20)(?:denken|erwägen)",
             r"(?:kann|können|könnte|könnten) (?:sich )?(?:\w+ ){0,5}(?:entwickeln|auftreten|entstehen|hinzutreten|vorkommen)",
         ),
     ),

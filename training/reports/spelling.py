@@ -19,7 +19,7 @@ _SHORT: Final = (
     "pacer=pacemaker hsm=herzschrittmacher djd=degenerative_joint_disease ggo=opacity ggos=opacities "
     "htx=hemothorax emphys=emphysema calcs=calcifications w/o=without w/=with c/w=consistent_with "
     "s/o=suggestive_of c/f=concerning_for d/t=due_to 2/2=due_to b/l=bilateral bilat=bilateral neg=negative "
-    "poss=possible prob=probable susp=suspicious k.=kein o.b.=unauffällig unauff.=unauffällig -ve=negative "
+    "poss=possible prob=probable susp=suspicious k.=kein o.b.=unauffällig o._b.=unauffällig erg.=erguss unauff.=unauffällig -ve=negative "
     "+ve=positive nad=no_acute_disease wnl=within_normal_limits chf=heart_failure"
 )
 # Something else in small letters, or behind a number.
@@ -136,7 +136,7 @@ def _words(text: str) -> Iterator[tuple[int, int, str]]:
 def _tables() -> tuple[dict[str, str], re.Pattern[str], dict[str, tuple[str, ...]]]:
     """Return abbreviations, the pattern of words, and words of the rules by what is left of them."""
     pairs = [pair.partition("=") for pair in f"{_SHORT} {_CAPITALS}".split()]
-    short = {word: long.replace("_", " ") for word, _, long in pairs}
+    short = {word.replace("_", " "): long.replace("_", " ") for word, _, long in pairs}
     signs = "|".join(re.escape(word) for word in short if not word.isalpha())
     capitals = "|".join(word for word in short if word.isupper())
     words = "|".join(word for word in short if word.isalpha() and word.islower())
@@ -145,7 +145,7 @@ def _tables() -> tuple[dict[str, str], re.Pattern[str], dict[str, tuple[str, ...
         for left in _shortened(word):
             near[left] = (*near.get(left, ()), word)
     pattern = (
-        rf"(?<![\w/])(?:(?i:{signs})(?!\w)|(?:(?<!\d\s)(?<!\d)(?:{capitals})|(?i:{words}))(?!\w)|"
+        rf"(?<!\w)(?:(?i:{signs})(?!\w)|(?:(?<!\d\s)(?<!\d)(?:{capitals})|(?i:{words}))(?!\w)|"
         rf"[^\W\d_]{{{_FEWEST_LETTERS - 1},40}})"
     )
     return short, re.compile(pattern), near

@@ -30,7 +30,7 @@ _NORMAL: Final = (
     r"(?:within (?:the )?normal(?: size)?(?: limits)?|normal|unremarkable|not (?:\w+ )?(?:enlarged|widened))"
 )
 _BORDERLINE: Final = r"(?:(?:the )?upper limits?(?: of)? normal|top normal|high normal|borderline|prominent)"
-_LARGE: Final = r"(?:enlarged|large|widened)"
+_LARGE: Final = r"(?:enlarged|large|big|widened)"
 
 _ANGLE: Final = r"(?:costo ?phrenic|costo ?diaphragmatic|CP) (?:angles?|sulc(?:us|i)|recess(?:es)?)"
 _SIDES: Final = r"(?:(?:left|right|both|bilateral|lateral|posterior|anterior|and|or) ){0,4}"
@@ -72,7 +72,7 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"(?:cardiac|heart) enlargement",
         r"enlargement of (?:the )?(?:heart|cardiac silhouette)",
         r"enlarged (?:heart|cardiac (?:silhouette|contours?))",
-        rf"{_SIZE_OF_HEART} {_IS_HOW}{_LARGE}",
+        rf"{_SIZE_OF_HEART}(?:, (?:which|that))? {_IS_HOW}{_LARGE}",
     ),
     "cavitation": (r"cavitations?", r"cavitary", r"cavitating"),
     "consolidation": (
@@ -84,7 +84,7 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "costophrenic blunting": (
         rf"blunting (?:of|at|in) (?:the )?{_SIDES}{_ANGLE}",
-        rf"blunted {_SIDES}{_ANGLE}",
+        rf"blunted {_SIDES}(?:{_ANGLE}|angles?)",
         rf"{_ANGLE} (?:(?:is|are|was|were|remains?|appears?) )?(?:(?!not |no )[\w\-]+ ){{0,2}}blunted",
         r"(?:costo ?phrenic|costo ?diaphragmatic|CP)(?: angle| sulcus| sulcal| recess)? blunting",
         rf"(?:ab)?stumpfung (?:de[sr] )?{_SEITEN}{_RANDWINKEL}",
@@ -156,6 +156,7 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"(?:pleural )?effusions?",
         r"nicht ergu(?:ss|ß)frei(?:e[rsnm]?)?",
         r"pleural fluid",
+        r"fluid in (?:the |both )?(?:\w+ )?pleural (?:spaces?|cavit(?:y|ies))",
         r"(?:hydro|haemo|hemo)thora(?:x|ces)",
         r"(?:hydro|sero|hämato|haemo|hemo|pyo)pneumothora(?:x|ces)",
         r"pleural(?= (?:or|and) pericardial effusions?)",
@@ -241,7 +242,7 @@ _NORMAL_FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"normal (?:heart|cardiac) (?:size|silhouette|contours?)",
         rf"{_SIZE_OF_HEART} (?:is|was)n['’]t (?:\w+ )?{_LARGE}",
         r"normal(?: sized)? heart",
-        rf"{_HERZ} (?:ist )?(?:nicht (?:\w+ ){{0,2}}(?:vergr(?:ö|oe)(?:ß|ss)ert|verbreitert)|"
+        rf"{_HERZ}(?: und lungen?)? (?:ist |sind )?(?:nicht (?:\w+ ){{0,2}}(?:vergr(?:ö|oe)(?:ß|ss)ert|verbreitert)|"
         rf"norm(?:al ?)?gro(?:ß|ss)|"
         r"normal|normal ?weit|schlank|im normbereich|(?:\w+ )?in der norm|regelrecht|unauffällig|"
         r"nicht zu gro(?:ß|ss))",
