@@ -72,14 +72,15 @@ _STILL: Final = (
 _OPEN: Final = r"possibl[ey]|probabl[ey]|likely|fraglich\w*|möglich\w*"
 # What is left out of "no effusion on the right, small on the left", and of "... the right is not".
 _ELLIPSIS: Final = re.compile(
-    rf"(?:\W*\b(?:the|an?|on|at|in|of|is|are|has|have|only|now|that|those|it|ones?|there|base|apex|however|side|sided|left|right|"
+    rf"(?:\W*\b(?:the|an?|on|at|in|of|is|are|has|have|only|now|that|those|it|ones?|there|base|apex|basal|apical|apikal|basilar|however|side|sided|left|right|"
     rf"links\w*|rechts\w*|linke[rsnm]?|rechte[rsnm]?|li|re|auf|de[rsnm]|die|das|seite|weiter(?:hin)?|fort|eine?r?|ist|sind|"
     rf"{_STILL}|{_OPEN})\b)+\W*|.*\b(?:side|lung|one|base|left|right|seite)\W+(?:with (?:it|one)|is not|has not|does(?: not)?|"
     r"has (?:it|one)|nicht|schon)\W*",
     re.IGNORECASE | re.DOTALL,
 )
 _ELLIPTIC: Final = re.compile(
-    rf"\b(?:{_STILL}|with (?:it|one)|is not|has not|does(?: not)?|has (?:it|one)|nicht|schon)\b", re.I
+    rf"\b(?:{_STILL}|but|yet|aber|jedoch|dafür|with (?:it|one)|is not|has not|does(?: not)?|has (?:it|one)|nicht|schon)\b",
+    re.I,
 )
 _OPENLY: Final = re.compile(rf"\b(?:{_OPEN})\b", re.IGNORECASE)
 BOTH_SIDES: Final = re.compile(r"\b(?:bilaterally|beidseits|bds|beidseitig)\b", re.IGNORECASE)
@@ -149,7 +150,7 @@ def sides(part: str) -> set[str]:
 
 def left_out(part: str) -> Effect | None:
     """Return what a part without a finding says of the one before: that it is there (`none`), or may be."""
-    if _ELLIPSIS.fullmatch(part) is None:
+    if _ELLIPSIS.fullmatch(PARTS.sub("", part, 1)) is None:
         return None
     if _OPENLY.search(part):
         return "uncertain"

@@ -51,6 +51,7 @@ ENGLISH: Final[CueTable] = (
         "behind",
         (
             r"not only",
+            r"(?:evaluat|characteri[sz]|quantif|clarif)\w* (?:the|this|these)(?= (?:(?!for\b)\w+ ){0,3}\ufffc)",
             r"[:=?] ?(?:yes|[yY]|present|positive|ja|vorhanden|\+)(?!\w)",
             r"(?<=\s)[-–] ?(?:yes|present|ja)(?!\w)",
             r"should (?:read|say|state)",
@@ -81,6 +82,14 @@ ENGLISH: Final[CueTable] = (
             r"(?:resolution|clearing)(?: of)?",
             r"(?:partially|incompletely|nearly|almost) (?:completely )?(?:resolved|cleared)",
             r"(?:consistent|compatible|keeping|associated) with(?! the (?:prior|previous))",
+        ),
+    ),
+    (
+        "unstated",
+        "behind",
+        (
+            rf"(?:can|may|might|could|would) (?:help|aid|be (?:used|helpful|useful|considered|obtained|performed))"
+            rf"(?: to| in)? (?:\w+ )?(?:{_ASSESS}|look|detecting|excluding)(?: for)?",
         ),
     ),
     # Values of keys: "Effusion: none", "Effusion? No.", "effusion -".
@@ -154,7 +163,7 @@ ENGLISH: Final[CueTable] = (
         "uncertain",
         "before",
         (
-            rf"(?:{_NOT}|never) {_WORDS}{_EXCLUDED}",
+            rf"(?:{_NOT}|never) {_WORDS}(?:and \w+ly )?{_EXCLUDED}",
             rf"(?:{_BE} )?(?:neither|not) (?:be )?\w+ n?or (?:be )?{_EXCLUDED}",
             rf"(?:{_BE} )?{_POOR}{_AT_END}",
             rf"{_BE} (?:(?:only|just) )?(?:incompletely|partially|poorly|inadequately|suboptimally) "
@@ -196,7 +205,8 @@ ENGLISH: Final[CueTable] = (
         "uncertain",
         "behind",
         (
-            rf"{_NOT} {_WORDS}(?:{_EXCLUDE}|excluded)",
+            rf"{_NOT} {_WORDS}(?:and \w+ly )?(?:{_EXCLUDE}|excluded)",
+            rf"nor (?:can|could)(?= [^.;]*\b{_EXCLUDED}\b)",
             r"(?:no|without|not) (?:any )?(?:definite|definitive|definitely|definitively|convincing|"
             r"conclusive|certain)"
             r"(?: (?:radiographic|sonographic|ct))?(?: (?:evidence|signs?))?(?: of)?",

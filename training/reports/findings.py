@@ -313,7 +313,7 @@ def _of_other_side(masked: str, mention: _Mention, own: Sequence[Cue], cues: Seq
         text = masked[slice(*part)]
         if _MASK in text:
             break
-        if _differ(named, text) and (other := left_out(PARTS.sub("", text, 1))):
+        if _differ(named, text) and (other := left_out(text)):
             said.add(other)
     return said
 
