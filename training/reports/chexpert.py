@@ -33,8 +33,8 @@ def chexpert_labels(text: str) -> dict[str, State]:
     """Return the labels that a report mentions, with their states, in the order of `CHEXPERT_LABELS`.
 
     "No Finding" is present where the text calls something normal or denies something, every word of it is
-    understood, and no finding of the vocabulary but support devices is present or uncertain; else it is left out.
-    A text that is not in English or German has no labels.
+    understood, and no finding of the vocabulary but support devices is present or uncertain; otherwise it is
+    left out. A text that is not in English or German has no labels.
     """
     if has_other_words(text):
         return {}

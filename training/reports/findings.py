@@ -52,13 +52,16 @@ State = Literal["present", "uncertain", "absent"]
 # Of several mentions of a finding in an image or a text, the first of these that one has counts.
 STATES: Final[tuple[State, ...]] = ("present", "uncertain", "absent")
 
-# A period of "1.5", "vs.", "V.a.", "k." or "02.05." ends nothing; one before a capital does without a blank. The answer
-# to "Effusion? No." belongs to the question.
+# A period of "1.5", "vs.", "V.a.", "k." or "02.05." ends nothing; one before a capital does without a blank.
+# The answer to "Effusion? No." belongs to the question.
 _SENTENCE_END: Final = re.compile(
-    r"(?<!\b[Vv][Ss])(?<!\b[VZ])(?<!\b[VZ][an])(?<!\b[VZ]\.[aAnN])(?<!\b[VZ]\.\s[aAnN])(?<!\b[kKou])(?<!\b(?:kl|ca))"
-    r"(?<!\b(?:re|li)(?=\.\s[a-zäöü]))(?<!\b(?:bds|ger|erg|Erg)(?=\.\s[a-zäöü]))(?<!\d\.\d\d(?=\.\s[a-zäöü]))[.!](?=\s|$|[A-Z])|"
-    r"\?(?=\s*$)|(?:(?<=[\w)])|(?<=[\w)]\s))\?(?=\s+[A-Z])(?!\s+(?i:(?:yes|no|none|not|nein|ja|keine?[rs]?|nicht|absent|present|negative)(?: (?:seen|noted|identified|visible|nachweisbar|sichtbar))?)\s*(?:[.,;\n]|$))|\n(?=\s*[\[(☐☒☑])|"
-    r"\n(?=[^\n:]{3,40}\s[-–=]\s)|\n\s*\n|\n(?=\s*(?:[-*•]|\d+[.)]|[A-Z][A-Z /]+:))"
+    r"(?<!\b[Vv][Ss])(?<!\b[VZ])(?<!\b[VZ][an])(?<!\b[VZ]\.[aAnN])(?<!\b[VZ]\.\s[aAnN])(?<!\b[kKou])"
+    r"(?<!\b(?:kl|ca))(?<!\b(?:re|li)(?=\.\s[a-zäöü]))(?<!\b(?:bds|ger|erg|Erg)(?=\.\s[a-zäöü]))"
+    r"(?<!\d\.\d\d(?=\.\s[a-zäöü]))[.!](?=\s|$|[A-Z])|"
+    r"\?(?=\s*$)|(?:(?<=[\w)])|(?<=[\w)]\s))\?(?=\s+[A-Z])"
+    r"(?!\s+(?i:(?:yes|no|none|not|nein|ja|keine?[rs]?|nicht|absent|present|negative)"
+    r"(?: (?:seen|noted|identified|visible|nachweisbar|sichtbar))?)\s*(?:[.,;\n]|$))|"
+    r"\n\s*\n|\n(?=\s*(?:[-*•\[(☐☒☑]|\d+[.)]|[A-Z][A-Z /]+:))|\n(?=[^\n:]{3,40}\s[-–=]\s)"
     rf"|\n(?={HEADING.pattern})"
 )
 # Limit of a text, as of its words in the full-text index, and of a sentence: work grows with its square.
@@ -283,8 +286,7 @@ def _effects(
 def _of_other_side(masked: str, mention: _Mention, own: Sequence[Cue], cues: Sequence[Cue]) -> set[Effect]:
     """Return what else a sentence says of an absent finding: `none` where it is there on another side.
 
-    "Effusion on the right, resolved on the left", "no effusion on the right, small on the left", and "right but no
-    left effusion".
+    "Effusion on the right, resolved on the left", "no effusion on the right, small on the left".
     """
     if any(
         is_contrast(masked, cue) and _MASK not in masked[cue.end : mention.start]

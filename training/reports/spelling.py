@@ -1,7 +1,7 @@
 """Reports as they are typed: abbreviations, misspelt words and boxes, written out for the rules.
 
-A word that is one edit (from twelve letters, two) away from a word of eight letters or more that the rules know is
-read as that word. An edit adds, drops or changes a letter, or exchanges two neighbors.
+A word that is one edit (from twelve letters, two) away from a longer word of the rules is read as that word.
+An edit adds, drops or changes a letter, or exchanges two neighbors.
 """
 
 import re
@@ -19,62 +19,64 @@ _SHORT: Final = (
     "pacer=pacemaker hsm=herzschrittmacher djd=degenerative_joint_disease ggo=opacity ggos=opacities "
     "htx=hemothorax emphys=emphysema calcs=calcifications w/o=without w/=with c/w=consistent_with "
     "s/o=suggestive_of c/f=concerning_for d/t=due_to 2/2=due_to b/l=bilateral bilat=bilateral neg=negative "
-    "poss=possible prob=probable susp=suspicious k.=kein o.b.=unauffällig o._b.=unauffällig erg.=erguss unauff.=unauffällig -ve=negative "
-    "+ve=positive nad=no_acute_disease wnl=within_normal_limits chf=heart_failure"
+    "poss=possible prob=probable susp=suspicious k.=kein o.b.=unauffällig o._b.=unauffällig erg.=erguss "
+    "unauff.=unauffällig -ve=negative +ve=positive nad=no_acute_disease wnl=within_normal_limits "
+    "chf=heart_failure"
 )
 # Something else in small letters, or behind a number.
 _CAPITALS: Final = "CM=cardiomegaly TB=tuberculosis PPM=pacemaker LVAD=support_device IABP=support_device"
 _WORDS: Final = (
-    "adenopathy aspiration atelectasis atelectases atelectatic bronchiectasis calcification calcifications "
-    "calcified cardiomegaly catheter catheters cavitation cavitary congestion consolidation consolidations "
-    "consolidative costophrenic defibrillator degenerative effusion effusions emphysema emphysematous "
+    "adenopathy aspiration atelectases atelectasis atelectatic atelektase atelektasen auszuschließen "
+    "belüftungsstörung bronchiectasis calcification calcifications calcified cardiomegaly catheter catheters "
+    "cavitary cavitation congestion consolidation consolidations consolidative costophrenic defibrillator "
+    "degenerative dystelektase dystelektasen effusion effusions emphysem emphysema emphysematous "
     "endotracheal enlarged excluded fibrosis fibrotic fracture fractured fractures granuloma granulomas "
-    "hemothorax hydropneumothorax hyperexpanded hyperinflated hyperinflation infiltrate infiltrates "
-    "infiltration kyphosis lymphadenopathy mediastinal mediastinum nasogastric neoplasm opacification "
-    "opacities opacity osteopenia osteoporosis pacemaker pericardial pleural pneumomediastinum pneumonia pneumonias "
-    "pneumoperitoneum pneumothoraces pneumothorax possible possibly questionable scarring scoliosis "
-    "subcutaneous suspected suspicious tracheostomy tuberculosis unchanged unlikely widening without "
-    "atelektase atelektasen auszuschließen belüftungsstörung dystelektase dystelektasen emphysem "
-    "herzschrittmacher hiatushernie infiltrat kardiomegalie konsolidierung konsolidierungen lungenemphysem "
-    "lungenödem lymphadenopathie mediastinalverbreiterung minderbelüftung nachweisbar perikarderguss "
-    "plattenatelektase plattenatelektasen pleuraerguss pleuraergusses pleuraergüsse pleuraschwiele pneumonie "
-    "pneumonien pneumonisch raumforderung raumforderungen rippenfraktur rippenfrakturen rundherd rundherde "
-    "schrittmacher skoliose spannungspneumothorax spitzenpneumothorax stauungszeichen thoraxdrainage vergrößert "
-    "tuberkulose verkalkung verkalkungen verschattung verschattungen winkelerguss"
+    "hemothorax herzschrittmacher hiatushernie hydropneumothorax hyperexpanded hyperinflated hyperinflation "
+    "infiltrat infiltrate infiltrates infiltration kardiomegalie konsolidierung konsolidierungen kyphosis "
+    "lungenemphysem lungenödem lymphadenopathie lymphadenopathy mediastinal mediastinalverbreiterung "
+    "mediastinum minderbelüftung nachweisbar nasogastric neoplasm opacification opacities opacity osteopenia "
+    "osteoporosis pacemaker pericardial perikarderguss plattenatelektase plattenatelektasen pleuraerguss "
+    "pleuraergusses pleuraergüsse pleural pleuraschwiele pneumomediastinum pneumonia pneumonias pneumonie "
+    "pneumonien pneumonisch pneumoperitoneum pneumothoraces pneumothorax possible possibly questionable "
+    "raumforderung raumforderungen rippenfraktur rippenfrakturen rundherd rundherde scarring schrittmacher "
+    "scoliosis skoliose spannungspneumothorax spitzenpneumothorax stauungszeichen subcutaneous suspected "
+    "suspicious thoraxdrainage tracheostomy tuberculosis tuberkulose unchanged unlikely vergrößert "
+    "verkalkung verkalkungen verschattung verschattungen widening winkelerguss without"
 )
 # Other words as near, of these languages and of others.
-_OTHERS: Final = frozenset(
-    (
-        "affusion aspirations auspicious avascular auszuschliessen biofiltration capitation clarification "
-        "clarifications consolations consolidating consolidator consolidators decalcification deconsolidation "
-        "defibrillate defibrillation degenerating degeneration enlarge enlarger enlarges enfusion exclude "
-        "excluder excludes exfiltration facture factures falsification falsifications fracturen hemithorax hemithoraces hyperextended hypoexpanded hypoinflated hypoinflation "
-        "infiltrated infiltrating infiltrative infiltraat lacemaker osteopetrosis pacification pagemaker "
-        "passible peacemaker peacemakers pleurae pneumoniae possibles reconsolidation regenerative scarfing scaring "
-        "scoliose sparring specification specifications starring subcutaneously suspecter suspicions "
-        "tracheostoma tracheotomy tuberculose uncharged unquestionable aufforderung aufforderungen "
-        "belastungsstörung beschattung beschattungen konsolidieren vergrößern vergrößerte verkalkt verkalking verpackung "
-        "verpackungen verschaffung verschaltung verschaltungen verschalungen verschanzungen verschrottung "
-        "verschüttung verwaltung verwaltungen"
-    ).split()
+_OTHERS: Final = (
+    "affusion aspirations aufforderung aufforderungen auspicious auszuschliessen avascular belastungsstörung "
+    "beschattung beschattungen biofiltration capitation clarification clarifications consolations "
+    "consolidating consolidator consolidators decalcification deconsolidation defibrillate defibrillation "
+    "degenerating degeneration enfusion enlarge enlarger enlarges exclude excluder excludes exfiltration "
+    "facture factures falsification falsifications fracturen hemithoraces hemithorax hyperextended "
+    "hypoexpanded hypoinflated hypoinflation infiltraat infiltrated infiltrating infiltrative konsolidieren "
+    "lacemaker osteopetrosis pacification pagemaker passible peacemaker peacemakers pleurae pneumoniae "
+    "possibles reconsolidation regenerative scarfing scaring scoliose sparring specification specifications "
+    "starring subcutaneously suspecter suspicions tracheostoma tracheotomy tuberculose uncharged "
+    "unquestionable vergrößern vergrößerte verkalking verkalkt verpackung verpackungen verschaffung "
+    "verschaltung verschaltungen verschalungen verschanzungen verschrottung verschüttung verwaltung "
+    "verwaltungen"
 )
 # Words that are typed without a blank before one of the rules: "nopneumothorax".
-_JOINED: Final = frozenset(
-    "no and or of with the a small large mild focal acute left right pleural bilateral possible without kein "
-    "keine keinen ohne und".split()
+_JOINED: Final = (
+    "a acute and bilateral focal kein keine keinen large left mild no of ohne or pleural possible right "
+    "small the und with without"
 )
 _FEWEST_LETTERS: Final = 8
 _TWO_EDITS: Final = 12
 _TICKED: Final = r"\[[xX✓✔]\]|\([xX✓✔]\)|\(\+\)|[☒☑✓✔]"
 _BOX: Final = re.compile(rf"(?P<ticked>{_TICKED})|\[\s?\]|\(\s?\)|\([-–]\)|[☐□▢]")
 _OPTION: Final = re.compile(
-    r"\s*(?:yes|no(?:ne)?|ja|nein|keine?r?|normal|enlarged|present|absent|positive|negative|small|moderate|large|"
+    r"\s*(?:yes|no(?:ne)?|ja|nein|keine?r?|normal|enlarged|present|absent|positive|negative|small|moderate|"
+    r"large|"
     r"left|right|bilateral|links|rechts|beidseits|vergrößert|unauffällig)\b[^:=\n]*\Z",
     re.IGNORECASE,
 )
 # A key with its value: "Heart size: normal" is read as "Heart size normal".
 _KEY: Final = re.compile(
-    r"\b(?P<key>(?:heart|cardiac|(?:cardio)?mediastin|herz)\w*(?: (?:size|contours?|silhouette|shadow))*\s?)[:=]"
+    r"\b(?P<key>(?:heart|cardiac|(?:cardio)?mediastin|herz)\w*(?: (?:size|contours?|silhouette|"
+    r"shadow))*\s?)[:=]"
     r"(?=\s*[\w\[(])",
     re.IGNORECASE,
 )
@@ -155,26 +157,29 @@ def _tables() -> tuple[dict[str, str], re.Pattern[str], dict[str, tuple[str, ...
 def _spelling(typed: str) -> str | None:
     """Return the word of the rules that a word is meant to be; None for any other word."""
     word = typed.lower()
-    known = _known()
-    if word in known or word in _OTHERS or not word.isalpha() or re.search(r"[^a-zäöüß]", word):
+    known, others, joined = _known()
+    if word in known or word in others or re.search(r"[^a-zäöüß]", word):
         return None
     for cut in range(1, len(word) - _FEWEST_LETTERS + 2):
-        if word[:cut] in _JOINED and word[cut:] in known:
+        if word[:cut] in joined and word[cut:] in known:
             return f"{word[:cut]} {word[cut:]}"
-    _, _, near = _tables()
-    for left in _shortened(word):
-        for one in near.get(left, ()):
-            edits = 1 + (min(len(one), len(word)) >= _TWO_EDITS)
-            # "Cardiomegalia" is a word of other languages.
-            same = word[-1] == one[-1] or sorted(word) == sorted(one)
-            if (same or word[-1] not in "aeio") and _is_near(word, one, edits):
+    table = _tables()[2]
+    # "Cardiomegalia" is a word of other languages.
+    near = sorted(
+        one
+        for one in {one for left in _shortened(word) for one in table.get(left, ())}
+        if word[-1] not in "aeio" or word[-1] == one[-1] or sorted(word) == sorted(one)
+    )
+    for edits in (1, 2):
+        for one in near:
+            if (edits == 1 or min(len(one), len(word)) >= _TWO_EDITS) and _is_near(word, one, edits):
                 return one
     return None
 
 
 @cache
-def _known() -> frozenset[str]:
-    return frozenset(_WORDS.split())
+def _known() -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
+    return frozenset(_WORDS.split()), frozenset(_OTHERS.split()), frozenset(_JOINED.split())
 
 
 def _shortened(word: str) -> set[str]:
@@ -198,7 +203,7 @@ def _is_near(one: str, other: str, edits: int) -> bool:
 
 
 def near_words(words: str) -> str:
-    """Return a pattern of words, and of what is one edit away from them; another first letter makes another word."""
+    """Return a pattern of words and of what is one edit away; another first letter makes another word."""
     cuts = [(word[:at], word[at], word[at + 1 :]) for word in words.split() for at in range(len(word))]
     edits = [rf"{head}(?:{tail}|\w{sign}{tail}|{tail[:1]}{sign}{tail[1:]})" for head, sign, tail in cuts]
     edits += [rf"{head}\w{tail}" for head, _, tail in cuts if head]
@@ -206,7 +211,7 @@ def near_words(words: str) -> str:
 
 
 def _boxes(text: str) -> Iterator[tuple[int, int, str]]:
-    """Give begin, end and meaning of boxes: in front of a finding, behind one, or in front of options of a key."""
+    """Give begin, end and meaning of boxes: before a finding, behind one, or before the options of a key."""
     boxes = list(_BOX.finditer(text))
     for box, after in zip(boxes, [*boxes[1:], None], strict=False):
         line = text.rfind("\n", 0, box.start()) + 1
@@ -216,10 +221,7 @@ def _boxes(text: str) -> Iterator[tuple[int, int, str]]:
         if first is None or not text[line : first.start()].strip(" \t-*•"):
             yield *box.span(), "; " if ticked else "; no "
         elif _OPTION.match(behind):
-            yield (
-                box.start(),
-                box.end() if ticked else box.end() + len(behind.rstrip()),
-                ": " if ticked else "",
-            )
+            end = box.end() if ticked else box.end() + len(behind.rstrip())
+            yield box.start(), end, ": " if ticked else ""
         else:
             yield *box.span(), ";" if ticked else ": no;"

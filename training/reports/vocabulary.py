@@ -12,16 +12,18 @@ from typing import Final
 from training.reports.spelling import written_out
 
 _SIDED: Final = r"(?:air ?space|focal|nodular|patchy|streaky|hazy|ill defined|linear|reticular|interstitial)"
-_PERHAPS: Final = r"(?:(?:may|might|could) be|probably|possibly|likely|perhaps|questionably|wahrscheinlich|möglicherweise|fraglich)"
+_PERHAPS: Final = (
+    r"(?:(?:may|might|could) be|probably|possibly|likely|perhaps|questionably|wahrscheinlich|möglicherweise|"
+    r"fraglich)"
+)
 _SIZE_OF_HEART: Final = r"(?:(?:heart|cardiac|cardiac silhouette) size|heart|cardiac silhouette)"
 _IS_HOW: Final = (
-    rf"(?:(?:is|are|was|appears?|remains?|seems|to be|(?!{_PERHAPS})[a-z]+ly|again|now|overall|at|in|size|contour|"
-    r"for technique) ){0,8}"
+    rf"(?:(?:is|are|was|appears?|remains?|seems|to be|(?!{_PERHAPS})[a-z]+ly|again|now|overall|at|in|size|"
+    rf"contour|for technique) ){{0,8}}"
 )
 _HERZ: Final = r"herz(?:gr(?:ö|oe)(?:ß|ss)e|schatten|silhouette)?"
 _CARDIOMEDIASTINUM: Final = (
-    r"(?:(?:cardiomediastinal|cardio mediastinal|mediastinal) (?:silhouette|contours?)|"
-    r"mediastinum)"
+    r"(?:(?:cardiomediastinal|cardio mediastinal|mediastinal) (?:silhouette|contours?)|mediastinum)"
 )
 _BOTH: Final = (
     r"(?:heart|cardiac)(?: size| silhouette)? and mediastin(?:um|al)(?: (?:silhouettes?|contours?|size))?"
@@ -35,8 +37,8 @@ _LARGE: Final = r"(?:enlarged|large|big|widened)"
 _ANGLE: Final = r"(?:costo ?phrenic|costo ?diaphragmatic|CP) (?:angles?|sulc(?:us|i)|recess(?:es)?)"
 _SIDES: Final = r"(?:(?:left|right|both|bilateral|lateral|posterior|anterior|and|or) ){0,4}"
 _RANDWINKEL: Final = (
-    r"(?:(?:pleura|zwerchfell ?)?(?:rand ?|rippen ?|sinus)winkels?|(?:sinus|recessus) "
-    r"(?:phreni[ck]o ?[ck]ostalis|[ck]osto ?(?:diaphragmati[ck]us|phreni[ck]us)))"
+    r"(?:(?:pleura|zwerchfell ?)?(?:rand ?|rippen ?|sinus)winkels?|(?:sinus|recessus) (?:phreni[ck]o "
+    r"?[ck]ostalis|[ck]osto ?(?:diaphragmati[ck]us|phreni[ck]us)))"
 )
 _SEITEN: Final = r"(?:(?:linken?|linker|rechten?|rechter|beider|lateralen?|dorsalen?|posterioren?) ){0,3}"
 _BLUNT: Final = r"(?:verstrichen|stumpf|(?:ab)?gestumpft)"
@@ -63,9 +65,9 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
     "COPD": (r"COPD", r"(?:chronic )?obstructive (?:pulmonary|lung|airways?) disease"),
     "calcification": (r"verkalkung(?:en)?", r"calcifications?", r"calcified", r"calcific"),
     "cardiomegaly": (
-        r"(?:kardiomegalie|(?:links|rechts)?herz(?:vergr(?:ö|oe)(?:ß|ss)erung|verbreiterung)|"
-        rf"{_HERZ} (?:ist )?(?:(?!nicht |grenz|{_PERHAPS})[\w\-]+ ){{0,2}}(?:vergr(?:ö|oe)(?:ß|ss)ert|verbreitert|"
-        rf"zu gro(?:ß|ss)))",
+        rf"(?:kardiomegalie|(?:links|rechts)?herz(?:vergr(?:ö|oe)(?:ß|ss)erung|verbreiterung)|{_HERZ} "
+        rf"(?:ist )?(?:(?!nicht |grenz|{_PERHAPS})[\w\-]+ ){{0,2}}(?:vergr(?:ö|oe)(?:ß|ss)ert|verbreitert|"
+        r"zu gro(?:ß|ss)))",
         r"(?:vergr(?:ö|oe)(?:ß|ss)erte[rsnm]?|verbreiterte[rsnm]?) (?:herz(?:schatten|silhouette)?|herzens)",
         r"cardio ?megaly",
         r"large (?:heart|cardiac silhouette)",
@@ -155,7 +157,7 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"(?:sero|hämato|hydro|chylo)thorax",
         r"(?:pleural )?effusions?",
         r"nicht ergu(?:ss|ß)frei(?:e[rsnm]?)?",
-        r"pleural fluid",
+        r"pleural fluid(?: collections?)?",
         r"fluid in (?:the |both )?(?:\w+ )?pleural (?:spaces?|cavit(?:y|ies))",
         r"(?:hydro|haemo|hemo)thora(?:x|ces)",
         r"(?:hydro|sero|hämato|haemo|hemo|pyo)pneumothora(?:x|ces)",
@@ -237,24 +239,22 @@ _NORMAL_FORMS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "cardiomegaly": (
         rf"{_BOTH} {_IS_HOW}{_NORMAL}",
-        rf"{_SIZE_OF_HEART}(?: (?:and|,)? ?(?:pulmonary vascular\w*|contours?|"
-        rf"size)){{0,3}} {_IS_HOW}{_NORMAL}",
+        rf"{_SIZE_OF_HEART}(?: (?:and|,)? ?(?:pulmonary vascular\w*|contours?|size)){{0,3}} "
+        rf"{_IS_HOW}{_NORMAL}",
         r"normal (?:heart|cardiac) (?:size|silhouette|contours?)",
         rf"{_SIZE_OF_HEART} (?:is|was)n['’]t (?:\w+ )?{_LARGE}",
         r"normal(?: sized)? heart",
-        rf"{_HERZ}(?: und lungen?)? (?:ist |sind )?(?:nicht (?:\w+ ){{0,2}}(?:vergr(?:ö|oe)(?:ß|ss)ert|verbreitert)|"
-        rf"norm(?:al ?)?gro(?:ß|ss)|"
-        r"normal|normal ?weit|schlank|im normbereich|(?:\w+ )?in der norm|regelrecht|unauffällig|"
-        r"nicht zu gro(?:ß|ss))",
+        rf"{_HERZ}(?: und lungen?)? (?:ist |sind )?(?:nicht (?:\w+ ){{0,2}}(?:vergr(?:ö|oe)(?:ß|ss)ert|"
+        r"verbreitert)|norm(?:al ?)?gro(?:ß|ss)|normal|normal ?weit|schlank|im normbereich|(?:\w+ )?in der "
+        r"norm|regelrecht|unauffällig|nicht zu gro(?:ß|ss))",
         r"(?:normal ?|norm)gro(?:ß|ss)e[rsnm]? herz(?:schatten|silhouette)?",
     ),
     "enlarged cardiomediastinum": (
         rf"{_BOTH} {_IS_HOW}{_NORMAL}",
         rf"{_CARDIOMEDIASTINUM} {_IS_HOW}{_NORMAL}",
         r"normal (?:cardio ?)?mediastinal (?:silhouette|contours?)",
-        r"(?:mediastinum|mediastinalschatten) (?:ist )?(?:mittelständig(?:,|"
-        r" und) )?(?:nicht (?:\w+ )?verbreitert|schlank|"
-        r"normal ?(?:weit|breit)?|regelrecht|unauffällig)",
+        r"(?:mediastinum|mediastinalschatten) (?:ist )?(?:mittelständig(?:,| und) )?(?:nicht (?:\w+ "
+        r")?verbreitert|schlank|normal ?(?:weit|breit)?|regelrecht|unauffällig)",
     ),
 }
 _BORDERLINE_FORMS: Final[dict[str, tuple[str, ...]]] = {
@@ -267,7 +267,7 @@ _BORDERLINE_FORMS: Final[dict[str, tuple[str, ...]]] = {
         rf"{_HERZ} (?:ist |erscheint )?{_PERHAPS} (?:\w+ )?(?:vergr(?:ö|oe)(?:ß|ss)ert|verbreitert)",
         r"borderline (?:heart|cardiac) (?:size|enlargement)",
         rf"{_HERZ} (?:ist )?(?:grenzwertig|grenzgradig)(?: (?:gro(?:ß|ss)|vergr(?:ö|oe)(?:ß|ss)ert|"
-        rf"verbreitert))?",
+        r"verbreitert))?",
         rf"grenzwertige {_HERZ}",
     ),
 }
@@ -279,8 +279,8 @@ _OTHER_FORMS: Final = (
     r"(?:soft tissue|ankle|leg|foot|peripheral|bone marrow|marrow|periorbital) o?edema",
     r"(?:joint|knee) effusions?",
     # The cause of another finding: "no catheter or tube related pneumothorax".
-    r"(?:(?:catheter|tube|line|lead|device|drain|pacemaker|stent|port)(?: (?:or|and|/) )?){1,3} ?"
-    r"(?:related|induced|associated|bedingte[rsnm]?|assoziierte[rsnm]?)",
+    r"(?:(?:catheter|tube|line|lead|device|drain|pacemaker|stent|port)(?: (?:or|and|/) )?){1,3} ?(?:related|"
+    r"induced|associated|bedingte[rsnm]?|assoziierte[rsnm]?)",
 )
 
 # Last parts of compounds, most of them German: "Winkelerguss", "Spannungspneumothorax".

@@ -1,6 +1,6 @@
 """Words that say nothing is wrong by themselves: a sentence with any other word is not wholly understood.
 
-They tell whether "No Finding" may be said of a report. Endings of plurals and of German adjectives are left out.
+They tell whether "No Finding" may be said of a report. Endings of plurals and German adjectives are left out.
 """
 
 import re
@@ -74,17 +74,21 @@ _DESCRIBING: Final = (
 )
 # What is wrong in ways that the vocabulary does not tell apart: denied, or else a finding.
 _ILL: Final = (
-    r"(?:acute (?:\w+ )?changes?|abnormal\w*|anomal\w*|disease|process(?:es)?|infections?|infectious|failure|malignan\w*|dislocat\w*|injur\w*|"
-    r"deformit\w*|patholog\w*|metasta\w*|decompensation|aneurysms?|h(?:a?e)morrhage|bleeding|embol\w*|pneumonitis|"
-    r"inflammat\w*|complications?|foreign bod(?:y|ies)|destructi\w*|lytic|auffälligkeit(?:en)?|\w*erkrankung(?:en)?|"
-    r"\w*insuffizienz|dekompens\w*|luxation(?:en)?|verletzung(?:en)?|komplikation(?:en)?|fremdkörper\w*|entzünd\w*|"
-    r"malign\w*|blutung(?:en)?)"
+    r"(?:acute (?:\w+ )?changes?|abnormal\w*|anomal\w*|disease|process(?:es)?|infections?|infectious|failure|"
+    r"malignan\w*|dislocat\w*|injur\w*|deformit\w*|patholog\w*|metasta\w*|decompensation|aneurysms?|"
+    r"h(?:a?e)morrhage|bleeding|embol\w*|pneumonitis|inflammat\w*|complications?|foreign bod(?:y|ies)|"
+    r"destructi\w*|lytic|auffälligkeit(?:en)?|\w*erkrankung(?:en)?|\w*insuffizienz|dekompens\w*|"
+    r"luxation(?:en)?|verletzung(?:en)?|komplikation(?:en)?|fremdkörper\w*|entzünd\w*|malign\w*|"
+    r"blutung(?:en)?)"
 )
 _SAID: Final = (
     r"(?:clear|normal|unremarkable|negative|within normal limits|frei|unauffällig(?:e[rsnm]?)?|"
     r"regelrecht(?:e[rsnm]?)?|normale[rsnm]?|normalbefund)"
 )
-_NEGATED: Final = rf"(?:\b(?:not|never|nor|nicht|kein\w*|less|kaum|longer)|n['’]t)\W+(?:\w+\W+){{0,2}}{_SAID}\b|\bto {_SAID}\b"
+_NEGATED: Final = (
+    rf"(?:\b(?:not|never|nor|nicht|kein\w*|less|kaum|longer)|n['’]t)\W+(?:\w+\W+){{0,2}}{_SAID}\b|\bto "
+    rf"{_SAID}\b"
+)
 _WORD: Final = re.compile(r"(?<![^\W\d_])(?!air\s+spaces?\b)[^\W\d_]{2,}(?:['’-][^\W\d_]+)*")
 # Names and numbers that were taken out of a text.
 _TAKEN_OUT: Final = re.compile(r"x{3,}(?:-x+)*", re.IGNORECASE)

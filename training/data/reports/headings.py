@@ -194,8 +194,8 @@ def _whole() -> re.Pattern[str]:
 def heading_line() -> re.Pattern[str]:
     """Return the pattern of a heading at the beginning of a line, with a colon or alone in it."""
     return re.compile(
-        rf"^[ \t>*#]*(?:(?:final|interim|radiology|the) )?(?:{_alternatives(misspelt=True)})[*]*\s*(?P<colon>:(?!\d)[*]*|"
-        rf"-(?=\s)|$)",
+        rf"^[ \t>*#]*(?:(?:final|interim|radiology|the) )?(?:{_alternatives(misspelt=True)})[*]*\s*"
+        r"(?P<colon>:(?!\d)[*]*|-(?=\s)|$)",
         re.IGNORECASE | re.MULTILINE,
     )
 
