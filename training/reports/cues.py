@@ -72,17 +72,23 @@ _STILL: Final = (
 _OPEN: Final = r"possibl[ey]|probabl[ey]|likely|fraglich\w*|möglich\w*"
 # What is left out of "no effusion on the right, small on the left", and of "... the right is not".
 _ELLIPSIS: Final = re.compile(
-    r"(?:\W*\b(?:the|an?|on|at|in|of|is|are|has|have|only|now|that|those|it|ones?|there|base|apex|basal|"
-    r"apical|apikal|basilar|however|side|sided|left|right|links\w*|rechts\w*|linke[rsnm]?|rechte[rsnm]?|li|"
-    rf"re|auf|de[rsnm]|die|das|seite|weiter(?:hin)?|fort|eine?r?|ist|sind|{_STILL}|{_OPEN})\b)+\W*|"
-    r".*\b(?:side|lung|one|base|left|right|seite)\W+(?:with (?:it|one)|is not|has not|does(?: not)?|has "
-    r"(?:it|one)|nicht|schon)\W*",
+    r"(?:\W*\b(?:the|an?|on|at|in|of|is|are|has|have|contains?|shows?|only|now|that|those|it|ones?|there|"
+    r"base|apex|basal|apical|apikal|basilar|however|side|sided|left|right|links\w*|rechts\w*|linke[rsnm]?|"
+    rf"rechte[rsnm]?|li|re|auf|de[rsnm]|die|das|seite|weiter(?:hin)?|fort|eine?r?|ist|sind|{_STILL}|"
+    rf"{_OPEN})\b)+\W*|.*\b(?:side|lung|ones?|base|left|right|seite)\W+(?:with (?:it|one)|(?:is|are|has|"
+    r"have) not|does(?: not)?|has (?:it|one)|nicht|schon)\W*",
     re.IGNORECASE | re.DOTALL,
 )
 _ELLIPTIC: Final = re.compile(
-    rf"\b(?:{_STILL}|but|yet|aber|jedoch|dafür|with (?:it|one)|is not|has not|does(?: not)?|has (?:it|one)|"
-    r"nicht|schon)\b",
+    rf"\b(?:{_STILL}|but|yet|aber|jedoch|dafür|with (?:it|one)|contains?|shows?|(?:is|are|has|have) not|"
+    r"does(?: not)?|has (?:it|one)|nicht|schon)\b",
     re.I,
+)
+# "No pneumothorax is seen, but one cannot be excluded."
+OPEN_ONE: Final = re.compile(
+    r"\W*(?:\w+\W+)?\b(?:one|it|this|that|an? \w+ one|einer?|dies\w*)\b[^.;]*\b(?:excluded|ruled out|"
+    r"possible|auszuschlie(?:ß|ss)en|ausgeschlossen|möglich)\b",
+    re.IGNORECASE,
 )
 _OPENLY: Final = re.compile(rf"\b(?:{_OPEN})\b", re.IGNORECASE)
 BOTH_SIDES: Final = re.compile(r"\b(?:bilaterally|beidseits|bds|beidseitig)\b", re.IGNORECASE)

@@ -32,8 +32,9 @@ _EXCLUSION: Final = (
     r"(?:exclusion|evaluation|assessment|detection|visuali[sz]ation|diagnosis|sensitivity|ability)"
 )
 _POOR: Final = (
-    r"(?:limited|(?:not|never) (?:\w+ )?(?:possible|feasible|reliable)|impossible|difficult|suboptimal|"
-    r"precluded|restricted|impaired|hampered|compromised|degraded|hindered|unreliable|incomplete)"
+    r"(?:limited|reduced|low|poor|inadequate|insufficient|(?:not|never) (?:\w+ )?(?:possible|feasible|"
+    r"reliable)|impossible|difficult|suboptimal|precluded|restricted|impaired|hampered|compromised|degraded|"
+    r"hindered|unreliable|incomplete)"
 )
 _SIDE: Final = r"(?:(?:left|right)(?:[\- ]sided?)?)"
 _AT_END: Final = r"(?= ?(?:[.,;)?]|$|and\b|but\b|at\b|in\b|on\b|present\b|by\b|per\b|without\b|since\b))"
@@ -143,9 +144,11 @@ ENGLISH: Final[CueTable] = (
             rf"ing)) (?:(?!and\b|but\b)\w+ ){{0,3}}{_EXCLUSION}(?: (?:of|for|to))?(?: {_ASSESS})?(?=(?: "
             rf"(?!secondary|due|by|because|reveal|show|and\b|with)[\w\-]+){{0,4}} \ufffc)",
             rf"(?:insensitive|not (?:\w+ )?sensitive(?: enough)?) (?:for|to|in)(?: {_ASSESS})?(?: of| for)?",
-            r"(?:exclusion|evaluation|assessment|detection|exclud(?:e|ing)|rul(?:e|ing) out|assess|"
-            rf"evaluate|to exclude)(?: for| of)?(?= [^.;]*\b(?:{_BE} (?:\w+ )?{_POOR}|requires?|needs?|"
-            r"necessitates?)\b)",
+            r"(?:non-?diagnostic|inadequate|suboptimal|insufficient|unsuitable|limited|of (?:limited|"
+            r"little) (?:use|value)) for",
+            r"(?:exclusion|evaluation|assessment|detection|sensitivity|exclud(?:e|ing)|rul(?:e|ing) out|"
+            rf"assess|evaluate|to exclude)(?: for| of)?(?= [^.;]*\b(?:{_BE} (?:\w+ )?{_POOR}|requires?|"
+            r"needs?|necessitates?)\b)",
             r"(?:less likely|unlikely)(?= (?:an? |the )?\ufffc)",
             # A label in front of its findings: "Not excluded: pneumonia."
             rf"(?:{_NOT} (?:be |been )?(?:excluded|ruled out|assessed)|possible|probable|likely|suspected|"
@@ -172,6 +175,7 @@ ENGLISH: Final[CueTable] = (
         "before",
         (
             rf"(?:{_NOT}|never) {_WORDS}(?:and \w+ly )?{_EXCLUDED}",
+            rf"{_CANNOT},? [^.;,]{{0,40}}, be {_WORDS}{_EXCLUDED}",
             rf"(?:{_BE} )?(?:neither|not) (?:be )?\w+ n?or (?:be )?{_EXCLUDED}",
             rf"(?:{_BE} )?{_POOR}{_AT_END}",
             rf"{_BE} (?:(?:only|just) )?(?:incompletely|partially|poorly|inadequately|suboptimally) "
@@ -199,10 +203,14 @@ ENGLISH: Final[CueTable] = (
         "uncertain",
         "both",
         (
-            r"(?:(?:difficult|hard|impossible|unable|inability|insufficient|inadequate|insensitive|not "
-            r"(?:\w+ )?(?:possible|able|feasible|enough|sufficient|adequate|sensitive(?: enough)?)|"
-            rf"(?:{_CANNOT}|could not|{_ISNT})(?: \w+)? (?:used|relied (?:up)?on)) to|ability to) (?:\w+ "
-            rf"){{0,2}}{_ASSESS}(?: for| of)?",
+            r"(?:(?:difficult|hard|premature|unsafe|unwise|impossible|unable|inability|insufficient|"
+            r"inadequate|insensitive|not (?:\w+ )?(?:possible|able|feasible|enough|sufficient|adequate|"
+            rf"sensitive(?: enough)?)|(?:{_CANNOT}|could not|{_ISNT})(?: \w+)? (?:used|relied (?:up)?on)) "
+            rf"to|ability to) (?:\w+ ){{0,2}}{_ASSESS}(?: for| of)?",
+            r"too (?:\w+ )?to (?:\w+ )?(?:exclude|rule out|assess|evaluate|detect)",
+            rf"(?:{_CANNOT}|could not|not|difficult to) (?:be )?(?:\w+ )?(?:differentiate|distinguish|"
+            r"separate)(?:d|ed)? from",
+            r"indistinguishable from",
             r"(?:versus|vs\.?)",
             r"(?:more|most|less) (?:likely|probabl[ey]) than",
             r"if any",
@@ -213,7 +221,8 @@ ENGLISH: Final[CueTable] = (
         "uncertain",
         "behind",
         (
-            rf"{_NOT} {_WORDS}(?:and \w+ly )?(?:{_EXCLUDE}|excluded)",
+            rf"{_NOT} {_WORDS}(?:and \w+ly )?(?:{_EXCLUDE}|excluded)(?: with (?:\w+ )?(?:certainty|"
+            r"confidence))?",
             rf"nor (?:can|could)(?= [^.;]*\b{_EXCLUDED}\b)",
             r"(?:no|without|not) (?:any )?(?:definite|definitive|definitely|definitively|convincing|"
             r"conclusive|certain)(?: (?:radiographic|sonographic|ct))?(?: (?:evidence|signs?))?(?: of)?",
@@ -290,6 +299,14 @@ ENGLISH: Final[CueTable] = (
         ),
     ),
     (
+        "unstated",
+        "before",
+        (
+            r"[:=?] ?(?:n/a|n\.a\.|unknown|not (?:assessed|evaluated|applicable|reported)|"
+            r"nicht (?:beurteilt|beurteilbar))",
+        ),
+    ),
+    (
         "past",
         "before",
         (
@@ -333,9 +350,11 @@ ENGLISH: Final[CueTable] = (
             r"(?:mimic|simulat|imitat|masquerad|feign)(?:s|es|e|ed|king|ing)?(?: as| of)?",
             r"(?:argu|speak|milit|weigh)(?:s|es|e|ed|ing|ates|ate)?(?: \w+)? against",
             r"(?:evidence|signs?|features?) against",
+            r"(?:is|are|was|were) (?:\w+ )?against",
             r"(?:apparent|seeming|supposed|so-called|spurious|pseudo)(?= [^.;]*\b(?:due to|because of|"
             r"caused by|related to|secondary to|explained by|attributable to|(?<!likely\x20)(?:reflects|"
-            r"represents)|results? (?:from|of)|accounted|owing to|artifact\w*|projection\w*)\b)",
+            r"represents)|results? (?:from|of)|accounted|owing to|artifact\w*|projection\w*|in fact|"
+            r"actually|really|merely|nipple|skin fold|overlap\w*|summation)\b)",
         ),
     ),
     (

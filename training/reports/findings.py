@@ -8,7 +8,7 @@ uncertainty before it looks for negation. docs/findings.md states the rules.
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Final, Literal, NamedTuple
 
 from training.reports.cues import (
@@ -20,6 +20,7 @@ from training.reports.cues import (
     LIMITED,
     LISTED,
     NEW_STATEMENT,
+    OPEN_ONE,
     PARTS,
     PLURAL,
     PRIOR,
@@ -299,10 +300,17 @@ def _of_other_side(masked: str, mention: _Mention, own: Sequence[Cue], cues: Seq
     bounds = [0, *(found.start() for found in PARTS.finditer(masked)), len(masked)]
     parts = [(start, end) for start, end in pairwise(bounds) if start < end]
     home = next(part for part in parts if part[0] <= mention.start < part[1])
+    said: set[Effect] = set()
+    later = list(
+        takewhile(
+            lambda text: _MASK not in text, (masked[slice(*part)] for part in parts[parts.index(home) + 1 :])
+        )
+    )
+    if any(OPEN_ONE.match(text) for text in later):
+        said.add("uncertain")
     named = sides(masked[slice(*home)])
     if not named:
-        return set()
-    said: set[Effect] = set()
+        return said
     denied_at = {
         part for part in parts for cue in own if cue.effect == "absent" and part[0] <= cue.start < part[1]
     }
@@ -311,13 +319,7 @@ def _of_other_side(masked: str, mention: _Mention, own: Sequence[Cue], cues: Seq
         for part in denied_at
     ):
         said.add("none")
-    for part in parts[parts.index(home) + 1 :]:
-        text = masked[slice(*part)]
-        if _MASK in text:
-            break
-        if _differ(named, text) and (other := left_out(text)):
-            said.add(other)
-    return said
+    return said | {other for text in later if _differ(named, text) and (other := left_out(text))}
 
 
 def _differ(named: set[str], part: str) -> bool:

@@ -65,6 +65,7 @@ GERMAN: Final[CueTable] = (
         "uncertain",
         "behind",
         (
+            r"kein(?:e[rn]?)? (?:\w+ )?ausschlu(?:ß|ss)(?: von| eine[sr])?",
             r"(?:erlaubt|erlauben|gestattet|ermöglicht|zulässt|lässt) (?:\w+ )?(?:kein(?:e[rsnm]?)?|nicht) "
             r"(?:\w+ ){0,2}(?:ausschlu(?:ß|ss)|beurteilung|aussage|nachweis|detektion)(?: (?:von|eine[sr]|"
             r"de[rs]|für|über|bezüglich|zu))*",
@@ -90,6 +91,7 @@ GERMAN: Final[CueTable] = (
             rf"weder (?:\w+ ){{1,2}}noch (?:\w+ )?{_EXCLUDE}",
             rf"(?:{_BE} )?(?:\w+ )?(?:nicht|kaum)(?: \w+)? möglich",
             r"(?:wenig |kaum |nicht (?:\w+ )?|un|in)sensitiv",
+            r"nicht (?:\w+ ){0,3}zu (?:unterscheiden|differenzieren|trennen)",
             r"(?:kann|können|könnte|könnten) (?:\w+ ){0,3}(?:übersehen|maskiert|überdeckt|verborgen|"
             r"entgehen)",
             r"(?:nur )?(?:eingeschränkt|schlecht|schwer|bedingt) (?:beurteilbar|zu beurteilen|abgrenzbar|"
