@@ -37,7 +37,9 @@ _POOR: Final = (
     r"hindered|unreliable|incomplete)"
 )
 _SIDE: Final = r"(?:(?:left|right)(?:[\- ]sided?)?)"
-_AT_END: Final = r"(?= ?(?:[.,;)?]|$|and\b|but\b|at\b|in\b|on\b|present\b|by\b|per\b|without\b|since\b))"
+_AT_END: Final = (
+    r"(?= ?(?:[.,;)?]|$|(?:and|but|at|in|on|present|by|per|without|since|s/p|after|following)\b))"
+)
 _ENDS: Final = (
     r"(?= ?(?:[.;)]|,(?! (?:now|today|still))|$|and\b|(?:on|in|from) (?:the )?(?:\d|right\b|left\b)))"
 )
@@ -52,6 +54,7 @@ ENGLISH: Final[CueTable] = (
         "behind",
         (
             r"not only",
+            r"not (?:true|the case|correct) that there (?:is|are) no",
             r"(?:evaluat|characteri[sz]|quantif|clarif)\w* (?:the|this|these)(?= (?:(?!for\b)\w+ "
             r"){0,3}\ufffc)",
             r"[:=?] ?(?:yes|[yY]|present|positive|ja|vorhanden|\+)(?!\w)",
@@ -195,6 +198,7 @@ ENGLISH: Final[CueTable] = (
             # Behind a finding: "effusion, if any", not "small, if any, effusion".
             r"[, ](?<=\ufffc[, ]) ?if (?:any|present)\b",
             r"(?:is )?(?:less likely|unlikely)(?! (?:to|that)\b)",
+            r"not (?:been )?confirmed",
             r"(?:must|should|needs? to) be (?:excluded|ruled out|considered)",
             r"\? ?$",
         ),
@@ -302,8 +306,8 @@ ENGLISH: Final[CueTable] = (
         "unstated",
         "before",
         (
-            r"[:=?] ?(?:n/a|n\.a\.|unknown|not (?:assessed|evaluated|applicable|reported)|"
-            r"nicht (?:beurteilt|beurteilbar))",
+            r"[:=?] ?(?:n/a|n\.a\.|unknown|not (?:assessed|evaluated|applicable|reported)|nicht "
+            r"(?:beurteilt|beurteilbar))",
         ),
     ),
     (

@@ -73,6 +73,14 @@ _BARE: Final = re.compile(
     rf"\s*(?:(?:focal|acute|overt|frank|displaced|significant|fokale?[rsn]?|akute?[rsn]?)\s+)?{_MASK}+",
     re.IGNORECASE,
 )
+# Words of what was there once; of other findings that are left out, nobody says that they are not there.
+_ONCE: Final = re.compile(
+    r"\b(?:history|hx|h/o|prior|previous(?:ly)?|former(?:ly)?|earlier|s/p|status post|after|following|post|"
+    r"compar\w+|ago|was|"
+    r"were|anamnes\w*|vorgeschichte|z\. ?n|zn|zustand|st\. ?n|nach|früher\w*|ehemalig\w*|vor\w*|im "
+    r"vergleich)\b",
+    re.IGNORECASE,
+)
 _HISTORY: Final = re.compile(r"\b(?:history of|hx of|h/o|anamnes\w*|vorgeschichte)\b", re.IGNORECASE)
 # Sentences whose findings are kept: reports repeat each other, and the texts of an image its report.
 _CACHE: Final = 1 << 14
@@ -136,8 +144,13 @@ def stated_sentences(text: str) -> Iterator[tuple[int, str]]:
 
 def is_normal(text: str) -> bool:
     """Tell whether a text calls something normal or denies something, and every word of it is understood."""
-    read = [_understood(sentence) for _, sentence in stated_sentences(text)]
-    return any(denies for _, denies in read) and not any(unread for unread, _ in read)
+    normal = False
+    for _, sentence in stated_sentences(text):
+        unread, denies = _understood(sentence)
+        if unread:
+            return False
+        normal = normal or denies
+    return normal
 
 
 def unread_words(text: str) -> tuple[str, ...]:
@@ -163,7 +176,7 @@ def _understood(sentence: str) -> tuple[tuple[str, ...], bool]:
     unread = [
         plain[one.start : one.end]
         for one, own in effects
-        if ("unstated" in own and not _HISTORY.search(plain))
+        if (own & {"unstated", "past"} and one.name != DEVICE and not _ONCE.search(plain))
         or (not one.name and "past" not in own and _state(own) != "absent")
     ]
     denies = says_normal(plain) or any((one.state or _state(own)) == "absent" for one, own in effects)

@@ -124,7 +124,7 @@ GERMAN: Final[CueTable] = (
         "unstated",
         "before",
         (
-            r"(?<=\ufffc\x20)(?:denken|erwägen)",
+            r"(?<=\ufffc\x20)(?:zu )?(?:denken|erwägen)",
             r"(?:kann|können|könnte|könnten) (?:sich )?(?:\w+ ){0,5}(?:entwickeln|auftreten|entstehen|"
             r"hinzutreten|vorkommen)",
         ),
@@ -176,6 +176,8 @@ GERMAN: Final[CueTable] = (
             rf"(?:fehlt|fehlen|fehlend|negativ){_AT_END}",
             r"(?:wird|werden) (?:zurückgenommen|widerrufen)",
             r"liegt(?: \w+)? nicht vor",
+            r"(?:besteht|bestehen|(?:findet|finden|zeigt|zeigen) sich)(?: \w+)? nicht",
+            r"nicht bestätigt",
             r"(?:hat|haben) sich (?:(?!nicht|teil|nahe|fast|weit)\w+ )?(?:zurückgebildet|aufgelöst|"
             r"resorbiert)",
             r"(?:liegt|liegen) (?:nicht|keine?r?s?) (?:\w+ )?vor",
