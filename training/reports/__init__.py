@@ -9,6 +9,7 @@ from training.reports.findings import (
     find_findings,
     image_states,
     prior_sentences,
+    unread_words,
 )
 from training.reports.language import is_read
 from training.reports.vocabulary import FINDINGS, finding_called
@@ -26,4 +27,5 @@ __all__ = [
     "image_states",
     "is_read",
     "prior_sentences",
+    "unread_words",
 ]

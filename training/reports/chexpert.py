@@ -6,8 +6,7 @@ Irvin et al., "CheXpert: A Large Chest Radiograph Dataset with Uncertainty Label
 
 from typing import Final
 
-from training.reports.cues import HEADING
-from training.reports.findings import STATES, State, find_findings, image_states, stated_sentences
+from training.reports.findings import STATES, State, find_findings, image_states, is_normal
 from training.reports.language import has_other_words
 from training.reports.vocabulary import DEVICE
 
@@ -33,11 +32,11 @@ CHEXPERT_LABELS: Final = (NO_FINDING, *_FINDINGS)
 def chexpert_labels(text: str) -> dict[str, State]:
     """Return the labels that a report mentions, with their states, in the order of `CHEXPERT_LABELS`.
 
-    "No Finding" is present where no finding of the vocabulary but support devices is present or uncertain,
-    with a label or without one, and else left out. A text that describes nothing, or is not in English or
-    German, has no labels.
+    "No Finding" is present where the text calls something normal or denies something, every word of it is
+    understood, and no finding of the vocabulary but support devices is present or uncertain; otherwise it is
+    left out. A text that is not in English or German has no labels.
     """
-    if has_other_words(text) or not any(_has_word(sentence) for _, sentence in stated_sentences(text)):
+    if has_other_words(text):
         return {}
     stated = image_states(find_findings(text))
     labels: dict[str, State] = {}
@@ -45,9 +44,4 @@ def chexpert_labels(text: str) -> dict[str, State]:
         if states := [stated[name] for name in findings if name in stated]:
             labels[label] = min(states, key=STATES.index)
     ill = any(state != "absent" for name, state in stated.items() if name != DEVICE)
-    return labels if ill else {NO_FINDING: "present", **labels}
-
-
-def _has_word(sentence: str) -> bool:
-    heading = HEADING.match(sentence)
-    return any(sign.isalpha() for sign in sentence[heading.end() if heading else 0 :])
+    return labels if ill or not is_normal(text) else {NO_FINDING: "present", **labels}

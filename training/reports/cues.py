@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from training.reports.effects import Effect, Side
 from training.reports.english import ENGLISH, LIMIT
 from training.reports.german import GERMAN, GERMAN_UNSTATED
+from training.reports.spelling import near_words
 
 _TABLES: Final = (*GERMAN, *ENGLISH)
 
@@ -39,59 +40,136 @@ LIMITED: Final = re.compile(
 )
 _NO_ALTERNATIVE: Final = r"(?!.*(?:\bn?or\b|\boder\b|\bnoch\b|/))"
 _SIZE: Final = (
-    r"(?:an?|small|tiny|trace|minimal|mild|slight|moderate|large|severe|marked|stable|unchanged|"
-    r"persistent|new|old"
-    r"|(?:klein|winzig|gro(?:ß|ss)|gering|geringgradig|mäßig|mässig|mäßiggradig|deutlich|ausgeprägt|"
-    r"massiv|diskret"
-    r"|minimal|leicht|schmal|neu|alt|stabil|unverändert)(?:e[rsnm]?)?)"
+    r"(?:an?|small|tiny|trace|minimal|mild|slight|moderate|large|severe|marked|stable|unchanged|persistent|"
+    r"new|old|(?:klein|winzig|gro(?:ß|ss)|gering|geringgradig|mäßig|mässig|mäßiggradig|deutlich|ausgeprägt|"
+    r"massiv|diskret|minimal|leicht|schmal|neu|alt|stabil|unverändert)(?:e[rsnm]?)?)"
 )
 _PLACE: Final = (
     r"(?:left|right|bi(?:lateral|basilar|basal|apical)(?:ly)?|links|rechts|beidseits|bds|"
-    r"beidseitig(?:e[rsnm]?)?"
-    r"|(?:links|rechts)(?:seitig|basal)(?:e[rsnm]?)?)"
+    r"beidseitig(?:e[rsnm]?)?|(?:links|rechts)(?:seitig|basal)(?:e[rsnm]?)?)"
 )
+_SIDES: Final = re.compile(
+    r"\b(?:(?P<left>(?i:left|linke[rsnm]?|li|links\w*)|L|Lt)|(?P<right>(?i:right|rechte[rsnm]?|re|rechts\w*)|"
+    r"R|Rt))\b"
+)
+_BILATERAL: Final = re.compile(
+    r"\b(?:bilateral(?:ly)?|both|beid(?:e[rsnm]?|seits|seitige?[rsnm]?)|bds)\b", re.IGNORECASE
+)
+# Parts of a sentence, each of which may tell of a side of its own.
+PARTS: Final = re.compile(
+    r"[,;]|\.(?=\s)|\b(?:but|yet|while|whereas|though|although|however|aber|jedoch|während|hingegen|"
+    r"dagegen)\b|\b(?:and|und)\b"
+    # "On the right and left" is one part.
+    r"(?!(?<=left\sand|ight\sand|inks\sund|chts\sund)\s+(?:on\s+)?(?:the\s+)?(?:left|right|links|rechts))",
+    re.IGNORECASE,
+)
+_STILL: Final = (
+    r"remain(?:s|ing)?|still|noch|\d+(?:[.,]\d+)?(?:\s?[cm]m)?|persist\w*|unchanged|stable|present|seen|"
+    r"noted|visible|small|tiny|trace|minimal|mild|slight|moderate|large|(?:de|in)creas\w+|improv\w+|residual|"
+    r"new|yes|vorhanden|nachweisbar|sichtbar|besteh\w+|ja|(?:gering|klein|schmal|mäßig|deutlich|unverändert|"
+    r"rückläufig|persistier|neu)\w*"
+)
+_OPEN: Final = r"possibl[ey]|probabl[ey]|likely|fraglich\w*|möglich\w*"
+# What is left out of "no effusion on the right, small on the left", and of "... the right is not".
+_ELLIPSIS: Final = re.compile(
+    r"(?:\W*\b(?:the|an?|on|at|in|of|is|are|has|have|contains?|shows?|only|now|that|those|it|ones?|there|"
+    r"base|apex|basal|apical|apikal|basilar|however|side|sided|left|right|links\w*|rechts\w*|linke[rsnm]?|"
+    rf"rechte[rsnm]?|li|re|auf|de[rsnm]|die|das|seite|weiter(?:hin)?|fort|eine?r?|ist|sind|{_STILL}|"
+    rf"{_OPEN})\b)+\W*|.*\b(?:side|lung|ones?|base|left|right|seite)\W+(?:with (?:it|one)|(?:is|are|has|"
+    r"have) not|does(?: not)?|has (?:it|one)|nicht|schon)\W*",
+    re.IGNORECASE | re.DOTALL,
+)
+_ELLIPTIC: Final = re.compile(
+    rf"\b(?:{_STILL}|but|yet|aber|jedoch|dafür|with (?:it|one)|contains?|shows?|(?:is|are|has|have) not|"
+    r"does(?: not)?|has (?:it|one)|nicht|schon)\b",
+    re.I,
+)
+# "No pneumothorax is seen, but one cannot be excluded."
+OPEN_ONE: Final = re.compile(
+    r"\W*(?:\w+\W+)?\b(?:one|it|this|that|an? \w+ one|einer?|dies\w*)\b[^.;]*\b(?:excluded|ruled out|"
+    r"possible|auszuschlie(?:ß|ss)en|ausgeschlossen|möglich)\b",
+    re.IGNORECASE,
+)
+_OPENLY: Final = re.compile(rf"\b(?:{_OPEN})\b", re.IGNORECASE)
 BOTH_SIDES: Final = re.compile(r"\b(?:bilaterally|beidseits|bds|beidseitig)\b", re.IGNORECASE)
 # Behind a finding they say that it is there.
 STAYS: Final = re.compile(
-    r"\b(?:unchanged|stable|again (?:seen|noted|demonstrated)|persists?|in (?:place|situ|projektion)"
-    r"|in (?:[\w\-]+ ){1,3}position|unverändert|stabil|rückläufig|progredient|vorbekannt|bekannt)\b",
+    r"\b(?:unchanged|stable|again (?:seen|noted|demonstrated)|persists?|in (?:place|situ|projektion)|in "
+    r"(?:[\w\-]+ ){1,3}position|unverändert|stabil|rückläufig|progredient|vorbekannt|bekannt)\b",
     re.IGNORECASE,
 )
 PLURAL: Final = re.compile(r"(?:(?:ü|ue)ssen?|(?<![isu])s|en|ces|infiltrate|rundherde|ödeme)$", re.IGNORECASE)
 # A forward scope ends where a new statement begins: after a verb, where a size or an article begins a phrase,
 # and at a comma before a phrase with a side, if no "or" of a list follows.
 NEW_STATEMENT: Final = re.compile(
-    r"\b(?:is|are|was|were|has|have)\b[^,;]*?(?P<after>,|\band\b)"
-    rf"|(?P<size>(?:,|\band\b|\bund\b)(?:\s+and)?\s+{_SIZE}\b){_NO_ALTERNATIVE}"
-    rf"|(?P<side>,){_NO_ALTERNATIVE}(?:(?!\b(?:and|und)\b)[^,;])*?\b(?:{_PLACE}|{STAYS.pattern})\b",
+    r"\b(?:is|are|was|were|has|have)\b[^,;]*?(?P<after>,|\band\b)|(?P<size>(?:,|\band\b|"
+    rf"\bund\b)(?:\s+and)?\s+{_SIZE}\b){_NO_ALTERNATIVE}|(?P<side>,){_NO_ALTERNATIVE}(?:(?!\b(?:and|"
+    rf"und)\b)[^,;])*?\b(?:{_PLACE}|{STAYS.pattern})\b",
     re.IGNORECASE | re.DOTALL,
 )
 # "Without pneumothorax, effusion present": the second of two is there, as it would not be behind "no".
 WITHOUT: Final = re.compile(r"without|ohne", re.IGNORECASE)
 SHOWN: Final = re.compile(
-    rf"\ufffc+(?P<after>,){_NO_ALTERNATIVE}(?:(?!\b(?:and|und)\b)[^,;])*\ufffc (?:is |are )?"
-    r"(?:present|seen|noted|visible|vorhanden|sichtbar|nachweisbar|erkennbar)\b",
+    rf"\ufffc+(?P<after>,){_NO_ALTERNATIVE}(?:(?!\b(?:and|und)\b)[^,;])*\ufffc (?:is |are )?(?:present|seen|"
+    r"noted|visible|vorhanden|sichtbar|nachweisbar|erkennbar)\b",
     re.IGNORECASE,
+)
+# "No pneumothorax other than the tiny one at the apex" tells of one.
+EXCEPT_ONE: Final = re.compile(
+    r"[^.;,\ufffc]*\b(?:other than|except(?: for)?|apart from|aside from|save(?: for)?|bar|außer|bis auf|"
+    r"abgesehen von) [^.;\ufffc]*\b(?:ones?|that|those|left|right|links|rechts|known|"
+    r"bekannten?)\b[^\ufffc]*\Z",
+    re.IGNORECASE,
+)
+# What is there behind "instead of a mass" comes after a comma or a verb.
+INSTEAD: Final = re.compile(r"instead|in place|in lieu|statt|anstatt|anstelle|an stelle", re.IGNORECASE)
+CLAUSE: Final = re.compile(
+    r",|\b(?:is|are|there|liegt|liegen|besteht|bestehen|zeigt|zeigen|findet|finden)\b", re.IGNORECASE
 )
 # Words of sentences that compare with an earlier examination, or tell of one.
 PRIOR: Final = re.compile(
     r"\b(?:compar(?:ed|ison|ing)|prior|previous(?:ly)?|unchanged|interval|again (?:seen|noted|demonstrated)|"
-    r"since (?:the )?(?:last|prior|previous|\d)|no longer|former(?:ly)?|"
-    r"im vergleich|verglichen|gegenüber|vor(?:untersuchung|aufnahme|befund)\w*|unverändert\w*|vorbekannt\w*|"
-    r"frühere[rsnm]?|seit der letzten|(?:rückläufig|progredient|regredient)\w*)\b",
+    r"since (?:the )?(?:last|prior|previous|\d)|no longer|former(?:ly)?|im vergleich|verglichen|gegenüber|"
+    r"vor(?:untersuchung|aufnahme|befund)\w*|unverändert\w*|vorbekannt\w*|frühere[rsnm]?|seit der letzten|"
+    r"(?:rückläufig|progredient|regredient)\w*)\b",
     re.IGNORECASE,
 )
 _SUSPICION: Final = re.compile(
     r"(?:suspicious|suspicion|concerning|worrisome|suggesti\w+)\s+(?:for|of)", re.IGNORECASE
 )
+_RATHER: Final = re.compile(r"rather than|instead of|as opposed to|(?:an)?statt|anstelle", re.IGNORECASE)
 _DENIAL: Final = re.compile(r"no|keine?r?s?|never", re.IGNORECASE)
 _DENIED: Final = re.compile(r"(?:[^;:]*\bor\b)?(?:(?!\band\b)[^,;:])*", re.IGNORECASE)
+_MISSPELT: Final = near_words(
+    "clinical indication history comparison technique examination fragestellung anamnese indikation "
+    "vorgeschichte"
+)
 UNSTATED_HEADING: Final = re.compile(
-    r"\s*(?:clinical(?: \w+)?|history|indications?|reason(?: for [\w ]+)?|comparisons?|technique|"
+    rf"\s*(?:(?:{_MISSPELT})(?: \w+)?|history|indications?|reason(?: for [\w ]+)?|comparisons?|technique|"
     rf"exam(?:ination)?|procedure|study|views?|{GERMAN_UNSTATED})\s*:",
     re.IGNORECASE,
 )
 HEADING: Final = re.compile(r"\s*[^\W\d_](?:[^\W\d_]|[ /]){2,40}:")
+
+
+def sides(part: str) -> set[str]:
+    """Return the sides that a part of a sentence names: "left", "right"."""
+    named = {str(found.lastgroup) for found in _SIDES.finditer(part)}
+    return {"left", "right"} if _BILATERAL.search(part) else named
+
+
+def left_out(part: str) -> Effect | None:
+    """Return what a part without a finding says of the one before: that it is there (`none`), or may be."""
+    if _ELLIPSIS.fullmatch(PARTS.sub("", part, 1)) is None:
+        return None
+    if _OPENLY.search(part):
+        return "uncertain"
+    return "none" if _ELLIPTIC.search(part) else None
+
+
+def is_contrast(masked: str, cue: Cue) -> bool:
+    """Tell whether a cue sets one side against the other: "right but no left", "links, nicht aber rechts"."""
+    return cue.effect == "none" and len(sides(masked[cue.start : cue.end])) > 1
 
 
 @cache
@@ -127,6 +205,9 @@ def find_cues(sentence: str) -> list[Cue]:
         effect, side = kinds[(match.lastindex or 1) - 1]
         if _SUSPICION.fullmatch(match.group()) and _is_denied(sentence, found, match.start()):
             effect = "none"
+        before = next((cue.effect for cue in reversed(found) if cue.effect in ("uncertain", "end")), "end")
+        if before == "uncertain" and _RATHER.match(match.group()):
+            effect = "uncertain"
         found.append(Cue(effect, side, *match.span()))
     return found
 

@@ -21,7 +21,25 @@ _BE: Final = r"(?:is|are|was|were|has been|have been|remains?|appears?|seems?)"
 LIMIT: Final = (
     r"(?:new|large|larger|sizeable|sizable|increasing|enlarging|worsening|progressive|additional|other)"
 )
-_AT_END: Final = r"(?= ?(?:[.,;)?]|$|and\b|but\b|at\b|in\b|on\b|present\b|by\b|per\b|without\b|since\b))"
+# Any words between a negation and what it denies: "cannot be definitively excluded".
+_WORDS: Final = r"(?:(?!(?:and|but|or|is|are)\b)[\w\-]+,? ){0,3}"
+_EXCLUDED: Final = r"(?:excluded|ruled out)"
+_EXCLUDE: Final = r"(?:exclude|excluding|rule out|ruling out)"
+_ASSESS: Final = (
+    r"(?:exclude|rule out|assess|evaluate|detect|identify|see|visuali[sz]e|confirm|determine|diagnose|say)"
+)
+_EXCLUSION: Final = (
+    r"(?:exclusion|evaluation|assessment|detection|visuali[sz]ation|diagnosis|sensitivity|ability)"
+)
+_POOR: Final = (
+    r"(?:limited|reduced|low|poor|inadequate|insufficient|(?:not|never) (?:\w+ )?(?:possible|feasible|"
+    r"reliable)|impossible|difficult|suboptimal|precluded|restricted|impaired|hampered|compromised|degraded|"
+    r"hindered|unreliable|incomplete)"
+)
+_SIDE: Final = r"(?:(?:left|right)(?:[\- ]sided?)?)"
+_AT_END: Final = (
+    r"(?= ?(?:[.,;)?]|$|(?:and|but|at|in|on|present|by|per|without|since|s/p|after|following)\b))"
+)
 _ENDS: Final = (
     r"(?= ?(?:[.;)]|,(?! (?:now|today|still))|$|and\b|(?:on|in|from) (?:the )?(?:\d|right\b|left\b)))"
 )
@@ -36,24 +54,81 @@ ENGLISH: Final[CueTable] = (
         "behind",
         (
             r"not only",
+            r"not (?:true|the case|correct) that there (?:is|are) no",
+            r"(?:evaluat|characteri[sz]|quantif|clarif)\w* (?:the|this|these)(?= (?:(?!for\b)\w+ "
+            r"){0,3}\ufffc)",
+            r"[:=?] ?(?:yes|[yY]|present|positive|ja|vorhanden|\+)(?!\w)",
+            r"(?<=\s)[-–] ?(?:yes|present|ja)(?!\w)",
+            r"should (?:read|say|state)",
+            # What is so on one side alone is so of the other, or not: see `is_contrast`.
+            rf"{_SIDE},? (?:(?:but|and|yet|though),? (?:no|not|without)|no|not)(?: (?:an?|any|on|the))* "
+            rf"{_SIDE}",
+            r"(?:no|not|without|lack of|absence of) (?:\w+ ){0,2}(?:improvement|change|resolution|response|"
+            r"clearing|regression) (?:of|in|to)",
+            r"fail(?:ure|s|ed|ing)?(?: of)?(?= (?:[\w\-]+ ){0,4}\ufffc+ to (?:resolve|clear|improve|"
+            r"respond))",
+            r"(?<=\ufffc\x20)(?:has |have )?fail(?:s|ed|ing)? to (?:resolve|clear|improve|respond)",
+            r"(?:lack|absence) of (?:\w+ ){0,2}(?:improvement|change|resolution|clearing|regression)",
             r"(?:no|not) (?:more|greater|less|larger|worse|bigger|other) than",
             r"compar(?:ed|ison) (?:to|with) (?:the )?(?:prior|previous|last)(?: \w+)?(?= (?:without|with|"
             r"no)\b)",
-            r"(?:not|never) (?:without|free of|absent)",
+            r"(?:not|never|no longer) (?:\w+ )?(?:without|free of|absent|clear (?:of|from))",
+            r"(?:no|not|without|never) (?:\w+ )?(?:absence|lack) of",
+            r"(?:no|without|beyond) (?:any |reasonable )?doubt(?: that| of| about)?",
             rf"(?:no|not|without) {_HOW_MUCH}(?:changed?|differen(?:t|ce))",
-            rf"(?:no|not|without) {_HOW_MUCH}(?:increased?|decreased?|improve(?:d|ment)|"
-            r"worse(?:ned)?|worsening(?= (?:of|in)\b)|larger|progress(?:ed|ion)|enlarge(?:d|ment)|"
-            r"growth|grown|extension|bigger|smaller)",
+            rf"(?:no|not|without) {_HOW_MUCH}(?:increased?|decreased?|improve(?:d|ment)|worse(?:ned)?|"
+            r"worsening(?= (?:of|in)\b)|larger|reduc(?:ed|tion)|shrink\w*|progress(?:ed|ion)|enlarge(?:d|"
+            r"ment)|growth|grown|extension|bigger|smaller)",
             r"(?:as )?clinically (?:questioned|suspected|indicated|warranted)",
             rf"not {_SEEN} (?:on|in|at) (?:(?:the|any) )?(?:prior|previous|earlier|old)",
             rf"(?:no|{_ISNT}) {_HOW_MUCH}(?:resolved|resolution|cleared|clearing|removed)",
             r"to (?:suggest|indicate|support)",
             r"without (?:prior|previous|comparison)",
-            r"(?:partial|incomplete|near[\- ]complete|almost complete|ensure|document|confirm|"
-            r"until) (?:(?:complete|full|the) )*"
-            r"(?:resolution|clearing)(?: of)?",
+            r"(?:partial|incomplete|near[\- ]complete|almost complete|ensure|document|confirm|until) "
+            r"(?:(?:complete|full|the) )*(?:resolution|clearing)(?: of)?",
             r"(?:partially|incompletely|nearly|almost) (?:completely )?(?:resolved|cleared)",
             r"(?:consistent|compatible|keeping|associated) with(?! the (?:prior|previous))",
+        ),
+    ),
+    (
+        "unstated",
+        "behind",
+        (
+            r"(?:can|may|might|could|would) (?:help|aid|be (?:used|helpful|useful|considered|obtained|"
+            rf"performed))(?: to| in)? (?:\w+ )?(?:{_ASSESS}|look|detecting|excluding)(?: for)?",
+        ),
+    ),
+    # Values of keys: "Effusion: none", "Effusion? No.", "effusion -".
+    (
+        "absent",
+        "before",
+        (
+            r"\((?:none|no|absent|negative|nein|keine?r?)\)",
+            r"[:=] ?[nN0](?= ?(?:[.,;)\n]|$))",
+            r"[:=?] ?(?:none|no|not|absent|negative|neg|nil|resolved|free)(?= ?(?:[.,;)\n]|$))",
+            # Behind a finding alone: "FINDINGS: No significant effusion" is a statement under a heading.
+            r"(?<=\ufffc)\s?[:=?] ?(?:none|no|not|negative)(?= (?:seen|identified|noted|visible|evident|"
+            r"present|detected|demonstrated|appreciated|acute|significant)\b)",
+            r"(?<=\s)[-–] ?(?:none|no|absent|negative|nil)(?= ?(?:[.,;)\n]|$))",
+            r"(?<=\ufffc)\s*(?:[:=]\s*)?[-–](?= ?(?:[.,;)\n]|$))",
+        ),
+    ),
+    (
+        "unstated",
+        "both",
+        (
+            # What may come is not there: "pneumothorax can develop after biopsy".
+            r"(?:can|may|might|could|will|would) (?:(?!not\b)\w+ ){0,2}(?:develop|occur|arise|complicate|"
+            r"recur|ensue|lead to)",
+            r"(?:can|may|might|could) be (?:seen|found|caused|encountered|observed) (?:with|after|following|"
+            r"by|in(?! (?:the|both|left|right|bi\w*|this|today)\b))",
+            r"(?:often|usually|commonly|frequently|sometimes|typically|rarely|occasionally) (?:\w+ "
+            r")?(?:develops?|occurs?|arises?|seen|follows?|complicates?|accompan\w+|found)",
+            r"(?:is|are) (?:common|frequent|usual|expected|rare)(?= (?:after|in|with|following)\b)",
+            r"(?:more|most|better|less) (?:sensitive|suited|suitable|accurate) (?:(?!and\b|but\b)\w+ "
+            r"){0,4}(?:for|to|in|at)",
+            r"(?:is|are) (?:an? )?(?:known |common |possible |potential |recogni[sz]ed |frequent |typical "
+            r")+(?:complications?|risks?|causes?|sequela\w*)",
         ),
     ),
     (
@@ -61,6 +136,22 @@ ENGLISH: Final[CueTable] = (
         "behind",
         (
             r"\A(?:un|less )likely\b",
+            rf"{_CANNOT} be (?:said|stated|concluded|assumed|claimed)(?: \w+)? that there is no",
+            rf"no (?:\w+ )?(?:way|means|possibility) (?:to|of) (?:\w+ )?(?:{_ASSESS}|{_EXCLUDE})",
+            rf"(?:{_ISNT}|{_CANNOT}|never) (?:\w+ ){{0,2}}(?:allow|permit|enable|suffice|support)(?:s|ed|"
+            rf"ing)?(?: for)? (?:(?!and\b|but\b)\w+ ){{0,3}}(?:{_EXCLUSION}|to {_ASSESS}|{_EXCLUDE})(?: of| "
+            r"for)?",
+            r"(?:limit(?:s|ed|ing)?|preclud(?:es?|ed|ing)|prevent(?:s|ed|ing)?|hamper(?:s|ed|ing)?|"
+            r"imped(?:es?|ed|ing)|reduc(?:es?|ed|ing)|impair(?:s|ed|ing)?|low|poor|hinder(?:s|ed|ing)?|"
+            r"compromis(?:es?|ed|ing)|degrad(?:es?|ed|ing)|confound(?:s|ed|ing)?|lowers?|decreas(?:es?|ed|"
+            rf"ing)) (?:(?!and\b|but\b)\w+ ){{0,3}}{_EXCLUSION}(?: (?:of|for|to))?(?: {_ASSESS})?(?=(?: "
+            rf"(?!secondary|due|by|because|reveal|show|and\b|with)[\w\-]+){{0,4}} \ufffc)",
+            rf"(?:insensitive|not (?:\w+ )?sensitive(?: enough)?) (?:for|to|in)(?: {_ASSESS})?(?: of| for)?",
+            r"(?:non-?diagnostic|inadequate|suboptimal|insufficient|unsuitable|limited|of (?:limited|"
+            r"little) (?:use|value)) for",
+            r"(?:exclusion|evaluation|assessment|detection|sensitivity|exclud(?:e|ing)|rul(?:e|ing) out|"
+            rf"assess|evaluate|to exclude)(?: for| of)?(?= [^.;]*\b(?:{_BE} (?:\w+ )?{_POOR}|requires?|"
+            r"needs?|necessitates?)\b)",
             r"(?:less likely|unlikely)(?= (?:an? |the )?\ufffc)",
             # A label in front of its findings: "Not excluded: pneumonia."
             rf"(?:{_NOT} (?:be |been )?(?:excluded|ruled out|assessed)|possible|probable|likely|suspected|"
@@ -78,21 +169,28 @@ ENGLISH: Final[CueTable] = (
             r"compatible with|diagnostic of|represent(?:ing)?|(?:suspicious|concerning|worrisome) for)",
             r"(?:no|not|without) (?:(?!but\b|with\b)\w+ ){0,3}either",
             r"no (?:\w+ )?(?:reason|cause) to suspect",
+            r"(?:(?:should|must|is|are) )?not (?:to )?(?:be )?(?:mistaken|confused|misread|misinterpreted) "
+            r"(?:for|with|as)",
         ),
     ),
     (
         "uncertain",
         "before",
         (
-            rf"{_NOT} (?:be |been )?{_HOW_MUCH}(?:excluded|ruled out)",
+            rf"(?:{_NOT}|never) {_WORDS}(?:and \w+ly )?{_EXCLUDED}",
+            rf"{_CANNOT},? [^.;,]{{0,40}}, be {_WORDS}{_EXCLUDED}",
+            rf"(?:{_BE} )?(?:neither|not) (?:be )?\w+ n?or (?:be )?{_EXCLUDED}",
+            rf"(?:{_BE} )?{_POOR}{_AT_END}",
+            rf"{_BE} (?:(?:only|just) )?(?:incompletely|partially|poorly|inadequately|suboptimally) "
+            rf"(?:{_EXCLUDED}|assessed|evaluated|seen|visuali[sz]ed)",
+            r"(?:may|might|could|can) (?:\w+ )?(?:be )?(?:missed|overlooked|obscured|masked|hidden|remain "
+            r"occult)",
             rf"{_CANNOT} be {_HOW_MUCH}(?:adequately |fully |well )?(?:assessed|evaluated)",
             rf"{_CANNOT} be (?:definitely|definitively|clearly|well|optimally|reliably) {_SEEN}",
             rf"(?:{_BE} )?not (?:definitely|definitively|clearly|well|optimally|reliably) {_SEEN}",
             rf"(?:{_BE}|(?:may|might|could|would) be) (?:\w+ly )?(?:considered )?(?:a )?(?:possible|"
-            rf"suspected|questioned|"
-            r"questionable|uncertain|equivocal|unlikely|less likely|doubtful|doubted|a possibility|"
-            r"a concern|a consideration|"
-            r"in the differential)(?! that\b)",
+            r"suspected|questioned|questionable|uncertain|equivocal|unlikely|less likely|doubtful|doubted|"
+            r"a possibility|a concern|a consideration|in the differential)(?! that\b)",
             rf"{_BE} (?:\w+ )?(?:likely|probable){_AT_END}",
             rf"(?:possible|likely|questioned|suspected|probable){_AT_END}",
             rf"(?:may|might|could) not be {_SEEN}",
@@ -100,6 +198,7 @@ ENGLISH: Final[CueTable] = (
             # Behind a finding: "effusion, if any", not "small, if any, effusion".
             r"[, ](?<=\ufffc[, ]) ?if (?:any|present)\b",
             r"(?:is )?(?:less likely|unlikely)(?! (?:to|that)\b)",
+            r"not (?:been )?confirmed",
             r"(?:must|should|needs? to) be (?:excluded|ruled out|considered)",
             r"\? ?$",
         ),
@@ -108,8 +207,16 @@ ENGLISH: Final[CueTable] = (
         "uncertain",
         "both",
         (
-            r"(?:difficult|hard|impossible|unable) to (?:\w+ )?(?:exclude|rule out)",
+            r"(?:(?:difficult|hard|premature|unsafe|unwise|impossible|unable|inability|insufficient|"
+            r"inadequate|insensitive|not (?:\w+ )?(?:possible|able|feasible|enough|sufficient|adequate|"
+            rf"sensitive(?: enough)?)|(?:{_CANNOT}|could not|{_ISNT})(?: \w+)? (?:used|relied (?:up)?on)) "
+            rf"to|ability to) (?:\w+ ){{0,2}}{_ASSESS}(?: for| of)?",
+            r"too (?:\w+ )?to (?:\w+ )?(?:exclude|rule out|assess|evaluate|detect)",
+            rf"(?:{_CANNOT}|could not|not|difficult to) (?:be )?(?:\w+ )?(?:differentiate|distinguish|"
+            r"separate)(?:d|ed)? from",
+            r"indistinguishable from",
             r"(?:versus|vs\.?)",
+            r"(?:more|most|less) (?:likely|probabl[ey]) than",
             r"if any",
             r"favou?red (?:over|rather than)",
         ),
@@ -118,12 +225,12 @@ ENGLISH: Final[CueTable] = (
         "uncertain",
         "behind",
         (
-            rf"{_NOT} {_HOW_MUCH}(?:exclude|rule out|excluded|excluding)",
+            rf"{_NOT} {_WORDS}(?:and \w+ly )?(?:{_EXCLUDE}|excluded)(?: with (?:\w+ )?(?:certainty|"
+            r"confidence))?",
+            rf"nor (?:can|could)(?= [^.;]*\b{_EXCLUDED}\b)",
             r"(?:no|without|not) (?:any )?(?:definite|definitive|definitely|definitively|convincing|"
-            r"conclusive|certain)"
-            r"(?: (?:radiographic|sonographic|ct))?(?: (?:evidence|signs?))?(?: of)?",
-            r"(?:no|without) (?:(?:evidence|signs?) (?:of|for) )?(?:(?:a|any) )?"
-            rf"{LIMIT}(?! than)",
+            r"conclusive|certain)(?: (?:radiographic|sonographic|ct))?(?: (?:evidence|signs?))?(?: of)?",
+            rf"(?:no|without) (?:(?:evidence|signs?) (?:of|for) )?(?:(?:a|any) )?{LIMIT}(?! than)",
             r"(?:not typical|atypical) (?:for|of)",
             r"either(?! (?:side|lung|base|apex|hemi\w+|hemithorax|costophrenic|of)\b)",
             r"possib(?:le|ly|ility of)(?: with)?",
@@ -157,8 +264,14 @@ ENGLISH: Final[CueTable] = (
             r"(?:past |known |clinical |prior )*(?:history|hx) of",
             r"h/o",
             r"in the absence of",
-            r"(?:treated|treatment|therapy|surgery|placement|insertion|drainage|thoracentesis|"
-            r"pleurodesis|biopsy|resection) for",
+            r"(?:treated|treatment|therapy|surgery|placement|insertion|drainage|thoracentesis|pleurodesis|"
+            r"biopsy|resection) for",
+            r"(?:initial|original|earlier|preliminary) report (?:had )?(?:described|stated|mentioned|"
+            r"reported|noted|read)",
+            r"(?:advise|recommend|obtain|request|repeat)(?:ed|s)? (?:[\w\-]+ ){1,4}for(?! the\b)",
+            r"what (?:looked like|(?:appeared|seemed) to be|was (?:thought|taken|read|believed) (?:to be|as|"
+            r"for))",
+            r"(?:the )?(?:sentence|statement|phrase|wording) (?:on|about|regarding|of)",
             r"(?:s/p|status post|after|following|post) (?:\w+ ){0,3}(?:drainage|evacuation|aspiration|"
             r"thoracentesis|biopsy|resection|repair|treatment|ablation) (?:of|for)",
             r"(?<=removal\x20)for\b",
@@ -177,11 +290,24 @@ ENGLISH: Final[CueTable] = (
         "behind",
         (
             r"(?:s/p|status[\- ]post)",
+            r"(?:patient|he|she) (?:has )?(?:previously )?had",
+            rf"(?:on|in|at) (?:the |an? )?{_EARLIER},? there (?:was|were)",
+            r"comparison (?:is|was) made (?:to|with)(?: \w+){0,4} (?:showing|with)",
+            r"(?:patient|man|woman|male|female|gentleman|lady)s? (?:with|who has)(?: an?)?",
+            r"(?:film|radiograph|study|exam\w*|image|scan|x-?ray|ct)(?: [\w.]+){0,4},? (?:on|in|at) which",
             r"(?:after|following|post) (?:(?:prior|previous|recent|remote|old) )?(?=\ufffc)",
             # A finding of an earlier examination alone: no more is said of it, as in "prior effusion has
             # resolved"; "evidence of prior fracture" is seen today.
-            rf"(?<!of\x20)(?<!from\x20)(?<!to\x20)(?:prior|previous|former|past)"
-            rf"(?= (?:[\w\-]+ ){{0,3}}\ufffc+{_ENDS})",
+            r"(?<!of\x20)(?<!from\x20)(?<!to\x20)(?:prior|previous|former|past)(?= (?:[\w\-]+ "
+            rf"){{0,3}}\ufffc+{_ENDS})",
+        ),
+    ),
+    (
+        "unstated",
+        "before",
+        (
+            r"[:=?] ?(?:n/a|n\.a\.|unknown|not (?:assessed|evaluated|applicable|reported)|nicht "
+            r"(?:beurteilt|beurteilbar))",
         ),
     ),
     (
@@ -190,6 +316,8 @@ ENGLISH: Final[CueTable] = (
         (
             rf"(?:was|were) (?:{_SEEN} |described )?(?:on|in|at) (?:the |an? )?{_EARLIER}{_ENDS}",
             rf"(?<=\ufffc\x20)(?:on|in|at) (?:the |an? )?{_EARLIER}{_ENDS}",
+            r"(?<=\ufffc\x20)(?:\d+|one|two|three|four|several|a few|some) (?:days?|weeks?|months?|years?) "
+            rf"ago{_ENDS}",
         ),
     ),
     (
@@ -201,15 +329,13 @@ ENGLISH: Final[CueTable] = (
             rf"{_CANNOT} be {_HOW_MUCH}{_SEEN}",
             rf"(?:{_BE} )?{_ISNT} {_HOW_MUCH}{_SEEN}",
             r"(?:has|have|had|is|are|was|were) (?:(?!not |never |nearly |almost |partially |incompletely |"
-            r"partly |largely )\w+ ){0,3}(?:resolved|cleared|"
-            r"disappeared|removed|gone|lacking|absent|"
-            r"excluded|ruled out(?! for\b))",
+            r"partly |largely )\w+ ){0,3}(?:resolved|cleared|disappeared|removed|withdrawn|explanted|gone|"
+            r"lacking|absent|excluded|ruled out(?! for\b))",
             rf"(?:resolved|removed|absent|excluded|ruled out){_AT_END}",
             r"(?:removal|withdrawal|explantation|extraction)(?! of\b)",
             rf"{_BE} within (?:the )?(?:normal limits|limits of normal)",
-            rf"{_BE} none",
-            r": ?(?:none|no|absent|negative|nil)(?= ?(?:[.,;)]|$))",
-            r"\(-\)",
+            r"(?:on|in) neither (?:side|lung|base|apex)",
+            rf"{_BE} (?:none|retracted|withdrawn|rescinded)",
         ),
     ),
     (
@@ -224,15 +350,23 @@ ENGLISH: Final[CueTable] = (
             r"(?:absence|lack|disappearance) of",
             r"(?:resolution|clearing|removal) of",
             r"fail(?:s|ed)? to",
-            r"rather than",
-            r"(?:mimic|simulat)(?:s|es|ing)",
+            r"(?:rather than|instead of|as opposed to|in place of|in lieu of)",
+            r"(?:mimic|simulat|imitat|masquerad|feign)(?:s|es|e|ed|king|ing)?(?: as| of)?",
+            r"(?:argu|speak|milit|weigh)(?:s|es|e|ed|ing|ates|ate)?(?: \w+)? against",
+            r"(?:evidence|signs?|features?) against",
+            r"(?:is|are|was|were) (?:\w+ )?against",
+            r"(?:apparent|seeming|supposed|so-called|spurious|pseudo)(?= [^.;]*\b(?:due to|because of|"
+            r"caused by|related to|secondary to|explained by|attributable to|(?<!likely\x20)(?:reflects|"
+            r"represents)|results? (?:from|of)|accounted|owing to|artifact\w*|projection\w*|in fact|"
+            r"actually|really|merely|nipple|skin fold|overlap\w*|summation)\b)",
         ),
     ),
     (
         "end",
         "behind",
         (
-            r"(?:but|however|although|though|except|besides|whereas|while|yet|instead|which|with|showing)",
+            r"(?:but|however|although|though|except|besides|whereas|while|yet|instead|which|with|showing|"
+            r"bar|barring|given|save(?: for)?|excepting)",
             r"(?:other than|apart from|aside from|(?<!the\x20)following(?! (?:day|findings?)\b)|after)",
             r"post (?!\w*(?:op|surg|procedur|traum|inflam|infect|obstruct|treat|radiat|stenot|term))",
             r"there (?:is|are|was|were|has been|have been)",

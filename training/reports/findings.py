@@ -8,14 +8,20 @@ uncertainty before it looks for negation. docs/findings.md states the rules.
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import pairwise, takewhile
 from typing import Final, Literal, NamedTuple
 
 from training.reports.cues import (
     BOTH_SIDES,
+    CLAUSE,
+    EXCEPT_ONE,
     HEADING,
+    INSTEAD,
     LIMITED,
     LISTED,
     NEW_STATEMENT,
+    OPEN_ONE,
+    PARTS,
     PLURAL,
     PRIOR,
     SHOWN,
@@ -25,9 +31,13 @@ from training.reports.cues import (
     WITHOUT,
     Cue,
     find_cues,
+    is_contrast,
+    left_out,
+    sides,
 )
 from training.reports.effects import Effect
 from training.reports.language import has_other_words, is_read
+from training.reports.spelling import written_out
 from training.reports.vocabulary import (
     DEVICE,
     borderline_forms,
@@ -37,15 +47,22 @@ from training.reports.vocabulary import (
     normal_forms,
     other_forms,
 )
+from training.reports.words import ill, not_normal, says_normal, unknown_words
 
 State = Literal["present", "uncertain", "absent"]
 # Of several mentions of a finding in an image or a text, the first of these that one has counts.
 STATES: Final[tuple[State, ...]] = ("present", "uncertain", "absent")
 
-# A period of "1.5", "vs." or "V.a." ends nothing; one before a capital does without a blank.
+# A period of "1.5", "vs.", "V.a.", "k." or "02.05." ends nothing; one before a capital does without a blank.
+# The answer to "Effusion? No." belongs to the question.
 _SENTENCE_END: Final = re.compile(
-    r"(?<!\b[Vv][Ss])(?<!\b[VZ])(?<!\b[VZ][an])(?<!\b[VZ]\.[aAnN])(?<!\b[VZ]\.\s[aAnN])[.!](?=\s|$|[A-Z])|"
-    r"\?(?=\s*$)|\?(?=\s+[A-Z])|\n\s*\n|\n(?=\s*(?:[-*•]|\d+[.)]|[A-Z][A-Z /]+:))"
+    r"(?<!\b[Vv][Ss])(?<!\b[VZ])(?<!\b[VZ][an])(?<!\b[VZ]\.[aAnN])(?<!\b[VZ]\.\s[aAnN])(?<!\b[kKou])"
+    r"(?<!\b(?:kl|ca))(?<!\b(?:re|li)(?=\.\s[a-zäöü]))(?<!\b(?:bds|ger|erg|Erg)(?=\.\s[a-zäöü]))"
+    r"(?<!\d\.\d\d(?=\.\s[a-zäöü]))[.!](?=\s|$|[A-Z])|"
+    r"\?(?=\s*$)|(?:(?<=[\w)])|(?<=[\w)]\s))\?(?=\s+[A-Z])"
+    r"(?!\s+(?i:(?:yes|no|none|not|nein|ja|keine?[rs]?|nicht|absent|present|negative)"
+    r"(?: (?:seen|noted|identified|visible|nachweisbar|sichtbar))?)\s*(?:[.,;\n]|$))|"
+    r"\n\s*\n|\n(?=\s*(?:[-*•\[(☐☒☑]|\d+[.)]|[A-Z][A-Z /]+:))|\n(?=[^\n:]{3,40}\s[-–=]\s)"
     rf"|\n(?={HEADING.pattern})"
 )
 # Limit of a text, as of its words in the full-text index, and of a sentence: work grows with its square.
@@ -56,6 +73,15 @@ _BARE: Final = re.compile(
     rf"\s*(?:(?:focal|acute|overt|frank|displaced|significant|fokale?[rsn]?|akute?[rsn]?)\s+)?{_MASK}+",
     re.IGNORECASE,
 )
+# Words of what was there once; of other findings that are left out, nobody says that they are not there.
+_ONCE: Final = re.compile(
+    r"\b(?:history|hx|h/o|prior|previous(?:ly)?|former(?:ly)?|earlier|s/p|status post|after|following|post|"
+    r"compar\w+|ago|was|"
+    r"were|anamnes\w*|vorgeschichte|z\. ?n|zn|zustand|st\. ?n|nach|früher\w*|ehemalig\w*|vor\w*|im "
+    r"vergleich)\b",
+    re.IGNORECASE,
+)
+_HISTORY: Final = re.compile(r"\b(?:history of|hx of|h/o|anamnes\w*|vorgeschichte)\b", re.IGNORECASE)
 # Sentences whose findings are kept: reports repeat each other, and the texts of an image its report.
 _CACHE: Final = 1 << 14
 
@@ -116,6 +142,50 @@ def stated_sentences(text: str) -> Iterator[tuple[int, str]]:
             yield place, sentence
 
 
+def is_normal(text: str) -> bool:
+    """Tell whether a text calls something normal or denies something, and every word of it is understood."""
+    normal = False
+    for _, sentence in stated_sentences(text):
+        unread, denies = _understood(sentence)
+        if unread:
+            return False
+        normal = normal or denies
+    return normal
+
+
+def unread_words(text: str) -> tuple[str, ...]:
+    """Return the words and phrases that kept `is_normal` from understanding a text, each once."""
+    read = (_understood(sentence) for _, sentence in stated_sentences(text))
+    return tuple(dict.fromkeys(word for unread, _ in read for word in unread))
+
+
+@lru_cache(_CACHE)
+def _understood(sentence: str) -> tuple[tuple[str, ...], bool]:
+    """Return the words of a sentence that are not understood, and whether it denies anything."""
+    heading = HEADING.match(sentence)
+    plain = written_out(sentence).text
+    found = [*_mentions(plain), *(_Mention("", None, *one.span()) for one in ill().finditer(plain))]
+    mentions: list[_Mention] = []
+    for mention in sorted(found, key=lambda one: (one.start, -one.end)):
+        if not mentions or mention.start >= mentions[-1].end:
+            mentions.append(mention)
+    masked = _masked(plain, mentions)
+    cues = find_cues(masked)
+    effects = list(_effects(plain, masked, mentions, cues))
+    # What is left out by "evaluate for" or "if" may be there; what was there once is known.
+    unread = [
+        plain[one.start : one.end]
+        for one, own in effects
+        if (own & {"unstated", "past"} and one.name != DEVICE and not _ONCE.search(plain))
+        or (not one.name and "past" not in own and _state(own) != "absent")
+    ]
+    denies = says_normal(plain) or any((one.state or _state(own)) == "absent" for one, own in effects)
+    rest = _masked(plain, [*mentions, *cues], " ")
+    if heading is not None and not any(mention.start < heading.end() for mention in mentions):
+        rest = rest[heading.end() :]
+    return (*unread, *not_normal(plain), *unknown_words(rest, describes=bool(mentions))), denies
+
+
 def prior_sentences(text: str) -> tuple[tuple[int, int], ...]:
     """Return where sentences stand that compare the image with an earlier examination, or tell of one."""
     return tuple(
@@ -155,8 +225,10 @@ def _sentences(text: str) -> Iterator[tuple[int, int]]:
 
 @lru_cache(_CACHE)
 def _in_sentence(sentence: str) -> tuple[Finding, ...]:
-    mentions = _mentions(sentence)
-    return tuple(_states(sentence, mentions)) if mentions else ()
+    written = written_out(sentence)
+    mentions = _mentions(written.text)
+    found = _states(written.text, mentions) if mentions else ()
+    return tuple(Finding(one.name, one.state, *written.span(one.start, one.end)) for one in found)
 
 
 def _mentions(sentence: str) -> list[_Mention]:
@@ -185,28 +257,86 @@ def _mentions(sentence: str) -> list[_Mention]:
     return [mention for mention in kept if mention.name]
 
 
+def _masked(sentence: str, spans: Iterable[_Mention | Cue], mask: str = _MASK) -> str:
+    for span in spans:
+        sentence = sentence[: span.start] + mask * (span.end - span.start) + sentence[span.end :]
+    return sentence
+
+
 def _states(sentence: str, mentions: Sequence[_Mention]) -> Iterator[Finding]:
-    masked = sentence
-    for mention in mentions:
-        width = mention.end - mention.start
-        masked = masked[: mention.start] + _MASK * width + masked[mention.end :]
-    cues = find_cues(masked)
-    effects: list[set[Effect]] = [set() for _ in mentions]
+    """Give the findings that are stated; what is left out is no finding."""
+    masked = _masked(sentence, mentions)
+    for mention, effects in _effects(sentence, masked, mentions, find_cues(masked)):
+        if "unstated" not in effects and not ("past" in effects and mention.name != DEVICE):
+            yield Finding(mention.name, mention.state or _state(effects), mention.start, mention.end)
+
+
+def _effects(
+    sentence: str, masked: str, mentions: Sequence[_Mention], cues: Sequence[Cue]
+) -> Iterator[tuple[_Mention, set[Effect]]]:
+    """Give each mention with the effects of the cues whose scope it is in."""
+    given: list[list[Cue]] = [[] for _ in mentions]
     for place, cue in enumerate(cues):
         if cue.effect in ("none", "end"):
             continue
         if cue.side in ("behind", "both"):
             for at in _behind(masked, mentions, cues, place, sentence):
-                effects[at].add(cue.effect)
+                given[at].append(cue)
     for place, cue in enumerate(cues):
         if cue.effect not in ("none", "end") and cue.side in ("before", "both"):
-            for at in _before(masked, mentions, cues, place, effects):
-                effects[at].add(cue.effect)
-    for mention, own in zip(mentions, effects, strict=True):
-        if "absent" in own and LIMITED.search(masked, 0, mention.start):
-            own.add("uncertain")
-        if "unstated" not in own and not ("past" in own and mention.name != DEVICE):
-            yield Finding(mention.name, mention.state or _state(own), mention.start, mention.end)
+            for at in _before(masked, mentions, cues, place, given):
+                given[at].append(cue)
+    for mention, own in zip(mentions, given, strict=True):
+        effects: set[Effect] = {cue.effect for cue in own}
+        if "absent" in effects:
+            effects |= _of_other_side(masked, mention, own, cues)
+            if "none" in effects:
+                effects.discard("absent")
+            elif LIMITED.search(masked, 0, mention.start):
+                effects.add("uncertain")
+        yield mention, effects
+
+
+def _of_other_side(masked: str, mention: _Mention, own: Sequence[Cue], cues: Sequence[Cue]) -> set[Effect]:
+    """Return what else a sentence says of an absent finding: `none` where it is there on another side.
+
+    "Effusion on the right, resolved on the left", "no effusion on the right, small on the left".
+    """
+    if any(
+        is_contrast(masked, cue) and _MASK not in masked[cue.end : mention.start]
+        for cue in cues
+        if cue.end <= mention.start
+    ):
+        return {"none"}
+    if EXCEPT_ONE.match(masked, mention.end):
+        return {"none"}
+    bounds = [0, *(found.start() for found in PARTS.finditer(masked)), len(masked)]
+    parts = [(start, end) for start, end in pairwise(bounds) if start < end]
+    home = next(part for part in parts if part[0] <= mention.start < part[1])
+    said: set[Effect] = set()
+    later = list(
+        takewhile(
+            lambda text: _MASK not in text, (masked[slice(*part)] for part in parts[parts.index(home) + 1 :])
+        )
+    )
+    if any(OPEN_ONE.match(text) for text in later):
+        said.add("uncertain")
+    named = sides(masked[slice(*home)])
+    if not named:
+        return said
+    denied_at = {
+        part for part in parts for cue in own if cue.effect == "absent" and part[0] <= cue.start < part[1]
+    }
+    if all(
+        part != home and _MASK not in masked[slice(*part)] and _differ(named, masked[slice(*part)])
+        for part in denied_at
+    ):
+        said.add("none")
+    return said | {other for text in later if _differ(named, text) and (other := left_out(text))}
+
+
+def _differ(named: set[str], part: str) -> bool:
+    return bool(other := sides(part)) and not named <= other
 
 
 def _state(effects: set[Effect]) -> State:
@@ -227,6 +357,8 @@ def _behind(
             end = other.start
             break
     first = min((mention.start for mention in mentions if mention.start >= cue.end), default=end)
+    if INSTEAD.match(masked, cue.start, cue.end) and (verb := CLAUSE.search(masked, first, end)):
+        end = verb.start()
     new = _new_statement(masked, first, end, sentence)
     if (
         new is None
@@ -282,16 +414,17 @@ def _ends_list(masked: str, first: int, comma: int, end: int, sentence: str) -> 
 
 
 def _is_history(masked: str, cue: Cue) -> bool:
-    return masked[cue.start : cue.end].lower().endswith(("history of", "hx of", "h/o"))
+    return _HISTORY.search(masked, cue.start, cue.end) is not None
 
 
 def _before(
-    masked: str, mentions: Sequence[_Mention], cues: Sequence[Cue], place: int, effects: Sequence[set[Effect]]
+    masked: str, mentions: Sequence[_Mention], cues: Sequence[Cue], place: int, given: Sequence[Sequence[Cue]]
 ) -> Iterator[int]:
     """Give the mentions before a cue that are in its scope: the nearest, and the list that it ends."""
     cue, start = cues[place], 0
     for other in reversed(cues[:place]):
-        if other.effect == "end" or (other.side == "before" and other.effect != "none"):
+        value = masked[other.start : other.end] == ":" and masked[: other.start].rstrip().endswith(_MASK)
+        if (other.effect == "end" and not value) or (other.side == "before" and other.effect != "none"):
             start = other.end
             break
     own = [at for at, mention in enumerate(mentions) if start <= mention.start and mention.end <= cue.start]
@@ -308,6 +441,6 @@ def _before(
             continue
         gap = masked[mention.end : mentions[own[len(own) - earlier]].start]
         listed = listed or LISTED.search(gap) is not None
-        if not listed or VERB.search(gap) or effects[at] or not (LISTED.search(gap) or "," in gap):
+        if not listed or VERB.search(gap) or given[at] or not (LISTED.search(gap) or "," in gap):
             return
         yield at

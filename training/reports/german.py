@@ -9,38 +9,47 @@ _NO: Final = r"(?:kein(?:e[rsnm]?)?|ohne|nicht)"
 _BE: Final = r"(?:ist|sind|war|waren|bleibt|bleiben|erscheint|erscheinen|wirkt|wirken)"
 _SEEN: Final = (
     r"(?:nachweisbar|nachgewiesen|nachzuweisen|nachweisen|abgrenzbar|abzugrenzen|abgegrenzt|abgrenzen|"
-    r"erkennbar|"
-    r"erkennen|sichtbar|ersichtlich|vorhanden|darstellbar|dargestellt|darstellen|zu sehen|gesehen|sieht man|"
-    r"sehen wir|gefunden|feststellbar|festzustellen|vorliegend)"
+    r"erkennbar|erkennen|sichtbar|ersichtlich|vorhanden|darstellbar|dargestellt|darstellen|zu sehen|gesehen|"
+    r"sieht man|sehen wir|gefunden|feststellbar|festzustellen|vorliegend)"
 )
 _SURE: Final = (
     r"(?:sicher|eindeutig|zweifelsfrei|definitiv|zuverlässig|verlässlich|gut|ausreichend|hinreichend)"
 )
 _CHANGED: Final = (
     r"(?:(?:befund|größen|groessen|grössen)?(?:änderung|veränderung|zunahme|abnahme|progredienz|progress|"
-    r"regredienz|"
-    r"wachstum|dynamik|befundwandel|besserung|verschlechterung|rückgang|rückbildung)|"
-    r"(?:größen)?progredient|zugenommen|"
-    r"abgenommen|rückläufig|regredient|zurückgebildet|verändert|geändert|größer|grösser|groesser|"
-    r"gewachsen|entfernt)"
+    r"regredienz|wachstum|dynamik|befundwandel|besserung|verschlechterung|rückgang|rückbildung)|"
+    r"(?:größen)?progredient|zugenommen|abgenommen|rückläufig|regredient|zurückgebildet|verändert|geändert|"
+    r"größer|grösser|groesser|gewachsen|entfernt)"
 )
 _GONE: Final = (
     r"(?:rückläufig|zurückgebildet|resorbiert|aufgelöst|regredient|verschwunden|aufgehoben|ausgeheilt|"
-    r"entfernt|"
-    r"abgeklungen|evakuiert|entfaltet)"
+    r"entfernt|abgeklungen|evakuiert|entfaltet)"
 )
 _WHOLE: Final = rf"(?:vollständig|komplett|vollkommen|gänzlich|restlos|völlig){_ENDING}"
 _AT_END: Final = r"(?= ?(?:[.,;:)?]|$|(?:und|aber|jedoch|bei|im|am|links|rechts|beidseits|ist|sind)\b))"
+
+_SIDE: Final = r"(?:links|rechts)(?:seitige?[rsnm]?|basal)?"
+_EXCLUDE: Final = r"(?:auszuschlie(?:ß|ss)en|ausgeschlossen|ausschlie(?:ß|ss)bar|ausschlie(?:ß|ss)en)"
+_POOR: Final = (
+    r"(?:(?:nicht|kaum|nur)(?: \w+){0,3} (?:möglich|sensitiv|geeignet|ausreichend|zuverlässig|beurteilbar|"
+    r"auszuschlie(?:ß|ss)en|gelingt|erlaubt)|gelingt[^.;]* nicht|eingeschränkt|erschwert|unmöglich|limitiert|"
+    r"unsicher)"
+)
 
 GERMAN: Final[CueTable] = (
     (
         "none",
         "behind",
         (
-            rf"(?:nahezu|fast|beinahe|nicht|weitgehend|größtenteils|teilweise|annähernd|noch nicht) "
+            r"(?:nahezu|fast|beinahe|nicht|weitgehend|größtenteils|teilweise|annähernd|noch nicht) "
             rf"(?:{_WHOLE} )?{_GONE}{_ENDING}",
             rf"{_NO} (?:\w+ )?{_CHANGED}(?: (?:de[rs]|von|einer|eines))?",
-            r"nicht nur",
+            r"nicht (?:nur|(?:\w+ )?frei von)",
+            r"(?:kein(?:e[rsnm]?)?|ohne) (?:zweifel(?: an| bezüglich)?|fehlen(?:de[rsnm]?)?)",
+            rf"{_SIDE},? (?:(?:aber|jedoch|und),? (?:nicht|kein(?:e[rsnm]?)?)|nicht(?: aber| jedoch)?|"
+            rf"kein(?:e[rsnm]?)?) {_SIDE}",
+            r"(?:ausbleibende?|fehlende?|mangelnde?|keine)[rsnm]? (?:\w+ )?(?:besserung|rückbildung|"
+            r"änderung|veränderung|regredienz|resorption|auflösung|rückgang)",
             r"(?:vereinbar|passend|kompatibel|im sinne|entsprechend)(?: (?:mit|zu|einer|eines|von))?",
         ),
     ),
@@ -49,14 +58,26 @@ GERMAN: Final[CueTable] = (
         "behind",
         (
             r"(?:kein(?:e[rsnm]?)?|ohne) (?:\w+ )?(?:verdacht auf|hinweis(?:e|en)?(?: auf| für)?|"
-            r"anhalt(?:spunkte?)?(?: für)?|"
-            r"zeichen|korrelat für)",
+            r"anhalt(?:spunkte?)?(?: für)?|zeichen|korrelat für)",
         ),
     ),
     (
         "uncertain",
         "behind",
         (
+            r"kein(?:e[rn]?)? (?:\w+ )?ausschlu(?:ß|ss)(?: von| eine[sr])?",
+            r"(?:erlaubt|erlauben|gestattet|ermöglicht|zulässt|lässt) (?:\w+ )?(?:kein(?:e[rsnm]?)?|nicht) "
+            r"(?:\w+ ){0,2}(?:ausschlu(?:ß|ss)|beurteilung|aussage|nachweis|detektion)(?: (?:von|eine[sr]|"
+            r"de[rs]|für|über|bezüglich|zu))*",
+            r"keine (?:\w+ )?aussage (?:zu[mr]?|über|bezüglich|hinsichtlich)(?: eine[srnm])?",
+            r"(?:schränkt|schränken|limitiert|limitieren|erschwert|erschweren|verhindert|verhindern) (?:\w+ "
+            r"){0,2}(?:ausschlu(?:ß|ss)|beurteilung|beurteilbarkeit|sensitivität|nachweis|aussagekraft|"
+            r"detektion)(?: (?:von|eine[sr]|de[rs]|für|auf|bezüglich|hinsichtlich))*",
+            r"(?:insensitiv|unsensitiv|nicht (?:\w+ )?sensitiv(?: genug)?|geringe sensitivität|"
+            r"eingeschränkte (?:sensitivität|beurteilbarkeit)) (?:für|bezüglich|hinsichtlich|auf|gegenüber)",
+            r"(?:(?:zum|ein|der|sichere[rn]?|zuverlässige[rn]?) )*(?:ausschlu(?:ß|ss)|beurteilung|"
+            r"beurteilbarkeit|nachweis)(?: (?:von|eine[srn]|de[rs]|auf|bezüglich|hinsichtlich))*(?= "
+            rf"[^.;]*\b{_POOR}\b)",
             r"(?:nicht (?:\w+ )?(?:auszuschlie(?:ß|ss)en|ausgeschlossen|beurteilbar)|möglich|fraglich|"
             r"wahrscheinlich|verdacht|unklar|differen[tz]ialdiagnosen?) ?:",
         ),
@@ -66,13 +87,20 @@ GERMAN: Final[CueTable] = (
         "uncertain",
         "before",
         (
-            r"nicht (?:\w+ ){0,2}(?:auszuschlie(?:ß|ss)en|ausgeschlossen|ausschlie(?:ß|ss)bar|"
-            r"ausschlie(?:ß|ss)en)",
-            rf"nicht (?:mit sicherheit|{_SURE}) (?:zu )?(?:{_SEEN}|beurteilbar|beurteilen|zu beurteilen)",
+            rf"(?:nicht|nie|kaum|schwer|schlecht|nur) (?:(?!und\b|aber\b)\w+ ){{0,4}}{_EXCLUDE}",
+            rf"weder (?:\w+ ){{1,2}}noch (?:\w+ )?{_EXCLUDE}",
+            rf"(?:{_BE} )?(?:\w+ )?(?:nicht|kaum)(?: \w+)? möglich",
+            r"(?:wenig |kaum |nicht (?:\w+ )?|un|in)sensitiv",
+            r"nicht (?:\w+ ){0,3}zu (?:unterscheiden|differenzieren|trennen)",
+            r"(?:kann|können|könnte|könnten) (?:\w+ ){0,3}(?:übersehen|maskiert|überdeckt|verborgen|"
+            r"entgehen)",
+            r"(?:nur )?(?:eingeschränkt|schlecht|schwer|bedingt) (?:beurteilbar|zu beurteilen|abgrenzbar|"
+            r"abzugrenzen|erkennbar)",
+            rf"nicht (?:mehr )?(?:mit sicherheit|{_SURE}) (?:zu )?(?:{_SEEN}|beurteilbar|beurteilen|zu "
+            r"beurteilen)",
             r"nicht (?:\w+ )?(?:beurteilbar|zu beurteilen|einsehbar|beurteilt werden)",
-            rf"(?:{_BE} )?(?:\w+ )?(?:fraglich|möglich|denkbar|wahrscheinlich|unwahrscheinlich|"
-            rf"zweifelhaft|vermutet|"
-            rf"zu vermuten|anzunehmen|zu diskutieren|unklar|unsicher){_AT_END}",
+            rf"(?:{_BE} )?(?:\w+ )?(?:fraglich|möglich|denkbar|wahrscheinlich|unwahrscheinlich|zweifelhaft|"
+            rf"vermutet|zu vermuten|anzunehmen|zu diskutieren|unklar|unsicher){_AT_END}",
             r"(?:kommt|kommen|käme|kämen) (?:\w+ ){0,2}(?:in betracht|in frage|infrage)",
             r"(?:könnte|könnten|kann|dürfte) (?:\w+ ){0,2}(?:vorliegen|entsprechen)",
         ),
@@ -82,12 +110,29 @@ GERMAN: Final[CueTable] = (
         "unstated",
         "behind",
         (
-            r"(?:falls|sofern|wenn|sollte|sollten|zum ausschlu(?:ß|ss)|ausschlu(?:ß|ss)diagnostik|"
-            r"frage nach|fragestellung|zur frage)",
-            r"bei (?:\w+ )?(?:klinische[mnr]?|anhaltende[mnr]?|weitere[mnr]?|bestehende[mnr]?) "
-            r"(?:v\. ?a\.|verdacht(?: auf)?)",
+            r"(?:kann|können|könnte|könnten) (?:sich )?(?:\w+ ){0,3}?(?=(?:eine?[nrsm]? )?(?:\w+ )?\ufffc+ "
+            r"(?:entwickeln|auftreten|entstehen|bilden|folgen))",
+            r"bei (?:\w+ )?verdacht auf(?= [^.;]*(?:empf|\bct\b|\bmrt\b|kontroll|erwäg|\w*sono))",
+            r"(?:falls|sofern|wenn|sollte|sollten|zum ausschlu(?:ß|ss)|ausschlu(?:ß|ss)diagnostik|frage "
+            r"nach|fragestellung|zur frage)",
+            r"bei (?:\w+ )?(?:klinische[mnr]?|anhaltende[mnr]?|weitere[mnr]?|bestehende[mnr]?) (?:v\. ?a\.|"
+            r"verdacht(?: auf)?)",
             r"(?:anamnestisch|anamnese|vorgeschichte)(?: (?:mit|einer|eines|von))?",
         ),
+    ),
+    (
+        "unstated",
+        "before",
+        (
+            r"(?<=\ufffc\x20)(?:zu )?(?:denken|erwägen)",
+            r"(?:kann|können|könnte|könnten) (?:sich )?(?:\w+ ){0,5}(?:entwickeln|auftreten|entstehen|"
+            r"hinzutreten|vorkommen)",
+        ),
+    ),
+    (
+        "past",
+        "before",
+        (r"(?<=\ufffc\x20)vor (?:\w+ )?(?:tag|woche|monat|jahr)\w*",),
     ),
     (
         "past",
@@ -95,26 +140,25 @@ GERMAN: Final[CueTable] = (
         (
             r"(?:z\. ?n\.?|zn|zustand nach|st\. ?n\.|status nach)(?!\w)",
             r"nach (?:(?:abgelaufener|stattgehabter|alter|früherer|durchgemachter) )?(?=\ufffc)",
-            r"(?:frühere|ehemalige|vormalige)[rsnm]?"
-            r"(?= (?:[\w\-]+ ){0,2}\ufffc+ ?(?:[.,;)]|$|(?:und|links|rechts)\b))",
+            r"(?:voraufnahme|voruntersuchung|vorbild)(?: (?:vom|von|am|der|des|[\d.]+)){0,4} mit",
+            r"(?:patient(?:in|en)?|bekanntem?) (?:mit|nach) (?:bekannte[rmn] )?(?=\ufffc)",
+            r"(?:frühere|ehemalige|vormalige)[rsnm]?(?= (?:[\w\-]+ ){0,2}\ufffc+ ?(?:[.,;)]|$|(?:und|links|"
+            r"rechts)\b))",
         ),
     ),
     (
         "uncertain",
         "behind",
         (
-            rf"kein(?:e[rsnm]?)? (?:\w+ )?(?:sicher|eindeutig|zweifelsfrei|neu|neu aufgetreten|grö(?:ß|"
-            rf"ss)er|groesser|"
-            rf"gro(?:ß|ss)|progredient|zunehmend|größenprogredient|weiter|zusätzlich){_ENDING}"
-            r"(?: (?:nachweis|hinweise?|anhalt)(?: (?:auf|für|von|eine[sr]))?)?",
-            r"(?:v\. ?a\.?|va\.|vd\. ?(?:auf|a\.)|verdacht auf|suspekt(?:e[rsnm]?)? (?:auf|für)|"
-            r"hinweise? auf|"
-            r"hinweisend auf|verdächtig(?:e[rsnm]?)?(?: (?:auf|für))?)",
-            rf"(?:möglich|fraglich|(?:un)?wahrscheinlich|vermutlich|mutma(?:ß|ss)lich|denkbar|"
+            r"kein(?:e[rsnm]?)? (?:\w+ )?(?:sicher|eindeutig|zweifelsfrei|neu|neu aufgetreten|grö(?:ß|"
+            r"ss)er|groesser|gro(?:ß|ss)|progredient|zunehmend|größenprogredient|weiter|"
+            rf"zusätzlich){_ENDING}(?: (?:nachweis|hinweise?|anhalt)(?: (?:auf|für|von|eine[sr]))?)?",
+            r"(?:v\. ?a\.?|va\.|vd\. ?(?:auf|a\.)|verdacht auf|suspekt(?:e[rsnm]?)? (?:auf|für)|hinweise? "
+            r"auf|hinweisend auf|verdächtig(?:e[rsnm]?)?(?: (?:auf|für))?)",
+            r"(?:möglich|fraglich|(?:un)?wahrscheinlich|vermutlich|mutma(?:ß|ss)lich|denkbar|"
             rf"zweifelhaft){_ENDING}",
             r"(?:möglicherweise|eventuell|evtl\.|ggf\.|gegebenenfalls|(?:am )?ehesten|eher|vielleicht|"
-            r"womöglich|"
-            r"a\. ?e\.|könnte|könnten|dürfte)",
+            r"womöglich|a\. ?e\.|könnte|könnten|dürfte)",
         ),
     ),
     (
@@ -122,17 +166,24 @@ GERMAN: Final[CueTable] = (
         "before",
         (
             rf"nicht (?:mehr )?(?:\w+ ){{0,2}}{_SEEN}",
+            r"(?<=\ufffc)(?:frei(?:e[rsnm]?)?)\b",
             rf"{_SEEN} (?:\w+ )?nicht",
             rf"(?:{_BE} )?ausgeschlossen",
+            r"(?:vor(?:ge)?täuscht|vortäuschen|imitiert|simuliert)",
             rf"(?:{_BE} )?(?:\w+ )?{_WHOLE} {_GONE}",
             rf"(?:{_BE} )?(?:\w+ )?(?:verschwunden|aufgelöst|resorbiert|entfernt|abgeklungen|"
             rf"ausgeheilt){_AT_END}",
             rf"(?:fehlt|fehlen|fehlend|negativ){_AT_END}",
+            r"(?:wird|werden) (?:zurückgenommen|widerrufen)",
             r"liegt(?: \w+)? nicht vor",
+            r"(?:besteht|bestehen|(?:findet|finden|zeigt|zeigen) sich)(?: \w+)? nicht",
+            r"nicht bestätigt",
             r"(?:hat|haben) sich (?:(?!nicht|teil|nahe|fast|weit)\w+ )?(?:zurückgebildet|aufgelöst|"
             r"resorbiert)",
             r"(?:liegt|liegen) (?:nicht|keine?r?s?) (?:\w+ )?vor",
-            r": ?(?:nein|negativ|keine?[rs]?|nicht vorhanden|ø)(?= ?(?:[.,;)\n]|$))",
+            r"[:=?] ?(?:nein|negativ|keine?[rsn]?|nicht (?:vorhanden|nachweisbar|erkennbar|sichtbar)|ø|"
+            r"ohne)(?= ?(?:[.,;)\n]|$)| (?:nachweisbar|erkennbar|sichtbar|sicher\w*|frisch\w*|abgrenzbar)\b)",
+            r"(?<=\s)[-–] ?(?:nein|negativ|keine?[rsn]?)(?= ?(?:[.,;)\n]|$))",
             r"(?<=\ufffc)[- ]?(?:entfernung|explantation|rückzug)",
         ),
     ),
@@ -143,6 +194,13 @@ GERMAN: Final[CueTable] = (
             rf"{_WHOLE} (?:{_GONE})e[rsnm]?",
             r"(?:kein(?:e[rsnm]?)?|ohne|weder|nie|niemals|fehlend(?:e[rsnm]?)?|fehlen (?:von|eine[rs]))",
             r"frei von",
+            r"täusch(?:t|en)",
+            r"gegen(?: eine?n?| das vorliegen(?: eine[rs])?)?(?= [^.;]*\bspr(?:icht|echen)\b)",
+            r"und nicht(?= (?:eine?[rmns]? )?\ufffc)",
+            r"(?:statt|anstatt|anstelle|an stelle|vielmehr als)(?: (?:eine[srm]|von|de[rs]))?",
+            r"(?:spricht|sprechen|sprechend) (?:\w+ ){0,2}(?:gegen|nicht für)(?: (?:eine?n?|das "
+            r"vorliegen(?: eine[rs])?))?",
+            r"(?:vortäuschend(?:e[rsnm]?)?|imitierend(?:e[rsnm]?)?|imitiert|simuliert|scheinbare?[rsnm]?)",
             r"(?<!zum\x20)ausschlu(?:ß|ss)(?: (?:von|eine[rs]))?",
             r"(?:entfernung|explantation|rückbildung|auflösung) (?:de[rs]|von|eine[rs])",
         ),
@@ -152,9 +210,8 @@ GERMAN: Final[CueTable] = (
         "behind",
         (
             r"(?:aber|jedoch|allerdings|dagegen|hingegen|sondern|au(?:ß|ss)er|obwohl|während|doch|bei|mit|"
-            r"nach|dafür|"
-            r"stattdessen|ansonsten|sonst)",
-            r"(?:bis auf|abgesehen von|mit ausnahme|daneben|zusätzlich|im übrigen)",
+            r"nach|dafür|stattdessen|ansonsten|sonst)",
+            r"(?:doch|bis auf|abgesehen von|mit ausnahme|daneben|zusätzlich|im übrigen)",
             r"(?:es )?zeig(?:t|en) sich",
         ),
     ),
@@ -162,7 +219,7 @@ GERMAN: Final[CueTable] = (
 # Headings of what is not stated of the image, without the colon.
 GERMAN_UNSTATED: Final = (
     r"(?:klinische? (?:angaben?|fragestellung|frage|daten|information(?:en)?)|klinik|fragestellung|frage|"
-    r"anamnese|"
-    r"(?:rechtfertigende )?indikation|vorgeschichte|voraufnahmen?|voruntersuchung(?:en)?|vorbefunde?|"
-    r"vergleich(?:saufnahmen?)?|technik|methodik|untersuchung(?:stechnik)?|diagnosen?|überweisungsdiagnose)"
+    r"anamnese|(?:rechtfertigende )?indikation|vorgeschichte|voraufnahmen?|voruntersuchung(?:en)?|"
+    r"vorbefunde?|vergleich(?:saufnahmen?)?|technik|methodik|untersuchung(?:stechnik)?|diagnosen?|"
+    r"überweisungsdiagnose)"
 )

@@ -19,7 +19,7 @@ _OTHERS: Final = (
     "sinistro versamento pleurico non_si non_è non_vi non_sono non_evidenti non_segni reperti quadro lesioni "
     # Spanish and Portuguese
     "ni el los las del una sin_evidencia sin_signos sin_imágenes sin_derrame se observa observan evidencia "
-    "evidencian derrame con signos izquierdo izquierda derecho derecha pulmones y sem não nao com há "
+    "evidencian derrame con signos izquierdo izquierda derecho derecha pulmones sem não nao com há "
     "ausência "
     "esquerdo esquerda direito direita sinais pulmões "
     # Dutch
@@ -47,7 +47,7 @@ _SCRIPT: Final = r"[^\W\d_a-zà-öø-ÿāăąćčďđęěğıłńňőřśşšť�
 def _words() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
     others, own = ("|".join(word.replace("_", r"\s+") for word in words.split()) for words in (_OTHERS, _OWN))
     # "Sin." is Latin, and "l'" and "d'" belong to the word behind them.
-    other = rf"(?<!\w)(?:{others}|sin(?=\s+\w)|[dl]['’](?=\w{{3}}))(?!\.\w)"
+    other = rf"(?<!\w)(?:{others}|sin(?=\s+\w)|(?<![:=]\s)y|[dl]['’](?=\w{{3}}))(?!\.\w)"
     return (
         re.compile(rf"{other}(?:(?<=['’])|(?!\w))"),
         re.compile(rf"(?<!\w)(?:{own})(?!\w)"),

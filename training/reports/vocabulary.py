@@ -9,16 +9,21 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Final
 
+from training.reports.spelling import written_out
+
 _SIDED: Final = r"(?:air ?space|focal|nodular|patchy|streaky|hazy|ill defined|linear|reticular|interstitial)"
+_PERHAPS: Final = (
+    r"(?:(?:may|might|could) be|probably|possibly|likely|perhaps|questionably|wahrscheinlich|möglicherweise|"
+    r"fraglich)"
+)
 _SIZE_OF_HEART: Final = r"(?:(?:heart|cardiac|cardiac silhouette) size|heart|cardiac silhouette)"
 _IS_HOW: Final = (
-    r"(?:(?:is|are|was|appears?|remains?|seems|to be|[a-z]+ly|again|now|overall|at|in|size|contour|"
-    r"for technique) ){0,8}"
+    rf"(?:(?:is|are|was|appears?|remains?|seems|to be|(?!{_PERHAPS})[a-z]+ly|again|now|overall|at|in|size|"
+    rf"contour|for technique) ){{0,8}}"
 )
 _HERZ: Final = r"herz(?:gr(?:ö|oe)(?:ß|ss)e|schatten|silhouette)?"
 _CARDIOMEDIASTINUM: Final = (
-    r"(?:(?:cardiomediastinal|cardio mediastinal|mediastinal) (?:silhouette|contours?)|"
-    r"mediastinum)"
+    r"(?:(?:cardiomediastinal|cardio mediastinal|mediastinal) (?:silhouette|contours?)|mediastinum)"
 )
 _BOTH: Final = (
     r"(?:heart|cardiac)(?: size| silhouette)? and mediastin(?:um|al)(?: (?:silhouettes?|contours?|size))?"
@@ -27,13 +32,13 @@ _NORMAL: Final = (
     r"(?:within (?:the )?normal(?: size)?(?: limits)?|normal|unremarkable|not (?:\w+ )?(?:enlarged|widened))"
 )
 _BORDERLINE: Final = r"(?:(?:the )?upper limits?(?: of)? normal|top normal|high normal|borderline|prominent)"
-_LARGE: Final = r"(?:enlarged|large|widened)"
+_LARGE: Final = r"(?:enlarged|large|big|widened)"
 
 _ANGLE: Final = r"(?:costo ?phrenic|costo ?diaphragmatic|CP) (?:angles?|sulc(?:us|i)|recess(?:es)?)"
 _SIDES: Final = r"(?:(?:left|right|both|bilateral|lateral|posterior|anterior|and|or) ){0,4}"
 _RANDWINKEL: Final = (
-    r"(?:(?:pleura|zwerchfell ?)?(?:rand ?|rippen ?|sinus)winkels?|(?:sinus|recessus) "
-    r"(?:phreni[ck]o ?[ck]ostalis|[ck]osto ?(?:diaphragmati[ck]us|phreni[ck]us)))"
+    r"(?:(?:pleura|zwerchfell ?)?(?:rand ?|rippen ?|sinus)winkels?|(?:sinus|recessus) (?:phreni[ck]o "
+    r"?[ck]ostalis|[ck]osto ?(?:diaphragmati[ck]us|phreni[ck]us)))"
 )
 _SEITEN: Final = r"(?:(?:linken?|linker|rechten?|rechter|beider|lateralen?|dorsalen?|posterioren?) ){0,3}"
 _BLUNT: Final = r"(?:verstrichen|stumpf|(?:ab)?gestumpft)"
@@ -53,19 +58,23 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"volume loss",
     ),
     "bronchial thickening": (r"(?:peri)?bronchial (?:wall )?(?:thickening|cuffing)",),
-    "bronchiectasis": (r"(?:bronchiect|bronchioloect)a(?:sis|tic)",),
+    "bronchiectasis": (
+        r"(?:bronchiect|bronchioloect)a(?:sis|tic)",
+        r"bronchiektas(?:en?|ien?)",
+    ),
     "COPD": (r"COPD", r"(?:chronic )?obstructive (?:pulmonary|lung|airways?) disease"),
     "calcification": (r"verkalkung(?:en)?", r"calcifications?", r"calcified", r"calcific"),
     "cardiomegaly": (
-        r"(?:kardiomegalie|(?:links|rechts)?herz(?:vergr(?:ö|oe)(?:ß|ss)erung|verbreiterung)|"
-        rf"{_HERZ} (?:ist )?(?:(?!nicht |grenz)[\w\-]+ ){{0,2}}(?:vergr(?:ö|oe)(?:ß|ss)ert|verbreitert|"
-        rf"zu gro(?:ß|ss)))",
+        rf"(?:kardiomegalie|(?:links|rechts)?herz(?:vergr(?:ö|oe)(?:ß|ss)erung|verbreiterung)|{_HERZ} "
+        rf"(?:ist )?(?:(?!nicht |grenz|{_PERHAPS})[\w\-]+ ){{0,2}}(?:vergr(?:ö|oe)(?:ß|ss)ert|verbreitert|"
+        r"zu gro(?:ß|ss)))",
         r"(?:vergr(?:ö|oe)(?:ß|ss)erte[rsnm]?|verbreiterte[rsnm]?) (?:herz(?:schatten|silhouette)?|herzens)",
-        r"cardiomegaly",
+        r"cardio ?megaly",
+        r"large (?:heart|cardiac silhouette)",
         r"(?:cardiac|heart) enlargement",
         r"enlargement of (?:the )?(?:heart|cardiac silhouette)",
         r"enlarged (?:heart|cardiac (?:silhouette|contours?))",
-        rf"{_SIZE_OF_HEART} {_IS_HOW}{_LARGE}",
+        rf"{_SIZE_OF_HEART}(?:, (?:which|that))? {_IS_HOW}{_LARGE}",
     ),
     "cavitation": (r"cavitations?", r"cavitary", r"cavitating"),
     "consolidation": (
@@ -77,7 +86,7 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "costophrenic blunting": (
         rf"blunting (?:of|at|in) (?:the )?{_SIDES}{_ANGLE}",
-        rf"blunted {_SIDES}{_ANGLE}",
+        rf"blunted {_SIDES}(?:{_ANGLE}|angles?)",
         rf"{_ANGLE} (?:(?:is|are|was|were|remains?|appears?) )?(?:(?!not |no )[\w\-]+ ){{0,2}}blunted",
         r"(?:costo ?phrenic|costo ?diaphragmatic|CP)(?: angle| sulcus| sulcal| recess)? blunting",
         rf"(?:ab)?stumpfung (?:de[sr] )?{_SEITEN}{_RANDWINKEL}",
@@ -85,7 +94,7 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         rf"{_RANDWINKEL} (?:(?!nicht |kein)\w+ ){{0,3}}{_BLUNT}",
     ),
     "degenerative change": (
-        r"degenerative(?: \w+)? (?:changes?|disease|spurring)",
+        r"degenerative(?: \w+)? (?:changes?|veränderung(?:en)?|disease|spurring)",
         r"osteophytes?",
         r"spondylosis",
         r"osteoarthr(?:itis|osis)",
@@ -95,19 +104,22 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"enlarged cardiomediastinum",
         r"mediastinal (?:widening|enlargement)",
         r"mediastinalverbreiterung",
-        r"(?:mediastinum|mediastinalschatten) (?:ist )?(?:(?!nicht )\w+ )?verbreitert",
+        rf"(?:mediastinum|mediastinalschatten) (?:ist )?(?:(?!nicht |{_PERHAPS})\w+ )?verbreitert",
         r"verbreiterte[sn]? mediastinum",
         r"(?:widening|enlargement) of (?:the )?mediastinum",
         r"(?:widened|enlarged) (?:\w+ )?(?:mediastinum|(?:cardio ?)?mediastinal (?:silhouette|contours?))",
         rf"{_CARDIOMEDIASTINUM} {_IS_HOW}{_LARGE}",
     ),
     "fibrosis": (r"(?:lungen)?fibrose", r"fibrosis", r"fibrotic"),
-    "fracture": (r"fraktur(?:en)?", r"fractures?", r"fractured"),
-    "granuloma": (r"granulomas?", r"granulomata", r"granulomatous"),
+    "fracture": (r"fraktur(?:en)?", r"(?:rippen)?(?:bruch|brüche)", r"fractures?", r"fractured"),
+    "granuloma": (r"granulomas?", r"granulomata", r"granulomatous", r"granulome?n?"),
     "hernia": (r"(?:hiatus)?hernien?", r"hernias?", r"herniation"),
-    "hyperinflation": (r"hyper ?(?:inflat|expan|lucen)(?:ed|sion|ion|ded|t)",),
-    "kyphosis": (r"kyphosis", r"kyphotic"),
-    "lesion": (r"lesions?",),
+    "hyperinflation": (
+        r"hyper ?(?:inflat|expan|lucen)(?:ed|sion|ion|ded|t)",
+        r"(?:lungen)?überbläh(?:ung|t)(?:e[rsnm]?)?",
+    ),
+    "kyphosis": (r"kyphosis", r"kyphotic", r"kyphose"),
+    "lesion": (r"lesions?", r"läsion(?:en)?"),
     "lung opacity": (
         r"(?:infiltrate?s?|infiltraten|infiltration(?:en)?|verschattung(?:en)?)",
         r"opacit(?:y|ies)",
@@ -132,7 +144,7 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"nodularity",
         r"nodular (?:densit|opacit)(?:y|ies)",
     ),
-    "osteopenia": (r"osteopen(?:ia|ic)", r"osteoporo(?:sis|tic)", r"demineralis?z?ation"),
+    "osteopenia": (r"osteopen(?:ia|ic|ie)", r"osteoporo(?:sis|tic|se)", r"demineralis?z?ation"),
     "pericardial effusion": (
         r"(?:peri[ck]ard|herzbeutel)erg(?:uss|uß|usses|üssen?|uessen?)",
         r"peri[ck]ard(?=- (?:und|oder|bzw\.?) pleuraerg)",
@@ -144,7 +156,9 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"pleura(?=- (?:und|oder|bzw\.?) (?:peri[ck]ard|herzbeutel)erg)",
         r"(?:sero|hämato|hydro|chylo)thorax",
         r"(?:pleural )?effusions?",
-        r"pleural fluid",
+        r"nicht ergu(?:ss|ß)frei(?:e[rsnm]?)?",
+        r"pleural fluid(?: collections?)?",
+        r"fluid in (?:the |both )?(?:\w+ )?pleural (?:spaces?|cavit(?:y|ies))",
         r"(?:hydro|haemo|hemo)thora(?:x|ces)",
         r"(?:hydro|sero|hämato|haemo|hemo|pyo)pneumothora(?:x|ces)",
         r"pleural(?= (?:or|and) pericardial effusions?)",
@@ -163,7 +177,7 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"free (?:(?:intra ?peritoneal|intra ?abdominal|sub ?diaphragmatic) )?(?:air|gas)",
     ),
     "pneumothorax": (
-        r"pneumothora(?:x|ces|xe)",
+        r"pneumo ?thora(?:x|ces|xe)",
         r"(?:rest|spitzen|spannungs?|mantel)?pneu",
         r"pneumothoraxes",
         r"pleural (?:air|gas)",
@@ -174,10 +188,10 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"(?:(?:pulmonary|interstitial|alveolar|lung) ){0,3}o?edemas?",
         r"o?edematous",
     ),
-    "scarring": (r"scar(?:ring|s)?",),
+    "scarring": (r"scar(?:ring|s)?", r"narben?", r"narbige?[rsnm]?", r"vernarbung(?:en)?"),
     "scoliosis": (r"skoliose", r"(?:dextro|levo|kypho)?scolio(?:sis|tic)", r"(?:dextro|levo)curvature"),
     "subcutaneous emphysema": (
-        r"(?:subcutaneous|soft tissue|chest wall) (?:emphysema|air|gas)",
+        r"(?:sub ?cutaneous|subcut|sub ?q|SQ|soft tissue|chest wall) (?:emphysema|air|gas)",
         r"(?:haut|weichteil)emphysems?",
         r"subkutane[sn]? emphysem",
     ),
@@ -195,8 +209,9 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"(?:sternotomy|sternal|cerclage) wires?",
         r"(?:prosthetic|mechanical|artificial|replacement) (?:\w+ )?valves?",
         r"(?:surgical|vascular) clips?",
-        r"lines? (?:or|and) tubes?",
-        r"tubes? (?:or|and) lines?",
+        r"lines? ?(?:or|and|/|&) ?tubes?",
+        r"tubes? ?(?:or|and|/|&) ?lines?",
+        r"[SP]M (?:aggregat|sonden?|elektroden?|kabel)",
         r"(?:support|monitoring|implanted) (?:devices?|apparatus|hardware)",
         r"(?:pulse |cardiac |nerve )?(?:generators?|stimulators?)",
         r"stents?",
@@ -211,45 +226,48 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
     "vascular congestion": (
         r"(?:lungen(?:venen|gefäß)?|pulmonal|lungenvenöse |pulmonalvenöse |pulmonale )?(?:stauung|"
         r"stauungszeichen)",
-        r"(?:(?:pulmonary|central) )?(?:vascular|venous) (?:congestion|engorgement)",
+        r"(?:(?:pulmonary|central) )?(?:vascular|vasc|venous) (?:congestion|engorgement)",
         r"cephali[sz]ation",
     ),
 }
 # Forms that say by themselves that a finding is not there, or that nobody can say.
 _NORMAL_FORMS: Final[dict[str, tuple[str, ...]]] = {
+    "pleural effusion": (r"ergu(?:ss|ß)frei(?:e[rsnm]?)?",),
     "costophrenic blunting": (
         rf"{_ANGLE} (?:is|are)(?: not|n['’]t) (?:\w+ )?blunted",
         rf"{_RANDWINKEL} (?:\w+ ){{0,2}}nicht (?:\w+ )?{_BLUNT}",
     ),
     "cardiomegaly": (
         rf"{_BOTH} {_IS_HOW}{_NORMAL}",
-        rf"{_SIZE_OF_HEART}(?: (?:and|,)? ?(?:pulmonary vascular\w*|contours?|"
-        rf"size)){{0,3}} {_IS_HOW}{_NORMAL}",
+        rf"{_SIZE_OF_HEART}(?: (?:and|,)? ?(?:pulmonary vascular\w*|contours?|size)){{0,3}} "
+        rf"{_IS_HOW}{_NORMAL}",
         r"normal (?:heart|cardiac) (?:size|silhouette|contours?)",
         rf"{_SIZE_OF_HEART} (?:is|was)n['’]t (?:\w+ )?{_LARGE}",
         r"normal(?: sized)? heart",
-        rf"{_HERZ} (?:ist )?(?:nicht (?:\w+ ){{0,2}}(?:vergr(?:ö|oe)(?:ß|ss)ert|verbreitert)|"
-        rf"norm(?:al ?)?gro(?:ß|ss)|"
-        r"normal|normal ?weit|schlank|im normbereich|(?:\w+ )?in der norm|regelrecht|unauffällig|"
-        r"nicht zu gro(?:ß|ss))",
+        rf"{_HERZ}(?: und lungen?)? (?:ist |sind )?(?:nicht (?:\w+ ){{0,2}}(?:vergr(?:ö|oe)(?:ß|ss)ert|"
+        r"verbreitert)|norm(?:al ?)?gro(?:ß|ss)|normal|normal ?weit|schlank|im normbereich|(?:\w+ )?in der "
+        r"norm|regelrecht|unauffällig|nicht zu gro(?:ß|ss))",
         r"(?:normal ?|norm)gro(?:ß|ss)e[rsnm]? herz(?:schatten|silhouette)?",
     ),
     "enlarged cardiomediastinum": (
         rf"{_BOTH} {_IS_HOW}{_NORMAL}",
         rf"{_CARDIOMEDIASTINUM} {_IS_HOW}{_NORMAL}",
         r"normal (?:cardio ?)?mediastinal (?:silhouette|contours?)",
-        r"(?:mediastinum|mediastinalschatten) (?:ist )?(?:mittelständig(?:,|"
-        r" und) )?(?:nicht (?:\w+ )?verbreitert|schlank|"
-        r"normal ?(?:weit|breit)?|regelrecht|unauffällig)",
+        r"(?:mediastinum|mediastinalschatten) (?:ist )?(?:mittelständig(?:,| und) )?(?:nicht (?:\w+ "
+        r")?verbreitert|schlank|normal ?(?:weit|breit)?|regelrecht|unauffällig)",
     ),
 }
 _BORDERLINE_FORMS: Final[dict[str, tuple[str, ...]]] = {
+    "enlarged cardiomediastinum": (
+        rf"{_CARDIOMEDIASTINUM} (?:is |appears |ist )?{_PERHAPS} {_IS_HOW}(?:{_LARGE}|verbreitert)",
+    ),
     "cardiomegaly": (
         rf"{_SIZE_OF_HEART} {_IS_HOW}{_BORDERLINE}",
-        rf"{_SIZE_OF_HEART} (?:may|might|could) be {_IS_HOW}{_LARGE}",
+        rf"{_SIZE_OF_HEART} (?:is |appears )?{_PERHAPS} {_IS_HOW}{_LARGE}",
+        rf"{_HERZ} (?:ist |erscheint )?{_PERHAPS} (?:\w+ )?(?:vergr(?:ö|oe)(?:ß|ss)ert|verbreitert)",
         r"borderline (?:heart|cardiac) (?:size|enlargement)",
         rf"{_HERZ} (?:ist )?(?:grenzwertig|grenzgradig)(?: (?:gro(?:ß|ss)|vergr(?:ö|oe)(?:ß|ss)ert|"
-        rf"verbreitert))?",
+        r"verbreitert))?",
         rf"grenzwertige {_HERZ}",
     ),
 }
@@ -261,8 +279,8 @@ _OTHER_FORMS: Final = (
     r"(?:soft tissue|ankle|leg|foot|peripheral|bone marrow|marrow|periorbital) o?edema",
     r"(?:joint|knee) effusions?",
     # The cause of another finding: "no catheter or tube related pneumothorax".
-    r"(?:(?:catheter|tube|line|lead|device|drain|pacemaker|stent|port)(?: (?:or|and|/) )?){1,3} ?"
-    r"(?:related|induced|associated|bedingte[rsnm]?|assoziierte[rsnm]?)",
+    r"(?:(?:catheter|tube|line|lead|device|drain|pacemaker|stent|port)(?: (?:or|and|/) )?){1,3} ?(?:related|"
+    r"induced|associated|bedingte[rsnm]?|assoziierte[rsnm]?)",
 )
 
 # Last parts of compounds, most of them German: "Winkelerguss", "Spannungspneumothorax".
@@ -313,10 +331,14 @@ def _any_form() -> re.Pattern[str]:
     return re.compile(_spaced(every).lower())
 
 
-def has_forms(text: str) -> bool:
-    """Tell whether a text has any form of the vocabulary: most captions of photographs have none."""
+def _has_forms(text: str) -> bool:
     lowered = text.lower()
     return _any_form().search(lowered) is not None or any(compounds(lowered))
+
+
+def has_forms(text: str) -> bool:
+    """Tell whether a text has any form of the vocabulary: most captions of photographs have none."""
+    return _has_forms(text) or ((written := written_out(text).text) != text and _has_forms(written))
 
 
 @cache

@@ -18,6 +18,7 @@ from training.reports import (
     chexpert_labels,
     find_findings,
     is_read,
+    unread_words,
 )
 
 
@@ -55,6 +56,14 @@ def findings(
         typer.echo("No finding of the vocabulary is stated; `recoquest findings` lists it.")
     else:
         console().print(_table(text, found))
+    if not as_json:
+        _print_unread(text)
+
+
+def _print_unread(text: str) -> None:
+    """Name the words that no rule knows: such a text gets no label "No Finding"."""
+    if is_read(text) and (words := unread_words(text)):
+        typer.echo(f"Not understood: {', '.join(words)}.")
 
 
 def _print_labels(text: str | None, *, as_json: bool) -> None:
@@ -66,12 +75,16 @@ def _print_labels(text: str | None, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(states))
     elif not states:
-        typer.echo("The text describes nothing, or is neither English nor German: it has no labels.")
+        typer.echo(
+            "The text states nothing that is understood, or is neither English nor German: it has no labels."
+        )
     else:
         table = Table("Label", "State")
         for label in CHEXPERT_LABELS:
             table.add_row(label, states.get(label, ""))
         console().print(table)
+    if not as_json:
+        _print_unread(text)
 
 
 def _table(text: str, found: tuple[Finding, ...]) -> Table:

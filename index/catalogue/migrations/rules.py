@@ -9,6 +9,7 @@ from typing import Final
 # rows again in turns.
 _MODULES: Final = (
     ("training", "reports/vocabulary.py"),
+    ("training", "reports/spelling.py"),
     ("training", "reports/language.py"),
     ("training", "reports/english.py"),
     ("training", "reports/german.py"),

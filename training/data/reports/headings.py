@@ -4,6 +4,8 @@ import re
 from functools import cache
 from typing import Final, Literal, cast, get_args
 
+from training.reports.spelling import near_words
+
 Kind = Literal[
     "findings",
     "impression",
@@ -141,6 +143,17 @@ _HEADINGS: Final[dict[Kind, tuple[str, ...]]] = {
         r"confidential(?:ity)?(?: notice)?",
     ),
 }
+# Headings that are read at the beginning of a line with one letter wrong, too.
+_MISSPELT: Final[dict[Kind, str]] = {
+    "findings": "findings",
+    "impression": "impression conclusion beurteilung",
+    "addendum": "addendum nachtrag",
+    "recommendation": "recommendation empfehlung",
+    "examination": "examination untersuchung",
+    "indication": "indication clinical history fragestellung indikation anamnese",
+    "comparison": "comparison",
+    "technique": "technique",
+}
 _KINDS: Final = cast(tuple[Kind, ...], get_args(Kind))
 # Ends a section wherever it stands; what follows signs, addresses or prints.
 SIGNATURE: Final = re.compile(
@@ -181,8 +194,8 @@ def _whole() -> re.Pattern[str]:
 def heading_line() -> re.Pattern[str]:
     """Return the pattern of a heading at the beginning of a line, with a colon or alone in it."""
     return re.compile(
-        rf"^[ \t>*#]*(?:(?:final|interim|radiology|the) )?(?:{_alternatives()})[*]*\s*(?P<colon>:(?!\d)[*]*|"
-        rf"-(?=\s)|$)",
+        rf"^[ \t>*#]*(?:(?:final|interim|radiology|the) )?(?:{_alternatives(misspelt=True)})[*]*\s*"
+        r"(?P<colon>:(?!\d)[*]*|-(?=\s)|$)",
         re.IGNORECASE | re.MULTILINE,
     )
 
@@ -193,8 +206,11 @@ def heading_within() -> re.Pattern[str]:
     return re.compile(rf"(?<=[.!?;)\]\w])(?:\s+|(?<=\.))(?=[A-ZÄÖÜ])(?i:{_alternatives()})\s?:(?!\d)")
 
 
-def _alternatives() -> str:
+def _alternatives(*, misspelt: bool = False) -> str:
+    near = _MISSPELT if misspelt else {}
+    every = (
+        (kind, (*_HEADINGS[kind], *([near_words(near[kind])] if kind in near else []))) for kind in _KINDS
+    )
     return "|".join(
-        rf"(?P<{kind}>{'|'.join(_HEADINGS[kind])})".replace(" ?", r"\s?").replace(" ", r"[ \t]+")
-        for kind in _KINDS
+        rf"(?P<{kind}>{'|'.join(own)})".replace(" ?", r"\s?").replace(" ", r"[ \t]+") for kind, own in every
     )

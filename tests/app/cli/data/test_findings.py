@@ -89,3 +89,12 @@ def test_findings_of_a_comparison_are_marked() -> None:
         ("pleural effusion", True),
         ("cardiomegaly", False),
     ]
+
+
+def test_words_that_are_not_understood_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    for options in ((), ("--labels",)):
+        shown = _run("No PTX. Blorf at the left apex.", *options).stdout
+        assert "Not understood: Blorf." in shown
+        assert "Not understood" not in _run("No PTX. The lungs are clear.", *options).stdout
+    assert "Not understood" not in _run("Blorf.", "--json").stdout

@@ -1,0 +1,227 @@
+"""Reports as they are typed: abbreviations, misspelt words and boxes, written out for the rules.
+
+A word that is one edit (from twelve letters, two) away from a longer word of the rules is read as that word.
+An edit adds, drops or changes a letter, or exchanges two neighbors.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import cache, lru_cache
+from typing import Final, NamedTuple
+
+# "_" is a blank.
+_SHORT: Final = (
+    "ptx=pneumothorax pnx=pneumothorax ptxs=pneumothoraces pna=pneumonia pnas=pneumonias eff=effusion "
+    "effs=effusions plef=effusion atx=atelectasis atel=atelectasis opac=opacity opacs=opacities "
+    "consol=consolidation infil=infiltrate infiltr=infiltrate cardiomeg=cardiomegaly nod=nodule nods=nodules "
+    "fx=fracture fxs=fractures frx=fracture ett=endotracheal_tube ngt=nasogastric_tube ogt=orogastric_tube "
+    "dht=feeding_tube cvc=central_venous_catheter cvl=central_line cath=catheter caths=catheters "
+    "pacer=pacemaker hsm=herzschrittmacher djd=degenerative_joint_disease ggo=opacity ggos=opacities "
+    "htx=hemothorax emphys=emphysema calcs=calcifications w/o=without w/=with c/w=consistent_with "
+    "s/o=suggestive_of c/f=concerning_for d/t=due_to 2/2=due_to b/l=bilateral bilat=bilateral neg=negative "
+    "poss=possible prob=probable susp=suspicious k.=kein o.b.=unauffällig o._b.=unauffällig erg.=erguss "
+    "unauff.=unauffällig -ve=negative +ve=positive nad=no_acute_disease wnl=within_normal_limits "
+    "chf=heart_failure"
+)
+# Something else in small letters, or behind a number.
+_CAPITALS: Final = "CM=cardiomegaly TB=tuberculosis PPM=pacemaker LVAD=support_device IABP=support_device"
+_WORDS: Final = (
+    "adenopathy aspiration atelectases atelectasis atelectatic atelektase atelektasen auszuschließen "
+    "belüftungsstörung bronchiectasis calcification calcifications calcified cardiomegaly catheter catheters "
+    "cavitary cavitation congestion consolidation consolidations consolidative costophrenic defibrillator "
+    "degenerative dystelektase dystelektasen effusion effusions emphysem emphysema emphysematous "
+    "endotracheal enlarged excluded fibrosis fibrotic fracture fractured fractures granuloma granulomas "
+    "hemothorax herzschrittmacher hiatushernie hydropneumothorax hyperexpanded hyperinflated hyperinflation "
+    "infiltrat infiltrate infiltrates infiltration kardiomegalie konsolidierung konsolidierungen kyphosis "
+    "lungenemphysem lungenödem lymphadenopathie lymphadenopathy mediastinal mediastinalverbreiterung "
+    "mediastinum minderbelüftung nachweisbar nasogastric neoplasm opacification opacities opacity osteopenia "
+    "osteoporosis pacemaker pericardial perikarderguss plattenatelektase plattenatelektasen pleuraerguss "
+    "pleuraergusses pleuraergüsse pleural pleuraschwiele pneumomediastinum pneumonia pneumonias pneumonie "
+    "pneumonien pneumonisch pneumoperitoneum pneumothoraces pneumothorax possible possibly questionable "
+    "raumforderung raumforderungen rippenfraktur rippenfrakturen rundherd rundherde scarring schrittmacher "
+    "scoliosis skoliose spannungspneumothorax spitzenpneumothorax stauungszeichen subcutaneous suspected "
+    "suspicious thoraxdrainage tracheostomy tuberculosis tuberkulose unchanged unlikely vergrößert "
+    "verkalkung verkalkungen verschattung verschattungen widening winkelerguss without"
+)
+# Other words as near, of these languages and of others.
+_OTHERS: Final = (
+    "affusion aspirations aufforderung aufforderungen auspicious auszuschliessen avascular belastungsstörung "
+    "beschattung beschattungen biofiltration capitation clarification clarifications consolations "
+    "consolidating consolidator consolidators decalcification deconsolidation defibrillate defibrillation "
+    "degenerating degeneration enfusion enlarge enlarger enlarges exclude excluder excludes exfiltration "
+    "facture factures falsification falsifications fracturen hemithoraces hemithorax hyperextended "
+    "hypoexpanded hypoinflated hypoinflation infiltraat infiltrated infiltrating infiltrative konsolidieren "
+    "lacemaker osteopetrosis pacification pagemaker passible peacemaker peacemakers pleurae pneumoniae "
+    "possibles reconsolidation regenerative scarfing scaring scoliose sparring specification specifications "
+    "starring subcutaneously suspecter suspicions tracheostoma tracheotomy tuberculose uncharged "
+    "unquestionable vergrößern vergrößerte verkalking verkalkt verpackung verpackungen verschaffung "
+    "verschaltung verschaltungen verschalungen verschanzungen verschrottung verschüttung verwaltung "
+    "verwaltungen"
+)
+# Words that are typed without a blank before one of the rules: "nopneumothorax".
+_JOINED: Final = (
+    "a acute and bilateral focal kein keine keinen large left mild no of ohne or pleural possible right "
+    "small the und with without"
+)
+_FEWEST_LETTERS: Final = 8
+_TWO_EDITS: Final = 12
+_TICKED: Final = r"\[[xX✓✔]\]|\([xX✓✔]\)|\(\+\)|[☒☑✓✔]"
+_BOX: Final = re.compile(rf"(?P<ticked>{_TICKED})|\[\s?\]|\(\s?\)|\([-–]\)|[☐□▢]")
+_OPTION: Final = re.compile(
+    r"\s*(?:yes|no(?:ne)?|ja|nein|keine?r?|normal|enlarged|present|absent|positive|negative|small|moderate|"
+    r"large|"
+    r"left|right|bilateral|links|rechts|beidseits|vergrößert|unauffällig)\b[^:=\n]*\Z",
+    re.IGNORECASE,
+)
+# A key with its value: "Heart size: normal" is read as "Heart size normal".
+_KEY: Final = re.compile(
+    r"\b(?P<key>(?:heart|cardiac|(?:cardio)?mediastin|herz)\w*(?: (?:size|contours?|silhouette|"
+    r"shadow))*\s?)[:=]"
+    r"(?=\s*[\w\[(])",
+    re.IGNORECASE,
+)
+
+
+class Written(NamedTuple):
+    """A text written out, and where its parts were.
+
+    Attributes:
+        text: The text for the rules.
+        edits: Begin and end of what was changed, in `text` and before.
+    """
+
+    text: str
+    edits: tuple[tuple[int, int, int, int], ...]
+
+    def span(self, start: int, end: int) -> tuple[int, int]:
+        """Return where a part of `text` was before it was written out."""
+        return self._place(start, 2), self._place(end, 3)
+
+    def _place(self, place: int, side: int) -> int:
+        shift = 0
+        for edit in self.edits:
+            if place < edit[0] or (place == edit[0] and side == 3) or (place == edit[0] == edit[1]):
+                break
+            if place < edit[1] or (place == edit[1] and side == 3):
+                return edit[side]
+            shift = edit[3] - edit[1]
+        return place + shift
+
+
+def written_out(text: str) -> Written:
+    """Return a sentence or a text with abbreviations, misspelt words and boxes written out."""
+    parts: list[str] = []
+    edits: list[tuple[int, int, int, int]] = []
+    before = length = 0
+    for start, end, new in sorted((*_boxes(text), *_words(text))):
+        if start < before:
+            continue
+        parts += (text[before:start], new)
+        length += start - before
+        edits.append((length, length + len(new), start, end))
+        before, length = end, length + len(new)
+    whole = "".join((*parts, text[before:])) if parts else text
+    return Written(_KEY.sub(lambda key: f"{key['key']} ", whole), tuple(edits))
+
+
+def _words(text: str) -> Iterator[tuple[int, int, str]]:
+    """Give begin, end and spelling of words that are written out."""
+    short, signs, _ = _tables()
+    for found in signs.finditer(text):
+        word = found.group()
+        new = short.get(word) or short.get(word.lower()) or _spelling(word)
+        if new is not None:
+            yield *found.span(), new
+
+
+@cache
+def _tables() -> tuple[dict[str, str], re.Pattern[str], dict[str, tuple[str, ...]]]:
+    """Return abbreviations, the pattern of words, and words of the rules by what is left of them."""
+    pairs = [pair.partition("=") for pair in f"{_SHORT} {_CAPITALS}".split()]
+    short = {word.replace("_", " "): long.replace("_", " ") for word, _, long in pairs}
+    signs = "|".join(re.escape(word) for word in short if not word.isalpha())
+    capitals = "|".join(word for word in short if word.isupper())
+    words = "|".join(word for word in short if word.isalpha() and word.islower())
+    near: dict[str, tuple[str, ...]] = {}
+    for word in _WORDS.split():
+        for left in _shortened(word):
+            near[left] = (*near.get(left, ()), word)
+    pattern = (
+        rf"(?<!\w)(?:(?i:{signs})(?!\w)|(?:(?<!\d\s)(?<!\d)(?:{capitals})|(?i:{words}))(?!\w)|"
+        rf"[^\W\d_]{{{_FEWEST_LETTERS - 1},40}})"
+    )
+    return short, re.compile(pattern), near
+
+
+@lru_cache(1 << 16)
+def _spelling(typed: str) -> str | None:
+    """Return the word of the rules that a word is meant to be; None for any other word."""
+    word = typed.lower()
+    known, others, joined = _known()
+    if word in known or word in others or re.search(r"[^a-zäöüß]", word):
+        return None
+    for cut in range(1, len(word) - _FEWEST_LETTERS + 2):
+        if word[:cut] in joined and word[cut:] in known:
+            return f"{word[:cut]} {word[cut:]}"
+    table = _tables()[2]
+    # "Cardiomegalia" is a word of other languages.
+    near = sorted(
+        one
+        for one in {one for left in _shortened(word) for one in table.get(left, ())}
+        if word[-1] not in "aeio" or word[-1] == one[-1] or sorted(word) == sorted(one)
+    )
+    for edits in (1, 2):
+        for one in near:
+            if (edits == 1 or min(len(one), len(word)) >= _TWO_EDITS) and _is_near(word, one, edits):
+                return one
+    return None
+
+
+@cache
+def _known() -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
+    return frozenset(_WORDS.split()), frozenset(_OTHERS.split()), frozenset(_JOINED.split())
+
+
+def _shortened(word: str) -> set[str]:
+    """Return what is left of a word without up to as many letters as it may differ in."""
+    left = {word}
+    for _ in range(1 + (len(word) >= _TWO_EDITS)):
+        left |= {one[:at] + one[at + 1 :] for one in left for at in range(len(one))}
+    return left
+
+
+def _is_near(one: str, other: str, edits: int) -> bool:
+    same = 0
+    while same < min(len(one), len(other)) and one[same] == other[same]:
+        same += 1
+    one, other = one[same:], other[same:]
+    if not one or not other or edits == 0:
+        return len(one) + len(other) <= edits
+    exchanged = one[:2] == other[1::-1] and _is_near(one[2:], other[2:], edits - 1)
+    pairs = ((one[1:], other[1:]), (one[1:], other), (one, other[1:]))
+    return exchanged or any(_is_near(*pair, edits - 1) for pair in pairs)
+
+
+def near_words(words: str) -> str:
+    """Return a pattern of words and of what is one edit away; another first letter makes another word."""
+    cuts = [(word[:at], word[at], word[at + 1 :]) for word in words.split() for at in range(len(word))]
+    edits = [rf"{head}(?:{tail}|\w{sign}{tail}|{tail[:1]}{sign}{tail[1:]})" for head, sign, tail in cuts]
+    edits += [rf"{head}\w{tail}" for head, _, tail in cuts if head]
+    return "|".join((*edits, *(rf"{word}\w" for word in words.split())))
+
+
+def _boxes(text: str) -> Iterator[tuple[int, int, str]]:
+    """Give begin, end and meaning of boxes: before a finding, behind one, or before the options of a key."""
+    boxes = list(_BOX.finditer(text))
+    for box, after in zip(boxes, [*boxes[1:], None], strict=False):
+        line = text.rfind("\n", 0, box.start()) + 1
+        first = _BOX.search(text, line)
+        behind = text[box.end() : after.start() if after else len(text)]
+        ticked = box["ticked"] is not None
+        if first is None or not text[line : first.start()].strip(" \t-*•"):
+            yield *box.span(), "; " if ticked else "; no "
+        elif _OPTION.match(behind):
+            end = box.end() if ticked else box.end() + len(behind.rstrip())
+            yield box.start(), end, ": " if ticked else ""
+        else:
+            yield *box.span(), ";" if ticked else ": no;"

@@ -1,0 +1,141 @@
+"""Words that say nothing is wrong by themselves: a sentence with any other word is not wholly understood.
+
+They tell whether "No Finding" may be said of a report. Endings of plurals and German adjectives are left out.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Final
+
+# Words of any sentence: grammar, anatomy, technique, and what is as it should be.
+_PLAIN: Final = (
+    "a abdomen abdominal abgrenzbar about above acceptable across active acute adequate adequately admission "
+    "aerated aeration after again age age-appropriate airspace airway aktuell akut aligned alignment all "
+    "along als also alter altersentsprechend altersgemäß although am an and angle anterior any aorta aortic "
+    "ap apex apical apices apparent appear appearance appearing appropriate arch are area as assessed at "
+    "atrial atrium auch auf aufnahme aus ausreichend available basal base basilar bauch bds be been befund "
+    "begrenzt bei beid beidseitig beidseits being below belüftet between beurteilbar beurteilung bibasilar "
+    "bilateral bilaterally bis bodies body bone bones bony both bronchi bronchial bronchus brustkorb "
+    "brustwirbelsäule but bws by cage caliber can cardiac cardio cardiomediastinal cardiophrenic cardiopulm "
+    "cardiopulmonary carina catheter cava cavity cavoatrial central cervical chest clavicle clear clearance "
+    "cm compared comparison completely configuration consist consistent contour costophrenic course current "
+    "currently cxr da dargestellt darstellung das dem demonstrate demonstrated den der des detectable "
+    "detected device diaphragm diaphragmatic die dies do does drain due durch during each ebenen ein "
+    "einsehbar either else end entfaltet entirely erfasst erkennbar es essentially evaluated evaluation "
+    "evidence evident exam examination expanded expected extrathoracic female field film finding findings "
+    "first folg for formerly frei from frontal fully further für gefäß gefäßzeichnung gesamt given good "
+    "gross grossly gut haben had has hat have he heart hemidiaphragm her herz herzgröße herzschatten "
+    "herzsilhouette heut hila hilar hili hilum hilus hilär hinweis his how however i identified ihr ij im "
+    "image imaged imaging impression in include included indicate inferior inflated inflation insgesamt "
+    "intact into intraperitoneal intrathoracic intrathorakal is ist it its jahr joint jugular junction "
+    "kardial kardiopulmonal katheterbedingt keine knöchern konfiguration konfiguriert kontur kuppel "
+    "lag last lateral lead left level li liegend likely limit limits line links linksseitig lll lobar lobe "
+    "lower lt lul lumbar lung lungen lungenfeld lungengefäß lungengefäßzeichnung lungenzeichnung made "
+    "maintained male man marking may mediastinal mediastinum mehr mid middle midline mit mittellappen "
+    "mittelständig mm more most nach nachweis negative no nor norm normal normalbefund normally normbereich "
+    "normweit not noted now number oberbauch oberlappen observed obtained obvious oder of off old on one op "
+    "or organ orthotop osseous ossär other otherwise our out outline over overall overlying p.a pa "
+    "parenchyma parenchymal part patient per perihilar place placed pleura pleural portable position "
+    "positioned post posterior postoperative pre preoperative present preserved previous previously prior "
+    "project projecting projection projektion properly pulm pulmonal pulmonary ra radiograph radiographic "
+    "radiographically radiography radiology randwinkel ray re reason recess recht rechts rechtsseitig "
+    "regarding regelrecht region related remain remainder report reveal review rib right rippen rll rml "
+    "roentgenogram routine rt rul rv röntgen röntgenaufnahme röntgenbefund röntgenbild röntgenthorax same "
+    "satisfactory scapula scharf schlank screening second seen seit seitlich several shape sharp sharply she "
+    "shoulder show shown sich side sign silhouette since sind single sinus situ size sized skeletal skeleton "
+    "skelett smooth so soft sonde sonst soweit space specific specifically spinal spine spitz standard "
+    "stehend sternum still stomach strahlengang structure study subclavian subdiaphragmatic such suggest "
+    "sulci sulcus superior supine svc symmetric symmetrical technique terminate than that the their them "
+    "then there therefore these they this thoraces thoracic thorakal thorax thoraxaufnahme thoraxbefund "
+    "thoraxorgane thoraxröntgen thoraxskelett thoraxwand those three through thus time tip tissue tissues to "
+    "today together toward trachea tracheal tube two type um unauffällig und under unobscured unremarkable "
+    "unter unterlappen untersuchung untersuchungen up upon upper upright us using vascular vascularity "
+    "vasculature vcs vein vena ventilated ventricle ventricular ventrikel vergleich vertebra vertebral very "
+    "vessel via view visible visualization visualized vom von vor voraufnahme vorhof wall war was we "
+    "weichteil weichteilmantel weiterhin well were what when where which while who wie wirbelsäule wird wire "
+    "with within woman x xray year yesterday zeichen zeigen zeigt zone zu zum zur zwei zwerchfell "
+    "zwerchfellkontur zwerchfellkuppe zwischen"
+)
+# Words of sentences that name a finding, and describe it.
+_DESCRIBING: Final = (
+    "abnormal adjacent airspace akut alt alveolar apikal associated ausgedehnt ausgeprägt basal beginnend "
+    "bekannt calcified change chronic compressive confluent convincing decreased definite dense dependent "
+    "deutlich dezent diffus diffuse discoid discrete displaced dorsal early erneut few flau fleckig flächig "
+    "focal frank free fresh frisch gering geringgradig groß größer hazy healed improved improving increased "
+    "interstitial interstitiell interval kl known konfluierend large lateral layering leicht lg li linear "
+    "lobar loculated massiv measurable mild mildly minimal minimally minor mod moderate moderately "
+    "multifocal multiple mäßig nennenswert neu new nondisplaced old opaque overt parapneumonic patchy "
+    "persistent platelike pneumonic pneumonisch posttraumatic questionable recent recurrent relevant "
+    "residual retrocardiac scattered severe sicher significant signifikant sizable size slight slightly sm "
+    "small stabil stable streaky streifig subpulmonic subseg subsegmental subtle superimposed suspected "
+    "suspicious tension tiny trace umschrieben unch unchanged underlying unilateral unverändert veränderung "
+    "veränderungen volume wesentlich worsening zentral älter"
+)
+# What is wrong in ways that the vocabulary does not tell apart: denied, or else a finding.
+_ILL: Final = (
+    r"(?:acute (?:\w+ )?changes?|abnormal\w*|anomal\w*|disease|process(?:es)?|infections?|infectious|failure|"
+    r"malignan\w*|dislocat\w*|injur\w*|deformit\w*|patholog\w*|metasta\w*|decompensation|aneurysms?|"
+    r"h(?:a?e)morrhage|bleeding|embol\w*|pneumonitis|inflammat\w*|complications?|foreign bod(?:y|ies)|"
+    r"destructi\w*|lytic|auffälligkeit(?:en)?|\w*erkrankung(?:en)?|\w*insuffizienz|dekompens\w*|"
+    r"luxation(?:en)?|verletzung(?:en)?|komplikation(?:en)?|fremdkörper\w*|entzünd\w*|malign\w*|"
+    r"blutung(?:en)?)"
+)
+_SAID: Final = (
+    r"(?:clear|normal|unremarkable|negative|within normal limits|frei|unauffällig(?:e[rsnm]?)?|"
+    r"regelrecht(?:e[rsnm]?)?|normale[rsnm]?|normalbefund)"
+)
+_NEGATED: Final = (
+    rf"(?:\b(?:not|never|nor|nicht|kein\w*|less|kaum|longer)|n['’]t)\W+(?:\w+\W+){{0,2}}{_SAID}\b|\bto "
+    rf"{_SAID}\b"
+)
+_WORD: Final = re.compile(r"(?<![^\W\d_])(?!air\s+spaces?\b)[^\W\d_]{2,}(?:['’-][^\W\d_]+)*")
+# Names and numbers that were taken out of a text.
+_TAKEN_OUT: Final = re.compile(r"x{3,}(?:-x+)*", re.IGNORECASE)
+_ENDING: Final = re.compile(r"(?:e[rsnm]?|['’]s)\Z")
+
+
+@cache
+def ill() -> re.Pattern[str]:
+    """The pattern of words for something wrong that is no finding of the vocabulary."""
+    return re.compile(rf"(?<!\w){_ILL}(?!\w)", re.IGNORECASE)
+
+
+@cache
+def _tables() -> tuple[frozenset[str], frozenset[str], re.Pattern[str], re.Pattern[str]]:
+    return (
+        frozenset(_PLAIN.split()),
+        frozenset(f"{_PLAIN} {_DESCRIBING}".split()),
+        re.compile(rf"(?<!\w){_SAID}(?!\w)", re.IGNORECASE),
+        re.compile(_NEGATED, re.IGNORECASE),
+    )
+
+
+def says_normal(sentence: str) -> bool:
+    """Tell whether a sentence calls something normal, and nothing not normal."""
+    return _tables()[2].search(sentence) is not None and not any(not_normal(sentence))
+
+
+def not_normal(sentence: str) -> Iterator[str]:
+    """Give what a sentence says is not normal."""
+    yield from (found.group() for found in _tables()[3].finditer(sentence))
+
+
+def unknown_words(sentence: str, *, describes: bool) -> Iterator[str]:
+    """Give the words of a sentence that are not known, without those of cues and findings.
+
+    Args:
+        sentence: The sentence, with other signs in the place of cues and findings.
+        describes: Whether it names a finding that words such as "small" may describe.
+    """
+    plain, describing, _, _ = _tables()
+    known = describing if describes else plain
+    for found in _WORD.finditer(sentence):
+        for word in re.split(r"['’-]", found.group().lower()) if found.group().lower() not in known else ():
+            if (
+                len(word) > 1
+                and not {word, word.removesuffix("s"), _ENDING.sub("", word)} & known
+                and not _TAKEN_OUT.fullmatch(word)
+            ):
+                yield found.group()
+                break
