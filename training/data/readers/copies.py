@@ -1,13 +1,13 @@
 """Images whose files are equal: one group where splits are drawn, and one image where one file has them."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Final
+from typing import Final, get_args
 
 from training.data.readers.common.examples import Examples
-from training.data.readers.common.splits import draw_split
+from training.data.readers.common.splits import draw_split, split_in
 from training.data.record import MetadataValue, Record, Scalar, Split
 
 _GROUP: Final = "copies-"
@@ -30,8 +30,10 @@ class Settled:
 def settle(records: Sequence[Record], *, extracted: bool) -> Settled:
     """Join the records of equal files, and draw the splits that no data set names.
 
-    Records that share a group or a file get one split: the first that the data set names, else one that is
-    drawn by the group, or by the digest of the file where there is none. Named splits stay.
+    Where the paths of all images have a component such as `train`, they name the splits, and a single folder
+    below it is the label of images in it. Records that share a group or a file get one split: the first that
+    the data set names, else one that is drawn by the group, or by the digest of the file where there is none.
+    Named splits stay.
 
     Args:
         records: Each with the digest of its file.
@@ -39,11 +41,49 @@ def settle(records: Sequence[Record], *, extracted: bool) -> Settled:
             image with all texts, unless their splits or groups differ.
     """
     notes: list[str] = []
+    records = _named_by_paths(records, notes, extracted=extracted)
     if extracted:
         records = _joined(records, notes)
     sets = _Sets(records)
     found = [replace(record, split=sets.split(record)) if record.drawn else record for record in records]
     return Settled(_grouped(found, notes), notes)
+
+
+def _named_by_paths(records: Sequence[Record], notes: list[str], *, extracted: bool) -> list[Record]:
+    """Records with the splits that their paths name, if all of those that need one have one."""
+    open_ones = [record for record in records if record.drawn]
+    paths = [_components(record, extracted=extracted) for record in open_ones]
+    named = [found for found in map(split_in, paths) if found is not None]
+    if not named or len(named) < len(open_ones):
+        if named:
+            notes.append(
+                f"{len(named):,} of {len(open_ones):,} images are in places that name a split, as train/, "
+                "and the others have none: all splits are drawn."
+            )
+        return list(records)
+    counts = Counter(split for split, _ in named)
+    below = [path[place + 1 :] for path, (_, place) in zip(paths, named, strict=True)]
+    labelled = not extracted and all(len(folders) == 1 for folders in below)
+    notes.append(
+        "Splits are those that folders or files are named for: "
+        f"{', '.join(f'{split} {counts[split]:,}' for split in get_args(Split) if counts[split])}"
+        f"{'; the folders below are labels' if labelled else ''}."
+    )
+    found = zip(named, below, strict=True)
+    settled = []
+    for record in records:
+        if record.drawn:
+            (split, _), folders = next(found)
+            labels = record.labels or (tuple(folders) if labelled else ())
+            record = replace(record, split=split, labels=labels, drawn=False)
+        settled.append(record)
+    return settled
+
+
+def _components(record: Record, *, extracted: bool) -> list[str]:
+    """Names of the folders of an image; of one out of a table or a shard, those of its path, and its own."""
+    *folders, name = (record.table if extracted else record.image).split("/")
+    return [*folders, name.partition(".")[0]] if extracted else folders
 
 
 def _joined(records: Sequence[Record], notes: list[str]) -> list[Record]:
@@ -128,7 +168,7 @@ def _grouped(records: Sequence[Record], notes: list[str]) -> list[Record]:
     copies, parted = Examples(), Examples()
     grouped = list(records)
     for digest, alike in places.items():
-        first, *others = (records[place] for place in alike)
+        first, *others = {records[place].image: records[place] for place in alike}.values()
         for other in others:
             _add(copies, other, first)
         if other := next((other for other in others if other.split != first.split), None):

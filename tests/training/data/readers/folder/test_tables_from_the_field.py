@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from tests.image_files import write_photo
 from tests.training.data.readers.folder.tables import import_table, texts_of
@@ -187,8 +188,8 @@ def test_rows_without_an_image_or_with_one_that_cannot_be_read(folder: Path) -> 
 
 
 def test_images_with_other_endings_are_told_by_their_content(folder: Path) -> None:
-    (folder / "a.dat").write_bytes(b"\xff\xd8\xff\xe0")
-    (folder / "b").write_bytes(b"\x89PNG\r\n\x1a\n")
+    write_photo(folder / "a.dat")
+    Image.new("RGB", (8, 8)).save(folder / "b", "PNG")
     (folder / "c").write_bytes(b"words")
     report, records = import_table(folder, "image,text\na.dat,a\nb,b\nc,c\n")
     assert texts_of(records) == {"a.dat": ("a",), "b": ("b",)}

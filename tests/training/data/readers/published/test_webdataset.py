@@ -68,7 +68,7 @@ def test_records(source: Path, tmp_path: Path) -> None:
     left = found["val-a-d-x-left"]
     assert (left.image, left.labels, left.split) == ("images/val/a/d/x-left.png", ("7",), "val")
     assert left.group == found["val-a-d-x-right"].group == "val/a/d/x"
-    assert report.rejections.named() == ["Image 2 of 00000.tar: '000000001' has no image, only caption."]
+    assert report.rejections.named() == ["Image 2 of 00000.tar: '000000001' has no image, only json."]
     assert not (source / "manifest.jsonl").exists()
 
 
@@ -88,7 +88,7 @@ def test_images_that_are_there_are_not_written_again(source: Path, tmp_path: Pat
 def test_no_member_is_written_outside(tmp_path: Path) -> None:
     content = image_bytes(0)
     members: list[tuple[str, bytes | str]] = [
-        ("../up.png", content), ("a/../../up.png", content), ("/absolute.png", content),
+        ("../up.png", content), ("a/../../up.png", content), ("/absolute.png", image_bytes(1)),
         ("a\\..\\b.png", content), ("..png", content), ("x/.hidden.png", content), ("good.png", content),
         ("no-image.png", "text"), (f"{'n' * 300}.png", content),
     ]  # fmt: skip
@@ -112,7 +112,10 @@ def test_no_member_is_written_outside(tmp_path: Path) -> None:
 def test_broken_texts_are_named(tmp_path: Path) -> None:
     shard(
         tmp_path / "0.tar",
-        [("a.png", image_bytes(0)), ("a.json", "{"), ("b.png", image_bytes(1)), ("b.txt", b"\xff")],
+        [
+            *(("a.png", image_bytes(0)), ("a.json", "{"), ("b.png", image_bytes(1)), ("b.txt", b"\xff")),
+            ("c.png", image_bytes(2)),
+        ],
     )
     report = imported("webdataset", tmp_path / "0.tar", tmp_path / "out", max_rejected=1)
     assert [item.reason.split(" cannot be read")[0] for item in report.rejections.items] == [
