@@ -142,8 +142,9 @@ def write_listing(
             records = list(_usable(listing, rejections, found, progress))
         if not listing.decoded:
             records = _decoded(listing, records, rejections, found, most_decoded, limits or ImageLimits())
-        settled = settle(records, extracted=listing.extracted)
-        counted = _counted(listing, settled.records, prefix, rejections, found)
+        notes = list(listing.notes)
+        settled = settle(records, notes, extracted=listing.extracted)
+        counted = _counted(listing, settled, prefix, rejections, found)
         written = write_manifest(out, counted, rejections=rejections)
     except OSError as error:
         raise DataError(f"The manifest cannot be written to {out}: {error.strerror or error}.") from error
@@ -151,7 +152,6 @@ def write_listing(
         for note in listing.notes:
             error.add_note(note)
         raise
-    notes = [*listing.notes, *settled.notes]
     return ImportReport(
         out, written, rejections, list(_tallies(listing, rejections, found)), found.contents, notes
     )
