@@ -116,7 +116,7 @@ class EmbeddedManifest:
     pictures: tuple[bytes, ...] = ()
 
     def text_matches(self) -> list[list[int]]:
-        """For each text, the rows of the records that have this very sentence, and of images equal to theirs."""
+        """For each text, the rows of records that have this very sentence, and of images equal to theirs."""
         alike: dict[bytes | int, set[int]] = {}
         pictures = self.pictures or range(len(self.records))
         for row, picture in enumerate(pictures):
