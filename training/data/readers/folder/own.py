@@ -90,7 +90,7 @@ def _list_files(images: Path, files: FoundFiles, encoding: str | None) -> Listin
     used = {*texts.values(), *studies.values()}
     others = {path: reason for path, reason in files.reasons.items() if reason and path not in used}
     left_out = [LeftOut(*item) for item in Counter(others.values()).items()]
-    notes = [*files.folders, *hints(images, others.keys() | used, used)]
+    notes = [*files.folders, *hints(images, others.keys() | used, paths, used)]
     notes += hint_on_lone({text: of for text, of in lone.items() if text not in used})
     if not paths:
         shown = "; ".join(name_reasons(Counter(others.values())))
