@@ -101,10 +101,11 @@ class _Sample:
             if prefix is None and kind in endings:
                 raise ImageError(f"it has two members for {kind}: {endings[kind]} and {ending}")
             if prefix is None or own in (prefix, shared):
-                endings[kind] = ending
+                # Objects are joined.
+                endings[ending if kind == "json" else kind] = ending
         fields: dict[str, object] = {}
-        for kind, ending in endings.items():
-            value = self.members[ending]
+        for ending in endings.values():
+            value, kind = self.members[ending], _split_ending(ending)[1]
             named = value if isinstance(value, dict) else {"caption" if kind == "json" else kind: value}
             for name, item in named.items():
                 if fields.setdefault(name, item) != item:
