@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import build
-from tests.image_files import JPEG_START
+from tests.image_files import write_photo
 from training.errors import DataError
 
 Command = Callable[..., tuple[int, str]]
@@ -20,7 +20,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     for number in range(1, 4):
         path = tmp_path / "photos" / f"{number}.jpg"
         path.parent.mkdir(exist_ok=True)
-        path.write_bytes(JPEG_START)
+        write_photo(path)
 
     def run(*options: str) -> tuple[int, str]:
         result = CliRunner().invoke(build(), ["import", "folder", "photos", *options])
@@ -33,7 +33,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
 def test_a_folder_says_what_it_found_and_what_it_left_out(command: Command, tmp_path: Path) -> None:
     (tmp_path / "photos" / "4.jp2").touch()
     (tmp_path / "photos" / "@eaDir").mkdir()
-    (tmp_path / "photos" / "@eaDir" / "1.jpg").write_bytes(JPEG_START)
+    write_photo(tmp_path / "photos" / "@eaDir" / "1.jpg")
     code, said = command()
     assert code == 0
     assert said.splitlines()[-4:] == [
@@ -84,3 +84,20 @@ def test_texts_that_stand_for_not_known(command: Command, tmp_path: Path) -> Non
     assert "1 text, for 1 of 2 images." in said
     code, said = command("--table", "t.csv", "--keep-unknown-texts")
     assert "2 texts, for 2 of 2 images." in said
+
+
+def test_damaged_images_are_refused_by_what_is_decoded(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("training.data.readers.listing.MOST_DECODED", 1)
+    whole = (tmp_path / "photos" / "1.jpg").read_bytes()
+    (tmp_path / "photos" / "3.jpg").write_bytes(whole[:-30])
+    code, said = command("--max-rejected", "0.5")
+    assert code == 0
+    assert "Found 3 files in photos: 0 taken, 2 listed, 1 refused, 0 left out." in said
+    assert "File 3: '3.jpg': The JPEG image is damaged" in said
+    code, said = command("--max-rejected", "0.5", "--check")
+    assert "Found 3 files in photos: 2 taken, 1 refused, 0 left out." in said
+    monkeypatch.setenv("RECOQUEST_ACCEPT_TRUNCATED_IMAGES", "true")
+    code, said = command("--check")
+    assert (code, "3 taken, 0 refused" in said) == (0, True)

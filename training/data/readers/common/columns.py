@@ -1,14 +1,15 @@
 """Meanings of a sample's fields, by the names that data sets commonly give them."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from training.data.readers.common.report_sections import read_report_or_text
 from training.data.readers.common.reports import Report, make_report
 from training.data.readers.common.roles import NAMES, normal_name
-from training.data.readers.values import is_not_known
+from training.data.readers.values import is_not_known, parse_list
 from training.data.record import LARGEST_INTEGER, MetadataValue, Scalar
 
 # Names that samples have beside those of columns.
@@ -30,13 +31,40 @@ class Described:
     report: str | None
     group: str | None
     metadata: Mapping[str, MetadataValue]
+    unread: tuple[str, ...] = ()
+    listed: tuple[str, ...] = ()
+
+
+@dataclass
+class Noted:
+    """Counts fields of samples by name: those that are not read, and those with lists in quotes."""
+
+    unread: Counter[str] = field(default_factory=Counter)
+    listed: Counter[str] = field(default_factory=Counter)
+
+    def add(self, known: Described) -> None:
+        """Count those of a sample."""
+        self.unread.update(known.unread)
+        self.listed.update(known.listed)
+
+    def notes(self) -> Iterator[str]:
+        """Sentences for the report."""
+        if self.unread:
+            yield f"Values of samples that are not read: {_counted(self.unread)}."
+        if self.listed:
+            yield f"Values that are lists in quotes, of which each item was taken: {_counted(self.listed)}."
+
+
+def _counted(names: Counter[str]) -> str:
+    return ", ".join(f"{name} ({count:,})" for name, count in sorted(names.items()))
 
 
 def describe(fields: Mapping[str, object]) -> Described:
     """Sort the fields of a sample by their names; those of other names are metadata.
 
-    Texts stay whole; a report is split into its sentences. Objects, and lists of them, are not taken. A field
-    named id, split, image, or a second group, becomes metadata with `source_` before its name.
+    Texts stay whole; a report is split into its sentences. Objects, and lists of them, are named as unread. A
+    field named id, split, image, or a second group, becomes metadata with `source_` before its name, and so
+    does one whose name is taken; a second report becomes metadata, too.
     """
     texts: list[str] = []
     labels: list[str] = []
@@ -44,20 +72,31 @@ def describe(fields: Mapping[str, object]) -> Described:
     metadata: dict[str, MetadataValue] = {}
     sections = dict.fromkeys(_SECTIONS, "")
     whole = ""
-    for name, value in fields.items():
+    unread: list[str] = []
+    listed: list[str] = []
+    for name, given in fields.items():
         key = normal_name(name.rsplit("/", 1)[-1])
+        value = given
+        if isinstance(given, str) and key in _TEXTS | _LABELS and (items := parse_list(given)) is not None:
+            value = items
+            listed.append(name)
         if key in _TEXTS:
             texts += (" ".join(text.split()) for text in _strings(value))
         elif key in _LABELS:
             labels += _strings(value)
-        elif key in _REPORT:
+        elif key in _REPORT and not whole.strip():
             whole = "\n".join(_strings(value))
-        elif key in sections:
+        elif key in sections and not sections[key]:
             sections[key] = "\n".join(_strings(value))
         elif key in _GROUP and group is None and isinstance(value, str | int) and str(value).strip():
             group = str(value).strip()
         elif (known := _metadata(value)) is not None:
-            metadata[f"source_{name}" if key in _RESERVED else name] = known
+            own = f"source_{name}" if key in _RESERVED else name
+            while own in metadata:
+                own = f"source_{own}"
+            metadata[own] = known
+        elif not isinstance(value, Scalar | None) and value:
+            unread.append(name)
     report = make_report({name.upper(): text for name, text in sections.items()})
     if whole.strip():
         sentences = report.sentences or read_report_or_text(whole).sentences
@@ -68,6 +107,8 @@ def describe(fields: Mapping[str, object]) -> Described:
         report=report.text,
         group=group,
         metadata=metadata,
+        unread=tuple(unread),
+        listed=tuple(listed),
     )
 
 

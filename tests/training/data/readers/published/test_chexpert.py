@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.image_files import JPEG_START
+from tests.image_files import write_photo
 from training.data.manifest import read_manifest
 from training.data.readers.importing import import_data_set
 from training.errors import DataError
@@ -28,7 +28,7 @@ def source(tmp_path: Path) -> Path:
         if line.startswith("CheXpert"):
             image = tmp_path / line.split(",")[0]
             image.parent.mkdir(parents=True)
-            image.write_bytes(JPEG_START)
+            write_photo(image)
     (folder / "train.csv").write_text(TRAIN)
     (folder / "valid.csv").write_text(VALID)
     return folder
@@ -85,8 +85,8 @@ def test_broken_lines_are_named(source: Path) -> None:
         "Line 6 of train.csv: it has 10 fields where the header has 8"
         "; put a value with ',' in it into quotes.",
         "Line 7 of train.csv: the path 'x/y.jpg' is not .../patientN/studyN/file.",
-        "Line 3 of valid.csv: the id 'patient64541-study1-view1_frontal' is on line 2 already.",
         f"Line 4 of valid.csv: there is no image '{image}' in {source}.",
+        "Line 3 of valid.csv: the id 'patient64541-study1-view1_frontal' is on line 2 already.",
     ]
 
 
@@ -116,7 +116,7 @@ def test_a_table_that_pandas_has_saved_again(source: Path) -> None:
 def test_rows_and_images_are_all_accounted_for(source: Path, encoding: str, end: str) -> None:
     image = source / "train/patient00003/study1/view1_frontal.jpg"
     image.parent.mkdir(parents=True)
-    image.write_bytes(JPEG_START)
+    write_photo(image)
     broken = f'{TRAIN}"x/patient1/study1\nview.jpg",Male,1,Frontal,AP,,,\n\n,,,,,,,\n"x'
     (source / "train.csv").write_bytes(broken.replace("\n", end).encode(encoding))
     report = import_data_set("chexpert", source, max_rejected=0.5)

@@ -1,5 +1,6 @@
 """NIH ChestX-ray14."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -62,10 +63,21 @@ def test_a_sample_that_holds_everything_twice(source: Path) -> None:
     (source / "Data_Entry_2017.csv").rename(source / "sample_labels.csv")
     for name in ("train_val_list.txt", "test_list.txt"):
         (source / name).unlink()
-    touch(source, "sample/images/00000001_000.png")
+    (source / "sample" / "images").mkdir(parents=True)
+    shutil.copy(source / "images_001" / "images" / "00000001_000.png", source / "sample" / "images")
     report = imported("nih-cxr14", source)
     assert (report.records, left_out(report)) == (4, {"images without a row that can be used": 1})
     assert records_of(source)["00000001_000"].image == "images_001/images/00000001_000.png"
+
+
+def test_an_image_on_both_lists_ends_the_import(source: Path) -> None:
+    listed = (source / "test_list.txt").read_text(encoding="utf-8")
+    with (source / "train_val_list.txt").open("a", encoding="utf-8") as file:
+        file.write(listed.splitlines()[0] + "\n")
+    with pytest.raises(
+        DataError, match=r"is in train_val_list\.txt and in test_list\.txt; remove it from one"
+    ):
+        imported("nih-cxr14", source)
 
 
 def test_what_cannot_be_used_is_named(source: Path) -> None:
