@@ -47,7 +47,9 @@ def version_name(base: BundleInfo, taken: Collection[str]) -> str:
     return next(name for version in count(int(number) + 1) if (name := f"{stem}-{version}") not in taken)
 
 
-def continued_recipe(base: BundleInfo, recipe: str | None, overrides: Sequence[str], name: str) -> Recipe:
+def continued_recipe(
+    base: BundleInfo, recipe: str | None, overrides: Sequence[str], name: str | None = None
+) -> Recipe:
     """The recipe that goes on with a model: its own or another, shorter and at lower learning rates.
 
     A recipe that starts from a model is short and has low rates already: both stay. Images of a service are
@@ -57,7 +59,7 @@ def continued_recipe(base: BundleInfo, recipe: str | None, overrides: Sequence[s
         base: The model's bundle.
         recipe: Name or file of a recipe; None: the one that the model was trained with.
         overrides: `dotted.key=value` each; they win over what is shortened and lowered, and over the name.
-        name: Name of the new model.
+        name: Name of the new model; None: that of its recipe.
 
     Raises:
         RecipeError: The model has no recipe, or encodes images alone where the recipe takes texts, or an
@@ -69,7 +71,8 @@ def continued_recipe(base: BundleInfo, recipe: str | None, overrides: Sequence[s
         tree["train"]["chunk_size"] = "auto"
     if tree["train"].get("start_from") is None:
         _shorten(tree)
-    tree["name"] = name
+    if name is not None:
+        tree["name"] = name
     apply_overrides(tree, overrides)
     tree["train"]["start_from"] = str(base.folder)
     parsed = parse_recipe(tree, f"The recipe of {base.name!r}")

@@ -27,7 +27,7 @@ from training.models.embeddings import TextEmbeddings
 # Fewer held-out images are too few to know: each test needs texts of ten kinds, and there should be several.
 MIN_IMAGES: Final = 50
 MIN_KINDS: Final = 10
-_STEPS: Final = 5
+_STEPS: Final = 10
 _LEVEL: Final = 0.05
 # Share of unanswerable phrases that may score as high as a query with unknown words must.
 _FALSE_ALARMS: Final = 0.025
@@ -148,7 +148,7 @@ class TextEncoder(Protocol):
 def least_known(found: Outcomes) -> float | None:
     """Return the lowest score down to which queries find what they ask for significantly above chance.
 
-    From the highest score downwards, queries are tested in up to five steps of equal numbers, each of ten
+    From the highest score downwards, queries are tested in up to ten steps of equal numbers, each of ten
     kinds or more: one-sided Student's t over the means of kinds, at 5 %. The first step that fails ends it,
     so that all steps together are wrong in at most 5 % of encoders at chance (fixed-sequence testing).
 
@@ -185,7 +185,7 @@ def _above_chance(excess: NDArray[np.float64], kinds: NDArray[np.int64]) -> bool
 
 
 def _student(probability: float, degrees: int) -> float:
-    """Return the quantile of Student's t: Cornish-Fisher, right to .001 from nine degrees of freedom."""
+    """Return the quantile of Student's t: Cornish-Fisher, right to .002 from nine degrees of freedom."""
     z = NormalDist().inv_cdf(probability)
     return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
 

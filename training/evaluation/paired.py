@@ -113,7 +113,7 @@ def _recalls(embedded: EmbeddedManifest) -> dict[str, Figure]:
     }
     figures: dict[str, Figure] = {}
     for name, (places, images, matching, candidates) in directions.items():
-        queries = texts if name == "image" else np.ones(len(described))
+        queries = texts.astype(np.float64) if name == "image" else np.ones(len(described))
         for k in _RECALLS:
             right = np.bincount(images, weights=places < k, minlength=len(described))
             figures[f"{name}_recall_at_{k}"] = _spread(
@@ -153,7 +153,7 @@ def _precisions(embedded: EmbeddedManifest) -> dict[str, Figure]:
 
 def _spread(
     right: _Numbers,
-    queries: NDArray[np.float64] | NDArray[np.int64],
+    queries: _Numbers,
     rows: NDArray[np.int64],
     embedded: EmbeddedManifest,
     chance: float,
