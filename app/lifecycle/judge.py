@@ -40,7 +40,7 @@ def compare_models(
         base: Bundle of the active model.
         new: Bundle of the new model.
         manifest: Manifest of the collection.
-        gain: Amount that the 95 % interval of the rise has to be above; if negative, the metric may fall.
+        gain: Amount that the interval of the rise has to be above; if negative, the metric may fall.
         metric: A name of `figures_by_image`; None: rsum, or else image_precision_at_10.
         device: A torch device, or auto.
         batch_size: Images a forward pass.

@@ -143,7 +143,7 @@ class Promotion:
         else:
             typer.echo(
                 f"{on}: {found.before:.2f} before, by {base.digest[:12]}, {found.after:.2f} after (a rise of "
-                f"{found.low:.2f} to {found.high:.2f} at 95 %; chance gives {found.chance:.2f}): the verdict "
+                f"{found.low:.2f} to {found.high:.2f}; chance gives {found.chance:.2f}): the verdict "
                 f"on the new model is {found.verdict}."
             )
             if found.verdict == "not enough to judge":

@@ -26,7 +26,7 @@ class ModelVerdict(_Kept):
         held_out: Held-out split.
         images: Number of its images with texts, or with labels if the metric is of labels.
         passed: Whether the verdict is "better".
-        verdict: better: the 95 % interval of the rise, by a paired bootstrap over images, is above the
+        verdict: better: the interval of the rise, by a paired bootstrap over images, is above the
             required gain, and the metric above chance; not enough to judge: fewer than 100 held-out images.
         low: Lower end of the interval.
         high: Upper end of the interval.
