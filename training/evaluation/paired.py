@@ -11,8 +11,8 @@ from training.evaluation.retrieval import LabelledVectors, caption_ranks, label_
 
 _DRAWS: Final = 2000
 _DRAWS_AT_ONCE: Final = 100
-# Queries share their candidates, so that samples vary by a quarter more than draws do: of 200 models that are as
-# good as another, 12 would pass by the 95 % interval of the draws, and 1 passes by that of 99 %.
+# Queries share their candidates, so that samples vary by a quarter more than draws do: of 200 models that are
+# as good as another, 12 would pass by the 95 % interval of the draws, and 1 passes by that of 99 %.
 _TAIL: Final = 0.5
 _RECALLS: Final = (1, 5, 10)
 _PRECISIONS: Final = (5, 10, 50)

@@ -64,9 +64,8 @@ def test_indexing_with_another_bundle_changes_the_model_and_names_the_old_one_th
     assert said.endswith("c is now searched in generation 2 by second.\n")
     assert "searched" not in work.run("index", "c", "--bundle", "second", "--data", "data").stdout
     said = work.run("index", "c", "--bundle", "third", "--data", "data").stdout
-    kept = (
-        "c: old generation 1 stays, since a person activated it. To drop it: recoquest generations c --drop 1"
-    )
+    drop = "recoquest generations c --drop 1"
+    kept = f"c: old generation 1 stays, since a person activated it. To drop it: {drop}"
     assert said.endswith(f"c is now searched in generation 3 by third.\n{kept}\n")
     assert kept in work.run("tidy").stdout
     assert "first" not in work.run("generations", "c", "--drop", 1).stdout
