@@ -117,7 +117,8 @@ def _recalls(embedded: EmbeddedManifest) -> dict[str, Figure]:
     for name, (places, images, matching, candidates) in directions.items():
         queries = texts.astype(np.float64) if name == "image" else np.ones(len(described))
         for k in _RECALLS:
-            right = np.bincount(images, weights=places < k, minlength=len(described))
+            found = np.bincount(images, weights=places < k, minlength=len(described))
+            right = found.astype(np.float64)
             figures[f"{name}_recall_at_{k}"] = _spread(
                 right, queries, described, embedded, _chance(matching, candidates, k)
             )

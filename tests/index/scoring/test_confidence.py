@@ -1,14 +1,13 @@
 """`confident` is a measured statement: at such a score, held-out queries find what they ask for."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from math import inf
 
 import numpy as np
 import pytest
 from sqlalchemy import update
 
-from index.catalogue.collections import Generation
+from index.catalogue.collections import Generation, Target
 from index.catalogue.tables import GenerationRow
 from index.engine import SearchEngine
 from index.scoring.confidence import (
@@ -149,9 +148,9 @@ def _collection(
     return generation
 
 
-def _asked(engine: SearchEngine, text: str, **changed: object) -> bool | None:
+def _asked(engine: SearchEngine, text: str, target: Target = "images") -> bool | None:
     vector = _Texts().embed_texts([text]).vectors[0]
-    request = replace(SearchRequest(kind="text"), **changed)
+    request = SearchRequest(kind="text", target=target)
     return engine.search(engine.active("c"), vector, request, text).confident
 
 
@@ -172,7 +171,7 @@ def test_labels_and_texts_are_confident_and_what_nothing_answers_is_not(engine: 
     assert [_asked(engine, text) for text in unanswered] == [False] * len(unanswered)
     # It is of one text that searches images.
     active = engine.active("c")
-    assert _asked(engine, LABELS[0], target="texts") is None
+    assert _asked(engine, LABELS[0], "texts") is None
     assert engine.search(active, _centres()[0], SearchRequest(kind="image")).confident is None
     first = engine.search(active, _centres()[0], SearchRequest(k=5, kind="text"), LABELS[0])
     later = SearchRequest(k=5, kind="text", cursor=first.next_cursor)

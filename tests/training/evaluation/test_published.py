@@ -17,7 +17,8 @@ def _report(
     none: dict[str, Any] = {"skipped": 0, "truncated": 0, "geometry": None}
     found = None
     if labels is not None:
-        found = LabelRetrieval(*(LabelPrecision({}, {}, {}, 12.5, queries) for queries in labels), mean=50.0)
+        by_image, by_text = (LabelPrecision({}, {}, {}, 12.5, queries) for queries in labels)
+        found = LabelRetrieval(by_image, by_text, 50.0)
     recall = None
     if captions is not None:
         recall = CaptionRetrieval({}, {}, 100.0, 1.0, 1.0, images=captions[0], texts=captions[1])
