@@ -12,6 +12,7 @@ from app.observability.installation import read_installation
 from app.operations.readiness import generations_to_load
 from app.operations.services import Services
 from app.operations.verdicts import verdicts_of_months
+from index.search.results import ActiveGeneration
 
 # Judgements of two months are counted, which may be hundreds of thousands.
 _COUNTS_SECONDS: Final = 30.0
@@ -50,6 +51,7 @@ async def refresh_views(services: Services) -> None:
             services.readiness.views_were_tried()
             for active in followed:
                 await _warm(services, services.engine.warm_filters, active.generation)
+                await _measure(services, active)
             await _export(services, "recalls", services.engine.measured_recalls, metrics.recalls_measured)
         if time.monotonic() >= count_at:
             await _export(
@@ -74,6 +76,17 @@ async def _export(
         _log.warning(f"{name} cannot be read", error=type(error).__name__)
     else:
         show(found)
+
+
+async def _measure(services: Services, active: ActiveGeneration) -> None:
+    """Measure which scores count in a collection that has grown."""
+    try:
+        loaded = await services.encoders.of(active)
+        measure = partial(services.engine.measure_confidence, active.generation, loaded.encoder, grown=True)
+        await services.threads.background(measure)
+    except Exception as error:  # noqa: BLE001 - searches go on with what was measured before
+        name = type(error).__name__
+        _log.warning("which scores count is not measured", generation=active.generation, error=name)
 
 
 async def _warm(services: Services, load: Callable[[int], None], generation: int) -> None:

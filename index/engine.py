@@ -29,6 +29,7 @@ from index.filters.grammar import Filter
 from index.filters.passing_keys import PassingKeys
 from index.filters.sql import known_fields
 from index.home import Home
+from index.scoring.confidence import Confidence, TextEncoder
 from index.search.hit_reader import read_image, require_image
 from index.search.query_vector import Parts
 from index.search.request import BatchEntry, SearchRequest
@@ -165,8 +166,7 @@ class SearchEngine:
             active: Generation to search; the query must come from its bundle.
             vector: The query (D,); its length does not matter.
             request: Filter, page and order of the search.
-            text: Text of the query, where its encoder knows no words but those of its training;
-                whether the page is confident depends on them.
+            text: Text of the query, where it is one text: whether the page is confident depends on its words.
 
         Raises:
             QueryError: The vector or the request cannot be searched for.
@@ -231,6 +231,24 @@ class SearchEngine:
             )
         vector: Vectors = decode_vectors([value], active.dim)[0]
         return vector
+
+    def confidence(self, active: ActiveGeneration) -> Confidence | None:
+        """Return which scores count in a generation, and how that was measured; None where it was not."""
+        return self._searcher.confidence(active.generation)
+
+    def measure_confidence(self, generation: int, encoder: TextEncoder, *, grown: bool = False) -> None:
+        """Measure from which score on a text query of a generation is confident, and keep it with that.
+
+        Args:
+            generation: Number of the generation.
+            encoder: Encoder of its bundle; one without texts measures nothing.
+            grown: Measure only if that was never done, or the collection has grown or shrunk since.
+
+        Raises:
+            GenerationError: The generation is gone.
+        """
+        if "text" in encoder.modalities:
+            self._searcher.measure_confidence(generation, encoder, grown=grown)
 
     def images_of(self, keys: Sequence[int]) -> list[FoundImage | None]:
         """Return images as hits tell of them, in the order of their keys; None for one that is gone."""

@@ -180,8 +180,10 @@ def ingest_manifest(
             batch_size=batch_size,
             show_progress=show_progress,
         )
-    elif place == "first" or run.embedded or pruned:
-        engine.save_snapshot(collection)
+    else:
+        if place == "first" or run.embedded or pruned:
+            engine.save_snapshot(collection)
+        engine.measure_confidence(generation.id, encoder)
     collect_orphans(engine.home.catalogue, engine.home.store)
     return run.report(absent, pruned, generation if place == "beside" else None)
 

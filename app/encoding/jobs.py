@@ -58,10 +58,6 @@ class ServedEncoder(QueryEncoder, Protocol):
         """Pixels that both sides of a decoded image must keep; None: full resolution."""
 
     @property
-    def knows_only_its_texts(self) -> bool:
-        """Whether it knows no words but those of the texts that it was trained with."""
-
-    @property
     def regions(self) -> bool:
         """True if the encoder embeds regions of images."""
 

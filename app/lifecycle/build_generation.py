@@ -16,7 +16,7 @@ from index.generations.activation import generation_of
 from index.generations.comparison import Comparison, compare
 from index.generations.reindex import generation_for
 from index.generations.reindex import reindex as embed
-from index.generations.retention import try_drop_old_generations
+from index.generations.retention import old_by_hand, try_drop_old_generations
 from index.generations.swap import swap
 from index.writes.embedder import ImageEncoder
 
@@ -73,6 +73,16 @@ def finish_swap(engine: SearchEngine, settings: Settings, generation: Generation
     dropped = try_drop_old_generations(engine.home, generation.collection, settings.keep_generations)
     if dropped:
         typer.echo(f"Dropped: generation {', '.join(map(str, dropped))}.")
+    name_kept(engine, generation.collection, settings.keep_generations)
+
+
+def name_kept(engine: SearchEngine, collection: str, keep: int) -> None:
+    """Say which old generations stay, since a person has activated them, and how they are dropped."""
+    for number in old_by_hand(engine.home, collection, keep):
+        typer.echo(
+            f"{collection}: old generation {number} stays, since a person activated it. To drop it: "
+            f"recoquest generations {collection} --drop {number}"
+        )
 
 
 def build_generation(

@@ -1,7 +1,8 @@
 """The recipe of a retraining: it goes on from a model, and fits the number of pairs that a collection has."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Final
 
 import yaml
@@ -32,7 +33,23 @@ _DEEP: Final = 10
 _LENGTH: Final = frozenset({"train.epochs", "train.steps", "schedule.warmup_steps"})
 
 
-def continued_recipe(base: BundleInfo, recipe: str | None, overrides: Sequence[str]) -> Recipe:
+def version_name(base: BundleInfo, taken: Collection[str]) -> str:
+    """Return a name for the next version of a model that no other has: `clip-src`, `clip-src-2`, ...
+
+    Args:
+        base: Bundle of the model that a retraining goes on from.
+        taken: Names of all registered models.
+    """
+    retrained = ((yaml.safe_load(base.recipe) or {}).get("train") or {}).get("start_from") is not None
+    stem, _, number = base.name.rpartition("-")
+    if not (retrained and stem and number.isdecimal()):
+        stem, number = base.name, "1"
+    return next(name for version in count(int(number) + 1) if (name := f"{stem}-{version}") not in taken)
+
+
+def continued_recipe(
+    base: BundleInfo, recipe: str | None, overrides: Sequence[str], name: str | None = None
+) -> Recipe:
     """The recipe that goes on with a model: its own or another, shorter and at lower learning rates.
 
     A recipe that starts from a model is short and has low rates already: both stay. Images of a service are
@@ -41,7 +58,8 @@ def continued_recipe(base: BundleInfo, recipe: str | None, overrides: Sequence[s
     Args:
         base: The model's bundle.
         recipe: Name or file of a recipe; None: the one that the model was trained with.
-        overrides: `dotted.key=value` each; they win over what is shortened and lowered.
+        overrides: `dotted.key=value` each; they win over what is shortened and lowered, and over the name.
+        name: Name of the new model; None: that of its recipe.
 
     Raises:
         RecipeError: The model has no recipe, or encodes images alone where the recipe takes texts, or an
@@ -53,6 +71,8 @@ def continued_recipe(base: BundleInfo, recipe: str | None, overrides: Sequence[s
         tree["train"]["chunk_size"] = "auto"
     if tree["train"].get("start_from") is None:
         _shorten(tree)
+    if name is not None:
+        tree["name"] = name
     apply_overrides(tree, overrides)
     tree["train"]["start_from"] = str(base.folder)
     parsed = parse_recipe(tree, f"The recipe of {base.name!r}")

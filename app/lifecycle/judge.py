@@ -3,17 +3,25 @@
 from collections.abc import Sequence
 from typing import Final
 
-from app.lifecycle.verdict import ModelVerdict
+import numpy as np
+from numpy.typing import NDArray
+
+from app.lifecycle.verdict import ModelVerdict, Verdict
 from training.data.manifest import Manifest, Record, Split
 from training.data.pairs import differ_in_texts
 from training.errors import RecipeError
 from training.evaluation.embedding.images_and_texts import embed_manifest
-from training.evaluation.evaluate import measure
+from training.evaluation.paired import compare_figures, figures_by_image
 from training.models.bundle import BundleInfo
 from training.models.encoder import load_encoder
 
 _HELD_OUT: Final[tuple[Split, ...]] = ("test", "val")
-_METRICS: Final = ("rsum", "precision_at_10")
+_METRICS: Final = ("rsum", "image_precision_at_10")
+_MEANS: Final = frozenset({"precision_at_5", "precision_at_10", "precision_at_50"})
+# Fewer held-out images tell no model from another: the interval of rsum is some 40 points wide at 100.
+MIN_IMAGES: Final = 100
+# Images of one patient are drawn together: few patients tell no model from another either.
+_IMAGES_A_GROUP: Final = 4
 
 
 def compare_models(
@@ -23,7 +31,6 @@ def compare_models(
     *,
     gain: float,
     metric: str | None = None,
-    label_template: str,
     device: str,
     batch_size: int = 64,
 ) -> ModelVerdict | None:
@@ -33,9 +40,8 @@ def compare_models(
         base: Bundle of the active model.
         new: Bundle of the new model.
         manifest: Manifest of the collection.
-        gain: Amount by which the metric has to rise; if negative, it may fall by as much.
-        metric: A name that `recoquest evaluate --json` gives; None: rsum, or else precision_at_10.
-        label_template: Makes the query sentence of a label.
+        gain: Amount that the interval of the rise has to be above; if negative, the metric may fall.
+        metric: A name of `figures_by_image`; None: rsum, or else image_precision_at_10.
         device: A torch device, or auto.
         batch_size: Images a forward pass.
 
@@ -49,27 +55,46 @@ def compare_models(
     held_out = judging_split(manifest)
     if held_out is None:
         return None
-    figures = []
-    for info in (base, new):
-        encoder = load_encoder(info.folder, device)
-        embedded = embed_manifest(encoder, held_out, batch_size=batch_size)
-        figures.append(measure(encoder, embedded, label_template=label_template).metrics())
-    before, after = figures
+    before, after = (
+        embed_manifest(load_encoder(info.folder, device), held_out, batch_size=batch_size)
+        for info in (base, new)
+    )
+    figures, groups = figures_by_image(before), _groups(before.records)
     usable = _METRICS if differ_in_texts(held_out.records) else _METRICS[1:]
-    chosen = metric or next((name for name in usable if name in before), None)
+    chosen = metric or next((name for name in usable if name in figures), None)
     if chosen is None:
         return None
-    if chosen not in before or chosen not in after:
-        known = ", ".join(before) or "none"
+    if chosen in _MEANS:
+        # Sentences of labels are too few to be drawn anew.
+        chosen = f"image_{chosen}"
+    if chosen not in figures:
+        known = ", ".join(figures) or "none"
         raise RecipeError(f"{chosen} cannot be measured on the held-out images; these can: {known}.")
+    figure = figures_by_image(after)[chosen]
+    compared = compare_figures(figures[chosen], figure, groups)
+    better = new.digest != base.digest and compared.low > gain and compared.above_chance
+    if min(figure.images, _IMAGES_A_GROUP * len(np.unique(groups))) < MIN_IMAGES:
+        verdict: Verdict = "not enough to judge"
+    else:
+        verdict = "better" if better else "not better"
     return ModelVerdict(
         metric=chosen,
-        before=before[chosen],
-        after=after[chosen],
+        before=compared.before,
+        after=compared.after,
         held_out=held_out.records[0].split,
-        images=_measured(chosen, held_out.records),
-        passed=new.digest != base.digest and after[chosen] >= before[chosen] + gain,
+        images=figure.images,
+        passed=verdict == "better",
+        verdict=verdict,
+        low=compared.low,
+        high=compared.high,
+        chance=figure.chance,
     )
+
+
+def _groups(records: Sequence[Record]) -> NDArray[np.int64]:
+    """Number of each record's group; one without a group is a group of its own."""
+    names = [(record.group, "") if record.group else ("", record.id) for record in records]
+    return np.unique(names, axis=0, return_inverse=True)[1].reshape(-1)
 
 
 def judging_split(manifest: Manifest) -> Manifest | None:
@@ -88,6 +113,11 @@ def describe_held_out(manifest: Manifest) -> str:
     if judges is None:
         return f"Held out: {epoch}, and none can judge the new model, so that it will wait for a person."
     split = judges.records[0].split
+    if len(judges.records) < MIN_IMAGES:
+        return (
+            f"Held out: {epoch}, and {_described(judges.records)} ({split}) are not enough to judge the new "
+            f"model, so that it will wait for a person: that takes {MIN_IMAGES}."
+        )
     return f"Held out: {epoch}, and {_described(judges.records)} judge the new model ({split})."
 
 

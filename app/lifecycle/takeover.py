@@ -7,7 +7,7 @@ from typing import Final
 import typer
 
 from app.lifecycle.build_generation import build_generation, open_generation, swap_to
-from app.lifecycle.judge import compare_models
+from app.lifecycle.judge import MIN_IMAGES, compare_models
 from app.lifecycle.verdict import Decision, ModelVerdict, Outcome, StoredVerdict
 from app.settings import Settings
 from index.catalogue.collections import Generation, require_active
@@ -18,7 +18,6 @@ from index.home import Home
 from index.writes.embedder import ImageEncoder
 from training.atomic import atomic_file
 from training.data.manifest import read_manifest
-from training.evaluation.evaluate import label_template_of
 from training.models.bundle import BundleInfo
 from training.recipes.load import load_recipe
 
@@ -94,9 +93,9 @@ class Promotion:
                 # An earlier attempt or an operator has activated it.
                 return self._outcome("promoted", active.id, self._stored_verdict())
             verdict = self._verdict_against(base)
-            if verdict is not None and not verdict.passed:
+            if verdict is not None and verdict.verdict == "not better":
                 return self._outcome("rejected", None, verdict)
-            activated = verdict is not None and self.promote
+            activated = verdict is not None and verdict.passed and self.promote
             generation, encoder, seconds = self._embedded(activated=activated)
             if not activated:
                 return self._outcome("waiting", generation.id, verdict)
@@ -119,14 +118,14 @@ class Promotion:
     def _verdict_against(self, base: BundleInfo) -> ModelVerdict | None:
         """Verdict on the new model against another, stored until it is compared with a third."""
         found = self._stored_verdict(against=base.digest)
-        if found is None:
+        # Earlier releases compared without an interval.
+        if found is None or found.verdict is None:
             found = compare_models(
                 base,
                 self.new,
                 read_manifest(self.out / "data"),
                 gain=self.gain,
                 metric=self.metric,
-                label_template=label_template_of(self.new.recipe),
                 device=self.settings.device,
                 batch_size=self.batch_size,
             )
@@ -143,9 +142,12 @@ class Promotion:
             typer.echo(f"{on}: {found.before:.2f}.")
         else:
             typer.echo(
-                f"{on}: {found.before:.2f} before, by {base.digest[:12]}, {found.after:.2f} after: the new "
-                f"model {'passes' if found.passed else 'does not pass'}."
+                f"{on}: {found.before:.2f} before, by {base.digest[:12]}, {found.after:.2f} after (a rise of "
+                f"{found.low:.2f} to {found.high:.2f}; chance gives {found.chance:.2f}): the verdict "
+                f"on the new model is {found.verdict}."
             )
+            if found.verdict == "not enough to judge":
+                typer.echo(f"It takes {MIN_IMAGES} held-out images with texts, or labels, of 25 patients.")
         return found
 
     def _stored_verdict(self, against: str | None = None) -> ModelVerdict | None:

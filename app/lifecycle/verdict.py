@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 from training.data.manifest import Split
 
+Verdict = Literal["better", "not better", "not enough to judge"]
 Decision = Literal["promoted", "waiting", "rejected", "unchanged"]
 
 
@@ -16,13 +17,20 @@ class _Kept(BaseModel):
 class ModelVerdict(_Kept):
     """Verdict on a new model: its metric and that of the active one, on held-out images.
 
+    Verdicts of earlier releases have no interval, no chance and no `verdict`.
+
     Attributes:
         metric: Name of the metric, in percent or a sum of percents.
         before: Metric of the active model.
         after: Metric of the new model.
         held_out: Held-out split.
         images: Number of its images with texts, or with labels if the metric is of labels.
-        passed: Whether the model is a new one, and its metric rose by the required gain.
+        passed: Whether the verdict is "better".
+        verdict: better: the interval of the rise, by a paired bootstrap over images, is above the
+            required gain, and the metric above chance; not enough to judge: fewer than 100 held-out images.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+        chance: Metric of random vectors on these images.
     """
 
     metric: str
@@ -31,6 +39,10 @@ class ModelVerdict(_Kept):
     held_out: Split
     images: int
     passed: bool
+    verdict: Verdict | None = None
+    low: float | None = None
+    high: float | None = None
+    chance: float | None = None
 
 
 class StoredVerdict(_Kept):
@@ -45,7 +57,7 @@ class Outcome(_Kept):
 
     Attributes:
         verdict: promoted: the new model is searched with; waiting: a person may activate the generation;
-            rejected: it did not pass, and nothing was embedded with it; unchanged: no epoch was better than
+            rejected: it is not better, and nothing was embedded with it; unchanged: no epoch was better than
             the model that the retraining went on from, so there is no new one.
         collection: Name of the collection.
         generation: Generation by the new model; None if it was rejected, or there is none.

@@ -167,8 +167,7 @@ class PartMaker:
         loaded = await self.services.encoders.of(self.active)
         encoded = await loaded.queue.encode_text(source.text)
         cut = encoded.truncation
-        judged = source.text if loaded.encoder.knows_only_its_texts else None
-        part = Part(encoded.vector, "text", judged)
+        part = Part(encoded.vector, "text", source.text)
         return MadePart(part, None if cut is None else Truncation.of(source.field, cut), encoded.tokens)
 
     async def _of_image(self, file: ImageFile) -> MadePart:

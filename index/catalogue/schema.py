@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 # Revision of the newest migration. Alembic, whose import takes as long as a search, is asked for older ones.
-HEAD: Final = "0026"
+HEAD: Final = "0027"
 # Any constant that other users of the same PostgreSQL server are unlikely to lock.
 _POSTGRESQL_LOCK = 7_236_911_045
 

@@ -207,7 +207,9 @@ class GenerationRow(Table):
 
     `uid` tells generations of different catalogues apart, which count from one each, and one from itself
     before a restore. Times are in ISO 8601: `announced` is when services were last told to load it,
-    `activated` when it last became active. `comparison` is what was measured of it against the one before.
+    `activated` when it last became active. `by_hand` tells whether a person has ever activated it.
+    `comparison` is what was measured of it against the one before, and `confidence` from which score on its
+    hits count; see `index.scoring.confidence`.
     """
 
     __tablename__ = "generations"
@@ -224,7 +226,9 @@ class GenerationRow(Table):
     created: Mapped[str | None] = mapped_column(Text)
     announced: Mapped[str | None] = mapped_column(Text)
     activated: Mapped[str | None] = mapped_column(Text)
+    by_hand: Mapped[bool] = mapped_column(default=False, server_default=false())
     comparison: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    confidence: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
 
 
 class EmbeddingRow(Table):

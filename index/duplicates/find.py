@@ -15,7 +15,7 @@ from index.duplicates.perceptual import SKETCH_DIM, Picture, read_picture, same_
 from index.errors import StoreError
 from index.files.image_store import ImageStore
 from index.home import Home
-from index.scoring.sample_queries import draw
+from index.scoring.background import draw
 from index.vectors.protocol import Keys, Vectors
 from index.vectors.vector_view import VectorView
 from index.vectors.view import CosineView

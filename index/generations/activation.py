@@ -1,7 +1,7 @@
 """The step that makes a generation the one that is searched, what comes before it, and the step back."""
 
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
@@ -52,11 +52,12 @@ def activate(
     session.execute(
         update(GenerationRow).where(ours, GenerationRow.state == "active").values(state="retired")
     )
-    session.execute(
-        update(GenerationRow)
-        .where(GenerationRow.id == generation.id)
-        .values(state="active", activated=_later_than_all(session, generation.collection_id))
-    )
+    values: dict[str, Any] = {"state": "active"}
+    values["activated"] = _later_than_all(session, generation.collection_id)
+    if instead_of is None:
+        # A person has chosen it; the gate names the model that it compared.
+        values["by_hand"] = True
+    session.execute(update(GenerationRow).where(GenerationRow.id == generation.id).values(values))
 
 
 def require_complete(session: Session, generation: Generation, *, texts: bool) -> None:

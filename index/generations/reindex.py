@@ -74,7 +74,7 @@ def reindex(
     batch_size: int = 64,
     show_progress: bool = True,
 ) -> int:
-    """Give a generation the vectors of all images and texts that it lacks, and write its snapshot.
+    """Give a generation the vectors that it lacks, write its snapshot, and measure which scores count.
 
     Each batch is one transaction, so a run that was stopped goes on when it is repeated. Images that are
     written, replaced or removed meanwhile are included or left out: it ends when nothing is missing.
@@ -96,6 +96,7 @@ def reindex(
     embedded = embed_missing(engine, generation, encoder, batch_size=batch_size, show_progress=show_progress)
     if embedded:
         engine.save_snapshot_of(generation)
+    engine.measure_confidence(generation.id, encoder)
     return embedded
 
 

@@ -42,7 +42,8 @@ _log = logging.getLogger(__name__)
 def drop_old_generations(home: Home, collection: str, keep: int) -> list[int]:
     """Drop the generations of a collection that were active, but for the last `keep` before the present one.
 
-    One that was searched a minute ago stays until the next time.
+    One that was searched a minute ago stays until the next time, and one that a person has ever activated
+    until it is named; see `old_by_hand`.
 
     Args:
         home: Home of the collection.
@@ -60,6 +61,13 @@ def drop_old_generations(home: Home, collection: str, keep: int) -> list[int]:
         old = _old(session, require_collection(session, collection).id, keep)
     for generation in old:
         _drop(home, generation)
+    return [generation.id for generation in old]
+
+
+def old_by_hand(home: Home, collection: str, keep: int) -> list[int]:
+    """Return the numbers of old generations that stay only because a person has activated them."""
+    with home.catalogue.read() as session:
+        old = _old(session, require_collection(session, collection).id, keep, by_hand=True)
     return [generation.id for generation in old]
 
 
@@ -91,9 +99,9 @@ def drop_generation(home: Home, collection: str, number: int) -> None:
     _drop(home, generation)
 
 
-def _old(session: Session, collection_id: int, keep: int) -> list[Generation]:
+def _old(session: Session, collection_id: int, keep: int, *, by_hand: bool = False) -> list[Generation]:
     query = (
-        select(GenerationRow.id, GenerationRow.state, GenerationRow.activated)
+        select(GenerationRow.id, GenerationRow.state, GenerationRow.activated, GenerationRow.by_hand)
         .where(GenerationRow.collection_id == collection_id, GenerationRow.activated.is_not(None))
         .order_by(GenerationRow.activated.desc(), GenerationRow.id.desc())
     )
@@ -105,7 +113,7 @@ def _old(session: Session, collection_id: int, keep: int) -> list[Generation]:
     return [
         get_generation(session, row.id)[0]
         for row in before[keep:]
-        if row.state == "retired" and retired_at[row.id] < since
+        if row.state == "retired" and row.by_hand == by_hand and retired_at[row.id] < since
     ]
 
 

@@ -1,8 +1,8 @@
-"""Reference statistics of a collection's scores: z-scores of hits, and in-domain tests of queries."""
+"""A sample of a collection's vectors: z-scores of hits, and from which score on a query is confident."""
 
 import math
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -12,16 +12,9 @@ from numpy.typing import NDArray
 
 from index.catalogue import Reading
 from index.catalogue.collections import Generation, Target
-from index.scoring.sample_queries import (
-    QueryKind,
-    ReferenceQueries,
-    draw,
-    reference_images,
-    reference_queries,
-)
 from index.scoring.vocabulary import Vocabulary, read_vocabulary
 from index.vectors.flat_view import oriented_bases
-from index.vectors.protocol import Vectors
+from index.vectors.protocol import Keys, Vectors
 from index.vectors.vector_view import VectorView
 from training.evaluation.similarity import as_blades, similarity
 
@@ -29,38 +22,11 @@ Scores = NDArray[np.float32]
 
 _SAMPLE: Final = 2000
 _EPSILON: Final = 1e-6
-# Reference statistics need at least this number of queries.
-_MIN_REFERENCE_QUERIES: Final = 20
 _MEASURED_QUERIES: Final = 256
-# Budget of comparisons for reference queries, of which at least and at most so many are searched.
-_COMPARED: Final = 20_000_000
-_MIN_SEARCHED: Final = 16
-_MAX_SEARCHED: Final = 128
-# Rank of the reference query whose score measures nearness: the first may be a copy by chance.
-_NEIGHBOUR: Final = 5
-# A query is out of domain if its similarity to the reference queries is below this quantile of theirs, ...
-_DOMAIN_QUANTILE: Final = 0.05
-# ... unless its best score is above this quantile of the reference queries' best.
-_CONFIDENT_QUANTILE: Final = 0.5
 # For longer vectors the covariance is larger than half of the sample.
 _MAX_DIM: Final = 1024
 # A background is measured again when the view has grown or shrunk by this factor.
 _GROWTH: Final = 1.5
-
-
-@dataclass(frozen=True, slots=True)
-class ReferenceStatistics:
-    """Reference statistics of queries of one kind.
-
-    Attributes:
-        vectors: Reference queries (Q, D).
-        domain_threshold: In-domain threshold of a query's score with its fifth nearest reference query.
-        best: Median best score of the reference queries.
-    """
-
-    vectors: Vectors
-    domain_threshold: float
-    best: float
 
 
 class ScoreScale(NamedTuple):
@@ -69,45 +35,35 @@ class ScoreScale(NamedTuple):
     Attributes:
         mean: Mean of the query's scores with the background.
         spread: Standard deviation of these scores; never zero.
-        in_domain: Whether the query is in domain, by the reference queries of its kind; None if unknown.
-        confident_score: Best score that makes a query confident by itself; unused where `in_domain` is None.
-        readable: Whether the encoder can read the query; None where it can read a part.
+        least: Lowest best score that makes the query confident; None where nobody can know.
     """
 
     mean: float
     spread: float
-    in_domain: bool | None = None
-    confident_score: float = 0.0
-    readable: bool | None = True
+    least: float | None = None
 
     def z_scores(self, scores: Iterable[float]) -> list[float]:
         """Return the z-scores of scores, by the background's mean and standard deviation."""
         return [(score - self.mean) / self.spread for score in scores]
 
     def confident(self, scores: Iterable[float]) -> bool | None:
-        """Tell whether the collection has what the query means; None where that cannot be known.
-
-        The query is in domain, or its best hit reaches the median best score of reference queries. Neither
-        holds for a text that the encoder cannot read.
+        """Tell whether held-out queries with such a best score find what they ask for; None if unknown.
 
         Args:
             scores: Scores of the first hits, at least one.
         """
-        if self.in_domain is None:
-            return None
-        return (self.in_domain or max(scores) >= self.confident_score) and self.readable
+        return None if self.least is None else max(scores) >= self.least
 
 
 class Background:
-    """A sample of a generation's vectors, and reference statistics of each kind of query.
+    """A sample of a generation's vectors, and the words of its images.
 
     Args:
         sample: Vectors (N, D) of a view; at least one.
         count: How many vectors the view held.
         blades: k of a k-blade model, else 1.
         unsigned: Whether a vector and its opposite are the same.
-        references: Reference statistics by kind of query.
-        vocabulary: The words of the collection's texts, where they are known.
+        vocabulary: The words of the collection's texts and labels, where images are searched.
     """
 
     def __init__(
@@ -117,24 +73,26 @@ class Background:
         *,
         blades: int = 1,
         unsigned: bool = False,
-        references: Mapping[QueryKind, ReferenceStatistics] | None = None,
         vocabulary: Vocabulary | None = None,
     ) -> None:
         self.sample = sample
         self.count = count
         self.blades = blades
         self.unsigned = unsigned
-        self.references = {} if references is None else dict(references)
         self.vocabulary = vocabulary
 
     def fits(self, count: int) -> bool:
         """Tell whether the sample still fits a view of `count` vectors: within a factor of 1.5 of its own."""
         return self.count / _GROWTH <= count <= self.count * _GROWTH
 
+    def knows(self, text: str) -> bool:
+        """Tell whether the collection's texts and labels have the words of a text; see `Vocabulary`."""
+        return self.vocabulary is not None and self.vocabulary.knows(text)
+
     @property
     def memory_bytes(self) -> int:
         """Memory that the vectors hold."""
-        return self.sample.nbytes + sum(reference.vectors.nbytes for reference in self.references.values())
+        return self.sample.nbytes
 
     @cached_property
     def mean(self) -> Vectors:
@@ -157,26 +115,8 @@ class Background:
         spreads: NDArray[np.float64] = self.similarity(queries, self.sample).std(axis=1, dtype=np.float64)
         return np.maximum(spreads, _EPSILON)
 
-    def scale(self, query: Vectors, kind: QueryKind | None, text: str | None = None) -> ScoreScale:
-        """Return what a query (D,) of length one scores with the background.
-
-        Args:
-            query: Query vector.
-            kind: Kind of the query; None for a mixture of both kinds, or neither.
-            text: Text of the query, if the encoder may not be able to read it.
-        """
-        mean, spread = self._scores(query)
-        reference = None if kind is None else self.references.get(kind)
-        if reference is None:
-            return ScoreScale(mean, spread)
-        near = _fifth(self.similarity(query[None], reference.vectors))[0]
-        readable: bool | None = True
-        if text is not None and self.vocabulary is not None:
-            readable = self.vocabulary.readable(text)
-        return ScoreScale(mean, spread, bool(near >= reference.domain_threshold), reference.best, readable)
-
-    def _scores(self, query: Vectors) -> tuple[float, float]:
-        """Return mean and standard deviation of a query's (D,) scores with the sample."""
+    def scale(self, query: Vectors) -> ScoreScale:
+        """Return what a query (D,) of length one scores with the background."""
         if self._is_linear and len(query) <= _MAX_DIM:
             # Four times as fast as from all scores.
             mean = float(np.vecdot(self.mean, query))
@@ -184,7 +124,7 @@ class Background:
         else:
             scores = self.similarity(query[None], self.sample)[0]
             mean, spread = float(scores.mean(dtype=np.float64)), float(scores.std(dtype=np.float64))
-        return mean, max(spread, _EPSILON)
+        return ScoreScale(mean, max(spread, _EPSILON))
 
     def similarity(self, first: Vectors, second: Vectors) -> Scores:
         """Return how the model compares vectors (N, D) with vectors (M, D), (N, M); see `VectorView`."""
@@ -205,23 +145,23 @@ class Background:
         return as_blades(bases, self.blades, unsigned=self.unsigned)
 
 
+def draw(keys: Keys, count: int, seed: int) -> Keys:
+    """Return at most `count` of these keys, rising; the same ones for the same seed."""
+    if len(keys) <= count:
+        return keys
+    drawn: Keys = np.sort(np.random.default_rng(seed).choice(keys, count, replace=False))
+    return drawn
+
+
 def measure_background(
-    view: VectorView,
-    own: Mapping[QueryKind, ReferenceQueries],
-    *,
-    blades: int = 1,
-    unsigned: bool = False,
-    vocabulary: Vocabulary | None = None,
-    seed: int = 0,
+    view: VectorView, *, blades: int = 1, unsigned: bool = False, seed: int = 0
 ) -> Background | None:
-    """Draw a sample of a view, and measure the statistics of its reference queries.
+    """Draw a sample of a view.
 
     Args:
         view: View to search.
-        own: Reference queries by kind.
         blades: k of a k-blade model, else 1.
         unsigned: Whether a vector and its opposite are the same.
-        vocabulary: The words of the collection's texts, where they are known.
         seed: Seed of the sample.
 
     Returns:
@@ -230,39 +170,10 @@ def measure_background(
     drawn, sample = view.held_vectors(draw(view.keys(), _SAMPLE, seed))
     if not len(drawn):
         return None
-    background = Background(sample, len(view), blades=blades, unsigned=unsigned, vocabulary=vocabulary)
-    for kind, queries in own.items():
-        if len(queries.vectors) >= _MIN_REFERENCE_QUERIES:
-            background.references[kind] = ReferenceStatistics(
-                queries.vectors, _domain_threshold(background, queries), _median_best(view, queries)
-            )
+    background = Background(sample, len(view), blades=blades, unsigned=unsigned)
     # Cached properties are computed here, so that the first query need not wait.
-    background.scale(sample[0], None)
+    background.scale(sample[0])
     return background
-
-
-def _domain_threshold(background: Background, own: ReferenceQueries) -> float:
-    measured = slice(None, None, -(-len(own.vectors) // _MEASURED_QUERIES))
-    alike = background.similarity(own.vectors[measured], own.vectors)
-    alike[own.owners[measured, None] == own.owners] = -np.inf
-    return float(np.quantile(_fifth(alike), _DOMAIN_QUANTILE, method="lower"))
-
-
-def _median_best(view: VectorView, own: ReferenceQueries) -> float:
-    searched = min(max(_COMPARED // max(len(view), 1), _MIN_SEARCHED), _MAX_SEARCHED, len(own.vectors))
-    best = []
-    for place in np.linspace(0, len(own.vectors) - 1, searched).astype(np.int64).tolist():
-        left_out = own.left_out[place]
-        found = view.search(own.vectors[place], len(left_out) + 1)
-        best.extend(found.scores[~np.isin(found.keys, left_out)][:1].tolist())
-    return float(np.quantile(best, _CONFIDENT_QUANTILE)) if best else np.inf
-
-
-def _fifth(scores: Scores) -> Scores:
-    """Return the fifth largest (N,) of every row of scores (N, M), or the smallest of fewer."""
-    place = max(scores.shape[1] - _NEIGHBOUR, 0)
-    fifth: Scores = np.partition(scores, place, axis=1)[:, place]
-    return fifth
 
 
 @dataclass(slots=True)
@@ -305,14 +216,11 @@ class Backgrounds:
             return known
         try:
             if held.background is None or not held.background.fits(count):
-                images = reference_images(reading.session, view.keys(), target)
-                held.background = measure_background(
-                    view,
-                    reference_queries(reading.session, generation, images, target),
-                    blades=generation.blades,
-                    unsigned=generation.unsigned,
-                    vocabulary=read_vocabulary(reading.session, images),
-                )
+                measured = measure_background(view, blades=generation.blades, unsigned=generation.unsigned)
+                if measured is not None and target == "images":
+                    images = draw(view.keys(), _SAMPLE, 0).tolist()
+                    measured.vocabulary = read_vocabulary(reading.session, images)
+                held.background = measured
             return held.background
         finally:
             held.lock.release()

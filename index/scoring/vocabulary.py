@@ -1,4 +1,4 @@
-"""The words that a collection's texts use, and whether an encoder that knows no others can read a text."""
+"""The words that a collection's texts and labels use, and whether a query is made of these."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,17 +11,15 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from index.catalogue.full_text import pieces
-from index.catalogue.tables import TextRow
+from index.catalogue.tables import ImageRow, TextRow
 
 # A text is out of vocabulary below this quantile of the token coverage of the collection's own texts.
 _COVERAGE_QUANTILE: Final = 0.05
-# A text is unreadable if its token coverage is below this.
-_MIN_COVERAGE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The words of the texts of some images.
+    """The words of the texts and labels of some images.
 
     Attributes:
         weights: Inverse document frequency of each word.
@@ -46,12 +44,9 @@ class Vocabulary:
         coverage_threshold = float(np.quantile(shares, _COVERAGE_QUANTILE, method="lower")) if shares else 0.0
         return cls(weights, unknown, coverage_threshold)
 
-    def readable(self, text: str) -> bool | None:
-        """Tell whether an encoder that knows no other words can read a text; None where it reads a part."""
-        share = _coverage(_words(text), self.weights, self.unknown)
-        if share >= self.coverage_threshold:
-            return True
-        return False if share < _MIN_COVERAGE else None
+    def knows(self, text: str) -> bool:
+        """Tell whether no larger share of a text's words is unknown than of the collection's own texts."""
+        return _coverage(_words(text), self.weights, self.unknown) >= self.coverage_threshold
 
 
 def _words(text: str) -> list[str]:
@@ -67,9 +62,11 @@ def _coverage(words: Sequence[str], weights: Mapping[str, float], unknown: float
 
 
 def read_vocabulary(session: Session, images: Sequence[int]) -> Vocabulary:
-    """Read the vocabulary of the texts of images, by key."""
-    query = select(TextRow.image_id, TextRow.text).where(TextRow.image_id.in_(images))
-    texts: dict[int, list[str]] = {}
-    for image, text in session.execute(query):
-        texts.setdefault(image, []).append(text)
+    """Read the vocabulary of the texts and labels of images, by key."""
+    labels = select(ImageRow.id, ImageRow.labels).where(ImageRow.id.in_(images))
+    texts: dict[int, list[str]] = {image: list(named) for image, named in session.execute(labels)}
+    for image, text in session.execute(
+        select(TextRow.image_id, TextRow.text).where(TextRow.image_id.in_(images))
+    ):
+        texts[image].append(text)
     return Vocabulary.of(list(texts.values()))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from index.errors import QueryError
 from index.scoring.background import Background
-from index.scoring.sample_queries import QueryKind
+from index.search.request import QueryKind
 from index.vectors.protocol import Vectors
 
 # A sum this much shorter than its parts is what rounding leaves of parts that cancel each other out.
@@ -25,7 +25,7 @@ class Part:
     Attributes:
         vector: Vector (D,) of length one.
         kind: Kind of the query; None if unknown.
-        text: The text that it is of, where its encoder knows no words but those of its training.
+        text: The text that it is of.
     """
 
     vector: Vectors
@@ -54,7 +54,7 @@ class Parts:
 
     @property
     def text(self) -> str | None:
-        """The text of a search that is made of one vector, where it matters; None for every other."""
+        """The text of a search that is made of one; None for every other."""
         return None if self.single is None else self.single.text
 
 

@@ -1,7 +1,7 @@
 """The request of a search, without its query vector."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic_core import to_json
 
@@ -9,9 +9,11 @@ from index.catalogue.collections import Target
 from index.catalogue.full_text import MAX_WORDS, parse_words, tokens
 from index.errors import QueryError
 from index.filters.grammar import Filter, HasFinding
-from index.scoring.sample_queries import QueryKind
 from index.vectors.protocol import Vectors
 from training.reports import State, find_findings, image_states
+
+# Scores of texts and of images lie in different ranges.
+QueryKind = Literal["text", "image"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,7 +145,8 @@ class SearchPage:
         hits: At most as many as were asked for.
         place: Start of the page; None for the first.
         end: Tells where it ends, given whether it is confident; None on the last.
-        measure: Tells what the query's cosines usually are; None where there is nothing to compare it with.
+        measure: Tells what the query's cosines usually are, and which are confident; None where there is
+            nothing to compare it with.
         exact: Whether nothing nearer can have been missed.
         search_ms: Time from the query vector to the hits.
         fused: Whether scores are sums of a fused ranking.
@@ -175,7 +176,7 @@ class SearchPage:
 
     @cached_property
     def confident(self) -> bool | None:
-        """Whether the collection has what was asked for; None where that cannot be told."""
+        """Whether held-out queries with such a best score find what they ask for; None where nobody knows."""
         if self.place is not None:
             return self.place.confident
         if self.scale is None or not self.hits:

@@ -11,8 +11,8 @@ import numpy as np
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
-from index.catalogue import Catalogue, Reading
-from index.catalogue.collections import TARGETS, Generation, Target
+from index.catalogue import Catalogue, Reading, ReadThroughCache
+from index.catalogue.collections import TARGETS, Generation, Target, get_generation
 from index.catalogue.full_text import matching, texts_with
 from index.catalogue.tables import CollectionRow, EmbeddingRow, TextEmbeddingRow
 from index.errors import SEARCH_ERRORS, QueryError, SearchError
@@ -20,6 +20,13 @@ from index.filters.column_cache import CollectionState, contains_sorted
 from index.filters.findings import FindingKeys, texts_saying
 from index.filters.passing_keys import PassingKeys
 from index.scoring.background import Background, Backgrounds, ScoreScale
+from index.scoring.confidence import (
+    Confidence,
+    TextEncoder,
+    keep_confidence,
+    measure_confidence,
+    read_confidence,
+)
 from index.search.browser import Browser
 from index.search.cursors import MAX_RANKED, PageEnd, PagePosition, decode_cursor
 from index.search.grouping import GroupColumn, GroupColumns, Groups
@@ -98,6 +105,7 @@ class Searcher:
         self._passing = passing
         self._columns = GroupColumns()
         self._backgrounds = Backgrounds()
+        self._confidences = ReadThroughCache(catalogue, read_confidence)
         self.images = FoundImages(catalogue)
         self._resolver = RequestResolver(catalogue)
         self.browser = Browser(catalogue, self._passing, self._columns, self.images)
@@ -107,6 +115,30 @@ class Searcher:
         for target in TARGETS:
             view = self._views.current(reading, generation, sequence, target)
             self._backgrounds.of(reading, generation, view, target)
+
+    def confidence(self, generation: int) -> Confidence | None:
+        """Return what was measured of a generation; None where nothing was."""
+        return self._confidences.get(generation)
+
+    def measure_confidence(self, generation: int, encoder: TextEncoder, *, grown: bool) -> None:
+        """Measure which scores count in a generation; see `SearchEngine.measure_confidence`."""
+        with self._catalogue.reading() as reading:
+            found, sequence = get_generation(reading.session, generation)
+            view = self._views.current(reading, found, sequence, "images")
+            background = self._backgrounds.of(reading, found, view)
+            known = self.confidence(generation)
+            if background is None or (grown and known is not None and known.fits(len(view))):
+                return
+            measured = measure_confidence(reading.session, found, view, background.knows, encoder)
+        with self._catalogue.write() as session:
+            keep_confidence(session, generation, measured)
+
+    def _scale(self, background: Background, generation: int, query: Vectors, text: str | None) -> ScoreScale:
+        scale = background.scale(query)
+        confidence = None if text is None else self.confidence(generation)
+        if text is None or confidence is None:
+            return scale
+        return scale._replace(least=confidence.least(known=background.knows(text)))
 
     def retire(self, collection_id: int, active: int) -> None:
         """Free what is held of a collection's other generations that nobody has used for a while."""
@@ -266,7 +298,10 @@ class Searcher:
                 blades=generation.blades,
                 unsigned=generation.unsigned,
             )
-        measure = None if background is None else partial(background.scale, query, request.kind, text)
+        measure = None
+        if background is not None:
+            judged = text if request.target == "images" else None
+            measure = partial(self._scale, background, generation.id, query, judged)
         version = None if reading.opened else resolved.version
         remade = fused or request.is_remade
         return _Search(resolved, version, held, newest, scope, ranking, groups, measure, place, fused, remade)

@@ -22,8 +22,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from index.scoring.background import Background
-from index.scoring.sample_queries import draw
+from index.scoring.background import Background, draw
 from index.search.query_vector import Part, Parts, compose
 from training.data.manifest import Record, read_manifest
 from training.evaluation.embedding.images_and_texts import EmbeddedManifest, embed_manifest

@@ -109,7 +109,9 @@ def test_jobs_train_and_change_the_model_while_the_service_answers(
             assert httpx.post(client.base_url.join("/v1/jobs"), json={"kind": "tidy"}).status_code == 401
             given = work.run("jobs", "start", "retrain", "c", "--gain", -1000, "--promote", *FURTHER)
             retrained = _wait_for(client, f"/v1/jobs/{given.stdout.strip()}")["result"]
-            assert retrained["verdict"] == "promoted"
+            assert retrained["verdict"] == "waiting"
+            place = f"/v1/collections/c/generations/{retrained['generation']}/activate"
+            assert client.post(place).status_code == 200
             assert _generation(client) == retrained["generation"] != first
 
             asked = _reindexing(production.settings(tmp_path / "home"), tmp_path / "other")

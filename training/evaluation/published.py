@@ -1,7 +1,51 @@
-"""Published results on the supported data sets, printed beside measured ones."""
+"""Published results on the supported data sets, for measurements by the same queries."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
+
+from training.evaluation.evaluate import EvaluationReport
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """The queries that published results are of.
+
+    Attributes:
+        images: Images that are searched.
+        image_queries: Images that are searched by.
+        text_queries: Texts that are searched by.
+        texts_an_image: Texts of each image; None where labels tell what is right.
+    """
+
+    images: int
+    image_queries: int
+    text_queries: int
+    texts_an_image: int | None = None
+
+    def differs(self, report: EvaluationReport, texts_an_image: frozenset[int]) -> str | None:
+        """Tell how a measurement differs from the protocol; None if it does not.
+
+        Args:
+            report: The measurement.
+            texts_an_image: How many texts its images have.
+        """
+        captions, labels = report.captions, report.labels
+        if self.texts_an_image is not None:
+            queries = (0, 0) if captions is None else (captions.images, captions.texts)
+            same_texts = texts_an_image == {self.texts_an_image}
+        else:
+            found = (None, None) if labels is None else (labels.image_to_image, labels.text_to_image)
+            by_image, by_text = (0 if one is None else one.queries for one in found)
+            queries = by_image, by_text
+            same_texts = True
+        if same_texts and (report.images, *queries) == (self.images, self.image_queries, self.text_queries):
+            return None
+        each = "" if self.texts_an_image is None else f", {self.texts_an_image} of each image"
+        return (
+            f"they are of {self.image_queries:,} images and {self.text_queries:,} texts{each}, among "
+            f"{self.images:,} images; this is of {queries[0]:,} and {queries[1]:,} among {report.images:,}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +63,10 @@ class PublishedResult:
     note: str = ""
 
 
-def published_results(dataset: str) -> tuple[PublishedResult, ...]:
-    """The results for a data set by its name, however it is written; empty when none is known."""
+def published_results(dataset: str) -> tuple[Protocol, tuple[PublishedResult, ...]] | None:
+    """The results for a data set by its name, however it is written, and their protocol; None if unknown."""
     plain = "".join(letter for letter in dataset.lower() if letter.isalnum())
-    return _RESULTS.get(plain, ())
+    return _RESULTS.get(plain)
 
 
 def _recall(method: str, image: float, text: float, note: str) -> PublishedResult:
@@ -54,8 +98,11 @@ _CHEXPERT_8X200 = (
     PublishedResult("InfoNCE", {"mean": 48.6}),
     PublishedResult("ReCo", {"mean": 51.5}),
 )
-_RESULTS: Mapping[str, tuple[PublishedResult, ...]] = {
-    "flickr30k": _FLICKR30K,
-    "f30k": _FLICKR30K,
-    "chexpert8x200": _CHEXPERT_8X200,
+_TEST_1K: Final = Protocol(images=1000, image_queries=1000, text_queries=5000, texts_an_image=5)
+# Its 80 query images are no candidates: `recoquest evaluate` searches by every image instead.
+_CHEXPERT: Final = Protocol(images=1600, image_queries=80, text_queries=40)
+_RESULTS: Mapping[str, tuple[Protocol, tuple[PublishedResult, ...]]] = {
+    "flickr30k": (_TEST_1K, _FLICKR30K),
+    "f30k": (_TEST_1K, _FLICKR30K),
+    "chexpert8x200": (_CHEXPERT, _CHEXPERT_8X200),
 }

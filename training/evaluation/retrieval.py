@@ -112,9 +112,15 @@ def caption_retrieval(
     """
     if len(relevant) != len(text_vectors):
         raise ValueError(f"{len(text_vectors)} texts, but matches for {len(relevant)}")
+    return _recall_both_ways(*caption_ranks(image_vectors, text_vectors, relevant), ks)
+
+
+def caption_ranks(
+    image_vectors: Vectors, text_vectors: Vectors, relevant: Matches
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """`best_ranks` of the images that texts look for, and of the texts that images look for."""
     image_ranks = best_ranks(text_vectors, image_vectors, relevant)
-    text_ranks = best_ranks(image_vectors, text_vectors, _transposed(relevant, len(image_vectors)))
-    return _recall_both_ways(image_ranks, text_ranks, ks)
+    return image_ranks, best_ranks(image_vectors, text_vectors, _transposed(relevant, len(image_vectors)))
 
 
 def pair_retrieval(scores: Vectors, relevant: Matches, ks: Sequence[int] = (1, 5, 10)) -> CaptionRetrieval:
@@ -185,7 +191,7 @@ def label_precision(
     Raises:
         ValueError: When no query has both a label and a candidate.
     """
-    counts, totals, matching = _label_hits(queries, candidates, ks)
+    counts, totals, matching = label_hits(queries, candidates, ks)
     names = sorted({label for labels in queries.labels for label in labels})
     usable = totals > 0
     if not usable.any():
@@ -243,7 +249,7 @@ def row_chunks(rows: int, columns: int) -> Iterator[tuple[int, int]]:
         yield start, min(rows, start + step)
 
 
-def _label_hits(
+def label_hits(
     queries: LabelledVectors, candidates: LabelledVectors, ks: Sequence[int]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Matches in the first k (Q, len(ks)), candidates (Q,) and matching candidates (Q,) of each query."""

@@ -38,7 +38,6 @@ class Encoder(ImageInput):
     Attributes:
         modalities: What it can embed.
         fixed_threads: Whether all its passes take the same number of threads.
-        knows_only_its_texts: Whether it knows no words but those of the texts that it was trained with.
         device: Where it computes.
         in_bfloat16: Whether towers compute in bfloat16; vectors are float32.
         dim: Width of the vectors.
@@ -67,7 +66,6 @@ class Encoder(ImageInput):
         self.unsigned = model.config.unsigned
         self.regions = model.config.regions
         self.modalities = model.modalities
-        self.knows_only_its_texts = "text" in model.modalities and preprocessing.text.tokenizer.learned
         self.info = info
         self.preprocessing = preprocessing
         self.image_config = preprocessing.image.config

@@ -69,7 +69,7 @@ class PartMaker:
         cut = embedded.truncations[0]
         if cut is not None:
             self.truncations.append(Truncation.of(field, cut))
-        return Part(embedded.vectors[0], "text", text if encoder.knows_only_its_texts else None)
+        return Part(embedded.vectors[0], "text", text)
 
     def _of_image(self, file: ImageFile) -> Part:
         encoder = self._encoder

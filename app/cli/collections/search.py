@@ -144,6 +144,12 @@ def search(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the page that the service would answer.")
     ] = False,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain", help="Say from which score on a text is confident, and how often that is right."
+        ),
+    ] = False,
     home: Home = None,
     device: Device = None,
 ) -> None:
@@ -198,6 +204,15 @@ def search(
             return
         page = _page(collection, query, files, settings)
     _print(page, query, as_json=as_json)
+    if explain:
+        _explain(collection, settings)
+
+
+def _explain(collection: str, settings: "Settings") -> None:
+    from app.cli.collections.search_table import print_confidence
+
+    with indexed(settings) as engine:
+        print_confidence(engine.confidence(engine.active(collection)))
 
 
 def _map(

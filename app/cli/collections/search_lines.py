@@ -73,9 +73,8 @@ def _pages(
     texts = [query.text or "" for query in queries]
     embedded = encoder.embed_texts(texts)
     encoded = perf_counter()
-    judged = texts if encoder.knows_only_its_texts else [None] * len(texts)
     requests = (replace(query.request(), kind="text") for query in queries)
-    pages = engine.search_batch(active, list(map(BatchEntry, embedded.vectors, requests, judged)))
+    pages = engine.search_batch(active, list(map(BatchEntry, embedded.vectors, requests, texts)))
     # Every query gets an equal share of the batch's time.
     encode, search = (
         1000 * seconds / len(queries) for seconds in (encoded - started, perf_counter() - encoded)

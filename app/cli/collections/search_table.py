@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from app.observability.console import console
+from index.scoring.confidence import MIN_IMAGES, MIN_KINDS, Confidence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +27,11 @@ def print_table(page: "SearchResponse", query: "SearchQuery") -> None:
         screen.print(_why_nothing(query, page))
         return
     if page.confident is False:
-        typer.echo("Likely nothing here is what was asked for: the collection has nothing like it.", err=True)
+        typer.echo(
+            "Likely nothing here is what was asked for: no test on held-out images shows that hits with such "
+            "scores are better than chance.",
+            err=True,
+        )
     first = page.hits[0]
     ranked, fused = first["cosine"] is not None, first["score_kind"] == "fused"
     grouped = first["group_size"] is not None
@@ -47,6 +52,29 @@ def print_table(page: "SearchResponse", query: "SearchQuery") -> None:
     if page.count is not None:
         last = page.hits[-1]["rank"]
         typer.echo(f"{first['rank']:,} to {last:,} of {page.count:,}", err=True)
+
+
+def print_confidence(measured: "Confidence | None") -> None:
+    """Say from which score on a text query is confident, and how often that is right."""
+    if measured is None:
+        typer.echo("confident: not measured yet; `recoquest index` and the service measure it.")
+        return
+    pairs = f"{measured.held_out:,} held-out images with texts, of {measured.kinds:,} kinds"
+    counts = measured.counts
+    if counts is None:
+        typer.echo(f"confident: unknown from {pairs}; it takes {MIN_IMAGES} images of {MIN_KINDS} kinds.")
+        return
+    known, unknown = (
+        "never" if one is None else f"from {one:.3f}" for one in (measured.known, measured.unknown)
+    )
+    typer.echo(
+        f"confident, by the best score: {known}; {unknown} with words that the collection lacks. Measured on "
+        f"{pairs}.\n"
+        f"Held-out queries, by the thresholds of others: true for {counts.true:,}, of which "
+        f"{counts.true_right:,} had more right hits among 10 than chance; false for {counts.false:,}, of "
+        f"which {counts.false_right:,} had no more. Phrases that nothing answers: false for "
+        f"{counts.unanswerable_right:,} of {counts.unanswerable:,}."
+    )
 
 
 def _listed(words: "Sequence[str]") -> str:

@@ -8,6 +8,7 @@ from app.cli.options import Home, indexed
 def tidy(home: Home = None) -> None:
     """Remove old generations, reports, folders of jobs, and files that are unused or unfinished."""
     from app.jobs.housekeeping import drop_superseded_generations, remove_old_folders
+    from app.lifecycle.build_generation import name_kept
     from app.reports.intake import ReportIntake
     from app.settings import load_settings
     from index.files.stale import UNTOUCHED_SECONDS, remove_stale, unfinished
@@ -20,6 +21,7 @@ def tidy(home: Home = None) -> None:
             dropped = drop_old_generations(engine.home, collection, settings.keep_generations)
             if dropped:
                 typer.echo(f"{collection}: dropped generation {', '.join(map(str, dropped))}.")
+            name_kept(engine, collection, settings.keep_generations)
             late = ReportIntake(engine, settings, collection, "tidy").drop_late()
             if late:
                 typer.echo(f"{collection}: forgot {late:,} reports that waited for their images.")

@@ -37,7 +37,8 @@ def evaluate(
         str | None,
         typer.Option(
             "--published",
-            help="Print this data set's published figures; without it those of the folder's name.",
+            help="Print this data set's published figures, if they are of the same queries; without it those "
+            "of the folder's name.",
         ),
     ] = None,
     label_template: Annotated[
@@ -82,7 +83,8 @@ def evaluate(
     template = label_template or label_template_of(recipe)
     report = measure(encoder, embedded, label_template=template, factors=True)
     title = f"{bundle} on {data.name}, {split}"
-    print_report(report, title=title, dataset=published or data.resolve().name)
+    print_report(report, title=title)
+    _print_published(report, embedded, published or data.resolve().name)
     if ids is not None:
         marked = embed_manifest(
             encoder,
@@ -112,8 +114,8 @@ def checked_shortcut(words: str) -> "ShortcutConfig":
         ) from None
 
 
-def print_report(report: "EvaluationReport", *, title: str, dataset: str = "") -> None:
-    """Show the figures as tables, with the published ones of the same data set."""
+def print_report(report: "EvaluationReport", *, title: str) -> None:
+    """Show the figures as tables."""
     screen = console()
     sounds = f", {report.sounds:,} sounds" if report.sounds else ""
     screen.print(f"{title}: {report.images:,} images, {report.texts:,} texts{sounds}", soft_wrap=True)
@@ -132,9 +134,6 @@ def print_report(report: "EvaluationReport", *, title: str, dataset: str = "") -
     ):
         if table is not None:
             screen.print(table)
-    beside = _published_table(report, dataset)
-    if beside is not None:
-        screen.print(beside)
 
 
 def write_json(report: "EvaluationReport", path: Path) -> None:
@@ -244,12 +243,18 @@ def _factor_table(report: "EvaluationReport") -> Table | None:
     return table
 
 
-def _published_table(report: "EvaluationReport", dataset: str) -> Table | None:
+def _print_published(report: "EvaluationReport", embedded: "EmbeddedManifest", dataset: str) -> None:
+    """Show the published figures of a data set where they are of the same queries; else say why not."""
     from training.evaluation.published import published_results
 
-    results = published_results(dataset)
-    if not results:
-        return None
+    known = published_results(dataset)
+    if known is None:
+        return
+    protocol, results = known
+    texts = frozenset(len(record.texts) for record in embedded.records)
+    if (reason := protocol.differs(report, texts)) is not None:
+        typer.echo(f"Published figures on {dataset} are not shown: {reason}.")
+        return
     ours: Mapping[str, float | None] = {
         **report.metrics(),
         "mean": None if report.labels is None else report.labels.mean,
@@ -260,7 +265,7 @@ def _published_table(report: "EvaluationReport", dataset: str) -> Table | None:
     for result in results:
         table.add_row(result.method, *(_percent(result.figures.get(name)) for name in columns), result.note)
     table.caption = "As published; splits, towers and pretraining differ"
-    return table
+    console().print(table)
 
 
 def _percent(value: float | None) -> str:

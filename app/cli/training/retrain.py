@@ -94,7 +94,12 @@ def _recipe(
 ) -> "Recipe":
     """Return the recipe of the retraining; the first time, export the collection beside it."""
     from app.launch.image_copies import without_copies
-    from app.lifecycle.continued_recipe import continued_recipe, fit_recipe, settled_settings
+    from app.lifecycle.continued_recipe import (
+        continued_recipe,
+        fit_recipe,
+        settled_settings,
+        version_name,
+    )
     from app.lifecycle.judge import describe_held_out
     from app.lifecycle.takeover import searched_with, write_kept
     from index.files.bundles import install_bundle
@@ -112,7 +117,8 @@ def _recipe(
     # A copy: the collection may come to be searched with others, and drop this one, before the training ends.
     copies = out.absolute() / "base"
     _, base = searched_with(engine.home, collection)
-    resolved = continued_recipe(replace(base, folder=copies / base.digest), recipe, overrides)
+    name = version_name(base, {model.name for model in engine.models()})
+    resolved = continued_recipe(replace(base, folder=copies / base.digest), recipe, overrides, name)
     install_bundle(base, copies)
     data, settled = out / "data", settled_settings(base, recipe, overrides)
     exported = _export(engine, collection, data, resolved)
@@ -143,7 +149,7 @@ def _refuse_another(out: Path, begun: "Recipe", recipe: str | None, overrides: l
     from training.trainer.run_state.errors import TrainingError
 
     base = read_bundle(Path(begun.train.start_from or ""))
-    asked = continued_recipe(base, recipe, overrides)
+    asked = continued_recipe(base, recipe, overrides, begun.name)
     if (out / "data").exists():
         settled = settled_settings(base, recipe, overrides)
         asked = fit_recipe(asked, read_manifest(out / "data"), settled).recipe

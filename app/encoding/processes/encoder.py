@@ -19,7 +19,7 @@ from app.encoding.errors import EncoderLostError
 from app.encoding.processes.fork_server import ForkServer
 from app.encoding.processes.process import EncodingProcess, Load, Order
 from training.errors import MissingModalityError
-from training.models.bundle import BundleInfo, read_bundle, read_tokenizer
+from training.models.bundle import BundleInfo, read_bundle
 from training.models.embeddings import TextEmbeddings
 from training.models.inputs.images import ImageInput, Pixels
 from training.models.onnx.files import FOLDER, read_graphs
@@ -58,10 +58,9 @@ class EncoderProcesses(ImageInput):
         threads: int = 1,
     ) -> None:
         self.info: BundleInfo | None = read_bundle(bundle)
-        config, tokenizer = self.info.config, read_tokenizer(self.info)
+        config = self.info.config
         self.image_config = self.info.preprocessing.image
         self.modalities: Collection[str] = config.modalities
-        self.knows_only_its_texts = tokenizer is not None and tokenizer.learned
         graphs = read_graphs(self.info, bundle / FOLDER)
         self.fixed_threads = graphs is not None
         self.regions = config.regions if graphs is None else graphs.regions

@@ -10,7 +10,7 @@ import { sentJson } from '../shared/http.js';
  * @typedef {{name: string, count: number, generations: Generation[]}} Collection the latest generation first
  * @typedef {{name: string, digest: string, dim: number, score_kind: string, metrics: Record<string, number>, created: string,
  *   loaded: boolean, collections: string[]}} Model
- * @typedef {{metric: string, before: number, after: number, held_out: string, images: number, passed: boolean}} ModelVerdict
+ * @typedef {{metric: string, before: number, after: number, held_out: string, images: number, passed: boolean, verdict: string | null}} ModelVerdict
  * @typedef {Model & {towers: Record<string, string> | null,
  *   training: {recipe: string, description: string, objective: string, started_from: string | null, epochs: number | null,
  *     steps: number | null, batch_size: number, seed: number} | null,

@@ -47,8 +47,9 @@ export function generationBefore(generations) {
 }
 
 /** @param {ModelVerdict} judgement @returns {string} */
-export function judgementText({ metric, before, after, images, held_out: split, passed }) {
-  return say(passed ? 'judgement.passed' : 'judgement.failed', { metric, before: figureText(before), after: figureText(after), images, split });
+export function judgementText({ metric, before, after, images, held_out: split, passed, verdict }) {
+  const failed = verdict === 'not enough to judge' ? 'judgement.tooFew' : 'judgement.failed';
+  return say(passed ? 'judgement.passed' : failed, { metric, before: figureText(before), after: figureText(after), images, split });
 }
 
 /** @param {NonNullable<Generation['comparison']>} comparison @returns {string | null} */

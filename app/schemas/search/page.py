@@ -77,10 +77,10 @@ class SearchResponse(Answer):
 
     hits: list[SearchHit]
     confident: bool | None = Field(
-        description="Whether the collection has what was asked for: the query is like the collection's own "
-        "texts (a text) or images (an image), or its best hit is as near as theirs. Not certain either way. "
-        "null where it cannot be told, as for several examples at once or a text with words unknown to the "
-        "encoder."
+        description="Whether the best score is one at which held-out queries of this collection find what "
+        "they ask for among their first ten hits, significantly more often than by chance (95 %). false: no "
+        "evidence of that. null: not measured, as for searches by images, by several parts or among texts, "
+        "and where the collection has too few held-out images with texts."
     )
     count: int | None = Field(
         default=None,

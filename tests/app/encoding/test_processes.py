@@ -92,7 +92,6 @@ def test_vectors_are_those_of_the_encoder(
     np.testing.assert_allclose(processes.embed_regions(images), encoder.embed_regions(images), atol=1e-5)
     assert processes.info == encoder.info
     assert processes.modalities == encoder.modalities
-    assert processes.knows_only_its_texts == encoder.knows_only_its_texts
 
 
 def test_as_many_passes_run_at_once_as_there_are_processes(

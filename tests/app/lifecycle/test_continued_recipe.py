@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.lifecycle.continued_recipe import continued_recipe, fit_recipe, settled_settings
+from app.lifecycle.continued_recipe import continued_recipe, fit_recipe, settled_settings, version_name
 from tests.app.conftest import make_bundle
 from training.data.manifest import Manifest, Record, Rejections, Split
 from training.errors import DataError, RecipeError
@@ -231,3 +231,31 @@ def test_objectives_that_write_texts_learn_from_a_single_one(tmp_path: Path) -> 
     record = Record(id="one", image="a.png", split="train", texts=("a dog",))
     manifest = Manifest(tmp_path, (record, replace(record, id="two")), Rejections(0))
     assert fit_recipe(recipe, manifest).recipe.train.batch_size == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "retrained", "taken", "expected"),
+    [
+        ("clip-src", False, (), "clip-src-2"),
+        ("clip-src-2", True, ("clip-src",), "clip-src-3"),
+        ("clip-src", False, ("clip-src-2", "clip-src-3"), "clip-src-4"),
+        ("vit-b-32", False, (), "vit-b-32-2"),
+        ("vit-b-32-2", True, (), "vit-b-32-3"),
+        ("photos", True, (), "photos-2"),
+        ("7", True, (), "7-2"),
+    ],
+)
+def test_versions_of_a_model_have_names_of_their_own(
+    base: BundleInfo, name: str, retrained: bool, taken: tuple[str, ...], expected: str
+) -> None:
+    start = "/models/before" if retrained else "null"
+    info = replace(base, name=name, recipe=f"train: {{start_from: {start}}}")
+    assert version_name(info, {name, *taken}) == expected
+    assert version_name(replace(base, name="made elsewhere", recipe=""), ()) == "made elsewhere-2"
+
+
+def test_the_new_name_is_that_of_the_recipe_unless_it_is_set(base: BundleInfo) -> None:
+    info = replace(base, recipe=dump_recipe(load_recipe("demo-scenes")))
+    assert continued_recipe(info, None, [], "demo-scenes-2").name == "demo-scenes-2"
+    assert continued_recipe(info, None, ["name=mine"], "demo-scenes-2").name == "mine"
+    assert continued_recipe(info, None, []).name == "demo-scenes"

@@ -1,5 +1,6 @@
 """Which model a retrained one is judged against, and takes the place of, where others come between."""
 
+import json
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -17,8 +18,8 @@ from app.lifecycle.verdict import Outcome
 from app.settings import Settings
 from index.catalogue.collections import Generation
 from index.engine import SearchEngine
-from index.feedback.export import export_collection
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
+from tests.app.lifecycle.test_judge import coloured
 from training.data.manifest import read_manifest, write_manifest
 from training.models.bundle import read_bundle
 from training.recipes.load import dump_recipe, load_recipe
@@ -67,7 +68,9 @@ def retrained(own: Indexed, tmp_path: Path) -> Iterator[Retrained]:
         out.mkdir()
         recipe = load_recipe("demo-scenes", [f"train.start_from={base.folder}"])
         (out / "recipe.yaml").write_text(dump_recipe(recipe))
-        export_collection(engine.home, COLLECTION, out / "data")
+        # Enough to judge by: any network is above chance on them.
+        data = coloured(out / "data", 104, colours=26)
+        write_manifest(data.folder, [replace(record, texts=()) for record in data.records])
         other, encoder, _ = open_generation(
             engine, settings, COLLECTION, make_bundle(tmp_path / "other", seed=1), None
         )
@@ -89,7 +92,30 @@ def test_it_is_judged_against_what_is_searched_by_then(
     assert waiting.judgement is not None
     assert rejected.judgement is not None
     assert rejected.judgement.after == waiting.judgement.after
-    assert rejected.judgement.before != waiting.judgement.before
+
+
+def test_a_model_that_few_images_judge_waits_for_a_person(
+    retrained: Retrained, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = read_manifest(retrained.out / "data")
+    write_manifest(data.folder, data.records[:32])
+    outcome = retrained.decide(-1000, promote=True)
+    assert (outcome.verdict, retrained.searched()) == ("waiting", retrained.first.id)
+    assert outcome.judgement is not None
+    assert outcome.judgement.verdict == "not enough to judge"
+    assert "It takes 100 held-out images" in capsys.readouterr().out
+
+
+def test_a_verdict_of_an_earlier_release_is_made_again(retrained: Retrained) -> None:
+    data = retrained.out / "data"
+    write_manifest(data, read_manifest(data).records[:32])
+    retrained.decide(-1000, promote=False)
+    path = retrained.out / "judged.json"
+    kept = json.loads(path.read_text())
+    for name in ("verdict", "low", "high", "chance"):
+        del kept["judgement"][name]
+    path.write_text(json.dumps(kept | {"judgement": kept["judgement"] | {"passed": True}}))
+    assert retrained.decide(-1000, promote=True).verdict == "waiting"
 
 
 @pytest.mark.parametrize("promote", [False, True])
@@ -133,7 +159,7 @@ def test_a_model_that_is_searched_with_in_the_last_moment_is_not_replaced_unjudg
     monkeypatch.setattr(takeover, "swap_to", swap_after_somebody_else)
     outcome = retrained.decide(-1000, promote=True)
     printed = capsys.readouterr().out
-    assert (outcome.verdict, printed.count("the new model passes")) == (verdict, judged)
+    assert (outcome.verdict, printed.count("the new model is better")) == (verdict, judged)
     assert outcome.generation not in (None, retrained.first.id, retrained.other.id)
     assert retrained.searched() == (outcome.generation if verdict == "promoted" else retrained.other.id)
     assert ("It was judged 3 times" in printed) == (verdict == "waiting")

@@ -15,15 +15,20 @@ from index.files.unused_bundles import changing_models
 from index.generations import retention
 from index.generations.activation import activate, generation_before, generation_of, mark_preloading
 from index.generations.listing import list_generations
-from index.generations.retention import drop_generation, drop_old_generations, try_drop_old_generations
+from index.generations.retention import (
+    drop_generation,
+    drop_old_generations,
+    old_by_hand,
+    try_drop_old_generations,
+)
 from index.search.request import SearchRequest
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 
 COUNT = 30
 
 
-def _generations(engine: SearchEngine, count: int) -> list[Generation]:
-    """Make that many generations active one after another."""
+def _generations(engine: SearchEngine, count: int, *, by_hand: bool = False) -> list[Generation]:
+    """Make that many generations active one after another, by the gate or by hand."""
     made = []
     for number in range(count):
         generation = begin_generation(engine, "c", 8, digest=f"{number:064d}", name=f"model-{number}")
@@ -31,6 +36,8 @@ def _generations(engine: SearchEngine, count: int) -> list[Generation]:
         (engine.home.bundles_folder / generation.digest).mkdir(parents=True)
         engine.save_snapshot("c")
         made.append(generation)
+    with engine.home.catalogue.write() as session:
+        session.execute(update(GenerationRow).values(by_hand=by_hand))
     return made
 
 
@@ -114,6 +121,23 @@ def test_old_generations_go_with_vectors_snapshots_and_bundles(
     with engine.home.catalogue.read() as session:
         assert first.digest not in session.execute(select(ModelRow.digest)).scalars().all()
     assert len(engine.search(engine.active("c"), np.ones(8, np.float32), SearchRequest(k=50)).hits) == COUNT
+
+
+def test_one_that_a_person_activated_goes_only_by_its_number(
+    engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "_IN_USE_SECONDS", 0)
+    first, second, third = _generations(engine, 3)
+    _activate(engine, first)
+    for generation, instead_of in ((second, first), (third, second)):
+        with engine.home.catalogue.write() as session:
+            activate(session, generation, instead_of=instead_of.digest)
+    # The gate alone has activated the second; what a person chose once stays chosen.
+    assert old_by_hand(engine.home, "c", keep=0) == [first.id]
+    assert drop_old_generations(engine.home, "c", keep=0) == [second.id]
+    assert _count(engine, first) == COUNT
+    drop_generation(engine.home, "c", first.id)
+    assert old_by_hand(engine.home, "c", keep=0) == []
 
 
 def test_an_error_after_work_that_is_done_is_logged_and_dropping_goes_on_the_next_time(

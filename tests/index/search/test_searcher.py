@@ -188,17 +188,9 @@ def test_several_parts_make_one_query_but_not_for_blades_and_vectors_without_a_s
                 engine.compose(active, both)
 
 
-def test_the_first_page_says_for_all_whether_it_is_confident(filled: Filled) -> None:
-    near = filled.engine.vector_of(filled.engine.active("signed"), "image-040")
-    for vector in (near, query_of(3)):
-        request = SearchRequest(k=40, kind="image")
-        active = filled.engine.active("signed")
-        first = filled.engine.search(active, vector, request)
-        second = filled.engine.search(active, vector, replace(request, cursor=first.next_cursor))
-        assert first.confident is not None
-        assert second.confident == first.confident
-    assert filled.engine.search(active, near, SearchRequest(k=3, kind="image")).confident is True
-    assert filled.engine.search(active, near, SearchRequest(k=3)).confident is None
+def test_z_scores_are_those_of_the_sample(filled: Filled) -> None:
+    active = filled.engine.active("signed")
+    near = filled.engine.vector_of(active, "image-040")
     unusual = filled.engine.search(active, near, SearchRequest(k=COUNT)).z_scores
     assert unusual is not None
     assert len(unusual) == COUNT

@@ -39,11 +39,6 @@ class Tokenizer:
         """Number of ids a tower needs an embedding for."""
         return max(self._backend.get_vocab(with_added_tokens=True).values()) + 1
 
-    @property
-    def learned(self) -> bool:
-        """Whether it was learned from the texts of a train split: its tower was not pretrained on others."""
-        return all(self._backend.token_to_id(token) is not None for token in (PAD, START, END))
-
     def encode(self, texts: Sequence[str]) -> list[Encoding]:
         """Ids, special-token mask and character offsets of each text, whole and with special tokens."""
         encodings: list[Encoding] = self._backend.encode_batch(list(texts))

@@ -66,7 +66,6 @@ class OnnxEncoder(ImageInput):
         self.blades = info.config.blades
         self.unsigned = info.config.unsigned
         self.modalities: frozenset[Modality] = info.config.modalities
-        self.knows_only_its_texts = tokenizer is not None and tokenizer.learned
         self._tokens = None if tokenizer is None else TextTokens(info.preprocessing.text, tokenizer)
         self._sessions: Mapping[GraphName, onnxruntime.InferenceSession] = {
             name: _session(folder / graph_file(name), threads) for name in graphs

@@ -58,6 +58,7 @@ export const de = {
   'verdict.unchanged': 'unverändert',
   'judgement.passed': '{metric} {before} \u2192 {after} mit {images} zurückgehaltenen Bildern ({split}): bestanden',
   'judgement.failed': '{metric} {before} \u2192 {after} mit {images} zurückgehaltenen Bildern ({split}): nicht bestanden',
+  'judgement.tooFew': '{metric} {before} \u2192 {after} mit {images} zurückgehaltenen Bildern ({split}): zu wenig für ein Urteil',
 
   'jobs.none': 'Noch wurde kein Auftrag erteilt. Trainieren Sie unten ein Modell nach, oder rufen Sie {command} auf.',
   'job.name': 'Auftrag {job}: {kind}',

@@ -186,7 +186,7 @@ export const de = {
   'notice.unknownWords': { one: 'Kein Text enthält hier das Wort {words}.', other: 'Kein Text enthält hier die Wörter {words}.' },
   'notice.quoted': '„{word}“',
   'notice.notKept': 'Ihre Bewertung wurde nicht gespeichert. {detail}',
-  'notice.doubt': 'Vielleicht enthält die Sammlung nichts davon: Die Anfrage ist ihrem Inhalt unähnlich.',
+  'notice.doubt': 'Vielleicht enthält die Sammlung nichts davon: Kein Test mit zurückgehaltenen Bildern zeigt, dass Treffer mit solchen Werten besser sind als Zufall.',
   'notice.keyNeeded': 'Zum Suchen wird hier ein Schlüssel benötigt. Sie erhalten ihn von der Verwaltung dieses Dienstes.',
 
   'case.save': 'Fall speichern',

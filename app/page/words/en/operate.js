@@ -58,6 +58,7 @@ export const en = {
   'verdict.unchanged': 'unchanged',
   'judgement.passed': '{metric} {before} \u2192 {after} on {images} held-out images ({split}): passed',
   'judgement.failed': '{metric} {before} \u2192 {after} on {images} held-out images ({split}): did not pass',
+  'judgement.tooFew': '{metric} {before} \u2192 {after} on {images} held-out images ({split}): not enough to judge',
 
   'jobs.none': 'No job was given yet. Retrain a model below, or run {command}.',
   'job.name': 'Job {job}: {kind}',

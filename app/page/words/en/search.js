@@ -180,7 +180,7 @@ export const en = {
   'notice.unknownWords': { one: 'No text here has the word {words}.', other: 'No text here has the words {words}.' },
   'notice.quoted': '\u201c{word}\u201d',
   'notice.notKept': 'Your judgement was not kept. {detail}',
-  'notice.doubt': 'The collection may have nothing of this: the query is unlike what it holds.',
+  'notice.doubt': 'The collection may have nothing of this: no test on held-out images shows that hits with such scores are better than chance.',
   'notice.keyNeeded': 'Searching here needs a key, which whoever runs the service gives out.',
 
   'case.save': 'Save case',

@@ -140,8 +140,9 @@ class GenerationRef:
 
 @dataclass(frozen=True)
 class SearchPage:
-    """A page of hits; `confident` says whether the collection has what was asked for, None: unknown.
+    """A page of hits.
 
+    `confident`: at such a score, held-out queries find what they ask for above chance; None: not measured.
     `unknown_keywords` are words of `keywords` that no text of the collection has.
     """
 

@@ -54,7 +54,7 @@ def test_a_model_is_changed_and_taken_back(work: Work) -> None:
 
 
 @pytest.mark.slow
-def test_indexing_with_another_bundle_changes_the_model_and_drops_those_before_the_last(
+def test_indexing_with_another_bundle_changes_the_model_and_names_the_old_one_that_stays(
     work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("index.generations.retention._IN_USE_SECONDS", 0)
@@ -64,7 +64,12 @@ def test_indexing_with_another_bundle_changes_the_model_and_drops_those_before_t
     assert said.endswith("c is now searched in generation 2 by second.\n")
     assert "searched" not in work.run("index", "c", "--bundle", "second", "--data", "data").stdout
     said = work.run("index", "c", "--bundle", "third", "--data", "data").stdout
-    assert said.endswith("c is now searched in generation 3 by third.\nDropped: generation 1.\n")
+    drop = "recoquest generations c --drop 1"
+    kept = f"c: old generation 1 stays, since a person activated it. To drop it: {drop}"
+    assert said.endswith(f"c is now searched in generation 3 by third.\n{kept}\n")
+    assert kept in work.run("tidy").stdout
+    assert "first" not in work.run("generations", "c", "--drop", 1).stdout
+    assert "stays" not in work.run("tidy").stdout
 
 
 def test_mistakes_are_one_sentence(work: Work) -> None:

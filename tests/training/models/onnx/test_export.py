@@ -110,7 +110,6 @@ def test_vectors_of_every_tower_are_those_of_pytorch(tmp_path: Path, settings: d
         np.testing.assert_allclose(regions, encoder.embed_regions(images), atol=_SIMILAR, rtol=1e-4)
     assert graphs.unsigned == encoder.unsigned
     assert graphs.modalities == encoder.modalities
-    assert graphs.knows_only_its_texts == encoder.knows_only_its_texts
 
 
 def test_vectors_of_one_graph_are_alone(folder: Path) -> None:

@@ -130,8 +130,6 @@ def test_the_architecture_and_the_recipe_choose_words_or_pieces(
 ) -> None:
     tokenizer = build_tokenizer(TextTowerConfig.model_validate(settings), ["zebra crossing"] * 5)
     assert (len(tokenizer.encode(["giraffe"])[0].ids) == 3) is words
-    assert tokenizer.learned
-    assert Tokenizer.from_json(tokenizer.to_json()).learned
 
 
 def write_bert_tokenizer(folder: Path) -> None:
@@ -156,7 +154,6 @@ def test_loads_a_pretrained_tokenizer_without_its_cutting_and_padding(tmp_path: 
     assert tokenizer.encode(["a cats sits a cat sits", "a"])[0].ids == [2, 5, 6, 8, 7, 5, 6, 7, 3]
     assert tokenizer.encode(["a"])[0].ids == [2, 5, 3]
     assert (tokenizer.pad_id, tokenizer.cls_id, tokenizer.eos_id, tokenizer.size) == (0, 2, 3, 9)
-    assert not tokenizer.learned
 
 
 def write_clip_tokenizer(folder: Path) -> None:

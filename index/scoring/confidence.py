@@ -1,0 +1,362 @@
+"""Whether a collection has what a text asks for: the score from which held-out queries find what they name.
+
+The queries are texts of held-out images, the collection's labels, and phrases that no text of the collection
+has the words of.
+"""
+
+import random
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from math import inf
+from statistics import NormalDist
+from typing import Final, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from index.catalogue.collections import Generation
+from index.catalogue.tables import GenerationRow, ImageRow, TextEmbeddingRow, TextRow
+from index.scoring.unanswerable import PHRASES
+from index.vectors.codec import decode_vectors
+from index.vectors.vector_view import VectorView
+from training.models.embeddings import TextEmbeddings
+
+# Fewer held-out images are too few to know: each test needs texts of ten kinds, and there should be several.
+MIN_IMAGES: Final = 50
+MIN_KINDS: Final = 10
+_STEPS: Final = 10
+_LEVEL: Final = 0.05
+# Share of unanswerable phrases that may score as high as a query with unknown words must.
+_FALSE_ALARMS: Final = 0.025
+_DEPTH: Final = 10
+_IMAGES: Final = 1000
+_QUERIES: Final = 2000
+_LABELS: Final = 200
+# Comparisons of all queries, where a view scans.
+_COMPARED: Final = 200_000_000
+_SAMPLE: Final = 2000
+_AT_ONCE: Final = 500
+_BATCH: Final = 32
+# It is measured again when the collection has grown or shrunk by this factor.
+_GROWTH: Final = 1.2
+
+
+class _Kept(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FlagCounts(_Kept):
+    """How often the flag was right on queries that had no part in its thresholds.
+
+    Attributes:
+        true: Held-out queries for which it was true.
+        true_right: Those of them with more right hits among the first ten than chance gives.
+        false: Held-out queries for which it was false.
+        false_right: Those of them with no more right hits than chance gives.
+        unanswerable: Phrases that nothing in the collection answers.
+        unanswerable_right: Those of them for which it was false.
+    """
+
+    true: int
+    true_right: int
+    false: int
+    false_right: int
+    unanswerable: int
+    unanswerable_right: int
+
+
+class Confidence(_Kept):
+    """What was measured of a generation; kept with it.
+
+    Attributes:
+        count: Images of the collection at that time.
+        held_out: Held-out images with texts.
+        kinds: Different sets of labels among these; an image without labels is a kind of its own.
+        known: Lowest score of a query of known words that counts; None: no score does.
+        unknown: The same for a query with words that the collection's texts and labels do not have.
+        counts: How often the flag was right; None where there are too few pairs to know.
+    """
+
+    count: int
+    held_out: int
+    kinds: int
+    known: float | None = None
+    unknown: float | None = None
+    counts: FlagCounts | None = None
+
+    def fits(self, count: int) -> bool:
+        """Tell whether it still holds for a collection of `count` images: within a factor of 1.2."""
+        return self.count / _GROWTH <= count <= self.count * _GROWTH
+
+    def least(self, *, known: bool) -> float | None:
+        """Return the lowest best score that is confident; infinite if none is, None if nobody can know."""
+        if self.counts is None:
+            return None
+        score = self.known if known else self.unknown
+        return inf if score is None else score
+
+
+class _Image(NamedTuple):
+    labels: frozenset[str]
+    group: str | None
+
+
+class _Query(NamedTuple):
+    text: str
+    labels: frozenset[str]
+    image: int | None
+    kind: Hashable
+
+
+class _Facts(NamedTuple):
+    labels: frozenset[str]
+    texts: frozenset[str]
+
+
+class Outcomes(NamedTuple):
+    """What held-out queries found.
+
+    Attributes:
+        scores: Best score of each query (Q,).
+        excess: Its precision among the first ten, less that of chance (Q,).
+        kinds: Number of its kind (Q,): queries of one kind are no independent evidence.
+    """
+
+    scores: NDArray[np.float64]
+    excess: NDArray[np.float64]
+    kinds: NDArray[np.int64]
+
+    def take(self, chosen: NDArray[np.bool_]) -> "Outcomes":
+        """Return some of them."""
+        return Outcomes(self.scores[chosen], self.excess[chosen], self.kinds[chosen])
+
+
+class TextEncoder(Protocol):
+    """Encoder of a generation's texts."""
+
+    @property
+    def modalities(self) -> Collection[str]:
+        """Modalities that it embeds."""
+
+    def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
+        """Return vectors (B, D) of length one for texts, if it has a text encoder."""
+
+
+def least_known(found: Outcomes) -> float | None:
+    """Return the lowest score down to which queries find what they ask for significantly above chance.
+
+    From the highest score downwards, queries are tested in up to ten steps of equal numbers, each of ten
+    kinds or more: one-sided Student's t over the means of kinds, at 5 %. The first step that fails ends it,
+    so that all steps together are wrong in at most 5 % of encoders at chance (fixed-sequence testing).
+
+    Returns:
+        None where the first step fails already, or there are too few kinds.
+    """
+    order = np.argsort(-found.scores, kind="stable")
+    lowest = None
+    for start, stop in pairwise(_steps(found.kinds[order])):
+        step = order[start:stop]
+        if not _above_chance(found.excess[step], found.kinds[step]):
+            break
+        lowest = float(found.scores[step[-1]])
+    return lowest
+
+
+def _steps(kinds: NDArray[np.int64]) -> list[int]:
+    """Return where steps of queries in order begin, and the end; what is left over belongs to the last."""
+    bounds, seen = [0], set[int]()
+    for place, kind in enumerate(kinds.tolist(), 1):
+        seen.add(kind)
+        if place - bounds[-1] >= len(kinds) / _STEPS and len(seen) >= MIN_KINDS:
+            bounds.append(place)
+            seen = set()
+    bounds[-1] = len(kinds) if len(bounds) > 1 else 0
+    return bounds
+
+
+def _above_chance(excess: NDArray[np.float64], kinds: NDArray[np.int64]) -> bool:
+    _, place, counts = np.unique(kinds, return_inverse=True, return_counts=True)
+    means = np.bincount(place, weights=excess) / counts
+    error = means.std(ddof=1) / np.sqrt(len(means))
+    return bool(means.mean() > _student(1 - _LEVEL, len(means) - 1) * error)
+
+
+def _student(probability: float, degrees: int) -> float:
+    """Return the quantile of Student's t: Cornish-Fisher, right to .002 from nine degrees of freedom."""
+    z = NormalDist().inv_cdf(probability)
+    return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
+
+
+def least_unknown(known: float | None, unanswerable: NDArray[np.float64]) -> float | None:
+    """Return the lowest score of a query with unknown words: above all but 1 in 40 unanswerable phrases."""
+    allowed = int(_FALSE_ALARMS * (len(unanswerable) + 1))
+    if known is None or not allowed:
+        return None
+    return max(known, float(np.nextafter(np.sort(unanswerable)[-allowed], inf)))
+
+
+def measure_confidence(
+    session: Session,
+    generation: Generation,
+    view: VectorView,
+    knows: Callable[[str], bool],
+    encoder: TextEncoder,
+    seed: int = 0,
+) -> Confidence:
+    """Measure from which score on a text query finds what it asks for.
+
+    A hit is right if it is the text's own image, has an equal text, or has the same labels; for a label, if
+    it has that label. Chance is the share of right images in a sample of the collection.
+
+    Args:
+        session: A read of the catalogue.
+        generation: Generation to measure.
+        view: View of its images.
+        knows: Tells whether the collection's texts and labels have the words of a text.
+        encoder: The generation's encoder.
+        seed: Seed of all draws.
+    """
+    count = len(view)
+    images = _held_out(session, generation, random.Random(seed))
+    queries = _texts(session, generation, images, max(_COMPARED // max(count, 1), 200))
+    own = [query for query, _ in queries]
+    kinds = {kind: number for number, kind in enumerate(dict.fromkeys(query.kind for query in own))}
+    if len(images) < MIN_IMAGES or len(kinds) < MIN_KINDS:
+        return Confidence(count=count, held_out=len(images), kinds=len(kinds))
+    names = sorted({label for image in images.values() for label in image.labels})[:_LABELS]
+    own += [_Query(name, frozenset([name]), None, frozenset([name])) for name in names]
+    kinds |= {query.kind: len(kinds) + place for place, query in enumerate(own) if query.kind not in kinds}
+    phrases = [phrase for phrase in PHRASES if not knows(phrase)]
+    asked = [*names, *phrases]
+    batches = [asked[start : start + _BATCH] for start in range(0, len(asked), _BATCH)]
+    vectors = np.concatenate(
+        [
+            decode_vectors([vector for _, vector in queries], generation.dim),
+            *(encoder.embed_texts(batch).vectors for batch in batches),
+        ]
+    )
+    found = view.search_many(vectors, _DEPTH)
+    best = np.array([one.scores[:1].max(initial=-inf) for one in found])
+    hits = [one.keys.tolist() for one in found[: len(own)]]
+    drawn = np.random.default_rng(seed).permutation(view.keys())[:_SAMPLE].tolist()
+    facts = _facts(session, {*drawn, *(key for keys in hits for key in keys)})
+    sample = [facts[key] for key in drawn if key in facts]
+    outcomes = Outcomes(
+        best[: len(own)],
+        np.array([_excess(*each, facts, sample, count) for each in zip(own, hits, strict=True)]),
+        np.array([kinds[query.kind] for query in own]),
+    )
+    unanswerable = best[len(own) :]
+    known = least_known(outcomes)
+    return Confidence(
+        count=count,
+        held_out=len(images),
+        kinds=len(kinds),
+        known=known,
+        unknown=least_unknown(known, unanswerable),
+        counts=_cross_checked(outcomes, unanswerable),
+    )
+
+
+def read_confidence(session: Session, generation: int) -> Confidence | None:
+    """Return what was measured of a generation; None where nothing was, or by another version."""
+    query = select(GenerationRow.confidence).where(GenerationRow.id == generation)
+    stored = session.execute(query).scalar_one_or_none()
+    try:
+        return None if stored is None else Confidence.model_validate(stored)
+    except ValidationError:
+        return None
+
+
+def keep_confidence(session: Session, generation: int, measured: Confidence) -> None:
+    """Keep what was measured with the generation."""
+    kept = update(GenerationRow).where(GenerationRow.id == generation)
+    session.execute(kept.values(confidence=measured.model_dump(mode="json")))
+
+
+def _excess(
+    query: _Query, hits: Sequence[int], facts: Mapping[int, _Facts], sample: Sequence[_Facts], count: int
+) -> float:
+    def right(image: _Facts) -> bool:
+        if query.image is None:
+            return query.labels <= image.labels
+        return query.text in image.texts or (bool(query.labels) and query.labels == image.labels)
+
+    found = sum(key == query.image or right(facts[key]) for key in hits if key in facts)
+    chance = max(sum(map(right, sample)) / max(len(sample), 1), 1 / count)
+    return found / max(len(hits), 1) - chance
+
+
+def _cross_checked(found: Outcomes, unanswerable: NDArray[np.float64]) -> FlagCounts:
+    """Count how often the flag is right on each half of the kinds with the thresholds of the other half."""
+    half, part = found.kinds % 2 == 0, np.arange(len(unanswerable)) % 2 == 0
+    true = np.zeros(len(half), dtype=bool)
+    alarms = 0
+    for here, there in ((half, part), (~half, ~part)):
+        known = least_known(found.take(~here))
+        unknown = least_unknown(known, unanswerable[~there])
+        true[here] = known is not None and found.scores[here] >= known
+        alarms += 0 if unknown is None else int(np.count_nonzero(unanswerable[there] >= unknown))
+    above = found.excess > 0
+    return FlagCounts(
+        true=int(true.sum()),
+        true_right=int((true & above).sum()),
+        false=int((~true).sum()),
+        false_right=int((~true & ~above).sum()),
+        unanswerable=len(unanswerable),
+        unanswerable_right=len(unanswerable) - alarms,
+    )
+
+
+def _held_out(session: Session, generation: Generation, draw: random.Random) -> dict[int, _Image]:
+    """Return up to 1,000 held-out images with embedded texts, by key."""
+    with_texts = (
+        select(TextRow.image_id)
+        .join(TextEmbeddingRow, TextEmbeddingRow.text_id == TextRow.id)
+        .where(TextEmbeddingRow.generation_id == generation.id)
+    )
+    query = select(ImageRow.id).where(
+        ImageRow.collection_id == generation.collection_id,
+        ImageRow.split != "train",
+        ImageRow.id.in_(with_texts),
+    )
+    keys = sorted(session.execute(query).scalars())
+    chosen = draw.sample(keys, min(len(keys), _IMAGES))
+    rows = select(ImageRow.id, ImageRow.labels, ImageRow.group_name).where(ImageRow.id.in_(chosen))
+    return {row.id: _Image(frozenset(row.labels), row.group_name) for row in session.execute(rows)}
+
+
+def _texts(
+    session: Session, generation: Generation, images: Mapping[int, _Image], most: int
+) -> list[tuple[_Query, bytes]]:
+    """Return the texts of images with their vectors, each different text once."""
+    query = (
+        select(TextRow.image_id, TextRow.text, TextEmbeddingRow.vector)
+        .join(TextEmbeddingRow, TextEmbeddingRow.text_id == TextRow.id)
+        .where(TextEmbeddingRow.generation_id == generation.id, TextRow.image_id.in_(list(images)))
+        .order_by(TextRow.position, TextRow.image_id)
+    )
+    found: dict[str, tuple[_Query, bytes]] = {}
+    for key, text, vector in session.execute(query):
+        image = images[key]
+        kind = image.labels or image.group or key
+        found.setdefault(text, (_Query(text, image.labels, key, kind), vector))
+    return list(found.values())[: min(most, _QUERIES)]
+
+
+def _facts(session: Session, keys: Iterable[int]) -> dict[int, _Facts]:
+    """Return labels and texts of images by key."""
+    wanted, found = sorted(keys), dict[int, _Facts]()
+    for start in range(0, len(wanted), _AT_ONCE):
+        some = wanted[start : start + _AT_ONCE]
+        texts: dict[int, set[str]] = {}
+        for key, text in session.execute(
+            select(TextRow.image_id, TextRow.text).where(TextRow.image_id.in_(some))
+        ):
+            texts.setdefault(key, set()).add(text)
+        for key, labels in session.execute(select(ImageRow.id, ImageRow.labels).where(ImageRow.id.in_(some))):
+            found[key] = _Facts(frozenset(labels), frozenset(texts.get(key, ())))
+    return found

@@ -1,0 +1,241 @@
+"""`confident` is a measured statement: at such a score, held-out queries find what they ask for."""
+
+from collections.abc import Collection, Sequence
+from math import inf
+
+import numpy as np
+import pytest
+from sqlalchemy import update
+
+from index.catalogue.collections import Generation, Target
+from index.catalogue.tables import GenerationRow
+from index.engine import SearchEngine
+from index.scoring.confidence import (
+    MIN_IMAGES,
+    MIN_KINDS,
+    Confidence,
+    Outcomes,
+    _student,
+    least_known,
+    least_unknown,
+)
+from index.scoring.unanswerable import PHRASES
+from index.search.request import SearchRequest
+from index.vectors.protocol import Vectors
+from tests.index.samples import begin_generation, put_vectors, unit_vectors
+from training.data.manifest import Record, Split
+from training.models.embeddings import TextEmbeddings
+
+DIM = 48
+LABELS = [f"sign{number}" for number in range(14)]
+_DRAWS = 60
+
+
+def _near(rows: Vectors, noise: float, seed: int) -> Vectors:
+    vectors = rows + noise * unit_vectors(len(rows), rows.shape[1], seed)
+    unit: Vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    return unit
+
+
+def _at_chance(seed: int, kinds: int, noise: float, hub: float, dim: int) -> Outcomes:
+    """What texts find among images of the same kinds that an encoder puts elsewhere, around one direction."""
+    random = np.random.default_rng(seed)
+    shares = 1 / np.arange(1, kinds + 1)
+    images = random.choice(kinds, 200, p=shares / shares.sum())
+    texts = np.repeat(images[:100], 2)
+    found = []
+    for place, rows in enumerate((images, texts)):
+        centres = unit_vectors(kinds, dim, 2 * seed + place + 10)
+        found.append(_near(centres[rows] + hub * unit_vectors(1, dim, seed + 5000 + place), noise, seed))
+    scores = found[1] @ found[0].T
+    first = np.argsort(-scores, axis=1)[:, :10]
+    right = (images[first] == texts[:, None]).mean(axis=1)
+    chance = np.bincount(images, minlength=kinds)[texts] / len(images)
+    return Outcomes(scores.max(axis=1).astype(np.float64), right - chance, texts)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "noise", "hub", "dim"),
+    [(14, 0.3, 0.0, 8), (14, 1.0, 2.0, 32), (40, 0.3, 1.0, 16), (100, 2.0, 0.0, 32)],
+)
+def test_an_encoder_at_chance_is_confident_at_most_once_in_twenty(
+    kinds: int, noise: float, hub: float, dim: int
+) -> None:
+    """Images and texts of a kind lie together, so that a whole kind may be right by chance."""
+    flagged = [least_known(_at_chance(seed, kinds, noise, hub, dim)) is not None for seed in range(_DRAWS)]
+    assert np.mean(flagged) <= 0.05
+
+
+def _outcomes(scores: Sequence[float], excess: Sequence[float], kinds: Sequence[int]) -> Outcomes:
+    return Outcomes(np.array(scores, float), np.array(excess, float), np.array(kinds))
+
+
+def test_a_score_counts_down_to_where_queries_are_no_longer_right() -> None:
+    random = np.random.default_rng(0)
+    scores = np.linspace(1, 0, 400)
+    excess = np.where(scores > 0.5, 0.6, 0.0) + 0.1 * random.standard_normal(400)
+    least = least_known(_outcomes(scores.tolist(), excess.tolist(), random.integers(0, 40, 400).tolist()))
+    assert least is not None
+    assert 0.5 < least <= 0.65
+    # What is right further down does not count: a query just above it would not be.
+    gap = np.where((scores > 0.8) | (scores < 0.4), 0.6, -0.1)
+    least = least_known(_outcomes(scores.tolist(), gap.tolist(), random.integers(0, 40, 400).tolist()))
+    assert least == pytest.approx(0.8, abs=0.01)
+
+
+@pytest.mark.parametrize("kinds", [1, MIN_KINDS - 1, MIN_KINDS, 40])
+def test_queries_of_few_kinds_are_no_evidence_however_many(kinds: int) -> None:
+    queries = range(500)
+    found = _outcomes([1 - n / 500 for n in queries], [0.7] * 500, [n % kinds for n in queries])
+    assert (least_known(found) is not None) == (kinds >= MIN_KINDS)
+
+
+def test_unknown_words_need_a_score_that_few_unanswerable_phrases_reach() -> None:
+    scores = np.linspace(0, 0.99, 100)
+    least = least_unknown(0.3, scores)
+    assert least is not None
+    assert np.count_nonzero(scores >= least) == 1
+    assert least_unknown(0.995, scores) == 0.995
+    assert least_unknown(None, scores) is None
+    # One in forty cannot be told from fewer.
+    assert least_unknown(0.3, scores[:38]) is None
+
+
+@pytest.mark.parametrize(("degrees", "expected"), [(9, 1.833), (19, 1.729), (49, 1.677)])
+def test_quantiles_of_student_are_those_of_the_tables(degrees: int, expected: float) -> None:
+    assert _student(0.95, degrees) == pytest.approx(expected, abs=2e-3)
+
+
+class _Texts:
+    """An encoder that puts a label where its images are, and every other text anywhere."""
+
+    modalities: Collection[str] = ("image", "text")
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
+        self.asked += texts
+        rows = [
+            _centres()[LABELS.index(text)] if text in LABELS else unit_vectors(1, DIM, 900 + len(text))[0]
+            for text in texts
+        ]
+        return TextEmbeddings(np.stack(rows), (None,) * len(rows), (1,) * len(rows))
+
+
+def _centres() -> Vectors:
+    return unit_vectors(len(LABELS), DIM, 1)
+
+
+def _collection(
+    engine: SearchEngine, count: int, *, split: Split = "test", good: bool = True, labelled: bool = True
+) -> Generation:
+    """Images of 14 labels, each with a text of its own that lies with them, or anywhere."""
+    of_label = np.arange(count) % len(LABELS)
+    records = [
+        Record(
+            id=f"i{number}",
+            image="a.png",
+            split=split,
+            texts=(f"a film with {LABELS[label]} number{number}",),
+            labels=(LABELS[label],) if labelled else (),
+        )
+        for number, label in enumerate(of_label)
+    ]
+    generation = begin_generation(engine, "c", DIM)
+    texts = _near(_centres()[of_label], 0.5, 3) if good else unit_vectors(count, DIM, 4)
+    put_vectors(engine, generation, records, _near(_centres()[of_label], 0.5, 2), texts)
+    return generation
+
+
+def _asked(engine: SearchEngine, text: str, target: Target = "images") -> bool | None:
+    vector = _Texts().embed_texts([text]).vectors[0]
+    request = SearchRequest(kind="text", target=target)
+    return engine.search(engine.active("c"), vector, request, text).confident
+
+
+def test_labels_and_texts_are_confident_and_what_nothing_answers_is_not(engine: SearchEngine) -> None:
+    generation = _collection(engine, 140)
+    assert _asked(engine, LABELS[0]) is None
+    engine.measure_confidence(generation.id, _Texts())
+    assert [_asked(engine, label) for label in LABELS] == [True] * len(LABELS)
+    unanswered = (
+        "a fractured femur",
+        "a dog on a beach",
+        "ein Zug",
+        "an invoice",
+        "sign99",
+        "melanoma",
+        "\u00bf",
+    )
+    assert [_asked(engine, text) for text in unanswered] == [False] * len(unanswered)
+    # It is of one text that searches images.
+    active = engine.active("c")
+    assert _asked(engine, LABELS[0], "texts") is None
+    assert engine.search(active, _centres()[0], SearchRequest(kind="image")).confident is None
+    first = engine.search(active, _centres()[0], SearchRequest(k=5, kind="text"), LABELS[0])
+    later = SearchRequest(k=5, kind="text", cursor=first.next_cursor)
+    assert engine.search(active, _centres()[0], later, LABELS[0]).confident is True
+    measured = engine.confidence(active)
+    assert measured is not None
+    assert measured.counts is not None
+    assert (measured.held_out, measured.kinds, measured.count) == (140, 14, 140)
+    assert measured.counts.unanswerable > 40
+    assert measured.counts.unanswerable_right >= 0.9 * measured.counts.unanswerable
+
+
+def test_images_without_labels_are_right_by_their_own_text(engine: SearchEngine) -> None:
+    generation = _collection(engine, 140, labelled=False)
+    engine.measure_confidence(generation.id, _Texts())
+    measured = engine.confidence(engine.active("c"))
+    assert measured is not None
+    assert measured.kinds == 140
+    assert measured.known is not None
+
+
+def test_texts_that_find_nothing_make_nothing_confident(engine: SearchEngine) -> None:
+    generation = _collection(engine, 140, good=False, labelled=False)
+    engine.measure_confidence(generation.id, _Texts())
+    measured = engine.confidence(engine.active("c"))
+    assert measured is not None
+    assert (measured.known, measured.unknown) == (None, None)
+    assert [measured.least(known=known) for known in (True, False)] == [inf, inf]
+    assert [_asked(engine, text) for text in ("sign1", "a film", "a dog")] == [False] * 3
+
+
+@pytest.mark.parametrize(("count", "split"), [(MIN_IMAGES - 1, "test"), (140, "train")])
+def test_nothing_is_said_where_too_few_are_held_out(engine: SearchEngine, count: int, split: Split) -> None:
+    generation = _collection(engine, count, split=split)
+    encoder = _Texts()
+    engine.measure_confidence(generation.id, encoder)
+    measured = engine.confidence(engine.active("c"))
+    assert measured is not None
+    assert (measured.counts, measured.held_out) == (None, count if split == "test" else 0)
+    assert encoder.asked == []
+    assert _asked(engine, LABELS[0]) is None
+
+
+def test_it_is_measured_again_once_the_collection_has_grown(engine: SearchEngine) -> None:
+    generation = _collection(engine, 100)
+    engine.measure_confidence(generation.id, _Texts(), grown=True)
+    for count, again in ((100, False), (110, False), (140, True)):
+        _collection(engine, count)
+        encoder = _Texts()
+        engine.measure_confidence(generation.id, encoder, grown=True)
+        assert bool(encoder.asked) == again
+    measured = engine.confidence(engine.active("c"))
+    assert measured is not None
+    assert measured.count == 140
+
+
+def test_what_another_version_measured_is_not_used(engine: SearchEngine) -> None:
+    generation = _collection(engine, 60)
+    with engine.home.catalogue.write() as session:
+        session.execute(update(GenerationRow).values(confidence={"threshold": 0.3}))
+    assert engine.confidence(engine.active("c")) is None
+    engine.measure_confidence(generation.id, _Texts(), grown=True)
+    assert isinstance(engine.confidence(engine.active("c")), Confidence)
+
+
+def test_phrases_are_many_and_different() -> None:
+    assert len(set(PHRASES)) == len(PHRASES) > 100

@@ -1,0 +1,175 @@
+"""Two encoders compared on the same held-out images: a paired bootstrap, and what chance gives."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.evaluation.embedding.images_and_texts import EmbeddedManifest
+from training.evaluation.retrieval import LabelledVectors, caption_ranks, label_hits
+
+_DRAWS: Final = 2000
+_DRAWS_AT_ONCE: Final = 100
+# Queries share their candidates, so that samples vary by a quarter more than draws do: of 200 models that are
+# as good as another, 12 would pass by the 95 % interval of the draws, and 1 passes by that of 99 %.
+_TAIL: Final = 0.5
+_RECALLS: Final = (1, 5, 10)
+_PRECISIONS: Final = (5, 10, 50)
+_Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure, as a sum of percentages, by image.
+
+    Attributes:
+        right: For each percentage the right answers to the queries of each image (P, N).
+        queries: The number of these queries (P, N).
+        chance: What random vectors give.
+    """
+
+    right: _Numbers
+    queries: _Numbers
+    chance: float
+
+    def of(self, weights: _Numbers) -> _Numbers:
+        """Return the figure (B,) where images have these weights (B, N)."""
+        shares: _Numbers = (weights @ self.right.T) / np.maximum(weights @ self.queries.T, 1e-9)
+        total: _Numbers = 100 * shares.sum(axis=1)
+        return total
+
+    @property
+    def images(self) -> int:
+        """Images that have a query in each percentage."""
+        return int(np.count_nonzero(self.queries.all(axis=0)))
+
+
+@dataclass(frozen=True, slots=True)
+class PairedComparison:
+    """A figure before and after, and the 99 % interval of its rise over the draws.
+
+    Attributes:
+        before: Figure of the first encoder.
+        after: Figure of the second one.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+        above_chance: Whether all but 0.5 % of the draws of `after` are above chance.
+    """
+
+    before: float
+    after: float
+    low: float
+    high: float
+    above_chance: bool
+
+
+def figures_by_image(embedded: EmbeddedManifest) -> dict[str, Figure]:
+    """Return the figures that are means over images, by the names of `EvaluationReport.metrics`."""
+    figures = _recalls(embedded) if embedded.texts else {}
+    return figures | _precisions(embedded)
+
+
+def compare_figures(
+    before: Figure, after: Figure, groups: NDArray[np.int64], seed: int = 0
+) -> PairedComparison:
+    """Compare two encoders on the same images, which are drawn anew 2,000 times with replacement.
+
+    Args:
+        before: Figure of the first encoder.
+        after: Figure of the second encoder.
+        groups: Number of each image's group (N,): the images of a patient are drawn together.
+        seed: Seed of the draws.
+    """
+    random = np.random.default_rng(seed)
+    count = int(groups.max()) + 1
+    draws = []
+    for _ in range(_DRAWS // _DRAWS_AT_ONCE):
+        drawn = random.multinomial(count, np.full(count, 1 / count), _DRAWS_AT_ONCE)
+        weights = drawn[:, groups].astype(np.float64)
+        draws.append((before.of(weights), after.of(weights)))
+    old, new = (np.concatenate(column) for column in zip(*draws, strict=True))
+    low, high = np.percentile(new - old, (_TAIL, 100 - _TAIL))
+    whole = np.ones((1, len(groups)))
+    return PairedComparison(
+        before=float(before.of(whole)[0]),
+        after=float(after.of(whole)[0]),
+        low=float(low),
+        high=float(high),
+        above_chance=bool(np.percentile(new, _TAIL) > after.chance),
+    )
+
+
+def _recalls(embedded: EmbeddedManifest) -> dict[str, Figure]:
+    described, owner = np.unique(embedded.text_owner, return_inverse=True)
+    row_of = dict(zip(described.tolist(), range(len(described)), strict=True))
+    matches = [[row_of[row] for row in rows] for rows in embedded.text_matches()]
+    ranks = caption_ranks(embedded.image_vectors[described], embedded.text_vectors, matches)
+    texts = np.bincount(owner)
+    of_texts = np.array([len(rows) for rows in matches])
+    of_images = np.bincount(np.concatenate([np.array(rows) for rows in matches]))
+    # Of each direction: ranks of its queries, their images, matches and candidates.
+    directions = {
+        "image": (ranks[0], owner, of_texts, len(described)),
+        "text": (ranks[1], np.arange(len(described)), of_images, len(owner)),
+    }
+    figures: dict[str, Figure] = {}
+    for name, (places, images, matching, candidates) in directions.items():
+        queries = texts.astype(np.float64) if name == "image" else np.ones(len(described))
+        for k in _RECALLS:
+            found = np.bincount(images, weights=places < k, minlength=len(described))
+            right = found.astype(np.float64)
+            figures[f"{name}_recall_at_{k}"] = _spread(
+                right, queries, described, embedded, _chance(matching, candidates, k)
+            )
+    every = list(figures.values())
+    total = Figure(
+        np.concatenate([one.right for one in every]),
+        np.concatenate([one.queries for one in every]),
+        sum(one.chance for one in every),
+    )
+    return {"rsum": total, **figures}
+
+
+def _precisions(embedded: EmbeddedManifest) -> dict[str, Figure]:
+    rows = np.array([row for row, record in enumerate(embedded.records) if record.labels], dtype=np.int64)
+    if not len(rows):
+        return {}
+    records = [embedded.records[row] for row in rows]
+    images = LabelledVectors(
+        vectors=embedded.image_vectors[rows],
+        labels=[record.labels for record in records],
+        ids=[record.id for record in records],
+        groups=[record.group for record in records],
+    )
+    counts, totals, matching = label_hits(images, images, _PRECISIONS)
+    figures = {}
+    for column, k in enumerate(_PRECISIONS):
+        usable = totals >= k
+        if usable.any():
+            chance = 100 * float(np.mean(matching[usable] / totals[usable]))
+            right = np.where(usable, counts[:, column] / k, 0)
+            name = f"image_precision_at_{k}"
+            figures[name] = _spread(right, usable.astype(np.float64), rows, embedded, chance)
+    return figures
+
+
+def _spread(
+    right: _Numbers,
+    queries: _Numbers,
+    rows: NDArray[np.int64],
+    embedded: EmbeddedManifest,
+    chance: float,
+) -> Figure:
+    """Return the figure of some images as one of all: the others have no query."""
+    both = np.zeros((2, len(embedded.records)))
+    both[0, rows], both[1, rows] = right, queries
+    return Figure(both[:1], both[1:], chance)
+
+
+def _chance(matching: NDArray[np.int64], candidates: int, k: int) -> float:
+    """Return the percentage of queries with so many matches that find one among the first k at random."""
+    missed = np.ones(len(matching))
+    for place in range(min(k, candidates)):
+        missed *= np.maximum(candidates - place - matching, 0) / (candidates - place)
+    return 100 * float(np.mean(1 - missed))
