@@ -12,10 +12,13 @@ from typing import Final, Literal, NamedTuple
 
 from training.reports.cues import (
     BOTH_SIDES,
+    BRIEF_HEADING,
+    FINDINGS_HEADING,
     HEADING,
     LIMITED,
     LISTED,
     NEW_STATEMENT,
+    OF_EARLIER_IMAGE,
     PLURAL,
     PRIOR,
     SHOWN,
@@ -48,6 +51,7 @@ _SENTENCE_END: Final = re.compile(
     r"\?(?=\s*$)|\?(?=\s+[A-Z])|\n\s*\n|\n(?=\s*(?:[-*•]|\d+[.)]|[A-Z][A-Z /]+:))"
     rf"|\n(?={HEADING.pattern})"
 )
+_BLANK_LINE: Final = re.compile(r"\n\s*\n")
 # Limit of a text, as of its words in the full-text index, and of a sentence: work grows with its square.
 MAX_CHARACTERS: Final = 200_000
 _MAX_SENTENCE: Final = 1000
@@ -105,14 +109,25 @@ def stated_sentences(text: str) -> Iterator[tuple[int, str]]:
     """Give the sentences in which a report describes the image, each with its offset.
 
     Sentences under headings such as INDICATION, HISTORY or COMPARISON, and in other languages, are left out.
+    Unless the text has a heading such as FINDINGS, a blank line ends such a section, and a finding behind the
+    first sentence of a comparison or technique does.
     """
-    stated = True
-    for start, end in _sentences(text[:MAX_CHARACTERS]):
+    text = text[:MAX_CHARACTERS]
+    has_findings = FINDINGS_HEADING.search(text) is not None
+    stated, is_brief, before = True, False, 0
+    for start, end in _sentences(text):
         sentence = text[start:end].strip()
+        if not sentence:
+            continue
         place = text.index(sentence, start)
         if HEADING.match(sentence):
             stated = UNSTATED_HEADING.match(sentence) is None
-        if sentence and stated and is_read(sentence):
+            is_brief = BRIEF_HEADING.match(sentence) is not None
+        elif not stated and not has_findings:
+            ends = _BLANK_LINE.search(text, before, place) is not None and text[before - 1] != ":"
+            stated = ends or (is_brief and has_forms(sentence) and OF_EARLIER_IMAGE.search(sentence) is None)
+        before = place + len(sentence)
+        if stated and is_read(sentence):
             yield place, sentence
 
 

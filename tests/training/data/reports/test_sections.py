@@ -48,6 +48,71 @@ def test_sections_are_found_by_their_headings(text: str, sections: list[tuple[st
 
 
 @pytest.mark.parametrize(
+    ("text", "body"),
+    [
+        ("INDICATION: Cough.\n\nCOMPARISON: 1/2/2020.\n\nLarge effusion. Edema.", "Large effusion. Edema."),
+        (
+            "REASON FOR EXAM: Fever.\n\nThe lungs are clear.\n\nNo effusion.",
+            "The lungs are clear.\n\nNo effusion.",
+        ),
+        (
+            "HISTORY: Fall. TECHNIQUE: AP. Left rib fracture. Small effusion.",
+            "Left rib fracture. Small effusion.",
+        ),
+        ("COMPARISON: None\nThe heart is large.\nNo edema.", "The heart is large.\nNo edema."),
+        ("TECHNIQUE: PA and lateral. The lungs are clear.", "The lungs are clear."),
+        ("EXAM: Chest radiograph. Right apical mass.", "Right apical mass."),
+        ("Clinical data: pain\n\nChest X-ray, 2 views:\n\nNo mass.", "No mass."),
+        ("INDICATION: pain\nPORTABLE AP CHEST: No mass.", "No mass."),
+        ("HISTORY: Pain. X-ray chest: No mass.", "No mass."),
+        ("HISTORY: Cough.\n\nLUNGS: Clear.\nHEART: Large.", "LUNGS: Clear.\nHEART: Large."),
+        ("FINAL REPORT\nCHEST, TWO VIEWS\n\nCOMPARISON: None.\n\nSmall nodule.\n\nJohn Roe", "Small nodule."),
+        ("WET READ: Mass.\nCOMPARISON: None.\n\nNo mass.", "No mass."),
+        ("COMPARISON: Film of May. It showed a mass. The mass is gone.", "The mass is gone."),
+        ("Klinik: Husten.\n\nVergleich: keiner.\n\nErguss links.", "Erguss links."),
+        ("Indikation: Sturz. Technik: p.a. im Stehen. Rippenfraktur links.", "Rippenfraktur links."),
+        ("INDICATION: Cough.\n\nCOMPARISON: None.\n\nSmall mass.\n\nIMPRESSION: Mass.", "Small mass."),
+    ],
+)
+def test_a_body_without_a_heading_is_found(text: str, body: str) -> None:
+    sections = clinical_sections(text)
+    assert [section.text for section in sections if section.heading == "REPORT"] == [body]
+    assert not any(word in body for word in ("Cough", "Fever", "Pain", "Husten", "Sturz"))
+    stored = "\n\n".join(f"{section.heading}: {section.text}" for section in sections)
+    assert place_in_report(body.split("\n")[0], stored) == stored.index(body)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "INDICATION: Cough.\n\nFever, pneumonia last year.\n\nFINDINGS: Clear.",
+        "COMPARISON: Film of May. It showed a mass. FINDINGS: Clear.",
+        "INDICATION: Cough. Known effusion.",
+        "TECHNIQUE: PA. Views of the chest were obtained.\nCOMPARISON: No. No prior chest films are available.",
+        "INDICATION: Cough.\n\nKnown effusion.\n\nIMPRESSION: Clear.",
+        "TECHNIQUE: AP.\n\nRECOMMENDATION: CT.\n\nCall for an appointment.",
+    ],
+)
+def test_history_and_technique_are_no_body(text: str) -> None:
+    assert "REPORT" not in [section.heading for section in clinical_sections(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("EXAM: Chest\nDATE: 1/2/2020\n\nThe lungs are clear.", "The lungs are clear."),
+        ("Small mass.\n\nTECHNIQUE: AP", "Small mass."),
+        (
+            "Patient: X\nINDICATION: Cough\nMRN: 12345\nJohn Roe\nEffusion on the left.",
+            "Effusion on the left.",
+        ),
+    ],
+)
+def test_text_without_a_heading_is_kept_where_no_section_describes_the_image(text: str, kept: str) -> None:
+    assert ("", kept) in _pairs(text)
+
+
+@pytest.mark.parametrize(
     "head",
     [
         "Patient: {}, John",
