@@ -52,6 +52,8 @@ _SENTENCE_END: Final = re.compile(
     rf"|\n(?={HEADING.pattern})"
 )
 _BLANK_LINE: Final = re.compile(r"\n\s*\n")
+# A line that is not filled ends what a heading has.
+_FIRST_LINE: Final = re.compile(r"[^\n]{1,60}\n\s*(?=[A-ZÄÖÜ])")
 # Limit of a text, as of its words in the full-text index, and of a sentence: work grows with its square.
 MAX_CHARACTERS: Final = 200_000
 _MAX_SENTENCE: Final = 1000
@@ -123,6 +125,9 @@ def stated_sentences(text: str) -> Iterator[tuple[int, str]]:
         if HEADING.match(sentence):
             stated = UNSTATED_HEADING.match(sentence) is None
             is_brief = BRIEF_HEADING.match(sentence) is not None
+            line = _FIRST_LINE.match(sentence)
+            if is_brief and line and not has_findings and has_forms(sentence[line.end() :]):
+                stated, place, sentence = True, place + line.end(), sentence[line.end() :]
         elif not stated and not has_findings:
             ends = _BLANK_LINE.search(text, before, place) is not None and text[before - 1] != ":"
             stated = ends or (is_brief and has_forms(sentence) and OF_EARLIER_IMAGE.search(sentence) is None)

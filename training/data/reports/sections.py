@@ -79,6 +79,18 @@ _SAYS: Final = re.compile(
     r"unauffällig\w*|regelrecht\w*|frei)\b",
     re.IGNORECASE,
 )
+# Beginnings of sentences on an image, where a history may go on as well.
+_OPENING: Final = re.compile(
+    r"(?:there (?:is|are)|(?:the |both )?(?:lungs?|heart|cardi\w+|mediastin\w+|trachea)|es (?:zeigt|besteht)|"
+    r"(?:no|kein\w*) (?:focal|acute|evidence|pleura\w*|pneumothora\w+|consolidations?|effusions?|"
+    r"infiltrat\w*|erguss))\b",
+    re.IGNORECASE,
+)
+_OF_HISTORY: Final = re.compile(
+    r"\b(?:concern\w*|suspicion|suspected|history|question\w*|clinical\w*|known|rule|evaluat\w+|complain\w*|"
+    r"symptoms?|family|last|recent\w*|disease|failure|bypass|surgery|bekannt\w*|verdacht)\b",
+    re.IGNORECASE,
+)
 _OF_EXAMINATION: Final = re.compile(
     r"\b(?:prior|previous|compar\w+|available|obtained|performed|acquired|taken|techni\w+|protocol|contrast|dose|"
     r"dated|reviewed|request\w*|submitted|vergleich\w*|voraufnahme\w*|angefertigt|durchgeführt)\b",
@@ -100,8 +112,6 @@ _NAME_WORD: Final = re.compile(
 )
 _MOST_NAME_WORDS: Final = 8
 _FEWEST_NAME_WORDS: Final = 2
-_FEWEST_PROSE: Final = 4
-_SMALL_WORD: Final = re.compile(r"(?<!\w)[a-zäöüß]{2,}")
 
 
 def is_addendum(section: Section) -> bool:
@@ -133,9 +143,8 @@ def clinical_sections(text: str, known: Collection[str] = ()) -> tuple[Section, 
         ]
     loose = [block for block in blocks if not block.heading and block.kind != "identifying"]
     if clinical:
-        lead = _lead(blocks)
-        if not lead and not any(section.kind in DESCRIBING and section.text for section in kept):
-            lead = "\n\n".join(_described_paragraphs(blocks))
+        is_described = any(section.kind in DESCRIBING and section.text for section in kept)
+        lead = "\n\n".join(_described_paragraphs(blocks[:1] if is_described else blocks))
     else:
         lead = "\n".join(filter(None, map(_described_lines, (block.text for block in loose))))
     if lead:
@@ -157,8 +166,8 @@ def section_places(text: str) -> list[SectionPlace]:
     """Return all parts of a text without headings: the one before the first heading, and those under each.
 
     Without a section of findings, the paragraphs behind the first one of INDICATION, COMPARISON and the like
-    are a part of their own, under the heading `BODY`; so are the sentences from the one that describes an image
-    on, behind the first of EXAMINATION, COMPARISON or TECHNIQUE.
+    are a part of their own, under the heading `BODY`. So is what follows the first sentence of EXAMINATION,
+    COMPARISON or TECHNIQUE, from the first sentence that describes an image.
     """
     places = list(_headed(text))
     described = {at: place.kind for at, place in enumerate(places) if _describes_image(text, place)}
@@ -195,11 +204,11 @@ def _describes_image(text: str, place: SectionPlace) -> bool:
         return False
     if is_generic(place.heading):
         return any(_states(part[start:end]) for start, end in _statements(part))
-    return any(map(str.isalnum, part))
+    return any(map(str.isalnum, without_titles(part)))
 
 
 def _body_start(text: str, place: SectionPlace) -> int | None:
-    """Return where the description of an image begins in a section that has another heading; None without one."""
+    """Return where the description of an image begins in a section with another heading; None without one."""
     part = text[place.start : place.end]
     begin = len(part) - len(part.lstrip())
     blank = _BLANK_LINE.search(part, begin)
@@ -207,7 +216,13 @@ def _body_start(text: str, place: SectionPlace) -> int | None:
     starts = [found.start() for found in _BODY_START.finditer(part, begin + 1, end)][:1]
     if place.kind in _BRIEF:
         behind = list(_statements(part[:end]))[1:]
-        starts += [start for start, stop in behind if _states(part[start:stop])][:1]
+        first = next((at for at, (start, stop) in enumerate(behind) if _states(part[start:stop])), None)
+        while first and _may_begin(part[slice(*behind[first - 1])]):
+            first -= 1
+        starts += [] if first is None else [behind[first][0]]
+    else:
+        behind = list(_statements(part[:end]))[1:]
+        starts += [start for start, stop in behind if _opens_body(part[start:stop])][:1]
     if blank is not None and any(map(str.isalpha, part[blank.end() :])):
         starts.append(blank.end())
     return place.start + min(starts) if starts else None
@@ -218,6 +233,17 @@ def _statements(text: str) -> Iterator[tuple[int, int]]:
     starts = {start for start, _ in sentence_places(text)}
     starts |= {found.end() for found in _LINE_START.finditer(text)}
     return pairwise([*sorted(starts), len(text)])
+
+
+def _opens_body(sentence: str) -> bool:
+    """Tell whether a sentence behind a history is of an image, by how it begins."""
+    return _OPENING.match(sentence) is not None and _OF_HISTORY.search(sentence) is None and _states(sentence)
+
+
+def _may_begin(sentence: str) -> bool:
+    """Tell whether a sentence before one that describes an image may describe it as well."""
+    is_other = _OF_EXAMINATION.search(sentence) or OF_EARLIER_IMAGE.search(sentence)
+    return not is_other and without_titles(sentence) != ""
 
 
 def _states(sentence: str) -> bool:
@@ -314,27 +340,11 @@ def _closed(kind: Kind, heading: str, text: str) -> Iterator[Section]:
         yield Section(kind, heading, text)
 
 
-def _lead(blocks: Sequence[Section]) -> str:
-    """Return the prose before the first heading, if that is a clinical one and the prose names nobody."""
-    first = blocks[0]
-    if first.heading or first.kind == "identifying" or holds_identifiers(first.text):
-        return ""
-    paragraphs = re.split(r"\n\s*\n", first.text.strip())
-    return "\n\n".join(part for part in paragraphs if _is_prose(part))
-
-
 def _described_paragraphs(blocks: Sequence[Section]) -> Iterator[str]:
-    """Give the paragraphs under no heading that say something of an image; of the first block, without names."""
+    """Give the paragraphs under no heading that describe an image; a first block with names has none."""
     for place, block in enumerate(blocks):
-        if not block.heading:
-            paragraphs = map(_described_lines, _BLANK_LINE.split(block.text))
-            told = (part for part in paragraphs if _states(part))
-            yield from (part for part in told if place or not holds_identifiers(part))
-
-
-def _is_prose(text: str) -> bool:
-    describes = has_forms(text) or _WORDS_OF_IMAGES.search(text) is not None
-    return describes and len(_SMALL_WORD.findall(text)) >= _FEWEST_PROSE
+        if not block.heading and (place or not holds_identifiers(block.text)):
+            yield from filter(_states, map(_described_lines, _BLANK_LINE.split(block.text)))
 
 
 def _described_lines(text: str) -> str:
@@ -349,7 +359,12 @@ def _trimmed(section: Section) -> Section:
     while len(lines) > 1 and (not lines[-1].strip() or _may_be_name(lines[-1].strip())):
         lines.pop()
     text = "\n".join(lines).strip()
-    return section._replace(text=without_titles(text) if is_generic(section.heading) else text)
+    untitled = without_titles(text)
+    if is_generic(section.heading):
+        return section._replace(text=untitled)
+    # "FINDINGS: PA and lateral views." describes nothing.
+    is_title = section.kind in DESCRIBING and not untitled
+    return section._replace(kind="examination" if is_title else section.kind, text=text)
 
 
 def _may_be_name(line: str) -> bool:

@@ -65,6 +65,8 @@ def test_sections_are_found_by_their_headings(text: str, sections: list[tuple[st
         ("Clinical data: pain\n\nChest X-ray, 2 views:\n\nNo mass.", "No mass."),
         ("INDICATION: pain\nPORTABLE AP CHEST: No mass.", "No mass."),
         ("HISTORY: Pain. X-ray chest: No mass.", "No mass."),
+        ("HISTORY: Cough. There is a small effusion. No mass.", "There is a small effusion. No mass."),
+        ("INDICATION: Cough\nThe lungs are clear.\nSmall mass.", "The lungs are clear.\nSmall mass."),
         ("HISTORY: Cough.\n\nLUNGS: Clear.\nHEART: Large.", "LUNGS: Clear.\nHEART: Large."),
         ("FINAL REPORT\nCHEST, TWO VIEWS\n\nCOMPARISON: None.\n\nSmall nodule.\n\nJohn Roe", "Small nodule."),
         ("WET READ: Mass.\nCOMPARISON: None.\n\nNo mass.", "No mass."),
@@ -88,7 +90,9 @@ def test_a_body_without_a_heading_is_found(text: str, body: str) -> None:
         "INDICATION: Cough.\n\nFever, pneumonia last year.\n\nFINDINGS: Clear.",
         "COMPARISON: Film of May. It showed a mass. FINDINGS: Clear.",
         "INDICATION: Cough. Known effusion.",
-        "TECHNIQUE: PA. Views of the chest were obtained.\nCOMPARISON: No. No prior chest films are available.",
+        "HISTORY: Fall. There is concern for pneumothorax. No fever.",
+        "INDICATION: Dyspnea. Heart failure with effusion. Pneumonia?",
+        "TECHNIQUE: PA. Views of the chest were obtained.\nCOMPARISON: No. No prior chest film.",
         "INDICATION: Cough.\n\nKnown effusion.\n\nIMPRESSION: Clear.",
         "TECHNIQUE: AP.\n\nRECOMMENDATION: CT.\n\nCall for an appointment.",
     ],
@@ -209,10 +213,41 @@ def test_names_numbers_and_days_are_taken_out(text: str, cleaned: str) -> None:
         "Right PA is enlarged, no MS.",
         "Prior films were reviewed.",
         "Examination was performed with nipple markers.",
+        "Patient Rotated. Patient is supine. Patient Position: AP.",
+        "Consultant Radiologist was asked. Seen with the consultant. Effusion.",
+        "NP tube, RN, Sister Mary Joseph nodule.",
+        "Effusion (Left/Right). (Frontal/Lateral)",
+        "Outside Hospital film. Fracture Clinic. His mother. Effusion.",
     ],
 )
 def test_words_and_measures_of_reports_stay(text: str) -> None:
     assert without_identifiers(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "cleaned"),
+    [
+        ("Told NP Zqx and PA-C Zqy.", f"Told NP {MARK} and PA-C {MARK}."),
+        ("Seen with Professor Zqx.", f"Seen with Professor {MARK}."),
+        ("At consultant Zqx's request.", f"At consultant {MARK} request."),
+        (
+            "Sister Anna Zqx, Registrar Zqy and Fellow Dr. Zqz.",
+            f"Sister {MARK}, Registrar {MARK} and Fellow {MARK}.",
+        ),
+        ("Nurse Practitioner Zqx Zqy paged.", f"{MARK} {MARK} paged."),
+        ("Patient Zqx, Anna was supine.", f"Patient {MARK} was supine."),
+        ("Patient Zqx rotated. Pt. Anna Zqx.", f"Patient {MARK} rotated. Pt. {MARK}."),
+        ("Her husband, Zqx, and son Zqy.", f"Her husband, {MARK}, and son {MARK}."),
+        ("Die Tochter, Zqx, war da.", f"Die Tochter, {MARK}, war da."),
+        ("From St. Zqx's Hospital.", f"From {MARK} Hospital."),
+        ("Film of the Zqx Zqy Medical Center.", f"Film of the {MARK} Medical Center."),
+        ("Effusion. (Zqx/Zqy)", f"Effusion. ({MARK})"),
+        ("Effusion.\n(Zqx / Zqy-Roe / Zqz)", f"Effusion.\n({MARK})"),
+        ("Effusion. D/W Zqx.", f"Effusion. D/W {MARK}."),
+    ],
+)
+def test_names_behind_roles_are_taken_out(text: str, cleaned: str) -> None:
+    assert without_identifiers(text) == cleaned
 
 
 def test_known_names_are_taken_out_in_any_form_and_words_of_reports_stay() -> None:

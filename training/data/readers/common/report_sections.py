@@ -18,8 +18,8 @@ _ADDENDUM: Final = "ADDENDUM"
 def read_report(text: str) -> Report:
     """Findings, impression and addenda of a report; otherwise the body that `section_places` finds.
 
-    A preliminary reading is replaced by the final one. Of a text without headings, or under the heading REPORT
-    alone, the last paragraph counts.
+    A preliminary reading is replaced by the final one. Of a text under no heading, or under REPORT alone, the
+    last paragraph counts.
     """
     places = section_places(text)
     if (report := _described(text, places)) is not None:
