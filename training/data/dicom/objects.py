@@ -33,7 +33,7 @@ _KEYWORDS: Final = (
     *("ConversionType", "Manufacturer", "AnatomicRegionSequence", "PatientID", "PatientBirthDate"),
     *("PatientSex", "PatientAge", "BodyPartExamined", "ViewPosition", "StudyInstanceUID"),
     *("SeriesInstanceUID", "PatientOrientation", "Laterality", "ImageLaterality", "BurnedInAnnotation"),
-    *("ViewCodeSequence", "SharedFunctionalGroupsSequence"),
+    *("ViewCodeSequence", "SharedFunctionalGroupsSequence", "OtherPatientIDs", "OtherPatientIDsSequence"),
 )
 
 

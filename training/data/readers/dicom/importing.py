@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from training.errors import DataError
 
 QUARANTINE_NAME: Final = "quarantine.csv"
 _COLUMNS: Final = ("sop", "reason")
+_SHOWN: Final = 8
 # Names in a source may be those of patients.
 _SOURCE: Final = Path("SOURCE")
 
@@ -90,6 +92,7 @@ class _Import:
         seen: Number and digest of each instance.
         quarantined: Reason for each instance.
         taken: Names of films.
+        patients: Patients of each study.
     """
 
     source: Source
@@ -100,6 +103,7 @@ class _Import:
     seen: dict[str, tuple[int, str]] = field(default_factory=dict)
     quarantined: dict[str, str] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
+    patients: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     def items(self) -> Iterator[Record | Rejection | LeftOut]:
         self._tidy()
@@ -113,6 +117,7 @@ class _Import:
                 self.notes.append(
                     f"{self.frames_left_out:,} frames above the first {MOST_FRAMES} of a file are left out."
                 )
+            self.notes += self._mixed()
             self._write_quarantine()
             os.sync()
         finally:
@@ -149,6 +154,8 @@ class _Import:
 
     def _taken(self, examined: Examined) -> Iterator[Record]:
         self.frames_left_out += examined.frames_left_out
+        if patient := examined.metadata.get("patient"):
+            self.patients[str(examined.metadata["study"])].add(str(patient))
         for frame, name in enumerate(examined.films, 1):
             if name in examined.aside:
                 examined.aside[name].replace(self.rules.folder / name)
@@ -164,6 +171,15 @@ class _Import:
                 # All frames come from one file.
                 rows=1 if frame == 1 else 0,
             )
+
+    def _mixed(self) -> Iterator[str]:
+        """Give a sentence on each of the first studies with films of several patients."""
+        mixed = [study for study, patients in self.patients.items() if len(patients) > 1]
+        for study in mixed[:_SHOWN]:
+            count = len(self.patients[study])
+            yield f"Study {study} has films of {count} patients; each gets only reports that name its own."
+        if len(mixed) > _SHOWN:
+            yield f"{len(mixed) - _SHOWN:,} more studies have films of several patients."
 
     def _write_quarantine(self) -> None:
         """Write the table of what a person has to look at; films of these that an earlier import took go."""
