@@ -24,7 +24,7 @@ from index.writes.live import remove_images
 from index.writes.prefetch import prefetch
 from training.data.decoding.processes.errors import DecodingError
 from training.data.reports.structured import SOP_CLASSES, parse_structured
-from training.data.reports.study_report import OwnResultError, ReportError, deidentified
+from training.data.reports.study_report import NoReportError, ReportError, deidentified
 from training.errors import RecoquestError
 from training.progress import ProgressBar
 
@@ -204,8 +204,8 @@ class Run:
         try:
             source = parse_structured(content)
             report = deidentified(source, self._plan.key)
-        except OwnResultError:
-            return ReadyInstance("left out", reason="Results of searches that recoquest wrote.")
+        except NoReportError as error:
+            return ReadyInstance("left out", reason=f"Not a radiologist's report: {error}.")
         except ReportError as error:
             return ReadyInstance("refused", reason=f"A structured report: {error}.")
         if source.studies[:1] != (study.uid,):
@@ -279,11 +279,13 @@ class Run:
             if before is not None and before != digest:
                 # The object was sent again with another content.
                 self._plan.reports.remove([before])
-            self._note_report(item.piece, name, digest)
+            bare = "A structured report no part of which describes the image."
+            remark = bare if place in taken.without_text else ""
+            self._note_report(item.piece, name, digest, report.mismatch if digest is None else remark)
         with_films = [item for item in batch if any(ready.films for ready in item.instances.values())]
         self._plan.reports.take_again(dict.fromkeys(item.piece.study.uid for item in with_films))
 
-    def _note_report(self, piece: Piece, name: str, digest: str | None) -> None:
+    def _note_report(self, piece: Piece, name: str, digest: str | None, remark: str) -> None:
         """Note a report, by the hash of its UID; without a digest, its patient is another one."""
         with self._engine.home.catalogue.write() as session:
             if digest is None:
@@ -291,9 +293,9 @@ class Run:
             else:
                 self._note(session, piece, {}, {name: digest})
         if digest is None:
-            self._report.count("refused", "A structured report of another patient.")
+            self._report.count("refused", f"A structured report: {remark}.")
         else:
-            self._report.count("taken")
+            self._report.count("taken", remark)
             self._report.reports += 1
 
     def _note_piece(self, session: Session, item: _Fetched) -> None:

@@ -4,20 +4,24 @@ import re
 from datetime import UTC, datetime
 from typing import Final, Literal
 
+from training.data.reports.study_report import DATA_TYPE_ERROR
+
 # Accepted; an error that sending it again may mend; rejected for good.
 Code = Literal["AA", "AE", "AR"]
+_INTERNAL_ERROR: Final = "207^Application internal error"
 _LONGEST_ID: Final = 199
 _ID: Final = re.compile(r"[^|^~\\&\r\n\x00-\x1f\x7f]*")
 _MSH: Final = re.compile(r"MSH([^\w\s])")
 
 
-def acknowledgement(code: Code, message: bytes, reason: str = "") -> bytes:
+def acknowledgement(code: Code, message: bytes, reason: str = "", condition: str = DATA_TYPE_ERROR) -> bytes:
     """Return the message ACK for a message, which may be damaged.
 
     Args:
         code: Outcome of the message.
         message: The message.
         reason: A sentence for whoever runs the sender; nothing of the message.
+        condition: Error condition of a rejection (table 0357), for ERR-3.
     """
     kind, control_id, version = _head(message)
     now = datetime.now(UTC).strftime("%Y%m%d%H%M%S")
@@ -27,8 +31,7 @@ def acknowledgement(code: Code, message: bytes, reason: str = "") -> bytes:
         f"MSA|{code}|{control_id}|{text}",
     ]
     if code != "AA":
-        number = "207^Application internal error" if code == "AE" else "200^Unsupported message type"
-        segments.append(f"ERR|||{number}^HL70357|E||||{text}")
+        segments.append(f"ERR|||{_INTERNAL_ERROR if code == 'AE' else condition}^HL70357|E||||{text}")
     return ("\r".join(segments) + "\r").encode()
 
 

@@ -47,14 +47,16 @@ class Taken:
         matched: Number of reports whose study has images.
         waiting: Number of reports whose study has none yet; they are kept.
         differing: Places, among the given ones, of reports whose study has images of another patient alone;
-            they are not kept.
+            they are not kept, and their `mismatch` says why.
         changed: Ids of the images that were changed.
+        without_text: Places of matched reports that have no text which describes the image.
     """
 
     matched: int = 0
     waiting: int = 0
     differing: tuple[int, ...] = ()
     changed: tuple[str, ...] = ()
+    without_text: tuple[int, ...] = ()
 
 
 @dataclass
@@ -108,8 +110,11 @@ class ReportIntake:
                     set_study(session, collection_id, report.digest, study)
                     studies[study] = None
         matched = sum(study is not None for study, _ in found)
+        without_text = tuple(
+            place for place, (study, _) in enumerate(found) if study and not reports[place].describes
+        )
         changed = self._bring(studies)
-        return Taken(matched, len(kept) - matched, tuple(differing), changed)
+        return Taken(matched, len(kept) - matched, tuple(differing), changed, without_text)
 
     def take_waiting(self, *, all_again: bool = False) -> Iterator[Taken]:
         """Bring kept reports to images that came after them, some at a time.
@@ -165,8 +170,9 @@ class ReportIntake:
         """
         with self.engine.home.catalogue.write() as session:
             collection_id = require_collection(session, self.collection).id
-            studies = [remove_report(session, collection_id, digest) for digest in digests]
-        self._bring(dict.fromkeys(filter(None, studies)), or_else=NO_REPORT)
+            removed = [remove_report(session, collection_id, digest) for digest in digests]
+        gone = list(filter(None, removed))
+        self._bring(dict.fromkeys(study for study, _ in gone), [report for _, report in gone])
 
     def waiting(self) -> int:
         """Return the number of reports that wait for images."""
@@ -189,16 +195,27 @@ class ReportIntake:
                 self._record(session, action="delete", reports=count)
         return count
 
-    def _bring(self, studies: Iterable[str], or_else: CurrentReport | None = None) -> tuple[str, ...]:
-        """Write the reports of studies that count to their images, and return the ids of changed ones."""
+    def _bring(self, studies: Iterable[str], gone: Sequence[StudyReport] = ()) -> tuple[str, ...]:
+        """Write the reports of studies that count to their images, and return the ids of changed ones.
+
+        Args:
+            studies: Keys of the studies.
+            gone: Reports of these that were removed; images that had one and get no other have none.
+        """
         changed: list[str] = []
         for study in studies:
             with self.engine.home.catalogue.read() as session:
                 collection_id = require_collection(session, self.collection).id
-                current = current_report(received_for(session, collection_id, study)) or or_else
+                received = received_for(session, collection_id, study)
                 images = images_of(session, collection_id, study)
-            if current is not None:
-                changed += (image for image in images if self._change(image, current))
+            patients = set(images.values())
+            for patient in patients:
+                own = [report for report in received if report.may_be_of(patient, patients)]
+                had = any(report.may_be_of(patient, patients) for report in gone)
+                current = current_report(own) or (NO_REPORT if had else None)
+                if current is not None:
+                    of_patient = (image for image, one in images.items() if one == patient)
+                    changed += (image for image in of_patient if self._change(image, current))
         return tuple(changed)
 
     def _change(self, image: str, current: CurrentReport) -> bool:

@@ -120,8 +120,8 @@ class Listener:
 
     async def _answer(self, message: bytes, writer: asyncio.StreamWriter) -> None:
         loop = asyncio.get_running_loop()
-        code, reason = await loop.run_in_executor(self._writer, self.take, message)
-        await self._send(writer, acknowledgement(code, message, reason))
+        code, *reason = await loop.run_in_executor(self._writer, self.take, message)
+        await self._send(writer, acknowledgement(code, message, *reason))
 
     async def _send(self, writer: asyncio.StreamWriter, answer: bytes) -> None:
         writer.write(_START + answer + _END)
@@ -164,27 +164,31 @@ class Listener:
         except TimeoutError:
             raise FrameError(f"a message took more than {self._limits.message_s:g} seconds") from None
 
-    def take(self, message: bytes) -> tuple[Code, str]:
-        """Write the reports of a message, and return what to acknowledge."""
+    def take(self, message: bytes) -> tuple[Code, str, str]:
+        """Write the reports of a message, and return what to acknowledge, why, and the error condition."""
         try:
             parsed = parse_message(message)
             reports = self._reports(parsed)
             taken = self._intake.take(reports)
         except ReportError as error:
             _log.warning("message rejected", reason=str(error))
-            return "AR", f"The message is not taken: {error}."
+            return "AR", f"The message is not taken: {error}.", error.condition
         except RecoquestError as error:
             _log.error("message not written", error=type(error).__name__)
-            return "AE", f"The report is not written: {type(error).__name__}. Send it again later."
+            return "AE", f"The report is not written: {type(error).__name__}. Send it again later.", ""
         except Exception as error:  # noqa: BLE001 - the sender keeps what is not accepted
             # A trace could quote the statement with its report.
             _log.error("message not written", error=type(error).__name__, defect=True)
-            return "AE", "The report is not written, by a defect of the receiver. Send it again later."
+            return "AE", "The report is not written, by a defect of the receiver. Send it again later.", ""
         if taken.differing:
-            _log.warning("message rejected", reason="another patient")
-            return "AR", "The patient is another one than that of the study's images."
-        _log.info("message taken", matched=taken.matched, waiting=taken.waiting, images=len(taken.changed))
-        return "AA", ""
+            report = reports[taken.differing[0]]
+            _log.warning("message rejected", reason=report.mismatch)
+            other = "The patient is another one than that of the study's images."
+            reason = other if report.patient else f"The message is not taken: {report.mismatch}."
+            return "AR", reason, "204^Unknown key identifier"
+        counts = {"matched": taken.matched, "waiting": taken.waiting, "without_text": len(taken.without_text)}
+        _log.info("message taken", **counts, images=len(taken.changed))
+        return "AA", "", ""
 
     def _reports(self, message: Message) -> list[StudyReport]:
         return [deidentified(report, self._key) for report in read_message(message)]

@@ -1,5 +1,6 @@
 """Reports in the catalogue: taken in, matched to the images of their studies, and removed with these."""
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar, cast
@@ -9,13 +10,13 @@ from sqlalchemy.orm import Session
 
 from index.catalogue.archives.tables import ReportRow
 from index.catalogue.tables import AttributeRow, ImageRow
+from training.data.reports.attach import PATIENT_FIELDS
 from training.data.reports.headings import Kind
 from training.data.reports.sections import Section
 from training.data.reports.study_report import Status, StudyReport
 
 # Fields of an image that name its study, the likeliest first.
 STUDY_FIELDS: Final = ("study", "accession")
-_PATIENT: Final = "patient"
 _AT_ONCE: Final = 500
 _Item = TypeVar("_Item")
 
@@ -50,14 +51,17 @@ def add_reports(session: Session, collection_id: int, reports: Sequence[StudyRep
 def find_study(session: Session, collection_id: int, report: StudyReport) -> tuple[str | None, bool]:
     """Return the key of the study that a report belongs to, and whether its images are of another patient.
 
-    The key is None where no image has one of the report's keys, or all that do are of another patient.
+    The key is None where no image has one of the report's keys, or all that do are of another patient, or of
+    several while the report names none.
     """
     others = False
-    for key in report.keys:
-        patients = _patients(session, collection_id, key)
+    for key in report.study_keys:
+        patients = set(images_of(session, collection_id, key).values())
         if not patients:
             continue
-        if report.patient is None or not patients.isdisjoint({report.patient, None}):
+        if report.patient is None and not report.may_be_of((), patients):
+            return None, True
+        if any(report.may_be_of(patient, patients) for patient in patients):
             return _main_key(session, collection_id, key), False
         others = True
     return None, others
@@ -69,10 +73,18 @@ def set_study(session: Session, collection_id: int, digest: str, study: str | No
     session.execute(update(ReportRow).where(row).values(study=study))
 
 
-def images_of(session: Session, collection_id: int, study: str) -> list[str]:
-    """Return the ids of the images of a study."""
-    query = select(ImageRow.external_id).join(AttributeRow, AttributeRow.image_id == ImageRow.id)
-    return list(session.execute(query.where(_has(collection_id, study)).order_by(ImageRow.id)).scalars())
+def images_of(session: Session, collection_id: int, study: str) -> dict[str, tuple[str, ...]]:
+    """Return the ids of the images of a study, each with the keyed hashes of its patient."""
+    query = select(ImageRow.id, ImageRow.external_id).join(AttributeRow, AttributeRow.image_id == ImageRow.id)
+    rows = session.execute(query.where(_has(collection_id, study)).order_by(ImageRow.id)).all()
+    patients: defaultdict[int, tuple[str, ...]] = defaultdict(tuple)
+    for part in _parts([row.id for row in rows]):
+        for name in PATIENT_FIELDS:
+            own = (AttributeRow.image_id.in_(list(part))) & (AttributeRow.name == name)
+            named = select(AttributeRow.image_id, AttributeRow.text_value).where(own)
+            for image, value in session.execute(named.order_by(AttributeRow.position)):
+                patients[image] += (value,)
+    return {row.external_id: patients[row.id] for row in rows}
 
 
 def received_for(session: Session, collection_id: int, study: str) -> list[StudyReport]:
@@ -121,10 +133,12 @@ def remove_reports_of(
     """
     own = ReportRow.collection_id == collection_id
     count = _removed(session, own & ReportRow.patient.in_(list(patients))) if patients else 0
-    if keys:
+    # Of a patient with several ids, the others are among the keys.
+    wanted = {*keys, *(f"patient:{patient}" for patient in patients)}
+    if wanted:
         query = select(ReportRow.id, ReportRow.keys).where(own, ReportRow.study.is_(None))
         rows = session.execute(query.execution_options(yield_per=_AT_ONCE))
-        found = [row.id for row in rows if not frozenset(keys).isdisjoint(row.keys)]
+        found = [row.id for row in rows if not wanted.isdisjoint(row.keys)]
         for part in _parts(found):
             count += _removed(session, ReportRow.id.in_(part))
     return count
@@ -136,17 +150,18 @@ def images_of_people(
     """Return the ids of the images of patients, by `patient` or group, and of studies, by their keys."""
     ours = (ImageRow.collection_id == collection_id) & ImageRow.group_name.in_(list(patients))
     found = list(session.execute(select(ImageRow.external_id).where(ours)).scalars())
-    for key in (*(f"{_PATIENT}:{patient}" for patient in patients), *keys):
+    for key in (*(f"{name}:{patient}" for name in PATIENT_FIELDS for patient in patients), *keys):
         found += images_of(session, collection_id, key)
     return list(dict.fromkeys(found))
 
 
-def remove_report(session: Session, collection_id: int, digest: str) -> str | None:
-    """Remove a report; return the key of the study that it was matched to, None where it was to none."""
+def remove_report(session: Session, collection_id: int, digest: str) -> tuple[str, StudyReport] | None:
+    """Remove a report; return it with the key of the study that it was matched to, None if it was to none."""
     own = (ReportRow.collection_id == collection_id) & (ReportRow.digest == digest)
-    study = session.execute(select(ReportRow.study).where(own)).scalar()
+    row = session.execute(select(ReportRow).where(own, ReportRow.study.is_not(None))).scalar()
+    removed = None if row is None or row.study is None else (row.study, _report(row))
     session.execute(delete(ReportRow).where(own))
-    return study
+    return removed
 
 
 def studies_of(session: Session, collection_id: int, keys: Collection[int]) -> list[str]:
@@ -203,19 +218,6 @@ def _has(collection_id: int, key: str) -> ColumnElement[bool]:
         & (AttributeRow.name == name)
         & (AttributeRow.text_value == value)
     )
-
-
-def _patients(session: Session, collection_id: int, key: str) -> set[str | None]:
-    """Return the patients of the images with a key; None for one that names none."""
-    keys = session.execute(select(AttributeRow.image_id).where(_has(collection_id, key))).scalars().all()
-    patients: set[str | None] = set()
-    for part in _parts(keys):
-        query = select(AttributeRow.image_id, AttributeRow.text_value).where(
-            AttributeRow.image_id.in_(list(part)), AttributeRow.name == _PATIENT
-        )
-        found = {row.image_id: row.text_value for row in session.execute(query)}
-        patients.update(found.get(image) for image in part)
-    return patients
 
 
 def _main_key(session: Session, collection_id: int, key: str) -> str:

@@ -149,6 +149,22 @@ UNSTATED_HEADING: Final = re.compile(
     rf"exam(?:ination)?|procedure|study|views?|{GERMAN_UNSTATED})\s*:",
     re.IGNORECASE,
 )
+# A text with one of these has its findings there, and none behind a comparison.
+FINDINGS_HEADING: Final = re.compile(
+    r"(?:\A|\n|[.;]\s)\s*(?:\w+ )?(?:findings?|report|befunde?|\w*beschreibung)(?: \w+){0,3}\s*:",
+    re.IGNORECASE,
+)
+# Their first sentence says all that belongs to them.
+BRIEF_HEADING: Final = re.compile(
+    r"\s*(?:comparisons?|technique|exam(?:ination)?|procedure|study|views?|technik|methode|vergleich\w*|"
+    r"voraufnahmen?|untersuchung\w*)\s*:",
+    re.IGNORECASE,
+)
+OF_EARLIER_IMAGE: Final = re.compile(
+    r"\b(?:it|which|that|(?:prior|previous|earlier|outside|old) [\w-]+(?: [\w-]+)?) (?:had )?(?:show(?:ed|n)|"
+    r"demonstrated|revealed|described|reported)\b",
+    re.IGNORECASE,
+)
 HEADING: Final = re.compile(r"\s*[^\W\d_](?:[^\W\d_]|[ /]){2,40}:")
 
 

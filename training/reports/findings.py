@@ -13,13 +13,16 @@ from typing import Final, Literal, NamedTuple
 
 from training.reports.cues import (
     BOTH_SIDES,
+    BRIEF_HEADING,
     CLAUSE,
     EXCEPT_ONE,
+    FINDINGS_HEADING,
     HEADING,
     INSTEAD,
     LIMITED,
     LISTED,
     NEW_STATEMENT,
+    OF_EARLIER_IMAGE,
     OPEN_ONE,
     PARTS,
     PLURAL,
@@ -65,6 +68,9 @@ _SENTENCE_END: Final = re.compile(
     r"\n\s*\n|\n(?=\s*(?:[-*•\[(☐☒☑]|\d+[.)]|[A-Z][A-Z /]+:))|\n(?=[^\n:]{3,40}\s[-–=]\s)"
     rf"|\n(?={HEADING.pattern})"
 )
+_BLANK_LINE: Final = re.compile(r"\n\s*\n")
+# A line that is not filled ends what a heading has.
+_FIRST_LINE: Final = re.compile(r"[^\n]{1,60}\n\s*(?=[A-ZÄÖÜ])")
 # Limit of a text, as of its words in the full-text index, and of a sentence: work grows with its square.
 MAX_CHARACTERS: Final = 200_000
 _MAX_SENTENCE: Final = 1000
@@ -131,14 +137,28 @@ def stated_sentences(text: str) -> Iterator[tuple[int, str]]:
     """Give the sentences in which a report describes the image, each with its offset.
 
     Sentences under headings such as INDICATION, HISTORY or COMPARISON, and in other languages, are left out.
+    Unless the text has a heading such as FINDINGS, a blank line ends such a section, and a finding behind the
+    first sentence of a comparison or technique does.
     """
-    stated = True
-    for start, end in _sentences(text[:MAX_CHARACTERS]):
+    text = text[:MAX_CHARACTERS]
+    has_findings = FINDINGS_HEADING.search(text) is not None
+    stated, is_brief, before = True, False, 0
+    for start, end in _sentences(text):
         sentence = text[start:end].strip()
+        if not sentence:
+            continue
         place = text.index(sentence, start)
         if HEADING.match(sentence):
             stated = UNSTATED_HEADING.match(sentence) is None
-        if sentence and stated and is_read(sentence):
+            is_brief = BRIEF_HEADING.match(sentence) is not None
+            line = _FIRST_LINE.match(sentence)
+            if is_brief and line and not has_findings and has_forms(sentence[line.end() :]):
+                stated, place, sentence = True, place + line.end(), sentence[line.end() :]
+        elif not stated and not has_findings:
+            ends = _BLANK_LINE.search(text, before, place) is not None and text[before - 1] != ":"
+            stated = ends or (is_brief and has_forms(sentence) and OF_EARLIER_IMAGE.search(sentence) is None)
+        before = place + len(sentence)
+        if stated and is_read(sentence):
             yield place, sentence
 
 

@@ -1,6 +1,8 @@
 """`recoquest import`: turn a folder of images or a published data set's layout into a manifest."""
 
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -95,12 +97,13 @@ def import_data(
     from training.data.readers.listing import MOST_DECODED
 
     settings = load_settings(home=home, max_image_pixels=max_image_pixels)
+    of_reports: Sequence[str] = ()
     if layout == "dicom":
         if images or table or encoding or keep_unknown_texts or leave_out:
             raise DataError("DICOM files have no table and no texts: of the options, none of these counts.")
         report = _import_dicom(source, out, modality or [], take_quarantined, max_rejected, settings)
         if reports is not None:
-            _attach(report.folder, reports, home)
+            report, of_reports = _attach(report, reports, home)
     elif modality or take_quarantined or reports:
         raise DataError("--modality, --take-quarantined and --reports belong to `recoquest import dicom`.")
     else:
@@ -118,7 +121,7 @@ def import_data(
             limits=settings.image_limits,
         )
     name_left_out(report.rejections)
-    for sentence in report.sentences():
+    for sentence in (*report.sentences(), *of_reports):
         typer.echo(sentence)
     records = "record" if report.records == 1 else "records"
     typer.echo(f"Wrote {report.records:,} {records} to {report.folder / 'manifest.jsonl'}.")
@@ -153,13 +156,18 @@ def _import_dicom(
         )
 
 
-def _attach(folder: Path, reports: Path, home: Path | None) -> None:
-    """Bring reports to the films of a manifest by the key that their pseudonyms were made with."""
+def _attach(report: "ImportReport", reports: Path, home: Path | None) -> "tuple[ImportReport, Sequence[str]]":
+    """Bring reports to the films of a manifest by the key that their pseudonyms were made with.
+
+    Returns the report of the import with what the manifest has now, and sentences on the reports.
+    """
     from app.cli.data.reports import say_refused
     from app.settings import load_settings
     from index.keys.patient_key import patient_key
-    from training.data.reports.attach import attach_source
+    from training.data.reports.attach import attach_source, remarks
 
-    attached = attach_source(folder, reports, patient_key(load_settings(home=home).home))
+    attached = attach_source(report.folder, reports, patient_key(load_settings(home=home).home))
     say_refused(attached.refused, in_folder=reports.is_dir())
-    typer.echo(attached.sentence)
+    attached.contents.doubts.update(report.contents.doubts)
+    sentences = remarks(attached.left_out, attached.differing, attached.without_text)
+    return replace(report, contents=attached.contents), (attached.sentence, *sentences)

@@ -21,23 +21,26 @@ ChosenFormat = Literal["auto", "text", "csv", "fhir", "hl7", "sr"]
 
 @dataclass
 class _Tally:
-    """Counts of a run: found is the sum of matched, waiting, refused and left out."""
+    """Counts of a run: found is the sum of matched, waiting, refused (differing ones too) and left out."""
 
     matched: int = 0
     waiting: int = 0
     changed: int = 0
+    differing: int = 0
+    without_text: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
 
     def sentences(self, collection: str) -> Iterator[str]:
+        from training.data.reports.attach import remarks
+
         left = sum(self.left_out.values())
         found = self.matched + self.waiting + len(self.refused) + left
         yield (
             f"{collection}: {found:,} found = {self.matched:,} matched + {self.waiting:,} waiting + "
             f"{len(self.refused):,} refused + {left:,} left out; {self.changed:,} images changed."
         )
-        for reason, count in sorted(self.left_out.items()):
-            yield f"Left out: {count:,} files ({reason})."
+        yield from remarks(self.left_out, self.differing, self.without_text)
         if self.waiting:
             yield "`recoquest reports COLLECTION` brings those that wait to images indexed since."
 
@@ -131,10 +134,9 @@ def _take(intake: "ReportIntake", part: "Sequence[tuple[str, StudyReport]]", tal
     tally.matched += taken.matched
     tally.waiting += taken.waiting
     tally.changed += len(taken.changed)
-    tally.refused += (
-        f"{part[place][0]}: its patient is another one than that of its study's images."
-        for place in taken.differing
-    )
+    tally.differing += len(taken.differing)
+    tally.refused += (f"{part[place][0]}: {part[place][1].mismatch}." for place in taken.differing)
+    tally.without_text += (part[place][0] for place in taken.without_text)
 
 
 def say_refused(refused: Sequence[str], *, in_folder: bool) -> None:

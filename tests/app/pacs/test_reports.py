@@ -16,7 +16,7 @@ from index.search.hit_reader import require_image
 from tests.app.pacs.conftest import COLLECTION, Home
 from tests.dicom_films import MARKER, make_film, uid
 from tests.orthanc import OrthancServer
-from tests.training.data.reports.documents import MARKERS, container, structured_report
+from tests.training.data.reports.documents import MARKERS, code, container, structured_report
 
 
 def make_report(number: int, film: Dataset, *sentences: str, **more: Any) -> Dataset:
@@ -158,6 +158,18 @@ def test_a_report_of_another_patient_is_refused(films: Home, orthanc: OrthancSer
     done = films.sync(Archive(orthanc.dicom_web)).run()
     assert (done.refused, done.reports) == (1, 0)
     assert _report_of(films, 1) is None
+
+
+def test_results_of_programs_are_left_out_and_counted(films: Home, orthanc: OrthancServer) -> None:
+    orthanc.store([make_film(1), make_report(1, make_film(1), "No pneumothorax.")])
+    title = Sequence([code("126000", "DCM", "Imaging Measurement Report")])
+    orthanc.store(
+        [make_report(2, make_film(1), "Pneumothorax.", ConceptNameCodeSequence=title, ContentDate="20250101")]
+    )
+    done = films.sync(Archive(orthanc.dicom_web)).run()
+    assert (done.reports, done.left_out) == (1, 1)
+    assert any("Imaging Measurement Report" in reason for reason in done.reasons)
+    assert _report_of(films, 1) == "FINDINGS: No pneumothorax."
 
 
 def test_no_name_of_a_report_is_kept(films: Home, orthanc: OrthancServer) -> None:

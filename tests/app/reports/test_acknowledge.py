@@ -21,6 +21,14 @@ def test_an_acknowledgement_names_the_message_and_nothing_of_it(code: Code) -> N
 
 
 @pytest.mark.parametrize(
+    ("code", "condition"), [("AR", "204^Unknown key identifier"), ("AE", "207^Application internal error")]
+)
+def test_the_condition_of_an_error_is_one_of_the_table(code: Code, condition: str) -> None:
+    answer = acknowledgement(code, hl7_report(), "Why.", "204^Unknown key identifier")
+    assert _fields(answer, "ERR")[3] == f"{condition}^HL70357"
+
+
+@pytest.mark.parametrize(
     "message", [b"", b"MSH", b"MSH|", b"hello", b"\xff" * 100, b"MSH|^~\\&|a\rPID", b"MSH\r\r"]
 )
 def test_a_damaged_message_has_an_acknowledgement(message: bytes) -> None:

@@ -21,7 +21,7 @@ from app.reports.listener import Limits, Listener, run_listener
 from index.keys.patient_key import patient_key
 from tests.app.conftest import COLLECTION, Indexed
 from tests.app.reports.films import give_studies, holding, stored
-from tests.training.data.reports.documents import MARKERS, STUDY, hl7_report
+from tests.training.data.reports.documents import MARKERS, PATIENT, STUDY, hl7_report
 
 LIMITS = Limits(message_bytes=200_000, connections=3, message_s=0.6, idle_s=5.0)
 
@@ -97,6 +97,12 @@ def test_a_report_is_there_once_it_is_acknowledged(films: Indexed, port: int) ->
     assert _code(_send(port, hl7_report(accession="unknown", study=None))) == "AA"
 
 
+@pytest.mark.parametrize("ids", [f"NAT1^^^GOV^NI~{PATIENT}", f'""~{PATIENT}^^^H^MR', f"{PATIENT}^^^H~X1"])
+def test_any_id_of_the_patient_is_enough(films: Indexed, port: int, ids: str) -> None:
+    assert _code(_send(port, hl7_report(patient=ids))) == "AA"
+    assert stored(films, "image-1").report is not None
+
+
 def test_several_messages_on_one_connection(films: Indexed, port: int) -> None:
     with _connect(port) as connection:
         first, second = (_framed(hl7_report([text], control=text)) for text in ("Mass.", "Nodule."))
@@ -108,19 +114,24 @@ def test_several_messages_on_one_connection(films: Indexed, port: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "reason"),
+    ("message", "reason", "condition"),
     [
-        (hl7_report(kind="ADT^A01"), "no message with a report"),
-        (hl7_report([]), "no text in OBX-5"),
-        (b"PID|1|2", "does not begin with MSH"),
-        (b"", "does not begin with MSH"),
-        (hl7_report(study=f"{STUDY}.4", accession="Q"), "another one than that of the study"),
+        (hl7_report(kind="ADT^A01"), "no message with a report", 200),
+        (hl7_report([]), "no text in OBX-5", 101),
+        (hl7_report(accession="", study=None).replace(b"P1", b""), "neither a study nor", 101),
+        (hl7_report().replace(b"|P|2.5.1", b"|P|2.5.1||||||KLINGON"), "character set", 103),
+        (b"PID|1|2", "does not begin with MSH", 102),
+        (b"", "does not begin with MSH", 102),
+        (hl7_report(study=f"{STUDY}.4", accession="Q"), "another one than that of the study", 204),
     ],
 )
-def test_what_is_not_taken_is_rejected_with_its_reason(port: int, message: bytes, reason: str) -> None:
+def test_what_is_not_taken_is_rejected_with_its_reason(
+    port: int, message: bytes, reason: str, condition: int
+) -> None:
     answer = _send(port, message)
     assert _code(answer) == "AR"
     assert reason in answer
+    assert f"\rERR|||{condition}^" in answer
     assert not any(marker in answer for marker in MARKERS)
 
 

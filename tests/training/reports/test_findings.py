@@ -155,6 +155,24 @@ def test_present_counts_before_uncertain_before_absent() -> None:
     assert states == {"pleural effusion": "present", "mass": "uncertain", "hernia": "absent"}
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("COMPARISON: None. There is a large right effusion.", {"pleural effusion"}),
+        ("HISTORY: Fall. TECHNIQUE: AP. Left rib fracture. Mass.", {"fracture", "mass"}),
+        ("INDICATION: Pneumonia.\n\nSmall nodule. No mass.", {"nodule", "mass"}),
+        ("Technik: p.a. Erguss links.", {"pleural effusion"}),
+        ("INDICATION:\n\nPneumonia.\n\nIMPRESSION: Nodule.", {"nodule"}),
+        ("INDICATION: Fever. Pneumonia.", set()),
+        ("COMPARISON: Film of May. It showed a mass.", set()),
+        ("INDICATION: Cough.\n\nPneumonia last year.\n\nFINDINGS: Nodule.", {"nodule"}),
+        ("COMPARISON: Film of May. Effusion then. REPORT: Nodule.", {"nodule"}),
+    ],
+)
+def test_a_body_without_a_heading_describes(text: str, found: set[str]) -> None:
+    assert {finding.name for finding in find_findings(text)} == found
+
+
 def test_a_heading_of_history_ends_at_the_next() -> None:
     text = "HISTORY: Cough. Pneumonia in May.\nFINDINGS: No mass. Effusion.\nCOMPARISON: A chest with hernia."
     assert predicted(text) == {("mass", "absent"), ("pleural effusion", "present")}

@@ -7,7 +7,7 @@ from typing import Final
 
 from pydicom import Dataset
 
-from training.data.dicom.elements import age_of, day_of, items_of, text_of, uid_of, values_of
+from training.data.dicom.elements import age_of, day_of, items_of, patient_ids, text_of, uid_of, values_of
 from training.data.dicom.pseudonyms import keyed_hash, shift_days
 from training.data.dicom.silence import silence_pydicom
 from training.data.dicom.vocabulary import (
@@ -43,6 +43,8 @@ def read_attributes(dataset: Dataset, *, key: bytes, keep_dates: bool) -> dict[s
         name: uid_of(dataset, keyword) for name, keyword in _UIDS.items()
     }
     values["patient"] = _hashed(dataset, "PatientID", key, "patient")
+    hashes = tuple(keyed_hash(key, "patient", own) for own in patient_ids(dataset))
+    values["other_patients"] = tuple(own for own in hashes if own != values["patient"])
     values["accession"] = _hashed(dataset, "AccessionNumber", key, "accession")
     values["modality"] = _modality(dataset)
     values["view"] = _view(dataset)

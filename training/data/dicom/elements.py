@@ -61,6 +61,13 @@ def items_of(dataset: Dataset, keyword: str) -> Iterator[Dataset]:
         yield from element.value or ()
 
 
+def patient_ids(dataset: Dataset) -> tuple[str, ...]:
+    """Return all ids of the patient, Patient ID first."""
+    others = (text_of(item, "PatientID") for item in items_of(dataset, "OtherPatientIDsSequence"))
+    given = (text_of(dataset, "PatientID"), *values_of(dataset, "OtherPatientIDs"), *others)
+    return tuple(dict.fromkeys(filter(None, given)))
+
+
 def uid_of(dataset: Dataset, keyword: str) -> str:
     """Return a unique identifier; "" where there is none, or none of valid form."""
     uid = text_of(dataset, keyword)

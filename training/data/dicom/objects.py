@@ -33,8 +33,8 @@ _KEYWORDS: Final = (
     *("ConversionType", "Manufacturer", "AnatomicRegionSequence", "PatientID", "PatientBirthDate"),
     *("PatientSex", "PatientAge", "BodyPartExamined", "ViewPosition", "StudyInstanceUID"),
     *("SeriesInstanceUID", "PatientOrientation", "Laterality", "ImageLaterality", "BurnedInAnnotation"),
-    *("ViewCodeSequence", "SharedFunctionalGroupsSequence", "Rows"),
-    "LongitudinalTemporalInformationModified",
+    *("ViewCodeSequence", "SharedFunctionalGroupsSequence", "Rows", "OtherPatientIDs"),
+    *("OtherPatientIDsSequence", "LongitudinalTemporalInformationModified"),
 )
 # What published data sets leave in the file meta information alone.
 _IN_META: Final = {

@@ -1,4 +1,7 @@
-"""The report of a study that counts, of all that were received: the newest final one, with its addenda."""
+"""The report of a study that counts, of all that were received: the newest final one, with its addenda.
+
+One that describes the image counts before any without a text that does.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,6 +58,7 @@ def current_report(received: Sequence[StudyReport]) -> CurrentReport | None:
         else:
             valid.append(report)
     whole = [report for report in valid if not report.is_addendum]
+    whole = [report for report in whole if report.describes] or whole
     final = [report for report in whole if report.status != "preliminary"]
     newest = (final or whole)[-1:]
     addenda = [section for one in (*newest, *valid) for section in one.sections if is_addendum(section)]

@@ -3,13 +3,21 @@
 import base64
 import binascii
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from training.data.reports.headings import kind_of
-from training.data.reports.html_text import text_of_html
-from training.data.reports.study_report import LONGEST, ReportError, SourceReport, Status
+from training.data.reports.markup import plain_text, text_of_html
+from training.data.reports.study_report import (
+    LONGEST,
+    NoReportError,
+    ReportError,
+    SourceReport,
+    Status,
+    named_value,
+)
 
 # Entries of a Bundle, and parts of a resource.
 _MOST_ENTRIES: Final = 100_000
@@ -29,7 +37,16 @@ _STATUS: Final[dict[str, Status]] = {
 }
 _UID_SYSTEM: Final = "urn:dicom:uid"
 _OID: Final = "urn:oid:"
-_TEXT: Final = ("text/plain", "text/html", "application/xhtml+xml")
+_TEXT: Final = ("text/plain", "text/html", "application/xhtml+xml", "text/rtf", "application/rtf")
+# Codes of SNOMED CT and LOINC, for values without a text.
+_VALUES: Final = {
+    **dict.fromkeys(("52101004", "260373001", "10828004", "LA9633-4", "LA11882-0", "POS"), "Present"),
+    **dict.fromkeys(("2667000", "260415000", "260385009", "LA9634-2", "LA11883-8", "NEG"), "Absent"),
+}
+_SEMANTIC_TAG: Final = re.compile(
+    r"\s\((?:disorder|finding|observable entity|qualifier value|situation|procedure)\)$"
+)
+_VOID: Final = ("entered-in-error", "cancelled")
 _PEOPLE: Final = ("Patient", "Practitioner", "PractitionerRole", "RelatedPerson", "Person")
 
 Resource = Mapping[str, Any]
@@ -101,7 +118,7 @@ def _read(report: Resource, known: Mapping[str, Resource]) -> SourceReport:
         text=_text(report, everything),
         studies=tuple(uid for one in identified for uid in _uids(one)),
         accessions=tuple(number for one in identified for number in _accessions(one)),
-        patient=_patient_id(subject, patient),
+        patients=_patient_ids(subject, patient),
         identity=str(report.get("id") or next(iter(_values(report)), "")),
         status=status,
         issued=_time(report.get("issued")) or _time(report.get("effectiveDateTime")),
@@ -113,18 +130,37 @@ def _text(report: Resource, known: Mapping[str, Resource]) -> str:
     """Return the text of the form that was signed; without one, that of the narrative and its parts."""
     forms = _objects(report.get("presentedForm"))
     texts = [text for form in forms if (text := _attached(form))]
-    conclusion = str(report.get("conclusion") or "").strip()
+    conclusion = _plain(str(report.get("conclusion") or "")).strip()
+    measured = False
     if not texts:
         narrative = report.get("text")
         if isinstance(narrative, dict) and isinstance(narrative.get("div"), str):
-            texts.append(text_of_html(narrative["div"][: 10 * LONGEST]))
-        texts += _observed(report, known)
+            texts.append(_plain(narrative["div"][: 10 * LONGEST]))
+        section = ""
+        for heading, said in _observed(report, known):
+            measured = True
+            if said:
+                texts.append(said if heading == section else f"{heading}: {said}")
+                section = heading
+        if not conclusion:
+            coded = [_concept(one) for one in _objects(report.get("conclusionCode"))]
+            conclusion = " ".join(f"{one.rstrip('.')}." for one in coded if one)
     plain = "\n\n".join(filter(None, texts))
     if conclusion and " ".join(conclusion.split()) not in " ".join(plain.split()):
-        plain += f"\n\nIMPRESSION: {conclusion}"
+        # It may have headings of its own.
+        plain += f"\n\nIMPRESSION:\n{conclusion}"
     if not plain.strip() and forms:
-        raise ReportError("its forms are documents such as PDF; text/plain and text/html are read")
+        raise ReportError("its forms are documents such as PDF; text/plain, text/html and RTF are read")
+    if not plain.strip() and measured:
+        raise NoReportError("measurements or results of programs: Observations of numbers alone")
     return plain
+
+
+def _plain(text: str, read: Callable[[str], str] = plain_text) -> str:
+    try:
+        return read(text)
+    except ValueError:
+        raise ReportError("its HTML cannot be read") from None
 
 
 def _attached(form: Resource) -> str:
@@ -140,34 +176,56 @@ def _attached(form: Resource) -> str:
         text = content.decode(charset)
     except (UnicodeError, LookupError):
         raise ReportError("presentedForm.data is not text in its character set, or in UTF-8") from None
-    return text if kind.strip() == "text/plain" else text_of_html(text)
+    return _plain(text, text_of_html if "html" in kind else plain_text)
 
 
-def _observed(report: Resource, known: Mapping[str, Resource], depth: int = 0) -> list[str]:
-    """Return the values of observations, under the names of their codes."""
-    texts: list[str] = []
-    names = ("result",) if depth == 0 else ("hasMember",)
-    for reference in [one for name in names for one in _objects(report.get(name))][:_MOST_PARTS]:
+def _observed(report: Resource, known: Mapping[str, Resource], depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Give what observations say, behind the names of sections; "" for numbers, which are no findings."""
+    references = _objects(report.get("result" if depth == 0 else "hasMember"))[:_MOST_PARTS]
+    for reference in references:
         observed = _resolved(reference, known)
-        if observed.get("resourceType") != "Observation":
+        if observed.get("resourceType") != "Observation" or observed.get("status") in _VOID:
             continue
-        value = observed.get("valueString")
-        if value is None and isinstance(observed.get("valueCodeableConcept"), dict):
-            value = _concept(observed["valueCodeableConcept"])
-        name = _concept(observed.get("code"))
-        if isinstance(value, str) and value.strip():
-            heading = name.upper() if kind_of(name) not in (None, "identifying") else ""
-            texts.append(f"{heading or 'FINDINGS'}: {value.strip()}")
+        for one in (observed, *_objects(observed.get("component"))):
+            name, (value, is_number) = _concept(one.get("code")), _value(one)
+            if value:
+                is_section = kind_of(name) not in (None, "identifying")
+                heading = name.upper() if is_section else "FINDINGS"
+                yield heading, named_value(name, value, is_number=is_number)
         if depth < 2:
-            texts += _observed(observed, known, depth + 1)
-    return texts
+            yield from _observed(observed, known, depth + 1)
+
+
+def _value(observed: Resource) -> tuple[str, bool]:
+    """Return the value of an observation as text, "" where it has none, and whether it is a number."""
+    for name in ("valueString", "valueMarkdown"):
+        if isinstance(observed.get(name), str):
+            return _plain(observed[name]).strip(), False
+    if isinstance(coded := observed.get("valueCodeableConcept"), dict):
+        return _concept(coded), False
+    if isinstance(truth := observed.get("valueBoolean"), bool):
+        return "Present" if truth else "Absent", False
+    if isinstance(observed.get("valueInteger"), int):
+        return str(observed["valueInteger"]), True
+    quantity = observed.get("valueQuantity")
+    if isinstance(quantity, dict) and isinstance(quantity.get("value"), int | float):
+        return (
+            f"{quantity.get('comparator') or ''}{quantity['value']} {quantity.get('unit') or ''}".strip(),
+            True,
+        )
+    return "", False
 
 
 def _concept(concept: Any) -> str:
+    """Return the words of a concept, without the kind that SNOMED CT adds to them."""
     if not isinstance(concept, dict):
         return ""
-    named = [one.get("display") for one in _objects(concept.get("coding"))]
-    return next((text for text in (concept.get("text"), *named) if isinstance(text, str) and text), "")
+    codings = _objects(concept.get("coding"))
+    words = (concept.get("text"), *(one.get("display") for one in codings))
+    told = next((text.strip() for text in words if isinstance(text, str) and text.strip()), "")
+    return _SEMANTIC_TAG.sub("", told) or next(
+        filter(None, (_VALUES.get(str(one.get("code"))) for one in codings)), ""
+    )
 
 
 def _objects(value: Any) -> list[Any]:
@@ -207,17 +265,16 @@ def _accessions(resource: Resource) -> Iterator[str]:
             yield str(one["value"])
 
 
-def _patient_id(subject: Resource, patient: Resource) -> str:
-    """Return the id of a patient that is a medical record number, or the only one."""
+def _patient_ids(subject: Resource, patient: Resource) -> tuple[str, ...]:
+    """Return the ids of a patient, medical record numbers first."""
     given = [*_objects(subject.get("identifier")), *_objects(patient.get("identifier"))]
-    for one in given:
-        codes = [
-            code.get("code") for kind in _objects(one.get("type")) for code in _objects(kind.get("coding"))
-        ]
-        if "MR" in codes and one.get("value"):
-            return str(one["value"])
-    values = [str(one["value"]) for one in given if one.get("value")]
-    return values[0] if values else ""
+
+    def is_record_number(one: Resource) -> bool:
+        kinds = (code for kind in _objects(one.get("type")) for code in _objects(kind.get("coding")))
+        return any(code.get("code") == "MR" for code in kinds)
+
+    ordered = sorted(given, key=is_record_number, reverse=True)
+    return tuple(str(one["value"]) for one in ordered if one.get("value"))
 
 
 def _references(report: Resource) -> Iterator[Resource]:

@@ -11,7 +11,9 @@ from itertools import pairwise
 from typing import Final
 
 from training.data.reports.headings import kind_of
-from training.data.reports.study_report import ReportError, SourceReport, Status
+from training.data.reports.markup import RTF
+from training.data.reports.study_report import FIELD_MISSING, ReportError, SourceReport, Status, named_value
+from training.reports.vocabulary import has_forms
 
 # Segments of a message, and characters of one.
 MOST_SEGMENTS: Final = 20_000
@@ -91,6 +93,7 @@ _STUDY_CODES: Final = ("113014", "110180")
 _TIME: Final = re.compile(r"(\d{4})(\d{2})?(\d{2})?(\d{2})?(\d{2})?(\d{2})?(?:\.\d+)?([+-]\d{4})?")
 _ESCAPE: Final = re.compile(r"\\(\.?[A-Za-z][^\\\r\n]{0,60}?)\\")
 _MOST_LINES: Final = 50
+_BRACE: Final = re.compile(r"(?<!\\)[{}]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +223,8 @@ def _decoded(content: bytes, separator: bytes) -> str:
         fields[17].split(b"~")[0].decode("ascii", "replace").strip().upper() if len(fields) > 17 else ""
     )
     if declared not in _CHARSETS:
-        raise ReportError("MSH-18 names a character set that is not known; send UNICODE UTF-8 or 8859/1")
+        reason = "MSH-18 names a character set that is not known; send UNICODE UTF-8 or 8859/1"
+        raise ReportError(reason, "103^Table value not found")
     codes = [_CHARSETS[declared]] if _CHARSETS[declared] else ["utf-8", _USUAL, "iso-8859-1"]
     for code in codes:
         try:
@@ -237,9 +241,9 @@ def read_message(message: Message) -> Iterator[SourceReport]:
         ReportError: It is no ORU^R01, or has no report.
     """
     if message.kind.split("^")[0] != "ORU":
-        raise ReportError("it is no message with a report (ORU^R01)")
+        raise ReportError("it is no message with a report (ORU^R01)", "200^Unsupported message type")
     given = message.segments
-    patient, names = _patient(message), _names(message)
+    patients, names = _patients(message), _names(message)
     groups: list[list[tuple[str, ...]]] = []
     before: list[tuple[str, ...]] = []
     for segment in given:
@@ -254,12 +258,12 @@ def read_message(message: Message) -> Iterator[SourceReport]:
     reports = [
         report
         for group in groups
-        if (report := _report(message, group, everywhere, patient, names)) is not None
+        if (report := _report(message, group, everywhere, patients, names)) is not None
     ]
     if not reports:
         pictures = any(field(one, 2) in ("ED", "RP") for one in given if one[0] == "OBX")
         kind = "only documents such as PDF" if pictures else "no text in OBX-5"
-        raise ReportError(f"it has {kind}; text is sent as TX, FT or ST")
+        raise ReportError(f"it has {kind}; text is sent as TX, FT or ST", FIELD_MISSING)
     yield from reports
 
 
@@ -267,7 +271,7 @@ def _report(
     message: Message,
     group: Sequence[tuple[str, ...]],
     everywhere: Sequence[tuple[str, ...]],
-    patient: str,
+    patients: tuple[str, ...],
     names: tuple[str, ...],
 ) -> SourceReport | None:
     order = next(segment for segment in group if segment[0] == "OBR")
@@ -287,7 +291,7 @@ def _report(
         text=text,
         studies=tuple(studies),
         accessions=tuple(filter(None, (message.first(number) for number in numbers))),
-        patient=patient,
+        patients=patients,
         identity=message.first(field(order, 3)) or message.first(field(common, 3)),
         status=status,
         issued=next(filter(None, map(_time, times)), None),
@@ -307,20 +311,30 @@ def _text(message: Message, results: Sequence[Sequence[str]]) -> str:
     """Return the lines of all texts, under a heading where OBX-3 names another section than before."""
     lines: list[str] = []
     section = ""
+    # Braces of an RTF document that are open: its backslashes are its own where they are not escaped.
+    open_braces = 0
     for one in results:
         if field(one, 2) not in _TEXT_TYPES or field(one, 11).strip().upper()[:1] in _WITHDRAWN:
             continue
         if message.first(field(one, 3)) in _STUDY_CODES:
             continue
-        own = _section(message, field(one, 3))
+        own, value = _section(message, field(one, 3)), field(one, 5)
         if own and own != section:
             lines.append(f"\n{own}:")
             section = own
+        if open_braces or value.lstrip().startswith(RTF):
+            open_braces += sum(1 if brace == "{" else -1 for brace in _BRACE.findall(value))
+            lines.append(value.replace("\\.br\\", "\n"))
+            continue
         if field(one, 2) in ("CE", "CWE"):
-            parts = message.components(field(one, 5))
-            lines.append(parts[1] if len(parts) > 1 else parts[0])
+            parts = message.components(value)
+            said = [parts[1] if len(parts) > 1 else parts[0]]
         else:
-            lines += (message.plain(part) for part in field(one, 5).split(message.repetition))
+            said = [message.plain(part) for part in value.split(message.repetition)]
+        name = next(iter(message.components(field(one, 3))[1:]), "")
+        # The name of a finding belongs to its value: "Pneumothorax", "Absent".
+        is_named = len(said) == 1 and has_forms(name)
+        lines += [named_value(name, said[0])] if is_named else said
     return "\n".join(lines)
 
 
@@ -335,9 +349,12 @@ def _section(message: Message, identifier: str) -> str:
     return "" if named.strip().lower() in whole else named.strip().upper()
 
 
-def _patient(message: Message) -> str:
+def _patients(message: Message) -> tuple[str, ...]:
+    """Return all ids of the patient: the repetitions of PID-3, then the external and the alternate id."""
     person = next((segment for segment in message.segments if segment[0] == "PID"), ())
-    return message.first(field(person, 3)) or message.first(field(person, 2))
+    given = [one for number in (3, 2, 4) for one in field(person, number).split(message.repetition)]
+    ids = (message.first(one) for one in given)
+    return tuple(one for one in ids if one not in ("", '""'))
 
 
 def _names(message: Message) -> tuple[str, ...]:

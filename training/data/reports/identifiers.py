@@ -1,6 +1,6 @@
 """Names, numbers and days taken out of running text by known values and by their forms.
 
-docs/reports.md says what is not found: names without a title that nothing else of the report gives.
+docs/reports.md says what is not found: names without a title or role that nothing else of the report gives.
 """
 
 import re
@@ -56,7 +56,40 @@ _TITLED: Final = (
 )
 _CREDENTIALS: Final = (
     rf"(?<!\w){_NAME}(?:,?\s[A-Z]\.?)?(?:,?\s{_NAME}){{0,2}},?\s"
-    r"(?:MD|M\.D\.|D\.O\.|MBBS|FRCR|FRCPC|FRANZCR|FFRRCSI|PhD|RN|PA-C|CRNP)(?!\w)"
+    r"(?:MD|M\.D\.|D\.O\.|MBBS|FRCR|FRCPC|FRANZCR|FFRRCSI|PhD|RN|PA-C|CRNP|APRN|(?<=,\s)NP)(?!\w)"
+)
+_NAMES: Final = rf"(?P<names>{_PARTICLE}{_NAME}(?:\s+{_NAME}){{0,2}})"
+# Names behind a role, and of patients, relatives, hospitals, and those who sign with "(Name/Name)".
+_NAMED: Final = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"(?<!\w)(?:PA-C|NP|APRN|CRNP|RN|[Pp]rofessor(?:in)?|[Cc]onsultant|[Ss]ister(?!\s+Mary\s+Joseph)|[Mm]atron|[Dd]octor|[Pp]hysician|"
+        r"[Rr]egistrar|[Rr]esident|[Ff]ellow|[Ii]ntern|[Ss]urgeon|[Tt]echnologist|[Rr]adiographer|[Rr]adiologist|"
+        r"[Nn]urse|[Mm]idwife|[Pp]aramedic|[Tt]herapist|Pfleger(?:in)?|Kolleg(?:en?|in)|"
+        rf"(?:Haus|Stations|Fach)(?:arzt|ärztin))\s+{_NAMES}",
+        rf"(?<!\w)(?:[Pp]atient(?:in)?|PATIENT|[Pp]t\.?)\s+(?P<names>{_NAME}(?:,?\s+{_NAME}){{0,2}})",
+        r"(?<!\w)(?:wife|husband|spouse|partner|mother|father|son|daughter|brother|sister|aunt|uncle|niece|nephew|"
+        rf"grand\w+|guardian|carer|caregiver|friend|(?:Ehe(?:frau|mann)|Mutter|Vater|Sohn|Tochter)(?=,)),?\s+\(?{_NAMES}",
+        rf"(?<!\w)(?P<names>(?:(?:St|Mt|Saint|Mount)\.?\s+)?{_NAME}(?:\s+(?:of\s+)?{_NAME}){{0,3}})\s+"
+        r"(?:Hospital|Infirmary|Medical\s+Cent(?:er|re)|Clinic|Hospice|Nursing\s+Home)\b",
+        rf"(?:Klinikum|Krankenhaus|Universitätsklinik(?:um)?)\s+(?P<names>(?:S(?:ank)?t\.?\s+)?{_NAME})",
+        r"(?:(?<=[.!?])\s*|^\s*)\((?P<names>[A-ZÄÖÜ][a-zäöüß]\S+(?:\s?/\s?[A-ZÄÖÜ][a-zäöüß]\S+)+)\)",
+        r"\((?P<names>[A-ZÄÖÜ][a-zäöüß]\S+(?:\s?/\s?[A-ZÄÖÜ][a-zäöüß]\S+)+)\)(?=\s*(?:\n|\Z))",
+    )
+)
+_NAME_WORD: Final = re.compile(r"[^\W\d_][\w.'’-]*")
+# Words with a capital that are no names behind a role, "Patient" or a bracket.
+_NO_NAMES: Final = (
+    "radiologist radiology physician practitioner surgeon nurse assistant associate specialist resident "
+    "fellow consultant attending technologist on call in is was were has had with without at to of for "
+    "from and or no not the a an as by who will also now then notified informed aware reports presents "
+    "denies admitted transferred imaged name number id age sex history status care information position "
+    "positioned positioning rotation rotated motion movement supine prone upright erect semi-erect "
+    "semi-upright tilted kyphotic lordotic obese body habitus intubated extubated known breathing "
+    "outside local community our another referring previous nursing day general lateral frontal oblique "
+    "portable anterior posterior left right upper lower apical basal old new acute chronic normal clear "
+    "lung lungs chest heart view views present absent yes mild moderate severe small large single dr "
+    "drs prof mr mrs ms md"
 )
 _PATTERNS: Final = tuple(
     re.compile(pattern, flags)
@@ -77,7 +110,7 @@ _OLDEST: Final = "90"
 # Names of people who were told of a finding.
 _TOLD: Final = re.compile(
     r"\b(?:(?:discussed|communicated|conveyed|relayed|telephoned|phoned|paged|called|faxed|notified)\b"
-    r"[^.\n]{0,80}?\b(?:with|to|by)|(?:reviewed|reported|interpreted|performed|supervised)\b[^.\n]{0,40}?\bby)\s+"
+    r"[^.\n]{0,80}?\b(?:with|to|by)|d/w|(?:reviewed|reported|interpreted|performed|supervised)\b[^.\n]{0,40}?\bby)\s+"
     r"(?P<who>(?:\b(?:drs?|prof|mrs?|ms|med)\.|[ap]\.m\.|[^.\n])*)",
     re.IGNORECASE,
 )
@@ -126,6 +159,8 @@ def without_identifiers(text: str, known: Iterable[str] = ()) -> str:
     for pattern in _known_patterns(known):
         text = pattern.sub(MARK, text)
     text = _NUMBER_LIKE.sub(_phone, text)
+    for pattern in _NAMED:
+        text = pattern.sub(_without_names, text)
     for pattern in _PATTERNS:
         text = pattern.sub(MARK, text)
     text = _TOLD.sub(_without_group, text)
@@ -136,7 +171,8 @@ def without_identifiers(text: str, known: Iterable[str] = ()) -> str:
 
 def holds_identifiers(text: str) -> bool:
     """Tell whether a text has a form of a name, a number or a day."""
-    return any(pattern.search(text) for pattern in _PATTERNS) or _TOLD.search(text) is not None
+    named = (pattern.sub(_without_names, text) != text for pattern in _NAMED)
+    return any(pattern.search(text) for pattern in (*_PATTERNS, _TOLD)) or any(named)
 
 
 def _known_patterns(known: Iterable[str]) -> list[re.Pattern[str]]:
@@ -167,6 +203,21 @@ def _known_patterns(known: Iterable[str]) -> list[re.Pattern[str]]:
 def _phone(found: re.Match[str]) -> str:
     digits = sum(sign.isdigit() for sign in found.group())
     return MARK if digits >= _PHONE_DIGITS else found.group()
+
+
+def _without_names(found: re.Match[str]) -> str:
+    """Return what was found with `MARK` for the names in it."""
+    start, end = found.span("names")
+    first = last = start
+    others = _NO_NAMES.split()
+    for word in _NAME_WORD.finditer(found.string, start, end):
+        if word.group().lower() not in others and not has_forms(word.group()):
+            first, last = first if last > start else word.start(), word.end()
+        elif last > start:
+            break
+    if last == start:
+        return found.group()
+    return f"{found.string[found.start() : first]}{MARK}{found.string[last : found.end()]}"
 
 
 def _without_group(found: re.Match[str]) -> str:

@@ -13,6 +13,7 @@ from training.data.reports.hl7 import parse_message, read_message, split_message
 from training.data.reports.structured import is_structured_report, read_structured
 from training.data.reports.study_report import (
     LONGEST,
+    NoReportError,
     ReportError,
     SourceReport,
     StudyReport,
@@ -108,7 +109,12 @@ def read_reports(
                 yield LeftOutFile(place, "DICOM files that are no structured reports")
                 continue
             for inside, report in _read(path, own, encoding):
-                yield ReadReport(f"{place}{inside}", _kept(report, key))
+                if isinstance(report, NoReportError):
+                    yield LeftOutFile(f"{place}{inside}", str(report))
+                else:
+                    yield ReadReport(f"{place}{inside}", _kept(report, key))
+        except NoReportError as error:
+            yield LeftOutFile(place, str(error))
         except ReportError as error:
             yield ReadReport(place, error)
         except OSError as error:

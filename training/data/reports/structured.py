@@ -1,4 +1,7 @@
-"""DICOM structured reports (Basic Text, Enhanced, Comprehensive): the content tree as text with headings."""
+"""DICOM structured reports (Basic Text, Enhanced, Comprehensive): the content tree as text with headings.
+
+Results of programs have the same classes. They are told by title, template or observer, or have no text.
+"""
 
 import warnings
 from collections.abc import Iterator
@@ -13,10 +16,10 @@ from pydicom.filereader import read_dataset, read_preamble
 from pydicom.uid import DeflatedExplicitVRLittleEndian
 
 from training.data.decoding.dicom.file import SIGNATURE_BYTES, is_dicom, open_file
-from training.data.dicom.elements import UNREADABLE
+from training.data.dicom.elements import UNREADABLE, patient_ids
 from training.data.dicom.objects import is_result
 from training.data.reports.headings import kind_of
-from training.data.reports.study_report import OwnResultError, ReportError, SourceReport, Status
+from training.data.reports.study_report import NoReportError, ReportError, SourceReport, Status, named_value
 from training.errors import ImageError
 
 SOP_CLASSES: Final = frozenset(f"1.2.840.10008.5.1.4.1.1.88.{number}" for number in (11, 22, 33, 34))
@@ -35,6 +38,21 @@ _HEADINGS: Final = {
     **dict.fromkeys(("121078", "55107-7"), "ADDENDUM"),
     "121111": "SUMMARY",
 }
+# Titles (CID 7021 and others) and templates (PS3.16) of measurements and of results of programs.
+_RESULTS: Final = (
+    "126000 Imaging Measurement Report; 126001 Oncology Measurement Report; 126002 Dynamic Contrast MR "
+    "Measurement Report; 126003 PET Measurement Report; 125000 OB-GYN Ultrasound Procedure Report; "
+    "125100 Vascular Ultrasound Procedure Report; 125200 Adult Echocardiography Procedure Report; "
+    "111036 Mammography CAD Report; 112000 Chest CAD Report; 112220 Colon CAD Report; 113701 X-Ray "
+    "Radiation Dose Report; 1500 Measurement Report; 3250 IVUS Report; 3500 Hemodynamics Report; 3700 "
+    "ECG Report; 3900 CT/MR Cardiovascular Analysis Report; 4000 Mammography CAD Document; 4100 Chest "
+    "CAD Document; 4120 Colon CAD Document; 5000 OB-GYN Ultrasound Procedure Report; 5100 Vascular "
+    "Ultrasound Report; 5200 Echocardiography Procedure Report; 5220 Pediatric, Fetal and Congenital "
+    "Cardiac Ultrasound Report; 5300 Simplified Echo Procedure Report; 10001 Projection X-Ray Radiation "
+    "Dose; 10011 CT Radiation Dose; 10021 Radiopharmaceutical Dose"
+)
+# Observer type of a result that no person stands for.
+_DEVICE: Final = "121007"
 _PERSONAL: Final = ("PatientID", "PatientBirthDate", "OtherPatientIDs", "InstitutionName")
 # Observers and times, which are left out with all that stands below.
 _CONTEXT: Final = ("HAS OBS CONTEXT", "HAS ACQ CONTEXT", "HAS CONCEPT MOD")
@@ -102,23 +120,61 @@ def _read(dataset: Dataset) -> SourceReport:
     if str(dataset.get("SOPClassUID", "")) not in SOP_CLASSES:
         raise ReportError("it is no structured report of text")
     if is_result(dataset):
-        raise OwnResultError("recoquest wrote it, with the results of a search")
+        raise NoReportError("results of searches that recoquest wrote")
+    _leave_out_results(dataset)
+    text = "\n".join(_lines(dataset, 0, iter(range(_MOST_ITEMS))))
+    kinds = set(_kinds(dataset))
+    if "TEXT" not in kinds and not kinds.isdisjoint({"CODE", "NUM"}):
+        raise NoReportError("structured reports of codes and numbers, without text")
     evidence = [
         item
         for name in ("CurrentRequestedProcedureEvidenceSequence", "ReferencedRequestSequence")
         for item in _items(dataset, name)
     ]
-    count = iter(range(_MOST_ITEMS))
     return SourceReport(
-        text="\n".join(_lines(dataset, 0, count)),
+        text=text,
         studies=tuple(filter(None, (_text(one, "StudyInstanceUID") for one in (dataset, *evidence)))),
         accessions=tuple(filter(None, (_text(one, "AccessionNumber") for one in (dataset, *evidence)))),
-        patient=_text(dataset, "PatientID"),
+        patients=patient_ids(dataset),
         identity=_identity(dataset),
         status=_status(dataset),
         issued=_issued(dataset),
         names=tuple(_names(dataset, 0)),
     )
+
+
+def _leave_out_results(dataset: Dataset) -> None:
+    """Raise an error for what a program measured or computed.
+
+    Raises:
+        NoReportError: It is no report of a person; its kind is named in the standard's words.
+    """
+    names = dict(result.split(" ", 1) for result in _RESULTS.split("; "))
+    templates = [_text(item, "TemplateIdentifier") for item in _items(dataset, "ContentTemplateSequence")]
+    kinds = [names[code] for code in (_code(dataset, "ConceptNameCodeSequence"), *templates) if code in names]
+    context = [item for item in _items(dataset, "ContentSequence") if _is_context(item)]
+    signed = [item for item in context if _text(item, "ValueType") == "PNAME"]
+    if any(_code(item, "ConceptCodeSequence") == _DEVICE for item in context) and not signed:
+        kinds.append("the observer is a device")
+    if kinds:
+        raise NoReportError(f"measurements or results of programs: {kinds[0]}")
+
+
+def _kinds(item: Dataset) -> Iterator[str]:
+    """Give the types of the values in a content tree."""
+    for child in _items(item, "ContentSequence"):
+        if not _is_context(child):
+            yield _text(child, "ValueType")
+            yield from _kinds(child)
+
+
+def _is_context(item: Dataset) -> bool:
+    return _text(item, "RelationshipType") in _CONTEXT
+
+
+def _code(item: Dataset, keyword: str) -> str:
+    coded = _items(item, keyword)
+    return _text(coded[0], "CodeValue") if coded else ""
 
 
 def _identity(dataset: Dataset) -> str:
@@ -158,7 +214,7 @@ def _lines(item: Dataset, depth: int, count: Iterator[int], section: str = "") -
     for child in _items(item, "ContentSequence"):
         if next(count, None) is None or depth >= _DEEPEST:
             raise ReportError("its content tree is too large or too deep")
-        if _text(child, "RelationshipType") in _CONTEXT:
+        if _is_context(child):
             continue
         kind, name = _text(child, "ValueType"), _heading(child)
         if kind == "CONTAINER":
@@ -170,16 +226,15 @@ def _lines(item: Dataset, depth: int, count: Iterator[int], section: str = "") -
             if value:
                 # In a section, a text needs no other heading, unless it was added.
                 is_headed = kind == "TEXT" and name and (not section or kind_of(name) == "addendum")
-                yield f"\n{name}: {value}" if is_headed else _described(child, kind, value)
+                if line := f"\n{name}: {value}" if is_headed else _described(child, kind, value):
+                    yield line
             yield from _lines(child, depth + 1, count, section)
 
 
 def _described(child: Dataset, kind: str, value: str) -> str:
     named = _items(child, "ConceptNameCodeSequence")
     meaning = _text(named[0], "CodeMeaning") if named else ""
-    if kind == "TEXT" or not meaning or kind_of(meaning) == "identifying":
-        return value
-    return f"{meaning}: {value}." if kind == "NUM" else f"{value}."
+    return value if kind == "TEXT" else named_value(meaning, value, is_number=kind == "NUM")
 
 
 def _heading(child: Dataset) -> str:

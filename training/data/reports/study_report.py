@@ -1,14 +1,18 @@
 """A report of a study: as its source has it, and as it is kept."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Final, Literal
 
 from training.data.dicom.pseudonyms import keyed_hash, shift_days
-from training.data.reports.sections import Section, clinical_sections, is_addendum
+from training.data.reports.headings import kind_of
+from training.data.reports.markup import plain_text
+from training.data.reports.sections import DESCRIBING, Section, clinical_sections, is_addendum
+from training.reports import find_findings
+from training.reports.vocabulary import has_forms
 
 Status = Literal["preliminary", "final", "amended", "corrected", "withdrawn"]
 # Characters of a report; longer texts are logs or whole records.
@@ -16,14 +20,28 @@ LONGEST: Final = 200_000
 _UID: Final = re.compile(r"[0-2](?:\.(?:0|[1-9][0-9]*)){3,}")
 _LONGEST_UID: Final = 64
 _FEWEST_LETTERS: Final = 2
+_OTHER_PATIENT: Final = "patient:"
+_NUMBER: Final = re.compile(r"[<>≤≥=~]{0,2}\s*[+-]?\d[\d.,/ –-]*(?:%|[^\W\d]+[^\W\d.,;]*)?\.?")
+_MOST_WORDS: Final = 6
+# Error conditions of HL7 (table 0357), for acknowledgements.
+FIELD_MISSING: Final = "101^Required field missing"
+DATA_TYPE_ERROR: Final = "102^Data type error"
 
 
 class ReportError(Exception):
-    """Reason why a report cannot be taken, without its place and without a word of it."""
+    """Reason why a report cannot be taken, without its place and without a word of it.
+
+    Attributes:
+        condition: Error condition of HL7 (table 0357).
+    """
+
+    def __init__(self, reason: str, condition: str = DATA_TYPE_ERROR) -> None:
+        super().__init__(reason)
+        self.condition = condition
 
 
-class OwnResultError(ReportError):
-    """It is no report, but the result of a search that recoquest wrote."""
+class NoReportError(ReportError):
+    """It is not a radiologist's report, but the result of a program, which is left out and counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +52,7 @@ class SourceReport:
         text: The whole text with its headings.
         studies: Study Instance UIDs that it may belong to.
         accessions: Accession numbers that it may belong to, the likeliest first.
-        patient: Id of the patient, as images have it; "" where it is not given.
+        patients: Ids of the patient, the likeliest first; images may have any one of them.
         identity: Id of the report, which its versions share; "" where it is not given.
         status: What its author says of it.
         issued: When this version was issued.
@@ -44,7 +62,7 @@ class SourceReport:
     text: str
     studies: tuple[str, ...] = ()
     accessions: tuple[str, ...] = ()
-    patient: str = ""
+    patients: tuple[str, ...] = ()
     identity: str = ""
     status: Status = "final"
     issued: datetime | None = None
@@ -57,7 +75,7 @@ class StudyReport:
 
     Attributes:
         keys: Keys of the study, such as "study:1.2.3" and "accession:" with a keyed hash, the likeliest
-            first.
+            first; behind them "patient:" with a keyed hash for each other id of the patient.
         patient: Keyed hash of the patient's id; None where it is not given.
         identity: Keyed hash of the report's id, which its versions share; None where it is not given.
         status: What its author says of it.
@@ -76,6 +94,35 @@ class StudyReport:
     def is_addendum(self) -> bool:
         """True if the report only adds to another one."""
         return bool(self.sections) and all(map(is_addendum, self.sections))
+
+    @property
+    def study_keys(self) -> tuple[str, ...]:
+        """The keys of the study."""
+        return tuple(key for key in self.keys if not key.startswith(_OTHER_PATIENT))
+
+    @property
+    def describes(self) -> bool:
+        """False if no section describes the image, so that it gets no text."""
+        return self.status == "withdrawn" or any(section.kind in DESCRIBING for section in self.sections)
+
+    @property
+    def mismatch(self) -> str:
+        """Why it is not taken where `may_be_of` is false for all images of its study."""
+        if self.patient is None:
+            return "images of several patients have its study, and it names no patient"
+        return "its patient is another one than that of its study's images"
+
+    def may_be_of(self, patient: tuple[str, ...], among: Collection[tuple[str, ...]]) -> bool:
+        """Tell whether it may be the report of a patient, of those whose images have its study.
+
+        Args:
+            patient: Keyed hashes of the patient's ids, as an image has them; none where it names no patient.
+            among: Those of all images of the study.
+        """
+        if self.patient is None:
+            return len({ids[0] for ids in among if ids}) <= 1
+        others = {key.removeprefix(_OTHER_PATIENT) for key in self.keys if key.startswith(_OTHER_PATIENT)}
+        return not patient or not {self.patient, *others}.isdisjoint(patient)
 
     @property
     def digest(self) -> str:
@@ -101,24 +148,48 @@ def deidentified(report: SourceReport, key: bytes) -> StudyReport:
         *(f"accession:{keyed_hash(key, 'accession', own)}" for own in accessions),
     )
     if not keys:
-        raise ReportError("it names neither a study nor an accession number")
-    if len(report.text) > LONGEST:
+        raise ReportError("it names neither a study nor an accession number", FIELD_MISSING)
+    patients = [own for own in dict.fromkeys(one.strip() for one in report.patients) if own]
+    hashes = [keyed_hash(key, "patient", own) for own in patients]
+    try:
+        text = plain_text(report.text[: 10 * LONGEST])
+    except ValueError:
+        raise ReportError("its HTML cannot be read") from None
+    if len(text) > LONGEST:
         raise ReportError(f"it has more than {LONGEST:,} characters")
     sections: Sequence[Section] = ()
     if report.status != "withdrawn":
-        ids = (report.patient, *accessions, *studies)
-        sections = clinical_sections(report.text, (*report.names, *ids))
+        sections = clinical_sections(text, (*report.names, *patients, *accessions, *studies))
         if sum(sign.isalpha() for section in sections for sign in section.text) < _FEWEST_LETTERS:
-            raise ReportError("no clinical section was found in it")
-    patient, identity = report.patient.strip(), report.identity.strip()
+            raise ReportError("no clinical section was found in it", FIELD_MISSING)
+    identity = report.identity.strip()
     return StudyReport(
-        keys=keys,
-        patient=keyed_hash(key, "patient", patient) if patient else None,
+        keys=(*keys, *(f"{_OTHER_PATIENT}{other}" for other in hashes[1:])),
+        patient=next(iter(hashes), None),
         identity=keyed_hash(key, "report", identity) if identity else None,
         status=report.status,
         issued=_moved(report.issued, key, keys[0]),
         sections=tuple(sections),
     )
+
+
+def named_value(name: str, value: str, *, is_number: bool = False) -> str:
+    """Return a coded or measured value as a sentence with its name, such as "Pneumothorax: Absent.".
+
+    A number is no finding: "Pneumothorax: 2 %" gives "". The name is left out where it is that of a section,
+    or the value is running text.
+    """
+    name, value = name.strip().rstrip(":"), value.strip()
+    sentence = value if value.endswith((".", "?", "!")) else f"{value}."
+    named = f"{name}: {sentence}"
+    if not value or kind_of(name) == "identifying":
+        return ""
+    is_number = is_number or (_NUMBER.fullmatch(value) is not None and not has_forms(value))
+    if is_number and find_findings(named):
+        return ""
+    if not name or kind_of(name) is not None or (len(value.split()) > _MOST_WORDS and not has_forms(name)):
+        return sentence
+    return named
 
 
 def study_key(uid: str) -> str:

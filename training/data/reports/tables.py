@@ -110,7 +110,7 @@ def _report(values: list[tuple[str | None, str]]) -> SourceReport | ReportError:
         text="\n\n".join([*filter(None, [first.get("text")]), *sections]),
         studies=tuple(filter(None, [first.get("study")])),
         accessions=tuple(filter(None, [first.get("accession")])),
-        patient=first.get("patient", ""),
+        patients=tuple(value for role, value in values if role == "patient"),
         identity=first.get("identity", ""),
         status=status,
         issued=issued,

@@ -14,6 +14,7 @@ export const de = {
   'field.manufacturer': 'Hersteller',
   'field.modality': 'Modalität',
   'field.orientation': 'Ausrichtung',
+  'field.other_patients': 'weitere Patientennummern',
   'field.patient': 'Patient',
   'field.series': 'Serie',
   'field.sex': 'Geschlecht',

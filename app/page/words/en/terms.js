@@ -14,6 +14,7 @@ export const en = {
   'field.manufacturer': 'manufacturer',
   'field.modality': 'modality',
   'field.orientation': 'orientation',
+  'field.other_patients': 'other patients',
   'field.patient': 'patient',
   'field.series': 'series',
   'field.sex': 'sex',

@@ -13,6 +13,7 @@ from app.engine import open_engine
 from index.audit.listing import Selection, read_events
 from index.catalogue.archives.tables import ReportRow
 from index.errors import CatalogueError
+from index.keys.patient_key import patient_key
 from index.search.results import StoredImage
 from index.writes.live import remove_images
 from tests.app.conftest import COLLECTION, Indexed
@@ -29,6 +30,7 @@ from tests.training.data.reports.documents import (
     structured_report,
     text_report,
 )
+from training.data.dicom.pseudonyms import keyed_hash
 from training.errors import RecoquestError
 
 KEPT = "INDICATION: Cough.\n\nFINDINGS: Small left effusion. No pneumothorax.\n\nIMPRESSION: Left effusion."
@@ -99,6 +101,31 @@ def test_reports_reach_all_images_of_their_studies(films: Indexed, tmp_path: Pat
     assert stored(films, "image-4").report is None
     again = _run(films, folder)
     assert _counted(again) == "6 found = 2 matched + 1 waiting + 2 refused + 1 left out; 0 images changed."
+
+
+def test_a_report_is_at_the_images_of_its_own_patient_alone(films: Indexed, tmp_path: Path) -> None:
+    key = patient_key(films.settings.home)
+    engine = open_engine(films.settings)
+    set_details(engine, "image-2", {"study": STUDY, "patient": keyed_hash(key, "patient", "P2")})
+    engine.close()
+    folder = _write(
+        tmp_path / "in",
+        a=hl7_report(["IMPRESSION: Mass."], patient=f"NAT1~{PATIENT}"),
+        b=hl7_report(["IMPRESSION: Nodule."], patient="P2~NAT2"),
+        c=hl7_report(["IMPRESSION: Edema."], patient=""),
+        d=hl7_report(["INDICATION: Cough."], patient="P2", issued="20240401"),
+    )
+    said = _run(films, folder)
+    assert _counted(said) == "4 found = 3 matched + 0 waiting + 1 refused + 0 left out; 2 images changed."
+    assert "File 3, message 1: images of several patients have its study, and it names no patient." in said
+    assert "Of another patient than the images of their study: 1 of the refused reports." in said
+    assert "Matched, without text that describes the image: 1 reports (File 4, message 1)." in said
+    assert [stored(films, f"image-{n}").report for n in (1, 2)] == [
+        "IMPRESSION: Mass.",
+        "IMPRESSION: Nodule.",
+    ]
+    _run(films, _write(tmp_path / "gone", a=hl7_report(status="X", patient="P2", issued="20240501")))
+    assert [stored(films, f"image-{n}").report for n in (1, 2)] == ["IMPRESSION: Mass.", None]
 
 
 def test_new_sentences_are_searched(films: Indexed, tmp_path: Path) -> None:

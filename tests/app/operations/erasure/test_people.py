@@ -75,6 +75,14 @@ def _words(indexed: Indexed) -> set[str]:
     return {word for word in words if holding(indexed.settings.home, word.encode())}
 
 
+def test_a_waiting_report_goes_by_any_id_of_its_patient(films: Indexed) -> None:
+    with _intake(films) as intake:
+        _take(intake, films, hl7_report(study=f"{STUDY}.79", accession="W4", patient="NAT~P9"))
+        assert intake.waiting() == 4
+        _run(films, "erase", COLLECTION, "--patient", "P9")
+        assert intake.waiting() == 3
+
+
 @pytest.mark.parametrize("form", ["id", "hash"])
 def test_a_patient_goes_with_all_reports(films: Indexed, form: str) -> None:
     hashed = keyed_hash(patient_key(films.settings.home), "patient", PATIENT)

@@ -101,6 +101,14 @@ def test_dates_that_others_have_shifted_are_marked() -> None:
     assert "date_shifted" not in _read(_film(**modified), keep_dates=False)
 
 
+def test_other_ids_of_a_patient_are_hashed_as_the_first() -> None:
+    more = Dataset()
+    more.PatientID = "N7"
+    film = _film(PatientID="4711", OtherPatientIDs=["N8", "4711"], OtherPatientIDsSequence=Sequence([more]))
+    assert _read(film)["other_patients"] == tuple(keyed_hash(KEY, "patient", one) for one in ("N8", "N7"))
+    assert "other_patients" not in _read(_film(PatientID="4711"))
+
+
 def test_dates_of_a_patient_keep_their_distance() -> None:
     first = _read(_film(PatientID="7", StudyDate="20240101"), keep_dates=False)["date"]
     other = _read(_film(PatientID="7 ", StudyDate="20240131"), keep_dates=False)["date"]

@@ -5,11 +5,19 @@ from pathlib import Path
 
 from PIL import Image
 
-from tests.training.data.reports.documents import ACCESSION, KEY, hl7_report
+from tests.training.data.reports.documents import (
+    ACCESSION,
+    KEY,
+    PATIENT,
+    STUDY,
+    code,
+    hl7_report,
+    structured_report,
+)
 from training.data.dicom.pseudonyms import keyed_hash
 from training.data.manifest import read_manifest, write_manifest
 from training.data.record import Record
-from training.data.reports.attach import attach_source
+from training.data.reports.attach import attach_source, remarks
 
 
 def test_a_manifest_gets_the_reports_of_a_folder(tmp_path: Path) -> None:
@@ -41,3 +49,29 @@ def test_a_manifest_gets_the_reports_of_a_folder(tmp_path: Path) -> None:
             metadata={**record.metadata, "report_status": "final"},
         )
         assert b == other
+        assert (attached.contents.texts, attached.contents.with_texts, attached.contents.records) == (1, 1, 2)
+
+
+def test_what_became_of_each_report_is_said(tmp_path: Path) -> None:
+    data, source = tmp_path / "data", tmp_path / "reports"
+    data.mkdir()
+    source.mkdir()
+    Image.new("L", (8, 8)).save(data / "a.png")
+    metadata = {"study": STUDY, "patient": keyed_hash(KEY, "patient", PATIENT)}
+    write_manifest(data, [Record(id="a", image="a.png", split="test", metadata=metadata)])
+    (source / "a.hl7").write_bytes(hl7_report(["INDICATION: Cough.", "COMPARISON: None."]))
+    (source / "b.hl7").write_bytes(hl7_report(patient="Q"))
+    measured = [code("126000", "DCM", "Imaging Measurement Report of Jane Roe")]
+    structured_report(ConceptNameCodeSequence=measured).save_as(source / "c.dcm", enforce_file_format=True)
+    attached = attach_source(data, source, KEY)
+    assert attached.sentence == "Reports: 3 found = 1 matched + 0 without an image + 1 refused + 1 left out."
+    assert attached.refused == (
+        "File 2, message 1: its patient is another one than that of its study's images.",
+    )
+    assert list(remarks(attached.left_out, attached.differing, attached.without_text)) == [
+        "Left out: 1 files (measurements or results of programs: Imaging Measurement Report).",
+        "Of another patient than the images of their study: 1 of the refused reports.",
+        "Matched, without text that describes the image: 1 reports (File 1, message 1).",
+    ]
+    assert (attached.contents.texts, attached.contents.with_texts) == (0, 0)
+    assert not any("fragments" in sentence for sentence in attached.contents.sentences())

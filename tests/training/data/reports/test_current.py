@@ -1,6 +1,7 @@
 """The report that counts of a study, and records of a manifest that get it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import permutations
 
 import pytest
@@ -68,6 +69,16 @@ def test_a_withdrawn_report_is_gone_and_others_stay() -> None:
     assert _text(GONE, FINAL, later) == "FINDINGS: Mass."
 
 
+def test_a_report_without_a_text_takes_no_other_ones_place() -> None:
+    bare = _report("INDICATION: Cough.\nTECHNIQUE: AP.", "2024-02-01")
+    assert not bare.describes
+    for order in permutations((FINAL, bare)):
+        assert _text(*order) == "FINDINGS: No effusion.\n\nIMPRESSION: Normal chest."
+    for order in permutations((OLD, bare)):
+        assert _text(*order) == "FINDINGS: Effusion."
+    assert _text(bare) == "INDICATION: Cough.\n\nTECHNIQUE: AP."
+
+
 def test_sentences_describe_the_image_and_labels_follow() -> None:
     current = current_report(
         [_report("INDICATION: Pneumonia?\nCOMPARISON: Old film.\nFINDINGS: Small effusion. No edema.")]
@@ -115,6 +126,25 @@ def test_a_report_of_another_patient_is_not_attached(keys: Sequence[str]) -> Non
     attached = attach_reports(RECORDS, [_report("FINDINGS: Mass.", keys=keys, patient="other")])
     assert list(attached.records) == RECORDS
     assert (attached.matched, attached.waiting, attached.differing) == (0, 0, 1)
+
+
+def test_of_a_study_of_two_patients_only_reports_that_name_one_are_attached() -> None:
+    mixed = [RECORDS[0], replace(RECORDS[1], metadata={"study": "1.2.3.4", "patient": "q"})]
+    unnamed = _report("FINDINGS: Mass.")
+    of_one = _report("FINDINGS: Nodule.", patient="other", keys=("study:1.2.3.4", "patient:q"))
+    attached = attach_reports(mixed, [unnamed, of_one])
+    assert [record.report for record in attached.records] == [None, "FINDINGS: Nodule."]
+    assert (attached.matched, attached.waiting, attached.mismatched) == (1, 0, (0,))
+    assert "several patients" in unnamed.mismatch
+    assert attach_reports(RECORDS, [unnamed]).matched == 1
+
+
+def test_any_id_of_a_films_patient_is_enough() -> None:
+    other = {"study": "1.2.3.4", "patient": "national", "other_patients": ("q", "p")}
+    attached = attach_reports(
+        [replace(RECORDS[0], metadata=other)], [_report("FINDINGS: Mass.", patient="p")]
+    )
+    assert (attached.matched, attached.records[0].report) == (1, "FINDINGS: Mass.")
 
 
 def test_the_same_report_has_the_same_digest() -> None:

@@ -86,6 +86,35 @@ def test_sections_of_hl7_are_named_by_codes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("ids", "numbers"),
+    [
+        ("NAT1^^^GOV^NI~P1^^^H^MR", ["NAT1", "P1"]),
+        ('""~P1^^^H^MR', ["P1"]),
+        ("^^^H^MR~P1~P1~ ", ["P1"]),
+        ("A^^^X~B^^^Y~C^^^Z", ["A", "B", "C"]),
+    ],
+)
+def test_all_ids_of_a_patient_are_read(tmp_path: Path, ids: str, numbers: list[str]) -> None:
+    path = tmp_path / "a.hl7"
+    path.write_bytes(hl7_report(patient=ids).replace(f"^^^{MARKERS[1]}||".encode(), b"||"))
+    report = read_one(path)
+    hashes = [keyed_hash(KEY, "patient", number) for number in numbers]
+    assert all(report.may_be_of((one,), [(one,)]) for one in hashes)
+    assert report.patient == hashes[0]
+    assert not report.may_be_of((keyed_hash(KEY, "patient", "Q"),), [])
+    assert not any(key.startswith("patient:") for key in report.study_keys)
+
+
+def test_a_coded_result_keeps_the_name_of_its_finding(tmp_path: Path) -> None:
+    path = tmp_path / "a.hl7"
+    named = hl7_report(["A^Absent^L", "Small, on the left.", "2 %"]).decode()
+    for name in ("Pneumothorax", "Pleural effusion", "Pneumonia"):
+        named = named.replace(f"18748-4^{MARKERS[9]}^LN", f"1^{name}^L", 1)
+    path.write_text(named.replace("|TX|", "|CE|", 1))
+    assert texts_of(read_one(path)) == {"": "Pneumothorax: Absent.\nPleural effusion: Small, on the left."}
+
+
+@pytest.mark.parametrize(
     ("sign", "status"),
     [
         ("F", "final"),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydicom import Dataset
 from pydicom.uid import DeflatedExplicitVRLittleEndian
 
 from tests.training.data.reports.documents import (
@@ -17,6 +18,7 @@ from tests.training.data.reports.documents import (
     STUDY,
     TEXT,
     as_json,
+    code,
     container,
     fhir_report,
     hl7_report,
@@ -225,6 +227,132 @@ def test_items_of_a_structured_report(tmp_path: Path) -> None:
         path, enforce_file_format=True
     )
     assert read_all(path) == ["no clinical section was found in it"]
+
+
+def _coded(name: str, value: str) -> Dataset:
+    coded = item("CODE", code("1", "SCT", name))
+    coded.ConceptCodeSequence = [code("2", "SCT", value)]
+    return coded
+
+
+def _measured(name: str, value: str, unit: str) -> Dataset:
+    number, measured = item("NUM", code("1", "SCT", name)), Dataset()
+    measured.NumericValue, measured.MeasurementUnitsCodeSequence = value, [code("1", "UCUM", unit)]
+    number.MeasuredValueSequence = [measured]
+    return number
+
+
+def _template(number: str) -> list[Dataset]:
+    template = Dataset()
+    template.MappingResource, template.TemplateIdentifier = "DCMR", number
+    return [template]
+
+
+def _device() -> Dataset:
+    observer = _coded("Observer Type", "Device")
+    observer.RelationshipType = "HAS OBS CONTEXT"
+    observer.ConceptCodeSequence[0].CodeValue = "121007"
+    return observer
+
+
+TEXTS = container("121070", "Findings", "Small effusion.")
+
+
+@pytest.mark.parametrize(
+    ("items", "attributes", "reason"),
+    [
+        ([TEXTS], {"ConceptNameCodeSequence": [code("126000", "DCM", "Zqx")]}, "Imaging Measurement Report"),
+        ([TEXTS], {"ConceptNameCodeSequence": [code("126001", "DCM", "Zqx")]}, "Oncology Measurement Report"),
+        ([TEXTS], {"ContentTemplateSequence": _template("1500")}, "Measurement Report"),
+        ([TEXTS], {"ContentTemplateSequence": _template("5200")}, "Echocardiography Procedure Report"),
+        ([_coded("Pneumothorax", "Absent")], {}, "without text"),
+        ([_measured("Pneumothorax", "2", "Percent")], {}, "without text"),
+    ],
+)
+def test_results_of_programs_are_left_out_by_their_kind(
+    tmp_path: Path, items: list[Dataset], attributes: dict[str, Any], reason: str
+) -> None:
+    structured_report(items, **attributes).save_as(tmp_path / "a.dcm", enforce_file_format=True)
+    (found,) = read_reports(tmp_path, KEY)
+    assert isinstance(found, LeftOutFile)
+    assert reason in found.reason
+    assert "Zqx" not in found.reason
+
+
+def test_a_report_that_only_a_device_observes_is_left_out(tmp_path: Path) -> None:
+    report = structured_report([TEXTS])
+    person = report.ContentSequence[0]
+    report.ContentSequence = [_device(), TEXTS]
+    report.save_as(tmp_path / "a.dcm", enforce_file_format=True)
+    assert read_all(tmp_path) == ["measurements or results of programs: the observer is a device"]
+    report.ContentSequence = [person, _device(), TEXTS]
+    report.save_as(tmp_path / "a.dcm", enforce_file_format=True)
+    assert texts_of(read_one(tmp_path)) == {"FINDINGS": "Small effusion."}
+
+
+def test_codes_have_their_names_and_numbers_are_no_findings(tmp_path: Path) -> None:
+    items = [
+        *(TEXTS, _coded("Pneumothorax", "Absent"), _coded("Finding", "Rib fracture")),
+        *(_measured("Pneumonia", "97", "Percent"), _measured("Cardiothoracic ratio", "0.5", "ratio")),
+        _coded("Patient name", "Zqx"),
+    ]
+    report = structured_report(items, OtherPatientIDs=["P7", "P8"])
+    report.save_as(tmp_path / "a.dcm", enforce_file_format=True)
+    read = read_one(tmp_path / "a.dcm")
+    lines = "Small effusion.\nPneumothorax: Absent.\nRib fracture.\nCardiothoracic ratio: 0.5 ratio."
+    assert texts_of(read) == {"FINDINGS": lines}
+    hashes = [keyed_hash(KEY, "patient", number) for number in (PATIENT, "P7", "P8")]
+    assert all(read.may_be_of((one,), [(one,)]) for one in hashes)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"valueBoolean": False}, "Pneumothorax: Absent."),
+        ({"valueBoolean": True}, "Pneumothorax: Present."),
+        ({"valueCodeableConcept": {"text": "Not seen"}}, "Pneumothorax: Not seen."),
+        (
+            {"valueCodeableConcept": {"coding": [{"display": "Absent (qualifier value)"}]}},
+            "Pneumothorax: Absent.",
+        ),
+        ({"valueCodeableConcept": {"coding": [{"code": "52101004"}]}}, "Pneumothorax: Present."),
+        ({"valueString": "<p>Small, on the <b>left</b>.</p>"}, "Pneumothorax: Small, on the left."),
+        ({"component": [{"code": {"text": "Edema"}, "valueBoolean": False}]}, "Edema: Absent."),
+        ({"valueQuantity": {"value": 2, "unit": "%"}}, None),
+        ({"valueString": "2 %"}, None),
+        ({"valueBoolean": True, "status": "entered-in-error"}, ""),
+    ],
+)
+def test_observations_of_fhir_are_named(tmp_path: Path, value: dict[str, Any], text: str | None) -> None:
+    observation = {
+        "resourceType": "Observation",
+        "id": "o",
+        "code": {"coding": [{"display": "Pneumothorax"}]},
+    }
+    report = fhir_report(result=[{"reference": "#o"}])
+    report["contained"].append({**observation, **value})
+    del report["presentedForm"]
+    path = tmp_path / "a.json"
+    path.write_text(as_json(report))
+    (found,) = read_reports(path, KEY)
+    if text is None:
+        assert isinstance(found, LeftOutFile)
+    elif not text:
+        assert isinstance(found, ReadReport)
+        assert isinstance(found.report, ReportError)
+    else:
+        assert texts_of(read_one(path)) == {"FINDINGS": text}
+
+
+def test_codes_of_a_conclusion_count_where_it_has_no_text(tmp_path: Path) -> None:
+    coded = [{"coding": [{"code": "1", "display": "Pneumothorax (disorder)"}]}, {"text": "Rib fracture"}]
+    report = fhir_report(conclusionCode=coded)
+    del report["presentedForm"]
+    path = tmp_path / "a.json"
+    path.write_text(as_json(report))
+    assert texts_of(read_one(path)) == {"IMPRESSION": "Pneumothorax. Rib fracture."}
+    path.write_text(as_json({**report, "conclusion": "No pneumothorax."}))
+    assert texts_of(read_one(path)) == {"IMPRESSION": "No pneumothorax."}
 
 
 def test_damaged_structured_reports_are_refused_or_left_out(tmp_path: Path) -> None:

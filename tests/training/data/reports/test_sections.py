@@ -48,6 +48,75 @@ def test_sections_are_found_by_their_headings(text: str, sections: list[tuple[st
 
 
 @pytest.mark.parametrize(
+    ("text", "body"),
+    [
+        ("INDICATION: Cough.\n\nCOMPARISON: 1/2/2020.\n\nLarge effusion. Edema.", "Large effusion. Edema."),
+        (
+            "REASON FOR EXAM: Fever.\n\nThe lungs are clear.\n\nNo effusion.",
+            "The lungs are clear.\n\nNo effusion.",
+        ),
+        (
+            "HISTORY: Fall. TECHNIQUE: AP. Left rib fracture. Small effusion.",
+            "Left rib fracture. Small effusion.",
+        ),
+        ("COMPARISON: None\nThe heart is large.\nNo edema.", "The heart is large.\nNo edema."),
+        ("TECHNIQUE: PA and lateral. The lungs are clear.", "The lungs are clear."),
+        ("EXAM: Chest radiograph. Right apical mass.", "Right apical mass."),
+        ("Clinical data: pain\n\nChest X-ray, 2 views:\n\nNo mass.", "No mass."),
+        ("INDICATION: pain\nPORTABLE AP CHEST: No mass.", "No mass."),
+        ("HISTORY: Pain. X-ray chest: No mass.", "No mass."),
+        ("HISTORY: Cough. There is a small effusion. No mass.", "There is a small effusion. No mass."),
+        ("INDICATION: Cough\nThe lungs are clear.\nSmall mass.", "The lungs are clear.\nSmall mass."),
+        ("HISTORY: Cough.\n\nLUNGS: Clear.\nHEART: Large.", "LUNGS: Clear.\nHEART: Large."),
+        ("FINAL REPORT\nCHEST, TWO VIEWS\n\nCOMPARISON: None.\n\nSmall nodule.\n\nJohn Roe", "Small nodule."),
+        ("WET READ: Mass.\nCOMPARISON: None.\n\nNo mass.", "No mass."),
+        ("COMPARISON: Film of May. It showed a mass. The mass is gone.", "The mass is gone."),
+        ("Klinik: Husten.\n\nVergleich: keiner.\n\nErguss links.", "Erguss links."),
+        ("Indikation: Sturz. Technik: p.a. im Stehen. Rippenfraktur links.", "Rippenfraktur links."),
+        ("INDICATION: Cough.\n\nCOMPARISON: None.\n\nSmall mass.\n\nIMPRESSION: Mass.", "Small mass."),
+    ],
+)
+def test_a_body_without_a_heading_is_found(text: str, body: str) -> None:
+    sections = clinical_sections(text)
+    assert [section.text for section in sections if section.heading == "REPORT"] == [body]
+    assert not any(word in body for word in ("Cough", "Fever", "Pain", "Husten", "Sturz"))
+    stored = "\n\n".join(f"{section.heading}: {section.text}" for section in sections)
+    assert place_in_report(body.split("\n")[0], stored) == stored.index(body)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "INDICATION: Cough.\n\nFever, pneumonia last year.\n\nFINDINGS: Clear.",
+        "COMPARISON: Film of May. It showed a mass. FINDINGS: Clear.",
+        "INDICATION: Cough. Known effusion.",
+        "HISTORY: Fall. There is concern for pneumothorax. No fever.",
+        "INDICATION: Dyspnea. Heart failure with effusion. Pneumonia?",
+        "TECHNIQUE: PA. Views of the chest were obtained.\nCOMPARISON: No. No prior chest film.",
+        "INDICATION: Cough.\n\nKnown effusion.\n\nIMPRESSION: Clear.",
+        "TECHNIQUE: AP.\n\nRECOMMENDATION: CT.\n\nCall for an appointment.",
+    ],
+)
+def test_history_and_technique_are_no_body(text: str) -> None:
+    assert "REPORT" not in [section.heading for section in clinical_sections(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("EXAM: Chest\nDATE: 1/2/2020\n\nThe lungs are clear.", "The lungs are clear."),
+        ("Small mass.\n\nTECHNIQUE: AP", "Small mass."),
+        (
+            "Patient: X\nINDICATION: Cough\nMRN: 12345\nJohn Roe\nEffusion on the left.",
+            "Effusion on the left.",
+        ),
+    ],
+)
+def test_text_without_a_heading_is_kept_where_no_section_describes_the_image(text: str, kept: str) -> None:
+    assert ("", kept) in _pairs(text)
+
+
+@pytest.mark.parametrize(
     "head",
     [
         "Patient: {}, John",
@@ -144,10 +213,41 @@ def test_names_numbers_and_days_are_taken_out(text: str, cleaned: str) -> None:
         "Right PA is enlarged, no MS.",
         "Prior films were reviewed.",
         "Examination was performed with nipple markers.",
+        "Patient Rotated. Patient is supine. Patient Position: AP.",
+        "Consultant Radiologist was asked. Seen with the consultant. Effusion.",
+        "NP tube, RN, Sister Mary Joseph nodule.",
+        "Effusion (Left/Right). (Frontal/Lateral)",
+        "Outside Hospital film. Fracture Clinic. His mother. Effusion.",
     ],
 )
 def test_words_and_measures_of_reports_stay(text: str) -> None:
     assert without_identifiers(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "cleaned"),
+    [
+        ("Told NP Zqx and PA-C Zqy.", f"Told NP {MARK} and PA-C {MARK}."),
+        ("Seen with Professor Zqx.", f"Seen with Professor {MARK}."),
+        ("At consultant Zqx's request.", f"At consultant {MARK} request."),
+        (
+            "Sister Anna Zqx, Registrar Zqy and Fellow Dr. Zqz.",
+            f"Sister {MARK}, Registrar {MARK} and Fellow {MARK}.",
+        ),
+        ("Nurse Practitioner Zqx Zqy paged.", f"{MARK} {MARK} paged."),
+        ("Patient Zqx, Anna was supine.", f"Patient {MARK} was supine."),
+        ("Patient Zqx rotated. Pt. Anna Zqx.", f"Patient {MARK} rotated. Pt. {MARK}."),
+        ("Her husband, Zqx, and son Zqy.", f"Her husband, {MARK}, and son {MARK}."),
+        ("Die Tochter, Zqx, war da.", f"Die Tochter, {MARK}, war da."),
+        ("From St. Zqx's Hospital.", f"From {MARK} Hospital."),
+        ("Film of the Zqx Zqy Medical Center.", f"Film of the {MARK} Medical Center."),
+        ("Effusion. (Zqx/Zqy)", f"Effusion. ({MARK})"),
+        ("Effusion.\n(Zqx / Zqy-Roe / Zqz)", f"Effusion.\n({MARK})"),
+        ("Effusion. D/W Zqx.", f"Effusion. D/W {MARK}."),
+    ],
+)
+def test_names_behind_roles_are_taken_out(text: str, cleaned: str) -> None:
+    assert without_identifiers(text) == cleaned
 
 
 def test_known_names_are_taken_out_in_any_form_and_words_of_reports_stay() -> None:

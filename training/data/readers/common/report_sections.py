@@ -1,136 +1,78 @@
-"""Sections of a report that is written as one text, as in MIMIC-CXR's files."""
+"""The part of a report, written as one text, that describes the image."""
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 from training.data.readers.common.reports import Report, make_report
+from training.data.reports.sections import SectionPlace, is_generic, section_places, without_titles
 
 _RULE: Final = re.compile(r"[_=*\-]{5,}")
-_BLOCK: Final = re.compile(r"(?:FINAL )?(?:(REPORT)|(ADDENDUM))\b[:.\s_]*(.*)")
-# Headings are in capitals; the usual ones are also written otherwise.
-_HEADING: Final = re.compile(r"([A-Z][A-Z0-9 /(),.&'_\-]{3,70}?)\s*:(?!\d)\s*(.*)")
-_USUAL: Final = re.compile(
-    r"((?:findings?|impressions?|conclusions?|indications?|history|clinical (?:history|information)"
-    r"|technique|comparisons?|examination|reason for exam(?:ination)?|recommendations?)"
-    r"(?: ?(?:and|/) ?impressions?)?)\s*:(?!\d)\s*(.*)",
-    re.IGNORECASE,
-)
-_CONTEXT: Final = re.compile(
-    r"EXAM|INDICATION|HISTORY|CLINICAL|COMPARISON|TECHNIQUE|REASON|WET READ|PRELIMINARY|NOTIFICATION"
-    r"|RECOMMENDATION|PROCEDURE|STUDY|DATE|ACCESSION|SIGN|PHYSICIAN|NOTE"
-)
-_FINDINGS: Final = re.compile(r"FINDING")
-_IMPRESSION: Final = re.compile(r"IMPRESSION|CONCLUSION|OPINION|SUMMARY")
-_PROVISIONAL: Final = re.compile(r"WET READ|PRELIMINARY|PROVISIONAL|\(PFI\)")
-_KNOWN: Final = (_CONTEXT, _FINDINGS, _IMPRESSION, _PROVISIONAL)
-_FIRST: Final = ""
+_PARAGRAPHS: Final = re.compile(r"\n\s*\n")
+# A caption may begin with "Summary:" or "Description:" as well.
+_OF_REPORTS: Final = re.compile(r"FINDING|IMPRESSION|CONCLUSION|BEFUND|BEURTEILUNG")
 _ADDENDUM: Final = "ADDENDUM"
 
 
-def split_sections(text: str) -> dict[str, str]:
-    """Texts of a report by heading, in order; what stands before any heading under "".
-
-    Lines under the same heading are joined. A rule of underscores and the line FINAL REPORT end a section,
-    ADDENDUM begins one. Inside findings and impression, an unusual heading such as LUNGS is text.
-    """
-    return _joined(_parts(text))
-
-
-def _joined(parts: Iterable[tuple[str, Sequence[str]]]) -> dict[str, str]:
-    found: defaultdict[str, list[str]] = defaultdict(list)
-    for name, lines in parts:
-        found[name] += lines
-    texts = {name: "\n".join(lines).strip() for name, lines in found.items()}
-    return {name: text for name, text in texts.items() if text}
-
-
-def _parts(text: str) -> list[tuple[str, list[str]]]:
-    """Headings with the lines under each, in the order of the text; a heading may come again."""
-    parts: list[tuple[str, list[str]]] = [(_FIRST, [])]
-    for line in text.splitlines():
-        written = line.strip()
-        if _RULE.fullmatch(written):
-            parts.append((_FIRST, []))
-        elif block := _BLOCK.fullmatch(written):
-            parts.append((_ADDENDUM if block[2] else _FIRST, [block[3]]))
-        elif heading := _heading(written, parts[-1][0]):
-            parts.append((heading[0], [heading[1]]))
-        else:
-            parts[-1][1].append(written)
-    return parts
-
-
-def _heading(line: str, inside: str) -> tuple[str, str] | None:
-    """The heading that a line begins with, and the rest of the line."""
-    found = _HEADING.fullmatch(line) or _USUAL.fullmatch(line)
-    if found is None:
-        return None
-    name = " ".join(found[1].upper().split())
-    describing = _FINDINGS.search(inside) or _IMPRESSION.search(inside)
-    if describing and not any(kind.search(name) for kind in _KNOWN):
-        return None
-    return name, found[2]
-
-
 def read_report(text: str) -> Report:
-    """Findings, impression and addenda of a report; else the last section that describes the image.
+    """Findings, impression and addenda of a report; otherwise the body that `section_places` finds.
 
-    A preliminary reading is replaced by the final one. Without any of these, the last paragraph without a
-    heading counts; under a heading such as COMPARISON, all paragraphs behind its first are without one.
+    A preliminary reading is replaced by the final one. Of a text under no heading, or under REPORT alone, the
+    last paragraph counts.
     """
-    parts = _parts(text)
-    sections = _joined(parts)
-    if (report := _described(sections)) is not None:
+    places = section_places(text)
+    if (report := _described(text, places)) is not None:
         return report
-    last, addendum = _last(sections, parts), sections.get(_ADDENDUM, "")
-    return make_report({"REPORT": last, _ADDENDUM: addendum}) if addendum else make_report({}, last)
+    loose = [place for place in places if place.kind == "findings"]
+    last = _body(text, places) or next(filter(None, (_last(text, place) for place in reversed(loose))), "")
+    last = last or next(filter(None, (_behind_first(text, place) for place in reversed(places))), "")
+    if addendum := _joined(text, places, "addendum"):
+        return make_report({"REPORT": last, _ADDENDUM: addendum})
+    return make_report({}, last)
 
 
 def read_report_or_text(text: str) -> Report:
-    """Like `read_report` where a text has a heading for findings or impression; else all of it."""
-    return described_report(text) or make_report({}, text)
+    """Like `read_report` where a text has a heading of a report's section, otherwise all of it."""
+    places = section_places(text)
+    return _described(text, places) or make_report({}, _body(text, places) or text)
 
 
 def described_report(text: str) -> Report | None:
     """Findings, impression and addenda of a report; None without a heading for either of the first two."""
-    return _described(split_sections(text))
+    places = section_places(text)
+    return _described(text, places) if any(_OF_REPORTS.search(place.heading) for place in places) else None
 
 
-def _described(sections: Mapping[str, str]) -> Report | None:
-    """Findings, impression and addenda; None without the first two."""
-    findings = [name for name in sections if _says(name, _FINDINGS)]
-    impression = [name for name in sections if _says(name, _IMPRESSION) and name not in findings]
+def _described(text: str, places: Sequence[SectionPlace]) -> Report | None:
+    findings, impression = _joined(text, places, "findings"), _joined(text, places, "impression")
     if not findings and not impression:
         return None
-    return make_report(
-        {
-            "FINDINGS": "\n".join(sections[name] for name in findings),
-            "IMPRESSION": "\n".join(sections[name] for name in impression),
-            _ADDENDUM: sections.get(_ADDENDUM, ""),
-        }
-    )
+    sections = {"FINDINGS": findings, "REPORT": _body(text, places), "IMPRESSION": impression}
+    return make_report({**sections, _ADDENDUM: _joined(text, places, "addendum")})
 
 
-def _says(name: str, kind: re.Pattern[str]) -> bool:
-    return bool(kind.search(name)) and not _PROVISIONAL.search(name)
+def _joined(text: str, places: Sequence[SectionPlace], kind: str) -> str:
+    named = [place for place in places if place.heading and not is_generic(place.heading)]
+    return "\n".join(filter(None, (_lines(text, place) for place in named if place.kind == kind)))
 
 
-def _last(sections: Mapping[str, str], parts: Sequence[tuple[str, Sequence[str]]]) -> str:
-    describing = [
-        text
-        for name, text in sections.items()
-        if name not in (_FIRST, _ADDENDUM) and not _CONTEXT.search(name)
-    ]
-    if describing:
-        return describing[-1]
-    return next(filter(None, (_without_heading(*part) for part in reversed(parts))), "")
+def _body(text: str, places: Sequence[SectionPlace]) -> str:
+    """The body without a heading: it begins where the section before it ends."""
+    bodies = (after for before, after in pairwise(places) if before.end == after.start)
+    return "\n".join(without_titles(_lines(text, place)) for place in bodies)
 
 
-def _without_heading(name: str, lines: Sequence[str]) -> str:
-    """The paragraphs of a part that no heading belongs to."""
-    if name == _ADDENDUM or _PROVISIONAL.search(name):
-        return ""
-    paragraphs = [part.strip() for part in re.split(r"\n\s*\n", "\n".join(lines).strip()) if part.strip()]
-    return "".join(paragraphs[-1:]) if name == _FIRST else "\n\n".join(paragraphs[1:])
+def _last(text: str, place: SectionPlace) -> str:
+    return without_titles(_PARAGRAPHS.split(_lines(text, place))[-1])
+
+
+def _behind_first(text: str, place: SectionPlace) -> str:
+    """The paragraphs behind the one that belongs to a heading such as DATE."""
+    paragraphs = _PARAGRAPHS.split(_lines(text, place)) if place.kind == "identifying" else []
+    return without_titles("\n\n".join(paragraphs[1:]))
+
+
+def _lines(text: str, place: SectionPlace) -> str:
+    lines = (line.strip() for line in text[place.start : place.end].splitlines())
+    return "\n".join(line for line in lines if not _RULE.fullmatch(line)).strip()

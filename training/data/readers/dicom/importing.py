@@ -3,7 +3,7 @@
 import csv
 import io
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -27,6 +27,7 @@ from training.errors import DataError
 
 QUARANTINE_NAME: Final = "quarantine.csv"
 _COLUMNS: Final = ("sop", "reason")
+_SHOWN: Final = 8
 # Names in a source may be those of patients.
 _SOURCE: Final = Path("SOURCE")
 
@@ -94,6 +95,7 @@ class _Import:
         seen: Number and digest of each instance.
         quarantined: Reason for each instance.
         taken: Names of films.
+        patients: Patients of each study.
     """
 
     source: Source
@@ -104,6 +106,7 @@ class _Import:
     seen: dict[str, tuple[int, str]] = field(default_factory=dict)
     quarantined: dict[str, str] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
+    patients: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     def items(self) -> Iterator[Record | Rejection | LeftOut]:
         self._tidy()
@@ -118,6 +121,7 @@ class _Import:
                 self.notes.append(
                     f"Review the films in {QUARANTINE_NAME}; --take-quarantined takes those that you list."
                 )
+            self.notes += self._mixed()
             self._write_quarantine()
             os.sync()
         finally:
@@ -164,6 +168,9 @@ class _Import:
         ):
             if count:
                 self.counts[words] += count
+        patient, study = examined.metadata.get("patient"), examined.metadata.get("study")
+        if patient and study:
+            self.patients[str(study)].add(str(patient))
         for frame, name in enumerate(examined.films, 1):
             if name in examined.aside:
                 examined.aside[name].replace(self.rules.folder / name)
@@ -180,6 +187,15 @@ class _Import:
                 rows=1 if frame == 1 else 0,
                 drawn=True,
             )
+
+    def _mixed(self) -> Iterator[str]:
+        """Give a sentence on each of the first studies with films of several patients."""
+        mixed = [study for study, patients in self.patients.items() if len(patients) > 1]
+        for study in mixed[:_SHOWN]:
+            count = len(self.patients[study])
+            yield f"Study {study} has films of {count} patients; each gets only reports that name its own."
+        if len(mixed) > _SHOWN:
+            yield f"{len(mixed) - _SHOWN:,} more studies have films of several patients."
 
     def _write_quarantine(self) -> None:
         """Write the table of what a person has to look at; films of these that an earlier import took go."""
