@@ -213,15 +213,18 @@ def near_words(words: str) -> str:
 def _boxes(text: str) -> Iterator[tuple[int, int, str]]:
     """Give begin, end and meaning of boxes: before a finding, behind one, or before the options of a key."""
     boxes = list(_BOX.finditer(text))
+    end, is_prefix = 0, True
     for box, after in zip(boxes, [*boxes[1:], None], strict=False):
-        line = text.rfind("\n", 0, box.start()) + 1
-        first = _BOX.search(text, line)
+        before = text[end : box.start()]
+        if end == 0 or "\n" in before:
+            # The first box of a line tells what its boxes belong to.
+            is_prefix = not before[before.rfind("\n") + 1 :].strip(" \t-*•")
+        end = box.end()
         behind = text[box.end() : after.start() if after else len(text)]
         ticked = box["ticked"] is not None
-        if first is None or not text[line : first.start()].strip(" \t-*•"):
+        if is_prefix:
             yield *box.span(), "; " if ticked else "; no "
         elif _OPTION.match(behind):
-            end = box.end() if ticked else box.end() + len(behind.rstrip())
-            yield box.start(), end, ": " if ticked else ""
+            yield box.start(), end if ticked else end + len(behind.rstrip()), ": " if ticked else ""
         else:
             yield *box.span(), ";" if ticked else ": no;"
