@@ -6,7 +6,7 @@ from itertools import permutations
 
 import pytest
 
-from training.data.record import Record
+from training.data.record import MetadataValue, Record
 from training.data.reports.attach import attach_reports
 from training.data.reports.current import current_report
 from training.data.reports.sections import clinical_sections
