@@ -83,7 +83,7 @@ def images_of(session: Session, collection_id: int, study: str) -> dict[str, tup
             own = (AttributeRow.image_id.in_(list(part))) & (AttributeRow.name == name)
             named = select(AttributeRow.image_id, AttributeRow.text_value).where(own)
             for image, value in session.execute(named.order_by(AttributeRow.position)):
-                patients[image] += (value,)
+                patients[image] += (value,) if value else ()
     return {row.external_id: patients[row.id] for row in rows}
 
 

@@ -62,12 +62,12 @@ _LINE_START: Final = re.compile(r"(?:(?<=\n)|\A)[^\n]{1,60}\n(?=[^\S\n]*[A-ZÄÖ
 # "ADDENDUM  The tube ...": MIMIC-CXR writes no colon.
 _BLOCK: Final = re.compile(r"^[^\S\n]*(?:FINAL (REPORT)|ADDENDUM)(?=[.\s_])[.\s_]*", re.MULTILINE)
 _TITLE_WORD: Final = (
-    r"(?:chest|thorax|portable|[ap]\.?[ap]\.?|lat(?:eral)?|and|single|one|two|three|frontal|views?|x-?rays?|cxr|of|"
+    r"(?:chest|portable|[ap]\.?[ap]\.?|lat(?:eral)?|and|single|one|two|three|frontal|views?|x-?rays?|cxr|of|"
     r"radiograph(?:s|y)?|films?|digital|upright|supine|erect|semi-?(?:upright|erect)|bedside|the|study|exam|"
     r"(?:röntgen-?)?thorax|röntgen(?:aufnahme)?|aufnahmen?|in|ebenen?|und|im|liegen|stehen|seitlich|zwei|___|\d)"
 )
 # The name of the examination above or before a body: "X-ray Chest:", "CHEST, TWO VIEWS".
-_TITLE: Final = rf"[^\S\n]*{_TITLE_WORD}(?:[\s,/&()-]+{_TITLE_WORD})*[^\S\n),]*"
+_TITLE: Final = rf"[^\S\n]*{_TITLE_WORD}(?:[\s,/&()-]+{_TITLE_WORD}){{0,12}}[^\S\n),]*"
 _LEADING_TITLE: Final = re.compile(rf"{_TITLE}(?::(?!\d)|\.?[^\S\n]*(?=\n|\Z))\s*", re.IGNORECASE)
 _BODY_START: Final = re.compile(
     rf"(?:^|(?<=[.;!?]\s)){_TITLE}:(?!\d)|"

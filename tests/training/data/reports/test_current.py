@@ -6,7 +6,7 @@ from itertools import permutations
 
 import pytest
 
-from training.data.record import Record
+from training.data.record import MetadataValue, Record
 from training.data.reports.attach import attach_reports
 from training.data.reports.current import current_report
 from training.data.reports.sections import clinical_sections
@@ -140,10 +140,9 @@ def test_of_a_study_of_two_patients_only_reports_that_name_one_are_attached() ->
 
 
 def test_any_id_of_a_films_patient_is_enough() -> None:
-    other = {"study": "1.2.3.4", "patient": "national", "other_patients": ("q", "p")}
-    attached = attach_reports(
-        [replace(RECORDS[0], metadata=other)], [_report("FINDINGS: Mass.", patient="p")]
-    )
+    named: dict[str, MetadataValue] = {"study": "1.2.3.4", "patient": "n", "other_patients": ("q", "p")}
+    film = replace(RECORDS[0], metadata=named)
+    attached = attach_reports([film], [_report("FINDINGS: Mass.", patient="p")])
     assert (attached.matched, attached.records[0].report) == (1, "FINDINGS: Mass.")
 
 

@@ -279,6 +279,11 @@ def test_a_long_text_takes_little_time(part: str) -> None:
     clinical_sections(f"FINDINGS: {part * 60_000}")
 
 
+@pytest.mark.parametrize("part", ["p.a. ", "thorax ", "Heart: ", "There is. "])
+def test_a_long_text_without_a_heading_of_findings_takes_little_time(part: str) -> None:
+    clinical_sections(f"COMPARISON: None. {part * 5_000}")
+
+
 @pytest.mark.parametrize(
     ("text", "report", "place"),
     [
