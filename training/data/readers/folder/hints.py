@@ -56,7 +56,7 @@ def hints(
     beside = [path for path in others if _BESIDE.search(path) and path.rpartition("/")[0] in folders]
     if beside:
         yield (
-            f"{len(beside):,} files such as {min(beside)!r} may have captions and keywords, which are "
+            f"{len(beside):,} {'file' if len(beside) == 1 else 'files'} such as {min(beside)!r} may have captions and keywords, which are "
             "not read: write them into a table with the columns file_name and text, and give it with --table "
             "(`exiftool -csv -r FOLDER > table.csv` writes those of .xmp files and of images)."
         )
