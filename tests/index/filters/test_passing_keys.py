@@ -320,7 +320,7 @@ def test_a_filter_is_checked_before_it_is_evaluated(either: Collection) -> None:
     for value in ({"field": "agee", "gte": 1}, {"field": "age", "eq": "old"}):
         with pytest.raises(FilterError):
             either.get(parse_filter(value))
-    undated = (
+    undated: tuple[dict[str, Any], ...] = (
         {"field": "taken", "gte": "2021-07", "lt": "2023"},
         {"not": {"field": "size", "lte": "2021-03-12T10:00Z"}},
         {"or": [{"field": "age", "eq": 3}, {"field": "day", "gt": "20210312"}]},

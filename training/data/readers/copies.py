@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Final, get_args
 
@@ -133,7 +134,7 @@ def _grouped(records: list[Record], notes: list[str]) -> list[Record]:
         for other in others:
             examples = copies if other.split == first.split else parted
             words = f"{other.image!r} in {other.split} of {first.image!r} in {first.split}"
-            examples.add_words(lambda words=words: words, other.line)  # type: ignore[misc]
+            examples.add_words(partial(str, words), other.line)
         groups = {record.group for record in (first, *others)} - {None}
         if others and len(groups) < 2 and all(other.split == first.split for other in others):
             for place in alike:

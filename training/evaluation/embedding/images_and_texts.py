@@ -118,7 +118,7 @@ class EmbeddedManifest:
     def text_matches(self) -> list[list[int]]:
         """For each text, the rows of records that have this very sentence, and of images equal to theirs."""
         alike: dict[bytes | int, set[int]] = {}
-        pictures = self.pictures or range(len(self.records))
+        pictures: Sequence[bytes | int] = self.pictures or range(len(self.records))
         for row, picture in enumerate(pictures):
             alike.setdefault(picture, set()).add(row)
         owners: dict[str, set[int]] = {}

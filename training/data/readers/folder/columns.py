@@ -73,7 +73,7 @@ def read_columns(table: Table, column_of_images: Callable[[], int | None] = lamb
         if place is not None:
             places[role] = place
     texts = _texts(normal)
-    labels = (places["labels"],) if "labels" in places else ()
+    labels = tuple(place for role, place in places.items() if role == "labels")
     if exiftool:
         # A caption or a keyword may be in any of them.
         texts = tuple(place for place, name in enumerate(normal) if name in _CAPTIONS) or texts

@@ -56,9 +56,10 @@ def hints(
     beside = [path for path in others if _BESIDE.search(path) and path.rpartition("/")[0] in folders]
     if beside:
         yield (
-            f"{len(beside):,} files such as {min(beside)!r} may have captions and keywords, which are "
-            "not read: write them into a table with the columns file_name and text, and give it with --table "
-            "(`exiftool -csv -r FOLDER > table.csv` writes those of .xmp files and of images)."
+            f"{len(beside):,} {'file' if len(beside) == 1 else 'files'} such as {min(beside)!r} may have "
+            "captions and keywords, which are not read: write them into a table with the columns file_name "
+            "and text, and give it with --table (`exiftool -csv -r FOLDER > table.csv` writes those of .xmp "
+            "files and of images)."
         )
     tables = sorted(path for path in others if path not in used and _TABLE.fullmatch(path))
     for path in tables if len(tables) <= _MOST_TABLES else ():

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
@@ -177,7 +178,7 @@ class TableReader:
                 self.refused.append(Rejection(row.line, reason))
             elif path:
                 words = f"{name!r} for {path!r} on line {row.line}"
-                self._loose.setdefault(what, Examples()).add_words(lambda words=words: words, row.line)
+                self._loose.setdefault(what, Examples()).add_words(partial(str, words), row.line)
 
     def _take(self, row: Row, path: str | None) -> str | None:
         """Add a row to the image of this path; the reason if it cannot be used."""

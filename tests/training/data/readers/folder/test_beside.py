@@ -284,4 +284,4 @@ def test_files_beside_images_that_may_have_captions_are_named(tmp_path: Path, na
     for other in ("metadata.json", "sub/metadata.json", "elsewhere/a.json"):
         write(tmp_path, other, "{}")
     (note,) = imported("folder", tmp_path).notes
-    assert note.startswith(f"1 files such as '{name}' may have captions")
+    assert note.startswith(f"1 file such as '{name}' may have captions")

@@ -192,7 +192,7 @@ def test_names_with_dots_keep_their_own_texts(tmp_path: Path) -> None:
 
 
 def test_members_of_an_image_that_is_not_there_go_to_no_other(tmp_path: Path) -> None:
-    members = [
+    members: list[tuple[str, bytes | str]] = [
         ("3.1.txt", "of 3.1"),
         ("3.2.png", image_bytes(2)),
         ("3.2.txt", "of 3.2"),
