@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.options import Home, MaxRejected, name_left_out
+from app.cli.options import Home, MaxRejected, Strict, end_strictly, name_left_out
 from training.data.readers.layouts import Layout
 from training.errors import DataError
 
@@ -77,7 +77,8 @@ def import_data(
             "--reports", help="dicom only: file or folder of reports for the studies (docs/reports.md)."
         ),
     ] = None,
-    max_rejected: MaxRejected = 0.01,
+    max_rejected: MaxRejected = 1.0,
+    strict: Strict = False,
     home: Home = None,
 ) -> None:
     """Turn a folder of images, or a data set in the layout in which it is downloaded, into a manifest."""
@@ -108,6 +109,7 @@ def import_data(
         typer.echo(sentence)
     records = "record" if report.records == 1 else "records"
     typer.echo(f"Wrote {report.records:,} {records} to {report.folder / 'manifest.jsonl'}.")
+    end_strictly(report.rejections, strict=strict)
 
 
 def _import_dicom(

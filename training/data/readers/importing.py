@@ -50,7 +50,7 @@ def import_data_set(
     leave_out: Path | None = None,
     encoding: str | None = None,
     keep_unknown_texts: bool = False,
-    max_rejected: float = 0.01,
+    max_rejected: float = 1.0,
 ) -> ImportReport:
     """Write a manifest for a data set in one of the layouts.
 

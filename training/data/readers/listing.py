@@ -71,7 +71,7 @@ class _Taken:
         self.contents.add(record)
 
 
-def write_listing(listing: Listing, out: Path, *, max_rejected: float = 0.01) -> ImportReport:
+def write_listing(listing: Listing, out: Path, *, max_rejected: float = 1.0) -> ImportReport:
     """Write the manifest of a data set into `out`; the images stay where they are.
 
     Where the images do not lie inside `out`, a link `out`/images to their folder is made.
@@ -82,7 +82,7 @@ def write_listing(listing: Listing, out: Path, *, max_rejected: float = 0.01) ->
         max_rejected: Largest share of items that may be refused, from 0 to 1.
 
     Raises:
-        DataError: Too many items cannot be used, or `out` cannot be written.
+        DataError: Too many items cannot be used, or none, or `out` cannot be written.
     """
     rejections = Rejections(
         listing.total, max_rejected, source=str(listing.source), unit=listing.unit, patience=_PATIENCE
@@ -146,8 +146,10 @@ def _usable(
             # Only now is it known whether a manifest may have the record.
             if len(rejections) == before:
                 taken.take(item, looked[1])
-    # The manifest has no name yet: after an error there is none.
+    # The manifest has no name yet: after an error the one before stays.
     rejections.finish()
+    if rejections and not taken.rows:
+        raise rejections.error(f"Nothing in {listing.source} can be used: mend it, or see the layouts.")
 
 
 def _look_at(path: str) -> tuple[str, Doubt]:
