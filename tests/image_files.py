@@ -1,9 +1,11 @@
 """Writers of PNG and TIFF files of every depth, which Pillow writes only in part."""
 
+import hashlib
 import io
 import struct
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -13,8 +15,6 @@ from PIL import Image
 Pixels = NDArray[Any]
 Order = Literal["<", ">"]
 
-# Signature of a JPEG file, a scan and the end: an import looks no further.
-JPEG_START: Final = b"\xff\xd8\xff\xda\xff\xd9"
 
 # First column and row, and their steps, of the seven passes of an interlaced PNG.
 _ADAM7: Final = (
@@ -30,6 +30,12 @@ _EVERY_PIXEL: Final = ((0, 0, 1, 1),)
 _GREY, _RGB, _PALETTE, _GREY_ALPHA, _RGBA = 0, 2, 3, 4, 6
 _LZW_CLEAR, _LZW_END, _LZW_RUN = 256, 257, 250
 _COLOUR_TYPES: Final = {1: _GREY, 2: _GREY_ALPHA, 3: _RGB, 4: _RGBA}
+
+
+def write_photo(path: Path) -> None:
+    """Write a small JPEG file, another one for each name; an import decodes it whatever its ending."""
+    shade = np.frombuffer(hashlib.sha256("/".join(path.parts[-3:]).encode()).digest()[:12], np.uint8)
+    path.write_bytes(encoded(Image.fromarray(shade.reshape(2, 2, 3)).resize((16, 16)), "JPEG"))
 
 
 def encoded(image: Image.Image, file_format: str, **options: Any) -> bytes:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -12,6 +13,7 @@ Split = Literal["train", "val", "test"]
 
 _KEYS: Final = (
     *("id", "image", "audio", "split", "texts", "not_texts", "group", "labels", "report", "metadata"),
+    "sha256",
 )
 # Flags that decoding an image gives, beside its metadata: one colour; the end of the file is missing; the
 # picture stands behind a page that is marked as a thumbnail of it.
@@ -21,6 +23,7 @@ PREVIEW_FIELD: Final = "image.preview_skipped"
 PICTURE_FIELDS: Final = (BLANK_FIELD, TRUNCATED_FIELD, PREVIEW_FIELD)
 _RESERVED: Final = frozenset({"id", "split", "group", "labels", *PICTURE_FIELDS})
 _LONGEST_ID: Final = 255
+_DIGEST: Final = re.compile("[0-9a-f]{64}")
 # PostgreSQL indexes no more than 2,704 bytes, of a name and a value together.
 MOST_VALUE_BYTES: Final = 2000
 _MOST_NAME_BYTES: Final = 500
@@ -42,9 +45,11 @@ class Record:
         metadata: What a search can filter on.
         audio: POSIX path of a sound that belongs to the image, relative like it; None if there is none.
         not_texts: Texts that the image may seem to fit and does not: a hard negative of theirs in training.
+        sha256: Digest of the image's file when it was imported; None if no import has read it.
         line: Line of the manifest, from 1; 0 for a record that was not read from one.
         table: Name of the table that has the line, where a data set has several.
         rows: Number of rows of a table that it was made from.
+        drawn: Whether a reader drew the split because the data set names none.
     """
 
     id: str
@@ -57,9 +62,11 @@ class Record:
     metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
     audio: str | None = None
     not_texts: tuple[str, ...] = ()
+    sha256: str | None = None
     line: int = field(default=0, compare=False)
     table: str = field(default="", compare=False)
     rows: int = field(default=1, compare=False)
+    drawn: bool = field(default=False, compare=False)
 
 
 class LineError(Exception):
@@ -108,6 +115,8 @@ def format_line(record: Record) -> bytes:
         }
     if record.not_texts:
         known["not_texts"] = list(record.not_texts)
+    if record.sha256 is not None:
+        known["sha256"] = record.sha256
     _parse_object(known, record.line)
     return json.dumps(known, ensure_ascii=False).encode() + b"\n"
 
@@ -132,6 +141,7 @@ def _parse_object(known: object, number: int) -> Record:
         metadata=_metadata(known.get("metadata")),
         audio=None if known.get("audio") is None else _relative_path(known["audio"], "audio"),
         not_texts=_strings(known.get("not_texts"), "not_texts"),
+        sha256=_sha256(known.get("sha256")),
         line=number,
     )
 
@@ -174,6 +184,13 @@ def _strings(value: object, name: str) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise LineError(f"{name!r} must be a list of strings")
     return tuple([_string(item, f"{name}[{place}]") for place, item in enumerate(value)])
+
+
+def _sha256(value: object) -> str | None:
+    digest = _optional_string(value, "sha256")
+    if digest is not None and not _DIGEST.fullmatch(digest):
+        raise LineError("'sha256' is not 64 hexadecimal digits in lower case")
+    return digest
 
 
 def _group(value: object) -> str | None:

@@ -34,15 +34,16 @@ _MOST_OF_SYSTEMS: Final = 4
 
 @dataclass(frozen=True)
 class Tally:
-    """The items of one source: found = taken + refused + left out.
+    """The items of one source: found = taken + listed + refused + left out.
 
     Attributes:
         source: What lists them, for messages.
         unit: What is counted, for messages.
         found: Number of items in the source.
-        taken: Number of items that the manifest has.
+        taken: Number of items that the manifest has, and whose files were decoded.
         refused: Number of items that cannot be used; each is named in the report's rejections.
         left_out: Number of items for each reason to pass them over on purpose.
+        listed: Number of items that the manifest has, and whose files were not decoded.
     """
 
     source: str
@@ -51,15 +52,17 @@ class Tally:
     taken: int
     refused: int
     left_out: Mapping[str, int]
+    listed: int = 0
 
     @property
     def unaccounted(self) -> int:
         """Number of items found of which nothing is known; 0 for a reader that counts rightly."""
-        return self.found - self.taken - self.refused - sum(self.left_out.values())
+        return self.found - self.taken - self.listed - self.refused - sum(self.left_out.values())
 
     def sentences(self) -> list[str]:
         """The numbers, then a line with each reason to leave something out, the most frequent first."""
-        parts = f"{self.taken:,} taken, {self.refused:,} refused, {sum(self.left_out.values()):,} left out"
+        parts = f"{self.taken:,} taken, {f'{self.listed:,} listed, ' if self.listed else ''}"
+        parts += f"{self.refused:,} refused, {sum(self.left_out.values()):,} left out"
         if self.unaccounted:
             parts += f", {self.unaccounted:,} not accounted for"
         named = name_reasons(self.left_out)

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import build
-from tests.image_files import JPEG_START
+from tests.image_files import write_photo
 from training.errors import DataError
 
 Command = Callable[..., tuple[int, str]]
@@ -20,7 +20,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     for number in range(1, 4):
         path = tmp_path / "photos" / f"{number}.jpg"
         path.parent.mkdir(exist_ok=True)
-        path.write_bytes(JPEG_START)
+        write_photo(path)
 
     def run(*options: str) -> tuple[int, str]:
         result = CliRunner().invoke(build(), ["import", "folder", "photos", *options])
@@ -33,7 +33,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
 def test_a_folder_says_what_it_found_and_what_it_left_out(command: Command, tmp_path: Path) -> None:
     (tmp_path / "photos" / "4.jp2").touch()
     (tmp_path / "photos" / "@eaDir").mkdir()
-    (tmp_path / "photos" / "@eaDir" / "1.jpg").write_bytes(JPEG_START)
+    write_photo(tmp_path / "photos" / "@eaDir" / "1.jpg")
     code, said = command()
     assert code == 0
     assert said.splitlines()[-4:] == [

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.image_files import JPEG_START
+from tests.image_files import write_photo
 from training.data.readers.listing import Listing, write_listing
 from training.data.record import Record
 from training.data.rejections import LeftOut, Rejection
@@ -24,7 +24,7 @@ def items() -> Iterator[Record | Rejection | LeftOut]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     for number in (1, 2):
-        (tmp_path / f"{number}.jpg").write_bytes(JPEG_START)
+        write_photo(tmp_path / f"{number}.jpg")
     return tmp_path
 
 

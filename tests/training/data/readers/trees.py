@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from tests.image_files import JPEG_START
+from tests.image_files import write_photo
 from training.data.manifest import Record, read_manifest
 from training.data.readers.importing import import_data_set
 from training.data.readers.layouts import Layout
@@ -18,7 +18,7 @@ def touch(folder: Path, *paths: str) -> None:
     """Make files that begin as images do."""
     for path in paths:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_bytes(JPEG_START)
+        write_photo(folder / path)
 
 
 def write(folder: Path, path: str, text: str) -> None:

@@ -43,9 +43,11 @@ class FileDecoder:
 
     Args:
         processes: Number of processes; 0: as many as threads decode, shared by the processes of a run.
+        isolated: Decode files of all formats in processes, so that none can stop the command.
     """
 
-    def __init__(self, processes: int = 0) -> None:
+    def __init__(self, processes: int = 0, *, isolated: bool = False) -> None:
+        self._isolated = isolated
         self._processes = processes or max(1, decoding_threads() // processes_here())
         self._lock = threading.Lock()
         self._pool: DecodingPool | None = None
@@ -90,7 +92,7 @@ class FileDecoder:
         """
         limits = limits or ImageLimits()
         content = read_content(source, limits.max_bytes, limits.max_dicom_bytes)
-        if is_dicom(content):
+        if self._isolated or is_dicom(content):
             header: dict[str, Any] = {
                 "task": "decode",
                 "limits": asdict(limits),
@@ -133,7 +135,7 @@ class FileDecoder:
             raise ImageError(late) from DecoderLostError("wall")
         except DecoderStartError as error:
             raise DecoderStartError(
-                "No process that decodes DICOM files can be started: free memory, or allow more processes, "
+                "No process that decodes images can be started: free memory, or allow more processes, "
                 "and run this again."
             ) from error
 

@@ -73,7 +73,7 @@ def import_dicom(
     rules = Rules(folder, key, keep_dates, modalities, known)
     total = len(places.places) + len(places.refused)
     run = _Import(places, rules, out, list(places.notes))
-    listing = Listing(_SOURCE, folder, total, run.items(), "file", places.left_out, run.notes)
+    listing = Listing(_SOURCE, folder, total, run.items(), "file", places.left_out, run.notes, decoded=True)
     return write_listing(listing, out, max_rejected=max_rejected)
 
 
@@ -163,6 +163,7 @@ class _Import:
                 line=examined.number,
                 # All frames come from one file.
                 rows=1 if frame == 1 else 0,
+                drawn=True,
             )
 
     def _write_quarantine(self) -> None:

@@ -29,7 +29,7 @@ from training.data.readers.report import name_reasons
 from training.data.readers.sentences import report_sentences
 from training.data.readers.tables import Row, Table, open_table
 from training.data.readers.tables.encodings import reads_as_utf8
-from training.data.record import MetadataValue, Record, Split
+from training.data.record import MetadataValue, Record
 from training.data.rejections import LeftOut, Rejection
 from training.errors import DataError
 
@@ -167,7 +167,6 @@ def _list_table(
         for place, name in columns.metadata.items()
     }
     ids, changed = make_ids(list(rows.images), [known.one("id") for known in rows.images.values()])
-    splits = _splits_of_groups(rows.images.values())
     records = [
         _to_record(
             image,
@@ -175,7 +174,6 @@ def _list_table(
             known,
             _texts(known),
             dict(metadata_of(known.known, columns.metadata, metadata)),
-            splits,
         )
         for (image, known), own in zip(rows.images.items(), ids, strict=True)
     ]
@@ -233,7 +231,6 @@ def _to_record(
     known: ImageRows,
     texts: Sequence[str] = (),
     metadata: Mapping[str, MetadataValue] | None = None,
-    splits: Mapping[str, Split] | None = None,
 ) -> Record:
     """Make the record of one image.
 
@@ -243,10 +240,9 @@ def _to_record(
         known: What its rows say.
         texts: Its texts, those of a report among them.
         metadata: From columns without another meaning.
-        splits: Those that other images of its group have, by the names of groups.
     """
     group, named = known.one("group"), known.one("split")
-    split = (splits or {}).get(group or "") if named is None else split_of(named)
+    split = None if named is None else split_of(named)
     folder = PurePosixPath(image).parent.as_posix()
     place: dict[str, MetadataValue] = {} if folder == "." else {"folder": folder}
     return Record(
@@ -260,14 +256,5 @@ def _to_record(
         metadata=place | dict(metadata or {}),
         line=known.line,
         rows=known.rows,
+        drawn=split is None,
     )
-
-
-def _splits_of_groups(images: Iterable[ImageRows]) -> dict[str, Split]:
-    """The first split that the table names for an image of each group: all others of the group follow it."""
-    splits: dict[str, Split] = {}
-    for known in images:
-        group, split = known.one("group"), known.one("split")
-        if group is not None and split is not None:
-            splits.setdefault(group, split_of(split))
-    return splits

@@ -63,7 +63,15 @@ def list_huggingface(source: Path, out: Path) -> Listing:
     if unread:
         notes.append(f"Columns that are neither texts nor numbers are not read: {', '.join(unread)}.")
     total = sum(table.rows for table in shown.values())
-    return Listing(source, out / FOLDER, total, _read(shown, Extraction(out / FOLDER)), "row", notes=notes)
+    return Listing(
+        source,
+        out / FOLDER,
+        total,
+        _read(shown, Extraction(out / FOLDER)),
+        "row",
+        notes=notes,
+        extracted=True,
+    )
 
 
 def _refuse_indices(source: Path) -> None:
@@ -146,4 +154,5 @@ def _to_record(
         metadata=known.metadata,
         line=line,
         table=table,
+        drawn=split is None,
     )

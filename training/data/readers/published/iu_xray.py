@@ -84,6 +84,7 @@ def _read(
                 report=study.report.text,
                 metadata=_metadata(view, study),
                 line=line,
+                drawn=True,
             )
 
 

@@ -214,5 +214,6 @@ def _read(found: list[tuple[str, str, str]], reports: ReportFiles) -> Iterator[R
             report=report.text,
             metadata={"study": study},
             line=number,
+            drawn=True,
         )
     yield reports.tally()

@@ -81,6 +81,7 @@ def _read(
                 labels=tuple(filter(None, (part.strip() for part in row["Finding Labels"].split("|")))),
                 metadata=_metadata(row),
                 line=line,
+                drawn=published is None,
             )
 
 

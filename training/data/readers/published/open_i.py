@@ -82,6 +82,7 @@ def _items(read: list[tuple[Path, _Study | str]], files: ImageFiles) -> Iterator
                 metadata={"mesh": study.mesh} if study.mesh else {},
                 line=number,
                 table=path.name,
+                drawn=True,
             )
 
 

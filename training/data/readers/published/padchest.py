@@ -65,6 +65,7 @@ def _read(table: Path, files: ImageFiles) -> Iterator[Record | Rejection | LeftO
                 report=report or None,
                 metadata=_metadata(row),
                 line=line,
+                drawn=True,
             )
 
 

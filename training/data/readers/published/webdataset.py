@@ -104,7 +104,7 @@ def list_webdataset(source: Path, out: Path) -> Listing:
             unread.update(() if isinstance(item, LeftOut) else item.unread)
     notes = [f"{count:,} .{kind} files of samples are not read." for kind, count in sorted(unread.items())]
     items = _read(shards, Extraction(out / FOLDER))
-    return Listing(source, out / FOLDER, total, items, "image", notes=notes)
+    return Listing(source, out / FOLDER, total, items, "image", notes=notes, extracted=True)
 
 
 def _read(shards: Mapping[str, Path], extraction: Extraction) -> Iterator[Record | Rejection | LeftOut]:
@@ -138,10 +138,11 @@ def _to_record(
     part = ending.rpartition(".")[0] or (ending if len(sample.images) > 1 else "")
     name = f"{name}-{part.replace('.', '-')}" if part else name
     image = extraction.write(f"{folder}/{inside}", name, sample.images[ending])
+    named = split_in(shard)
     return Record(
         id="-".join(f"{folder}/{inside}/{name}".replace("//", "/").split("/")),
         image=image,
-        split=split_in(shard) or draw_split(known.group or f"{folder}/{sample.key}"),
+        split=named or draw_split(known.group or f"{folder}/{sample.key}"),
         texts=known.texts,
         group=known.group or (f"{folder}/{sample.key}" if len(sample.images) > 1 else None),
         labels=known.labels,
@@ -149,6 +150,7 @@ def _to_record(
         metadata=known.metadata,
         line=number,
         table=shard,
+        drawn=named is None,
     )
 
 

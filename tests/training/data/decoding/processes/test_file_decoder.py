@@ -197,7 +197,7 @@ def test_where_no_process_starts_one_sentence_says_so(
     decoder: FileDecoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with pytest.raises(DecoderStartError, match="No process that decodes DICOM files can be started: free"):
+    with pytest.raises(DecoderStartError, match="No process that decodes images can be started: free"):
         decoder.decode(dicom(make_film(1)))
 
 

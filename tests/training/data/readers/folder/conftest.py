@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.image_files import JPEG_START
+from tests.image_files import write_photo
 
 
 @pytest.fixture
@@ -12,5 +12,5 @@ def folder(tmp_path: Path) -> Path:
     photos = tmp_path / "photos"
     photos.mkdir()
     for number in range(1, 7):
-        (photos / f"{number}.jpg").write_bytes(JPEG_START)
+        write_photo(photos / f"{number}.jpg")
     return photos

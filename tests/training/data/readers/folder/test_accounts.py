@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.image_files import JPEG_START
+from tests.image_files import write_photo
 from training.data.manifest import MANIFEST_NAME, read_manifest
 from training.data.readers.importing import import_data_set
 from training.data.readers.report import ImportReport
@@ -58,7 +58,7 @@ def photos() -> Iterator[Path]:
         for name in (*NAMES, "a.heic", "@eaDir/x.jpg", "notes.txt"):
             path = Path(folder) / "photos" / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(JPEG_START)
+            write_photo(path)
         yield Path(folder) / "photos"
 
 
@@ -154,7 +154,7 @@ def test_texts_beside_images_are_all_accounted_for(beside: dict[str, str], encod
         folder = Path(place)
         for name in ("1.jpg", "2.jpg", "2.png", "sub/3.png", "\xe9.jpg", "@eaDir/1.jpg"):
             (folder / name).parent.mkdir(exist_ok=True)
-            (folder / name).write_bytes(JPEG_START)
+            write_photo(folder / name)
         for name, text in beside.items():
             (folder / name).write_bytes(text.encode(encoding, "replace"))
         report = import_data_set("folder", folder, max_rejected=1.0)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.image_files import JPEG_START
+from tests.image_files import write_photo
 from training.data.manifest import read_manifest
 from training.data.readers.importing import import_data_set
 from training.errors import DataError
@@ -16,7 +16,7 @@ def photos(tmp_path: Path) -> Path:
     folder = tmp_path / "photos"
     for name in ("a.jpg", "beach/b.PNG", "beach/c.webp", "notes.txt", ".cache/d.jpg"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(JPEG_START)
+        write_photo(folder / name)
     return folder
 
 
@@ -77,7 +77,7 @@ def test_whole_numbers_that_a_double_does_not_tell_apart_stay_texts(photos: Path
 def test_images_without_a_split_are_drawn_by_group(tmp_path: Path) -> None:
     names = [f"{number}.jpg" for number in range(1000)]
     for name in names:
-        (tmp_path / name).write_bytes(JPEG_START)
+        write_photo(tmp_path / name)
     lines = "".join(f"{name},{number // 2}\n" for number, name in enumerate(names))
     import_data_set("folder", tmp_path, table=table_of(tmp_path, f"image,group\n{lines}"))
     records = read_manifest(tmp_path).records

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.image_files import JPEG_START
+from tests.image_files import write_photo
 from training.data.readers.folder.files import find_files
 from training.data.readers.folder.paths import PathFinder, make_ids
 
@@ -18,7 +18,7 @@ def finder_of(folder: Path, *names: str) -> PathFinder:
     for name in names:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(JPEG_START)
+        write_photo(path)
     return PathFinder(folder, find_files(folder).reasons)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.image_files import JPEG_START
+from tests.image_files import write_photo
 from tests.training.data.readers.folder.tables import import_table, texts_of
 from training.errors import DataError
 
@@ -14,7 +14,7 @@ def folder(tmp_path: Path) -> Path:
     photos = tmp_path / "photos"
     photos.mkdir()
     for number in (1, 2, 3):
-        (photos / f"{number}.jpg").write_bytes(JPEG_START)
+        write_photo(photos / f"{number}.jpg")
     return photos
 
 
@@ -54,7 +54,7 @@ def test_a_header_that_comes_again_is_left_out(folder: Path) -> None:
     ],
 )
 def test_what_a_refused_row_needs_is_said(folder: Path, row: str, hint: str) -> None:
-    (folder / "a 1.jpg").write_bytes(JPEG_START)
+    write_photo(folder / "a 1.jpg")
     report, _ = import_table(folder, f"image,text\n{row}\n3.jpg,a lake\n")
     assert hint in report.rejections.items[0].reason
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.image_files import JPEG_START
+from tests.image_files import write_photo
 from tests.training.data.readers.folder.tables import import_table, texts_of
 from training.data.manifest import read_manifest
 from training.data.readers.importing import import_data_set
@@ -170,7 +170,7 @@ def test_splits_in_other_words_are_said(folder: Path) -> None:
 
 def test_rows_without_an_image_or_with_one_that_cannot_be_read(folder: Path) -> None:
     (folder / "a.jp2").touch()
-    (folder / "Photo.JPG").write_bytes(JPEG_START)
+    write_photo(folder / "Photo.JPG")
     report, records = import_table(
         folder, "image,text\n,a\nnan,b\na.jp2,c\nphoto.jpg,d\n7.jpg,e\n,\n../t.csv,f\n1.jpg,g\n"
     )
@@ -210,7 +210,7 @@ def test_a_download_with_its_table_beside_the_folder_of_images(tmp_path: Path) -
     archive = tmp_path / "archive"
     (archive / "Images").mkdir(parents=True)
     for number in (1, 2):
-        (archive / "Images" / f"{number}.jpg").write_bytes(JPEG_START)
+        write_photo(archive / "Images" / f"{number}.jpg")
     (archive / "captions.txt").write_text("image,caption\n1.jpg,a dog\n2.jpg,a lake\n3.jpg,a cat\n")
     report = import_data_set("folder", archive, table=archive / "captions.txt", max_rejected=0.5)
     assert texts_of(list(read_manifest(archive).records)) == {
@@ -229,7 +229,7 @@ def test_a_folder_that_has_not_all_images_is_not_guessed(tmp_path: Path, other: 
     for name in ("a/1.jpg", other):
         path = tmp_path / "photos" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(JPEG_START)
+        write_photo(path)
     report, records = import_table(tmp_path / "photos", "image,text\n1.jpg,a dog\na/1.jpg,a lake\n")
     assert texts_of(records) == {"a/1.jpg": ("a lake",)}
     assert [item.line for item in report.rejections.items] == [2]

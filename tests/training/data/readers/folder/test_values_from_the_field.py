@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.image_files import JPEG_START
+from tests.image_files import write_photo
 from tests.training.data.readers.folder.tables import import_table, texts_of
 from training.errors import DataError
 
@@ -51,7 +51,7 @@ def test_not_known_in_the_words_of_people(folder: Path) -> None:
 
 def test_images_named_without_their_ending(folder: Path) -> None:
     # As in tables of Kaggle, under a name that says nothing; a file has the name of a column.
-    (folder / "image_id.jpg").write_bytes(JPEG_START)
+    write_photo(folder / "image_id.jpg")
     report, records = import_table(folder, "image_id,caption\n1,a dog\n6,a cat\n7,a cow\n")
     assert texts_of(records) == {"1.jpg": ("a dog",), "6.jpg": ("a cat",)}
     assert [item.line for item in report.rejections.items] == [4]

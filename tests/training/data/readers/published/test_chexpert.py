@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.image_files import JPEG_START
+from tests.image_files import write_photo
 from training.data.manifest import read_manifest
 from training.data.readers.importing import import_data_set
 from training.errors import DataError
@@ -28,7 +28,7 @@ def source(tmp_path: Path) -> Path:
         if line.startswith("CheXpert"):
             image = tmp_path / line.split(",")[0]
             image.parent.mkdir(parents=True)
-            image.write_bytes(JPEG_START)
+            write_photo(image)
     (folder / "train.csv").write_text(TRAIN)
     (folder / "valid.csv").write_text(VALID)
     return folder
@@ -116,7 +116,7 @@ def test_a_table_that_pandas_has_saved_again(source: Path) -> None:
 def test_rows_and_images_are_all_accounted_for(source: Path, encoding: str, end: str) -> None:
     image = source / "train/patient00003/study1/view1_frontal.jpg"
     image.parent.mkdir(parents=True)
-    image.write_bytes(JPEG_START)
+    write_photo(image)
     broken = f'{TRAIN}"x/patient1/study1\nview.jpg",Male,1,Frontal,AP,,,\n\n,,,,,,,\n"x'
     (source / "train.csv").write_bytes(broken.replace("\n", end).encode(encoding))
     report = import_data_set("chexpert", source, max_rejected=0.5)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.image_files import JPEG_START
+from tests.image_files import write_photo
 from training.data.manifest import read_manifest
 from training.data.readers.importing import import_data_set
 from training.data.readers.published.karpathy import read_karpathy
@@ -26,7 +26,7 @@ def make(
         if isinstance(entry, dict) and "filename" in entry:
             path = folder / under / entry.get("filepath", "") / entry["filename"]
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(JPEG_START)
+            write_photo(path)
 
 
 def test_flickr(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.image_files import JPEG_START
+from tests.image_files import write_photo
 from training.data.manifest import read_manifest
 from training.data.readers.importing import import_data_set
 from training.errors import DataError
@@ -45,7 +45,7 @@ def source(tmp_path: Path) -> Path:
                  "12/p12000034/s50000003/ddd"):  # fmt: skip
         image = folder / "files" / f"p{path}.jpg"
         image.parent.mkdir(parents=True, exist_ok=True)
-        image.write_bytes(JPEG_START)
+        write_photo(image)
     return folder
 
 
