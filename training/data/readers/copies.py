@@ -1,13 +1,14 @@
 """Images whose files are equal: one group where splits are drawn, and one image where one file has them."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
 
 from training.data.readers.common.examples import Examples
 from training.data.readers.common.splits import draw_split
+from training.data.readers.replaced import ReplacedManifest, first_split, ties
 from training.data.record import MetadataValue, Record, Scalar, Split
 
 _GROUP: Final = "copies-"
@@ -27,22 +28,29 @@ class Settled:
     notes: list[str]
 
 
-def settle(records: Sequence[Record], *, extracted: bool) -> Settled:
+def settle(records: Sequence[Record], *, extracted: bool, replaced: ReplacedManifest, prefix: str) -> Settled:
     """Join the records of equal files, and draw the splits that no data set names.
 
-    Records that share a group or a file get one split: the first that the data set names, else one that is
-    drawn by the group, or by the digest of the file where there is none. Named splits stay.
+    Records that share a group or a file get one split: the first that the data set names, else the one that
+    they have in the manifest that is replaced, else one that is drawn by the group, or by the digest of the
+    file where there is none. Named splits stay.
 
     Args:
         records: Each with the digest of its file.
         extracted: Whether the files came out of tables or shards. Records of equal files then become one
             image with all texts, unless their splits or groups differ.
+        replaced: The manifest that is replaced.
+        prefix: Beginning of the paths of images in it.
     """
     notes: list[str] = []
     if extracted:
         records = _joined(records, notes)
-    sets = _Sets(records)
+    sets = _Sets(records, replaced.splits, prefix)
     found = [replace(record, split=sets.split(record)) if record.drawn else record for record in records]
+    if kept := sum(record.drawn and sets.is_kept(record) for record in records):
+        notes.append(
+            f"{kept:,} images keep the splits that they have in the manifest that this one replaces."
+        )
     return Settled(_grouped(found, notes), notes)
 
 
@@ -82,37 +90,44 @@ def _join(same: Sequence[Record]) -> Record:
 class _Sets:
     """Sets of records that are tied by groups and equal files, and the split of each."""
 
-    def __init__(self, records: Sequence[Record]) -> None:
+    def __init__(self, records: Sequence[Record], before: Mapping[str, Split], prefix: str) -> None:
         self._above: dict[str, str] = {}
         for record in records:
-            first, *others = _ties(record)
+            first, *others = ties(record)
             for other in others:
                 one, two = sorted((self._top(first), self._top(other)))
                 self._above[two] = one
         self._named: dict[str, Split] = {}
         for record in records:
             if not record.drawn:
-                self._named.setdefault(self._top(_ties(record)[0]), record.split)
+                self._named.setdefault(self._top(ties(record)[0]), record.split)
+        self._kept: dict[str, Split] = {}
+        for record in records:
+            top = self._top(ties(record)[0])
+            for tie in ties(record, prefix + record.image):
+                if tie in before:
+                    self._kept[top] = first_split(before[tie], self._kept.get(top))
         # A set of one group, whatever its files, is drawn by its name: other films may join it.
         self._drawn: dict[str, str] = {}
         for record in records:
-            top, name = self._top(_ties(record)[0]), _draw_name(record)
+            top, name = self._top(ties(record)[0]), _draw_name(record)
             self._drawn[top] = min(name, self._drawn.get(top, name))
 
     def split(self, record: Record) -> Split:
-        top = self._top(_ties(record)[0])
-        return self._named.get(top) or draw_split(self._drawn[top][1:])
+        top = self._top(ties(record)[0])
+        return self._named.get(top) or self._kept.get(top) or draw_split(self._drawn[top][1:])
+
+    def is_kept(self, record: Record) -> bool:
+        """Tell whether the split of a record is another one than would be drawn, by the manifest before."""
+        top = self._top(ties(record)[0])
+        kept = None if top in self._named else self._kept.get(top)
+        return kept not in (None, draw_split(self._drawn[top][1:]))
 
     def _top(self, tie: str) -> str:
         while (above := self._above.get(tie, tie)) != tie:
             self._above[tie] = self._above.get(above, above)
             tie = above
         return tie
-
-
-def _ties(record: Record) -> list[str]:
-    """What ties a record to others: its file, and its group."""
-    return [f"file {record.sha256}", *([] if record.group is None else [f"group {record.group}"])]
 
 
 def _draw_name(record: Record) -> str:

@@ -18,6 +18,7 @@ from training.data.manifest import write_manifest
 from training.data.readers.common.examples import Examples
 from training.data.readers.copies import settle
 from training.data.readers.doubts import Doubt, find_doubt
+from training.data.readers.replaced import ReplacedManifest
 from training.data.readers.report import Contents, ImportReport, Tally
 from training.data.record import Record
 from training.data.rejections import LeftOut, Rejection, Rejections
@@ -143,7 +144,8 @@ def write_listing(
         if not listing.decoded:
             most = len(records) if check_all else _MOST_DECODED
             records = _decoded(listing, records, rejections, found, most, limits or ImageLimits())
-        settled = settle(records, extracted=listing.extracted)
+        replaced = ReplacedManifest.read(out)
+        settled = settle(records, extracted=listing.extracted, replaced=replaced, prefix=prefix)
         counted = _counted(listing, settled.records, prefix, rejections, found)
         written = write_manifest(out, counted, rejections=rejections)
     except OSError as error:
@@ -152,7 +154,8 @@ def write_listing(
         for note in listing.notes:
             error.add_note(note)
         raise
-    notes = [*listing.notes, *settled.notes]
+    paths = {prefix + one.image: one.sha256 for one in settled.records if one.image in found.images}
+    notes = [*listing.notes, *settled.notes, *replaced.sentences(paths)]
     return ImportReport(
         out, written, rejections, list(_tallies(listing, rejections, found)), found.contents, notes
     )
