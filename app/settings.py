@@ -38,7 +38,7 @@ ENV_FILE_VARIABLE = PREFIX + "ENV_FILE"
 _TEST_PREFIX = PREFIX + "TEST_"
 
 # Settings that may be in files of their own; see `app.secret_files`.
-_SECRETS = "ADMIN_KEY DATABASE_URL AUDIT_KEY OIDC_CLIENT_SECRET PACS_PASSWORD PACS_TOKEN"
+_SECRETS = "ADMIN_KEY DATABASE_URL AUDIT_KEY BACKUP_PASSPHRASE OIDC_CLIENT_SECRET PACS_PASSWORD PACS_TOKEN"
 _IN_FILES = [PREFIX + name for name in _SECRETS.split()]
 # Settings of older versions: files that have them are read as before.
 GONE = frozenset({PREFIX + "QUEUE_URL"})
@@ -137,6 +137,11 @@ class Settings(ViewerSettings, WorkerSettings):
     )
     audit_key: SecretStr | None = Field(
         default=None, min_length=16, description="Key of its hashes; None: one in the home folder."
+    )
+    backup_passphrase: SecretStr | None = Field(
+        default=None,
+        min_length=12,
+        description="Encrypts the keys of the home folder in backups; None: a backup has none of them.",
     )
 
     max_connections: int = Field(

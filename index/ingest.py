@@ -19,12 +19,12 @@ from index.files.orphans import collect_orphans, keep_files, mark_orphans
 from index.files.stale import remove_stale
 from index.generations.activation import activate, require_complete
 from index.generations.swap import swap
+from index.moves import Moves, find_moves, folders_of, move_images
 from index.writes.embedder import Embedder, ImageEncoder, embed_missing_texts
 from index.writes.images import ImageWrite, Outcome, PictureWrite, write_images
 from index.writes.intake import CheckedImage, Intake, KnownImage, Prepared, digests_of, known_images
 from index.writes.live import remove_in_batches
 from index.writes.missing_vectors import images_without_vectors
-from index.writes.moves import Moves, find_moves, folders_of, move_images
 from index.writes.prefetch import prefetch
 from training.data.decoding.images import ImageLimits
 from training.data.decoding.processes.file_decoder import FileDecoder

@@ -15,8 +15,8 @@ from typing import BinaryIO
 def atomic_file(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
     """Open a file that takes the name `path`, replacing what is there, only when the block ends well.
 
-    The bytes are written beside `path`, flushed to the disk and renamed; after an error nothing is left. Where
-    the file system has locks, one on the unfinished file tells others that it is being written.
+    The bytes are written beside `path`, flushed to the disk and renamed; after an error nothing is left.
+    Where the file system has locks, one on the unfinished file tells others that it is being written.
 
     Args:
         path: Name of the finished file.

@@ -18,7 +18,7 @@ from index.catalogue import Catalogue
 if TYPE_CHECKING:
     from app.schemas.search.page import SearchResponse
     from app.schemas.search.query import Example, SearchQuery
-    from index.writes.moves import Moves
+    from index.moves import Moves
 
 # Parts of the event of a command, of 1,000 ids each, that are written in one transaction.
 _PARTS_AT_ONCE: Final = 20

@@ -170,8 +170,8 @@ class _Names:
         for digest, (sequence, collection) in self._blank.items():
             if not (pruned or digest in self._erased or collection in self._renamed):
                 raise _FaultError(
-                    f"The id behind the keyed hash {digest}, which event {sequence} names, was taken away, and "
-                    "no event says that it was erased.",
+                    f"The id behind the keyed hash {digest}, which event {sequence} names, was taken away, "
+                    "and no event says that it was erased.",
                     sequence,
                 )
 
@@ -215,12 +215,21 @@ def _check_names(session: Session, key: bytes) -> None:
     query = select(AuditNameRow.digest, AuditNameRow.collection, AuditNameRow.name).order_by(
         AuditNameRow.digest
     )
-    after = ""
+    after, matching, wrong = "", 0, None
     while rows := session.execute(query.where(AuditNameRow.digest > after).limit(_AT_ONCE)).all():
         for digest, collection, name in rows:
             if name is not None and id_digest(key, collection, name) != digest:
-                raise _FaultError(
-                    f"The id {name!r} of collection {collection!r} is not that of the keyed hash {digest}: "
-                    "it was changed, or RECOQUEST_AUDIT_KEY or audit.key in the home is another one."
-                )
+                wrong = wrong or (digest, collection, name)
+            else:
+                matching += name is not None
         after = rows[-1].digest
+    if wrong is not None and not matching:
+        raise _FaultError(
+            "The events are as they were written, but none of the ids fits its keyed hash: bring back the "
+            "audit.key of the home, or RECOQUEST_AUDIT_KEY, with which the trail was written."
+        )
+    if wrong is not None:
+        raise _FaultError(
+            f"The id {wrong[2]!r} of collection {wrong[1]!r} is not that of the keyed hash {wrong[0]}: it "
+            "was changed, or named while RECOQUEST_AUDIT_KEY or audit.key in the home was another one."
+        )
