@@ -22,7 +22,7 @@ from index.filters.column_cache import (
     touched_since,
 )
 from index.filters.columns import Column, Columns, Mask, evaluate, extent
-from index.filters.grammar import FINDING_FIELD, Condition, FieldKind, Filter, check_filter, conditions
+from index.filters.grammar import FINDING_FIELD, Condition, FieldKind, Filter, Range, check_filter, conditions
 from index.filters.intervals import UNBOUNDED, intervals, kinds
 from index.filters.sql import known_fields
 from index.vectors.protocol import Keys
@@ -106,6 +106,10 @@ class FieldColumns:
         if not self._max_values:
             return None
         check_filter(filter, self._known(state))
+        for field in {one.field for one in conditions(filter) if isinstance(one, Range) and one.dates}:
+            dates = self._column(state, field, "date")
+            if dates is None or not len(dates.images):
+                return None
         columns: dict[tuple[str, FieldKind], Column] = {}
         for field, kind in {(one.field, kind) for one in conditions(filter) for kind in kinds(one)}:
             column = self._column(state, field, kind)

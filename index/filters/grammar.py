@@ -5,7 +5,7 @@ satisfies no condition on it, so `not` of a condition also finds the images that
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -169,8 +169,13 @@ class Range(_Expression):
     @cached_property
     def is_dated(self) -> bool:
         """Whether the bounds are dates, which are compared by time; ids, splits and groups are texts."""
-        dates = all(isinstance(bound, str) and parse_date(bound) is not None for bound in self.values())
-        return dates and self.field not in ONE_TEXT_FIELDS
+        return len(self.dates) == len(self.values())
+
+    @property
+    def dates(self) -> list[str]:
+        """Return the bounds that are dates; without any where the field has texts alone."""
+        texts = [bound for bound in self.values() if isinstance(bound, str) and parse_date(bound) is not None]
+        return [] if self.field in ONE_TEXT_FIELDS else texts
 
 
 class HasFinding(_Expression):
@@ -313,6 +318,25 @@ def check_filter(filter: Filter, fields: Mapping[str, frozenset[FieldKind]]) -> 
                     f"Field {shortened(condition.field)!r} holds {' and '.join(sorted(kinds))} values, "
                     f"so it cannot be compared with the {kind_of(value)} {_short(value)}.",
                 )
+
+
+def check_dates(filter: Filter, has_dates: Callable[[str], bool]) -> None:
+    """Check that no date is compared with a field of other texts.
+
+    Args:
+        filter: Filter of fields that the collection has.
+        has_dates: Tells whether a value of a field is a date.
+
+    Raises:
+        FilterError: A bound is a date, and no value of its field is one.
+    """
+    for condition in conditions(filter):
+        if isinstance(condition, Range) and condition.dates and not has_dates(condition.field):
+            raise FilterError(
+                condition.field,
+                f"No value of field {shortened(condition.field)!r} is a date, so it cannot be compared with "
+                f"the date {condition.dates[0]!r}: dates are written as 2021-03-12 or 2021-03-12T10:15:00.",
+            )
 
 
 def _short(value: bool | int | float | str) -> str:

@@ -3,6 +3,7 @@
 import operator
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from typing import Any, Final, NamedTuple, assert_never, cast
 
 import numpy as np
@@ -13,6 +14,7 @@ from index.catalogue.collections import Target
 from index.catalogue.tables import AttributeRow, FieldRow, FindingRow, ImageRow, TextRow
 from index.filters.column_cache import all_keys, contains_sorted, read_keys, touched_since
 from index.filters.columns import TEXT_COLUMNS, Columns
+from index.filters.dates import parse_date
 from index.filters.grammar import (
     BUILT_IN_FIELDS,
     And,
@@ -25,6 +27,7 @@ from index.filters.grammar import (
     Not,
     Or,
     Range,
+    check_dates,
     check_filter,
     conditions,
     kind_of,
@@ -36,6 +39,7 @@ from index.vectors.protocol import Keys
 _SEPARATE: Final = 8
 # The texts of so many images are looked up by image.
 _MAX_LISTED_IMAGES: Final = 1000
+_TEXTS_AT_ONCE: Final = 10_000
 
 
 class Change(NamedTuple):
@@ -66,6 +70,7 @@ def passing_keys(session: Session, collection_id: int, filter: Filter, target: T
         FilterError: The filter names an unknown field, or compares it with a wrong kind of value.
     """
     check_filter(filter, known_fields(session, collection_id))
+    check_dates(filter, partial(_has_dates, session, collection_id))
     if _needs_columns(filter):
         return _keys_by_columns(session, collection_id, filter, target)
     passes = _sql(filter, partial(_is_among, collection_id))
@@ -92,6 +97,16 @@ def change_since(
         return Change(touched, _keys_by_columns(session, collection_id, filter, target, sequence))
     written = all_keys(collection_id, target).where(ImageRow.sequence > sequence)
     return Change(touched, read_keys(session, written.where(_sql(filter, _has))))
+
+
+def _has_dates(session: Session, collection_id: int, field: str) -> bool:
+    """Whether a value of a field is a date, or it has no texts at all."""
+    of_field = AttributeRow.collection_id == collection_id, AttributeRow.name == field
+    query = select(AttributeRow.text_value).where(*of_field, AttributeRow.text_value.is_not(None))
+    with session.connection().execute(query.execution_options(yield_per=_TEXTS_AT_ONCE)) as rows:
+        texts = rows.scalars()
+        first = next(texts, None)
+        return first is None or any(parse_date(text) is not None for text in chain([first], texts))
 
 
 def _needs_columns(filter: Filter) -> bool:

@@ -181,7 +181,7 @@ def _captions(embedded: EmbeddedManifest) -> tuple[CaptionRetrieval | None, Geom
         return None, None
     described, position = np.unique(embedded.text_owner, return_inverse=True)
     row_of = dict(zip(embedded.text_owner.tolist(), position.tolist(), strict=True))
-    matches = [[row_of[row] for row in rows] for rows in embedded.text_matches()]
+    matches = [[row_of[row] for row in rows if row in row_of] for rows in embedded.text_matches()]
     if embedded.pair_scores is not None:
         # Alignment and uniformity are of vectors, by which such an encoder does not compare.
         return pair_retrieval(embedded.pair_scores[described], matches), None

@@ -1,5 +1,6 @@
 """`recoquest import`: turn a folder of images or a published data set's layout into a manifest."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -77,12 +78,21 @@ def import_data(
             "--reports", help="dicom only: file or folder of reports for the studies (docs/reports.md)."
         ),
     ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Decode every image, not only 2,000 of them, and refuse those that are damaged."
+        ),
+    ] = False,
     max_rejected: MaxRejected = 1.0,
     strict: Strict = False,
     home: Home = None,
 ) -> None:
     """Turn a folder of images, or a data set in the layout in which it is downloaded, into a manifest."""
+    from app.settings import load_settings
+    from training.data.decoding.images import ImageLimits
     from training.data.readers.importing import import_data_set
+    from training.data.readers.listing import MOST_DECODED
 
     if layout == "dicom":
         if images or table or encoding or keep_unknown_texts or leave_out:
@@ -103,6 +113,8 @@ def import_data(
             encoding=encoding,
             keep_unknown_texts=keep_unknown_texts,
             max_rejected=max_rejected,
+            most_decoded=sys.maxsize if check else MOST_DECODED,
+            limits=ImageLimits(accept_truncated=load_settings(home=home).accept_truncated_images),
         )
     name_left_out(report.rejections)
     for sentence in report.sentences():

@@ -28,6 +28,7 @@ def test_the_least_and_the_most_that_a_line_holds() -> None:
         metadata={"view": "PA", "age": 61, "dose": 0.5, "portable": True, "tags": ["x", 1], "gone": None},
         audio="sounds/a.wav",
         not_texts=["No effusion."],
+        sha256="0f" * 32,
     )
     assert parse_line(full, 1) == Record(
         "a",
@@ -40,6 +41,7 @@ def test_the_least_and_the_most_that_a_line_holds() -> None:
         {"view": "PA", "age": 61, "dose": 0.5, "portable": True, "tags": ("x", 1)},
         "sounds/a.wav",
         ("No effusion.",),
+        "0f" * 32,
     )
 
 
@@ -58,7 +60,7 @@ def test_the_least_and_the_most_that_a_line_holds() -> None:
         (
             line_with(caption="x"),
             "unknown key 'caption'; "
-            "known are id, image, audio, split, texts, not_texts, group, labels, report, metadata",
+            "known are id, image, audio, split, texts, not_texts, group, labels, report, metadata, sha256",
         ),
         (line_with(id=3), "'id' must be a string"),
         (line_with(id=" "), "'id' is empty"),
@@ -81,6 +83,8 @@ def test_the_least_and_the_most_that_a_line_holds() -> None:
         (line_with(texts=["one", 2]), "'texts[1]' must be a string"),
         (line_with(texts=["\ud800"]), "'texts[0]' holds half of a surrogate pair"),
         (line_with(labels=[None]), "'labels[0]' must be a string"),
+        (line_with(sha256="0F" * 32), "'sha256' is not 64 hexadecimal digits in lower case"),
+        (line_with(sha256="0f"), "'sha256' is not 64 hexadecimal digits in lower case"),
         (line_with(group=7), "'group' must be a string"),
         (line_with(group="é" * 1001), "'group' has 2,002 bytes in UTF-8; the limit is 2,000"),
         (line_with(labels=["x", "x" * 2001]), "'labels[1]' has 2,001 bytes in UTF-8; the limit is 2,000"),

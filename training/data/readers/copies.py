@@ -1,57 +1,107 @@
-"""Images whose files are equal: one group where splits are drawn, and one image where one file has them."""
+"""Splits of images, which equal files share, and one image for the equal files of tables and shards."""
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
-from typing import Final
+from typing import Final, get_args
 
 from training.data.readers.common.examples import Examples
-from training.data.readers.common.splits import draw_split
-from training.data.readers.replaced import ReplacedManifest, first_split, ties
+from training.data.readers.common.splits import draw_split, split_in
+from training.data.readers.replaced import NOTHING_REPLACED, ReplacedManifest
 from training.data.record import MetadataValue, Record, Scalar, Split
 
-_GROUP: Final = "copies-"
-_GROUP_DIGITS: Final = 16
+_GROUP_LENGTH: Final = len("copies-") + 16
 
 
-@dataclass(frozen=True)
-class Settled:
-    """Records with their final splits, and what was done to them.
+def settle(
+    records: Sequence[Record],
+    notes: list[str],
+    *,
+    extracted: bool,
+    replaced: ReplacedManifest = NOTHING_REPLACED,
+    prefix: str = "",
+) -> list[Record]:
+    """Join the records of equal files, and give those without a split one.
 
-    Attributes:
-        records: In the order in which they were given; each has the digest of its file.
-        notes: Sentences on copies.
-    """
-
-    records: list[Record]
-    notes: list[str]
-
-
-def settle(records: Sequence[Record], *, extracted: bool, replaced: ReplacedManifest, prefix: str) -> Settled:
-    """Join the records of equal files, and draw the splits that no data set names.
-
-    Records that share a group or a file get one split: the first that the data set names, else the one that
-    they have in the manifest that is replaced, else one that is drawn by the group, or by the digest of the
-    file where there is none. Named splits stay.
+    Where the paths of all of these have a component such as `train`, they name the splits, and a single
+    folder below it is the label of images in it. Records that share a group or a file get one split: the
+    first that the data set names, else the one that they have in the manifest that is replaced, else one
+    drawn by the group, or by the digest of the file. Named splits stay.
 
     Args:
         records: Each with the digest of its file.
+        notes: Gets sentences on what was done.
         extracted: Whether the files came out of tables or shards. Records of equal files then become one
             image with all texts, unless their splits or groups differ.
         replaced: The manifest that is replaced.
         prefix: Beginning of the paths of images in it.
     """
-    notes: list[str] = []
+    records = _split_by_paths(records, notes, extracted=extracted)
     if extracted:
         records = _joined(records, notes)
-    sets = _Sets(records, replaced.splits, prefix)
-    found = [replace(record, split=sets.split(record)) if record.drawn else record for record in records]
-    if kept := sum(record.drawn and sets.is_kept(record) for record in records):
-        notes.append(
-            f"{kept:,} images keep the splits that they have in the manifest that this one replaces."
-        )
-    return Settled(_grouped(found, notes), notes)
+    labels: dict[str, str] = {}
+    moved = True
+    while moved:
+        # What is tied together gets the least name of all; those of groups are less than those of files.
+        moved = False
+        for ties in map(_ties, records):
+            least = min(labels.get(tie, tie) for tie in ties)
+            moved |= any(labels.get(tie) != least for tie in ties)
+            labels.update(dict.fromkeys(ties, least))
+    named: dict[str, Split] = {}
+    for record in records:
+        if not record.drawn:
+            named.setdefault(labels[_ties(record)[0]], record.split)
+    before: defaultdict[str, set[Split]] = defaultdict(set)
+    for record in records:
+        before[labels[_ties(record)[0]]] |= replaced.splits_of(record, prefix + record.image)
+    # What came to be tied together and had several splits is drawn anew.
+    kept = {label: next(iter(splits)) for label, splits in before.items() if len(splits) == 1}
+    found = []
+    for record in records:
+        label = labels[_ties(record)[0]]
+        drawn = named.get(label) or kept.get(label) or draw_split(label[1:])
+        found.append(replace(record, split=drawn if record.drawn else record.split))
+    return _grouped(found, notes)
+
+
+def _ties(record: Record) -> list[str]:
+    return [f"1{record.sha256}", *([] if record.group is None else [f"0{record.group}"])]
+
+
+def _split_by_paths(records: Sequence[Record], notes: list[str], *, extracted: bool) -> Sequence[Record]:
+    """Records with the splits that their paths name, if those of all that need one do."""
+    paths = {
+        number: _components(record, extracted=extracted)
+        for number, record in enumerate(records)
+        if record.drawn
+    }
+    named = {number: split for number, path in paths.items() if (split := split_in(path)) is not None}
+    if not named or len(named) < len(paths):
+        if named:
+            notes.append(
+                f"{len(named):,} of {len(paths):,} images are in places that name a split, as train/, the "
+                "others are not: all splits are drawn."
+            )
+        return records
+    below = {number: tuple(paths[number][place + 1 :]) for number, (_, place) in named.items()}
+    labelled = not extracted and all(len(folders) == 1 for folders in below.values())
+    counts = Counter(split for split, _ in named.values())
+    counted = ", ".join(f"{split} {counts[split]:,}" for split in get_args(Split) if counts[split])
+    also = "; the folders below are labels" if labelled else ""
+    notes.append(f"Splits are those that folders or files are named for: {counted}{also}.")
+    found = list(records)
+    for number, (split, _) in named.items():
+        labels = records[number].labels or (below[number] if labelled else ())
+        found[number] = replace(records[number], split=split, labels=labels, drawn=False)
+    return found
+
+
+def _components(record: Record, *, extracted: bool) -> list[str]:
+    """Names of the folders of an image; of a table or a shard with images, its own name as well."""
+    *folders, name = (record.table if extracted else record.image).split("/")
+    return [*folders, name.partition(".")[0]] if extracted else folders
 
 
 def _joined(records: Sequence[Record], notes: list[str]) -> list[Record]:
@@ -59,11 +109,11 @@ def _joined(records: Sequence[Record], notes: list[str]) -> list[Record]:
     alike: defaultdict[tuple[str | None, Split | None, str | None], list[Record]] = defaultdict(list)
     for record in records:
         alike[record.sha256, None if record.drawn else record.split, record.group].append(record)
-    several = sum(len(same) > 1 for same in alike.values())
-    if several:
+    if extra := len(records) - len(alike):
+        several = sum(len(same) > 1 for same in alike.values())
         notes.append(
-            f"{len(records) - len(alike) + several:,} records have the same file as another one: they became "
-            f"{several:,} {'image' if several == 1 else 'images'} with all their texts, labels and metadata."
+            f"{extra:,} of {len(records):,} records have the same file as another one; {several:,} "
+            f"{'image has' if several == 1 else 'images have'} all their texts, labels and metadata."
         )
     return [same[0] if len(same) == 1 else _join(same) for same in alike.values()]
 
@@ -87,82 +137,26 @@ def _join(same: Sequence[Record]) -> Record:
     )
 
 
-class _Sets:
-    """Sets of records that are tied by groups and equal files, and the split of each."""
-
-    def __init__(self, records: Sequence[Record], before: Mapping[str, Split], prefix: str) -> None:
-        self._above: dict[str, str] = {}
-        for record in records:
-            first, *others = ties(record)
-            for other in others:
-                one, two = sorted((self._top(first), self._top(other)))
-                self._above[two] = one
-        self._named: dict[str, Split] = {}
-        for record in records:
-            if not record.drawn:
-                self._named.setdefault(self._top(ties(record)[0]), record.split)
-        self._kept: dict[str, Split] = {}
-        for record in records:
-            top = self._top(ties(record)[0])
-            for tie in ties(record, prefix + record.image):
-                if tie in before:
-                    self._kept[top] = first_split(before[tie], self._kept.get(top))
-        # A set of one group, whatever its files, is drawn by its name: other films may join it.
-        self._drawn: dict[str, str] = {}
-        for record in records:
-            top, name = self._top(ties(record)[0]), _draw_name(record)
-            self._drawn[top] = min(name, self._drawn.get(top, name))
-
-    def split(self, record: Record) -> Split:
-        top = self._top(ties(record)[0])
-        return self._named.get(top) or self._kept.get(top) or draw_split(self._drawn[top][1:])
-
-    def is_kept(self, record: Record) -> bool:
-        """Tell whether the split of a record is another one than would be drawn, by the manifest before."""
-        top = self._top(ties(record)[0])
-        kept = None if top in self._named else self._kept.get(top)
-        return kept not in (None, draw_split(self._drawn[top][1:]))
-
-    def _top(self, tie: str) -> str:
-        while (above := self._above.get(tie, tie)) != tie:
-            self._above[tie] = self._above.get(above, above)
-            tie = above
-        return tie
-
-
-def _draw_name(record: Record) -> str:
-    """The name to draw by, after a digit that puts groups ahead of files."""
-    return f"1{record.sha256}" if record.group is None else f"0{record.group}"
-
-
-def _grouped(records: Sequence[Record], notes: list[str]) -> list[Record]:
+def _grouped(records: list[Record], notes: list[str]) -> list[Record]:
     """Records of equal files as one group, unless they have several groups or splits already."""
     places: defaultdict[str | None, list[int]] = defaultdict(list)
     for place, record in enumerate(records):
         places[record.sha256].append(place)
     copies, parted = Examples(), Examples()
-    grouped = list(records)
     for digest, alike in places.items():
-        first, *others = (records[place] for place in alike)
+        first, *others = {records[place].image: records[place] for place in alike}.values()
         for other in others:
-            _add(copies, other, first)
-        if other := next((other for other in others if other.split != first.split), None):
-            _add(parted, other, first)
-            continue
+            examples = copies if other.split == first.split else parted
+            words = f"{other.image!r} in {other.split} of {first.image!r} in {first.split}"
+            examples.add_words(lambda words=words: words, other.line)  # type: ignore[misc]
         groups = {record.group for record in (first, *others)} - {None}
-        if others and len(groups) < 2:
-            group = groups.pop() if groups else f"{_GROUP}{(digest or '')[:_GROUP_DIGITS]}"
+        if others and len(groups) < 2 and all(other.split == first.split for other in others):
             for place in alike:
-                grouped[place] = replace(records[place], group=group)
+                group = next(iter(groups), f"copies-{digest}"[:_GROUP_LENGTH])
+                records[place] = replace(records[place], group=group)
     if copies.count:
         notes.append(f"{copies.times('file is a copy of another', 'files are copies of others')}: {copies}.")
     if parted.count:
-        notes.append(
-            f"{parted.times('file has copies', 'files have copies')} in another split, as the data set names "
-            f"them; what is measured there was trained on: {parted}."
-        )
-    return grouped
-
-
-def _add(examples: Examples, copy: Record, of: Record) -> None:
-    examples.add_words(lambda: f"{copy.image!r} ({copy.split}) of {of.image!r} ({of.split})", copy.line)
+        verb = parted.times("file is a copy of another", "files are copies of others")
+        notes.append(f"{verb} in another split, as the data set names them: {parted}.")
+    return records

@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from training.data.decoding.images import ImageLimits
 from training.data.readers.folder import WITHOUT_TEXT_FILES, list_folder
 from training.data.readers.folder.files import refuse_file
 from training.data.readers.layouts import Layout
-from training.data.readers.listing import Listing, write_listing
+from training.data.readers.listing import MOST_DECODED, Listing, write_listing
 from training.data.readers.published.chexpert import list_chexpert
 from training.data.readers.published.chexpert_plus import list_chexpert_plus
 from training.data.readers.published.coco import list_coco
@@ -51,6 +52,8 @@ def import_data_set(
     encoding: str | None = None,
     keep_unknown_texts: bool = False,
     max_rejected: float = 1.0,
+    most_decoded: int = MOST_DECODED,
+    limits: ImageLimits | None = None,
 ) -> ImportReport:
     """Write a manifest for a data set in one of the layouts.
 
@@ -66,6 +69,8 @@ def import_data_set(
             and not in UTF-8.
         keep_unknown_texts: Keep texts of that table that stand for "not known", such as "nan".
         max_rejected: Largest share of images that may be left out because they or their lines are broken.
+        most_decoded: Number of files to decode; the others are listed as they are.
+        limits: What an image may cost.
 
     Raises:
         DataError: The data set is not there or of another layout, or too much of it cannot be used.
@@ -100,4 +105,4 @@ def import_data_set(
         )
     else:
         listing = _INSIDE[layout](source, out)
-    return write_listing(listing, folder, max_rejected=max_rejected)
+    return write_listing(listing, folder, max_rejected=max_rejected, most_decoded=most_decoded, limits=limits)

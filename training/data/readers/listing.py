@@ -34,7 +34,7 @@ _PATIENCE: Final = 100
 # Files are read by so many threads, so many of a listing at a time: shares answer slowly.
 _READERS: Final = 8
 _READ_AT_ONCE: Final = 256
-_MOST_DECODED: Final = 2000
+MOST_DECODED: Final = 2000
 _FILES_A_PROCESS: Final = 8
 # A JPEG file is decoded at a part of its size; nothing is done with the pixels.
 _MIN_SIDE: Final = 224
@@ -111,19 +111,19 @@ def write_listing(
     out: Path,
     *,
     max_rejected: float = 1.0,
-    check_all: bool = False,
+    most_decoded: int = MOST_DECODED,
     limits: ImageLimits | None = None,
 ) -> ImportReport:
     """Write the manifest of a data set into `out`; the images stay where they are.
 
-    Where the images do not lie inside `out`, a link `out`/images to their folder is made. Up to 2,000 files
-    are decoded, those in doubt first; what cannot be decoded is refused.
+    Where the images are not inside `out`, a link `out`/images to their folder is made. Files that cannot be
+    decoded are refused; those in doubt are decoded first.
 
     Args:
         listing: What a reader gave.
         out: Folder of the manifest; made if need be.
         max_rejected: Largest share of items that may be refused, from 0 to 1.
-        check_all: Decode all files.
+        most_decoded: Number of files to decode.
         limits: What an image may cost.
 
     Raises:
@@ -142,11 +142,11 @@ def write_listing(
         with progress_bar("Importing", listing.total) as progress:
             records = list(_usable(listing, rejections, found, progress))
         if not listing.decoded:
-            most = len(records) if check_all else _MOST_DECODED
-            records = _decoded(listing, records, rejections, found, most, limits or ImageLimits())
+            records = _decoded(listing, records, rejections, found, most_decoded, limits or ImageLimits())
+        notes = list(listing.notes)
         replaced = ReplacedManifest.read(out)
-        settled = settle(records, extracted=listing.extracted, replaced=replaced, prefix=prefix)
-        counted = _counted(listing, settled.records, prefix, rejections, found)
+        settled = settle(records, notes, extracted=listing.extracted, replaced=replaced, prefix=prefix)
+        counted = _counted(listing, settled, prefix, rejections, found)
         written = write_manifest(out, counted, rejections=rejections)
     except OSError as error:
         raise DataError(f"The manifest cannot be written to {out}: {error.strerror or error}.") from error
@@ -154,8 +154,9 @@ def write_listing(
         for note in listing.notes:
             error.add_note(note)
         raise
-    paths = {prefix + one.image: one.sha256 for one in settled.records if one.image in found.images}
-    notes = [*listing.notes, *settled.notes, *replaced.sentences(paths)]
+    notes += replaced.sentences(
+        {prefix + one.image: one.sha256 for one in settled if one.image in found.images}
+    )
     return ImportReport(
         out, written, rejections, list(_tallies(listing, rejections, found)), found.contents, notes
     )

@@ -1,6 +1,6 @@
 """The manifest that an import replaces: the splits of its images are kept, and what is gone of it is said."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -11,8 +11,6 @@ from training.data.record import LineError, Record, Split, parse_line
 from training.errors import DataError
 
 _SHOWN: Final = 5
-# Where ties bring images of several splits together, what was trained on stays in the training.
-_ORDER: Final[tuple[Split, ...]] = ("train", "val", "test")
 
 
 @dataclass(frozen=True)
@@ -20,7 +18,7 @@ class ReplacedManifest:
     """The usable records of a manifest, and their splits by what ties a later record to them."""
 
     records: Sequence[Record]
-    splits: Mapping[str, Split]
+    splits: Mapping[str, set[Split]]
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -37,11 +35,15 @@ class ReplacedManifest:
         except OSError as error:
             raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
         records = list(_usable(lines))
-        splits: dict[str, Split] = {}
+        splits: defaultdict[str, set[Split]] = defaultdict(set)
         for record in records:
-            for tie in ties(record, record.image if record.sha256 is None else None):
-                splits[tie] = first_split(record.split, splits.get(tie))
+            for tie in _ties(record, record.image if record.sha256 is None else None):
+                splits[tie].add(record.split)
         return cls(records, splits)
+
+    def splits_of(self, record: Record, path: str) -> set[Split]:
+        """Return the splits of a record's file and group, and of its path where the manifest has no digest."""
+        return set().union(*(self.splits.get(tie, ()) for tie in _ties(record, path)))
 
     def sentences(self, paths: Mapping[str, str | None]) -> Iterator[str]:
         """Say what a new manifest has no more, by folder.
@@ -67,16 +69,10 @@ class ReplacedManifest:
         yield f"Of the {total:,} images in the manifest that this one replaces, {' and '.join(parts)}."
 
 
-def ties(record: Record, path: str | None = None) -> list[str]:
-    """Return what ties a record to others: its file or else its path, and its group."""
-    own = [] if record.sha256 is None else [f"file {record.sha256}"]
-    placed = [] if path is None else [f"path {path}"]
-    return [*own, *placed, *([] if record.group is None else [f"group {record.group}"])]
-
-
-def first_split(split: Split, other: Split | None) -> Split:
-    """Return the one of two splits that images of both belong to."""
-    return split if other is None else min(split, other, key=_ORDER.index)
+def _ties(record: Record, path: str | None) -> list[str]:
+    """What ties a record to others: its file, its path or its group."""
+    named = (("file", record.sha256), ("path", path), ("group", record.group))
+    return [f"{kind} {name}" for kind, name in named if name is not None]
 
 
 def _usable(lines: Sequence[bytes]) -> Iterator[Record]:
@@ -92,3 +88,6 @@ def _usable(lines: Sequence[bytes]) -> Iterator[Record]:
 def _folder(record: Record) -> str:
     folder = PurePosixPath(record.image).parent.as_posix()
     return "the folder itself" if folder == "." else f"{folder}/"
+
+
+NOTHING_REPLACED: Final = ReplacedManifest((), {})

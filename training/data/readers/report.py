@@ -156,6 +156,8 @@ class ImportReport:
     def sentences(self) -> list[str]:
         """The whole report but the rejections, one sentence a line."""
         counted = [line for tally in self.tallies for line in tally.sentences()]
+        if any(tally.listed for tally in self.tallies):
+            counted.append("Listed images begin as images do and were not decoded; --check decodes them all.")
         return [*self.notes, *counted, *self.contents.sentences()]
 
 

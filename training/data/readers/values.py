@@ -1,5 +1,7 @@
 """Values of tables: those that stand for "not known", numbers, and ages as DICOM writes them."""
 
+import ast
+import json
 import re
 import unicodedata
 from datetime import date
@@ -28,7 +30,9 @@ desconhecido, desconhecida, não disponível, não informado, sem dados
 """
 _NOT_KNOWN_WORDS: Final = frozenset(re.split(r",\s*|\n", _WORDS.strip()))
 _LONGEST_WORDS: Final = 24
-_SIGNS_ALONE: Final = re.compile("[-\u2013\u2014\u2212?._\u2026]+")
+_SIGNS_ALONE: Final = re.compile("[-\u2013\u2014\u2212?._\u2026]+|[ :]+")
+# Cameras without a clock and databases write no day as one of zeros.
+_ZERO_DAY: Final = re.compile(r"0000([-:./])00\1(?:00)(?:[ T]00:00(?::00(?:\.0+)?)?(?:Z|[+-]\d\d:?\d\d)?)?")
 _NUMBER: Final = {
     mark: re.compile(
         rf"[+-]?(?:(?:0|[1-9][0-9]*)(?:{re.escape(mark)}[0-9]*)?|{re.escape(mark)}[0-9]+)"
@@ -43,6 +47,9 @@ _LEADING_ZERO: Final = re.compile(r"[+-]?0[0-9]+")
 # Whole numbers of more digits are names: a double does not tell them all apart.
 _MOST_DIGITS: Final = 15
 _DATE: Final = re.compile(r"(?:1[89]|2[0-9])[0-9]{6}")
+# Texts of a list as Python writes them, and what may be between them.
+_QUOTED: Final = re.compile(r"'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\"")
+_BETWEEN: Final = re.compile(r"[\s,]*")
 _AGE: Final = re.compile(r"([0-9]{3})([DWMY])")
 _YEARS: Final = {"D": 1 / 365.25, "W": 7 / 365.25, "M": 1 / 12}
 
@@ -50,7 +57,7 @@ _YEARS: Final = {"D": 1 / 365.25, "W": 7 / 365.25, "M": 1 / 12}
 def is_not_known(value: str) -> bool:
     """Whether a value of a table stands for one that is not there, such as "", "nan", "k. A." or "-"."""
     value = value.strip()
-    if value in _NOT_KNOWN:
+    if value in _NOT_KNOWN or (value.startswith("0000") and _ZERO_DAY.fullmatch(value)):
         return True
     if len(value) > _LONGEST_WORDS:
         return False
@@ -88,6 +95,26 @@ def is_dicom_date(value: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def parse_list(value: str) -> tuple[str, ...] | None:
+    """The texts of a list that a program wrote as one value: JSON, Python's or NumPy's; None for others."""
+    value = value.strip()
+    if not value.startswith("[") or not value.endswith("]"):
+        return None
+    try:
+        items = json.loads(value)
+    except (ValueError, RecursionError):
+        inside = value[1:-1].strip()
+        quoted = list(_QUOTED.finditer(inside))
+        if not quoted or not _BETWEEN.fullmatch(_QUOTED.sub("", inside)):
+            return None
+        try:
+            items = [ast.literal_eval(item[0]) for item in quoted]
+        except (ValueError, SyntaxError):
+            return None
+    is_list = isinstance(items, list) and all(isinstance(item, str) for item in items)
+    return tuple(items) if is_list else None
 
 
 def is_name_of_digits(value: str) -> bool:

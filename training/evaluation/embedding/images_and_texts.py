@@ -1,5 +1,6 @@
 """Embed the images and texts of a manifest: decode beside the encoder, name what is broken."""
 
+import hashlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -100,6 +101,7 @@ class EmbeddedManifest:
         sounds: Vectors of the records' sounds; None when there are none or the encoder cannot hear.
         pair_scores: (N, M), how alike image i and text j are to an encoder that compares pairs, and whose
             vectors do not tell; None: their vectors tell.
+        pictures: (N,) digests of the pixels, since no encoder tells equal images apart; empty if all differ.
     """
 
     records: tuple[Record, ...]
@@ -111,13 +113,18 @@ class EmbeddedManifest:
     truncated: int
     sounds: EmbeddedSounds | None = None
     pair_scores: Vectors | None = None
+    pictures: tuple[bytes, ...] = ()
 
     def text_matches(self) -> list[list[int]]:
-        """For each text, the rows of all records that have this very sentence."""
-        owners: dict[str, list[int]] = {}
+        """For each text, the rows of records that have this very sentence, and of images equal to theirs."""
+        alike: dict[bytes | int, set[int]] = {}
+        pictures = self.pictures or range(len(self.records))
+        for row, picture in enumerate(pictures):
+            alike.setdefault(picture, set()).add(row)
+        owners: dict[str, set[int]] = {}
         for text, owner in zip(self.texts, self.text_owner.tolist(), strict=True):
-            owners.setdefault(text, []).append(owner)
-        return [sorted(set(owners[text])) for text in self.texts]
+            owners.setdefault(text, set()).update(alike[pictures[owner]])
+        return [sorted(owners[text]) for text in self.texts]
 
 
 def embed_manifest(
@@ -154,7 +161,10 @@ def embed_manifest(
     with progress_bar("embedding", total, shown=show_progress) as bar:
         skipped = manifest.rejections.continued(len(manifest.records))
         pairs = PairScorer.of(encoder, len(distinct))
-        rows, image_vectors = _embed_images(encoder, manifest, batch_size, bar, skipped, marks, pairs)
+        pictures: list[bytes] = []
+        rows, image_vectors = _embed_images(
+            encoder, manifest, batch_size, bar, skipped, marks, pairs, pictures
+        )
         vectors, truncated = _embed_distinct(encoder, distinct, batch_size, bar, pairs)
     row_of = {text: row for row, text in enumerate(distinct)}
     columns = [row_of[text] for row in rows for text in written[row]]
@@ -174,6 +184,7 @@ def embed_manifest(
         pair_scores=None
         if pairs is None
         else pairs.scores(batch_size, show_progress=show_progress)[:, columns],
+        pictures=tuple(pictures),
     )
 
 
@@ -189,8 +200,9 @@ def _embed_images(
     skipped: Rejections,
     marks: Marks | None,
     pairs: PairScorer | None,
+    pictures: list[bytes],
 ) -> tuple[list[int], Vectors]:
-    """Rows of the manifest whose image could be read, and their vectors."""
+    """Rows of the manifest whose image could be read, and their vectors; `pictures` gets their digests."""
     rows: list[int] = []
     vectors: list[Vectors] = []
     for prepared in _batches(_prepared_images(encoder, manifest, batch_size), batch_size):
@@ -202,6 +214,7 @@ def _embed_images(
         if readable:
             read = [row for row, _ in readable]
             images = np.stack([image for _, image in readable])
+            pictures += [hashlib.sha256(image.tobytes()).digest() for _, image in readable]
             if marks is not None:
                 images = marks.mark_images(torch.from_numpy(images), read).numpy()
             vectors.append(encoder.embed_images(images))

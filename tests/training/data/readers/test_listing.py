@@ -43,8 +43,8 @@ def test_every_item_is_taken_refused_or_left_out(folder: Path) -> None:
     ]
     assert report.rejections.named() == [
         "Line 7 of t.csv: it is broken.",
-        "Line 8: the id '1' is on line 2 already (2 rows).",
         f"Line 10: there is no image '3.jpg' in {folder}.",
+        "Line 8: the id '1' is on line 2 already (2 rows).",
     ]
 
 
@@ -83,7 +83,7 @@ def test_nothing_is_written_when_the_last_item_is_one_too_many(folder: Path) -> 
 
 def test_many_reasons_are_all_named(folder: Path) -> None:
     left_out = [LeftOut(f".x{number} files", number) for number in range(1, 16)]
-    listing = Listing(folder, folder, 0, iter(()), left_out=left_out)
+    listing = Listing(folder, folder, 1, iter([Record("1", "1.jpg", "train")]), left_out=left_out)
     line = write_listing(listing, folder).sentences()[1]
     assert line.startswith("Left out: .x15 files: 15; .x14 files: 14;")
     assert line.endswith("; .x3 files: 3; .x2 files: 2; .x1 files: 1.")

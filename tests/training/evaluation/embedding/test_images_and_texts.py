@@ -50,7 +50,9 @@ def test_as_many_images_are_decoded_at_once_as_there_are_cores(
     embed_manifest(Waiting(), manifest_of([record(f"red-{n}", "red") for n in range(5)]), show_progress=False)
 
 
-def test_each_sentence_is_embedded_once_and_matches_all_its_images(manifest_of: WriteManifest) -> None:
+def test_each_sentence_is_embedded_once_and_matches_images_that_equal_its_own(
+    manifest_of: WriteManifest,
+) -> None:
     manifest = manifest_of(
         [
             record("red-1", "red", "a red thing"),
@@ -64,7 +66,7 @@ def test_each_sentence_is_embedded_once_and_matches_all_its_images(manifest_of: 
     assert sorted(encoder.texts) == ["a red thing", "red"]
     assert embedded.texts == ("red", "a red thing", "red", "red")
     assert embedded.text_owner.tolist() == [0, 0, 1, 3]
-    assert embedded.text_matches() == [[0, 1, 3], [0], [0, 1, 3], [0, 1, 3]]
+    assert embedded.text_matches() == [[0, 1, 3]] * 4
     assert embedded.text_vectors.shape == (4, 3)
 
 
@@ -117,7 +119,7 @@ def test_marks_go_by_the_row_of_the_manifest(manifest_of: WriteManifest) -> None
     # What matches is still told by the sentences as they were.
     assert embedded.texts == ("red", "a red thing", "red", "red")
     assert embedded.text_owner.tolist() == [0, 0, 1, 2]
-    assert embedded.text_matches() == [[0, 1, 2], [0], [0, 1, 2], [0, 1, 2]]
+    assert embedded.text_matches() == [[0, 1, 2]] * 4
     red, black = embedded.image_vectors[0], embedded.image_vectors[2]
     assert embedded.image_vectors[1] == pytest.approx(red)
     assert red[0] == pytest.approx(1, abs=0.01)

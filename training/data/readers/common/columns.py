@@ -30,13 +30,15 @@ class Described:
     report: str | None
     group: str | None
     metadata: Mapping[str, MetadataValue]
+    unread: tuple[str, ...] = ()
 
 
 def describe(fields: Mapping[str, object]) -> Described:
     """Sort the fields of a sample by their names; those of other names are metadata.
 
-    Texts stay whole; a report is split into its sentences. Objects, and lists of them, are not taken. A field
-    named id, split, image, or a second group, becomes metadata with `source_` before its name.
+    Texts stay whole; a report is split into its sentences. Objects, and lists of them, are named as unread. A
+    field named id, split, image, or a second group, becomes metadata with `source_` before its name, and so
+    does one whose name is taken; a second report becomes metadata, too.
     """
     texts: list[str] = []
     labels: list[str] = []
@@ -44,20 +46,26 @@ def describe(fields: Mapping[str, object]) -> Described:
     metadata: dict[str, MetadataValue] = {}
     sections = dict.fromkeys(_SECTIONS, "")
     whole = ""
+    unread: list[str] = []
     for name, value in fields.items():
         key = normal_name(name.rsplit("/", 1)[-1])
         if key in _TEXTS:
             texts += (" ".join(text.split()) for text in _strings(value))
         elif key in _LABELS:
             labels += _strings(value)
-        elif key in _REPORT:
+        elif key in _REPORT and not whole.strip():
             whole = "\n".join(_strings(value))
-        elif key in sections:
+        elif key in sections and not sections[key]:
             sections[key] = "\n".join(_strings(value))
         elif key in _GROUP and group is None and isinstance(value, str | int) and str(value).strip():
             group = str(value).strip()
         elif (known := _metadata(value)) is not None:
-            metadata[f"source_{name}" if key in _RESERVED else name] = known
+            own = f"source_{name}" if key in _RESERVED else name
+            while own in metadata:
+                own = f"source_{own}"
+            metadata[own] = known
+        elif not isinstance(value, Scalar | None) and value:
+            unread.append(name)
     report = make_report({name.upper(): text for name, text in sections.items()})
     if whole.strip():
         sentences = report.sentences or read_report_or_text(whole).sentences
@@ -68,6 +76,7 @@ def describe(fields: Mapping[str, object]) -> Described:
         report=report.text,
         group=group,
         metadata=metadata,
+        unread=tuple(unread),
     )
 
 

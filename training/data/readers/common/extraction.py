@@ -1,5 +1,6 @@
 """Images that a data set holds inside of larger files: written out, one file each."""
 
+import hashlib
 import os
 from pathlib import Path
 from typing import Final
@@ -25,6 +26,8 @@ _LONGEST_NAME: Final = 200
 class Extraction:
     """Writes images into a folder, each whole or not at all; one that is there already stays as it is.
 
+    Equal images are written once.
+
     Raises:
         DataError: The folder is a link: what it leads to belongs to another data set.
     """
@@ -34,6 +37,8 @@ class Extraction:
             raise DataError(f"{folder} leads to images elsewhere; give another folder, or remove the link.")
         self.folder = folder
         self._made: set[Path] = set()
+        self._paths: dict[bytes, str] = {}
+        self._written: set[str] = set()
 
     def write(self, folder: str, name: str, content: bytes) -> str:
         """Write an image and return its path with '/' inside the folder; the ending is that of its format.
@@ -44,7 +49,8 @@ class Extraction:
             content: The file.
 
         Raises:
-            ImageError: It is none of the formats that can be read, or has no name that a file may have.
+            ImageError: It is none of the formats that can be read, has no name that a file may have, or has
+                the name of another image.
             DataError: It cannot be written.
         """
         suffix = _SUFFIXES[sniff_format(content)]
@@ -53,7 +59,13 @@ class Extraction:
             raise ImageError(
                 f"the name {'/'.join((*parts, name))[:80]!r} is not one of a file inside the folder"
             )
-        path = self.folder.joinpath(*parts, name + suffix)
+        digest = hashlib.sha256(content).digest()
+        if digest in self._paths:
+            return self._paths[digest]
+        inside = "/".join((*parts, name + suffix))
+        if inside in self._written:
+            raise ImageError(f"another image has the name {inside!r} already; rename one of them")
+        path = self.folder / inside
         try:
             if not (path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content):
                 if path.parent not in self._made:
@@ -65,7 +77,9 @@ class Extraction:
                 part.replace(path)
         except OSError as error:
             raise DataError(f"{path} cannot be written: {error.strerror or error}.") from error
-        return "/".join((*parts, name + suffix))
+        self._written.add(inside)
+        self._paths[digest] = inside
+        return inside
 
     def finish(self) -> None:
         """Flush everything to the disk: before a manifest names the images, which one by one takes hours."""

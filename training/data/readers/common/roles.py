@@ -33,7 +33,8 @@ _SPELLED: Final[dict[Role, tuple[str, ...]]] = {
     "text": (
         *("text", "texts", "caption", "captions", "comment", "comments", "sentence", "sentences"),
         *("description", "descriptions", "image_caption", "caption_text", "raw_caption"),
-        *("prompt", "alt_text"),
+        *("prompt", "alt_text", "imagedescription", "image_description", "caption_abstract", "headline"),
+        "xpcomment",
         *("bildbeschreibung", "bildunterschrift", "beschreibung", "bildtext", "beschriftung", "kommentar"),
         *("description_de_l_image", "legende", "texte", "commentaire"),
         *("descripcion", "leyenda", "pie_de_foto", "texto", "comentario"),

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from training.data.record import Split
@@ -18,7 +18,7 @@ SPLITS: Final[Mapping[str, Split]] = {
     "test": "test",
     "testing": "test",
 }
-_WORD: Final = re.compile(r"[a-z]+")
+_COMPONENT: Final = re.compile(rf"({'|'.join(SPLITS)})(?:[-_.]\d+(?:[-_]of[-_]\d+.*)?)?", re.IGNORECASE)
 # Of ten images without a split, one is for validation and one for testing.
 _DRAWN: Final[tuple[Split, ...]] = ("val", "test", *("train",) * 8)
 
@@ -28,7 +28,14 @@ def draw_split(name: str, splits: tuple[Split, ...] = _DRAWN) -> Split:
     return splits[hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()[0] % len(splits)]
 
 
-def split_in(path: str) -> Split | None:
-    """The split that a path names, such as train-00001-of-00004.parquet; the last one of several."""
-    named = [SPLITS[word] for word in _WORD.findall(path.lower()) if word in SPLITS]
-    return named[-1] if named else None
+def split_in(parts: Sequence[str]) -> tuple[Split, int] | None:
+    """The split that components of a path name, and the place of the last that does; None if they differ.
+
+    A component is the split's name, such as train, or has a number behind it, as train-00001-of-00004.
+    """
+    found = {
+        place: SPLITS[part[1].lower()]
+        for place, part in enumerate(map(_COMPONENT.fullmatch, parts))
+        if part is not None
+    }
+    return (found[max(found)], max(found)) if len(set(found.values())) == 1 else None

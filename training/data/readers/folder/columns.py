@@ -18,6 +18,11 @@ _ROLES: Final[dict[str, Role]] = {
 _CALLED: Final[dict[Role, str]] = {"order": "the order of texts"}
 _SAYING: Final[frozenset[Role]] = frozenset({"text", "report", "findings", "impression"})
 _SHOWN: Final = 12
+# Tables of exiftool have this column, and others by their tags, with a group ahead or without.
+_EXIFTOOL: Final = "sourcefile"
+_GROUP: Final = re.compile(r"^(?:exif|ifd\d|iptc|xmp(?:_\w+)?|file|system|composite|photoshop|png):")
+_CAPTIONS: Final = frozenset(("imagedescription", "caption_abstract", "description", "headline", "xpcomment"))
+_KEYWORDS: Final = frozenset(("keywords", "subject", "xpkeywords"))
 # An image with several texts may have them beside one another: caption1, caption_2.
 _NUMBERED: Final = re.compile(r"(.*?[^\d_])_?(\d{1,2})")
 
@@ -29,16 +34,20 @@ class Columns:
     Attributes:
         places: Place of the column of each role that the table has; of several with texts, the first one.
         texts: Places of all columns with texts, in their order.
+        labels: Places of all columns with labels.
         metadata: Names of the columns that become metadata, by their places.
         unnamed: Places of columns without a name.
         notes: Sentences on what was taken for what.
+        exiftool: Whether exiftool wrote the table.
     """
 
     places: dict[Role, int]
     texts: tuple[int, ...]
+    labels: tuple[int, ...]
     metadata: dict[int, str]
     unnamed: tuple[int, ...]
     notes: tuple[str, ...]
+    exiftool: bool = False
 
 
 def is_known_column(name: str) -> bool:
@@ -56,13 +65,22 @@ def read_columns(table: Table, column_of_images: Callable[[], int | None] = lamb
     Raises:
         DataError: No column holds the paths of images.
     """
-    normal = [normal_name(name) for name in table.columns]
+    normal = [_GROUP.sub("", normal_name(name)) for name in table.columns]
+    exiftool = _EXIFTOOL in normal
     places: dict[Role, int] = {}
     for role in get_args(Role):
         place = next((normal.index(name) for name in NAMES[role] if name in normal), None)
         if place is not None:
             places[role] = place
     texts = _texts(normal)
+    labels = (places["labels"],) if "labels" in places else ()
+    if exiftool:
+        # A caption or a keyword may be in any of them.
+        texts = tuple(place for place, name in enumerate(normal) if name in _CAPTIONS) or texts
+        labels = tuple(place for place, name in enumerate(normal) if name in _KEYWORDS) or labels
+        places["image"] = normal.index(_EXIFTOOL)
+    if labels:
+        places["labels"] = labels[0]
     if texts:
         places["text"] = texts[0]
     if "report" not in places and ("findings" in places) != ("impression" in places):
@@ -73,11 +91,12 @@ def read_columns(table: Table, column_of_images: Callable[[], int | None] = lamb
         places = {role: other for role, other in places.items() if other != place} | {"image": place}
     if "image" not in places:
         raise DataError(_without_images(table))
-    used = {*places.values(), *texts}
+    used = {*places.values(), *texts, *labels}
     unnamed = tuple(place for place, name in enumerate(table.columns) if is_unnamed(name))
     used.update(unnamed)
     metadata = {place: name for place, name in enumerate(table.columns) if place not in used}
-    return Columns(places, texts, metadata, unnamed, tuple(_notes(table, places, texts, metadata)))
+    notes = tuple(_notes(table, places, texts, labels, metadata))
+    return Columns(places, texts, labels, metadata, unnamed, notes, exiftool)
 
 
 def _plain(name: str) -> str:
@@ -117,21 +136,26 @@ def _without_images(table: Table) -> str:
 
 
 def _notes(
-    table: Table, places: dict[Role, int], texts: Sequence[int], metadata: dict[int, str]
+    table: Table,
+    places: dict[Role, int],
+    texts: Sequence[int],
+    labels: Sequence[int],
+    metadata: dict[int, str],
 ) -> Iterator[str]:
     if table.titles:
         yield f"Passed over {table.titles} {'line' if table.titles == 1 else 'lines'} ahead of the header."
     if table.captions:
         yield f"Took {table.path} for lines of a name, # and a number, a tab, and a caption."
-    named = {role: [place] for role, place in places.items()} | ({"text": list(texts)} if texts else {})
+    several: dict[Role, list[int]] = {"text": list(texts), "labels": list(labels)}
+    named = {role: several.get(role) or [place] for role, place in places.items()}
     taken = [
-        f"{_listed([repr(table.columns[place]) for place in several])} for {_CALLED.get(role, role)}"
-        for role, several in named.items()
-        if any(table.columns[place].casefold() != role for place in several)
+        f"{_listed([repr(table.columns[place]) for place in own])} for {_CALLED.get(role, role)}"
+        for role, own in named.items()
+        if any(table.columns[place].casefold() != role for place in own)
     ]
     if taken:
-        several = len(taken) > 1 or " and " in taken[0]
-        yield f"Took {'columns' if several else 'column'} {_listed(taken)}."
+        plural = len(taken) > 1 or " and " in taken[0]
+        yield f"Took {'columns' if plural else 'column'} {_listed(taken)}."
     beside = [name for name in metadata.values() if _ROLES.get(_plain(name)) in places]
     if beside:
         yield f"Took {_listed([repr(name) for name in beside])} for metadata, beside the columns above."

@@ -19,7 +19,7 @@ _TIME: Final = re.compile(
     re.ASCII,
 )
 _YEAR_FIRST: Final = re.compile(
-    r"(?P<year>\d{4})(?P<mark>[./-])(?P<month>\d{1,2})(?P=mark)(?P<day>\d{1,2})", re.ASCII
+    r"(?P<year>\d{4})(?P<mark>[./:-])(?P<month>\d{1,2})(?P=mark)(?P<day>\d{1,2})", re.ASCII
 )
 _YEAR_LAST: Final = re.compile(
     r"(?P<one>\d{1,2})(?P<mark>[./-]) ?(?P<two>\d{1,2})(?P=mark) ?(?P<year>\d{4}|\d\d)", re.ASCII

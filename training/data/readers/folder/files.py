@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -51,15 +50,14 @@ class FoundFiles:
         return sorted(path for path, reason in self.reasons.items() if not reason)
 
 
-def find_files(folder: Path, own: Collection[Path] = ()) -> FoundFiles:
+def find_files(folder: Path) -> FoundFiles:
     """Find all files in a folder and below, with the reason why a file is no image to import.
 
     Folders that are links are not followed, so that no image comes twice and no circle is entered; they are
     named, as are folders that cannot be opened.
 
     Args:
-        folder: Where to look.
-        own: Files of the import itself, such as its table: not counted. A manifest in `folder` is neither.
+        folder: Where to look. A manifest in it is not counted.
 
     Raises:
         DataError: There is no such folder.
@@ -68,7 +66,6 @@ def find_files(folder: Path, own: Collection[Path] = ()) -> FoundFiles:
     if not folder.is_dir():
         raise DataError(f"There is no folder {folder}.")
     found = FoundFiles()
-    passed = {path.resolve() for path in (folder / MANIFEST_NAME, *own)}
     waiting: list[tuple[str, str]] = [("", "")]
     while waiting:
         inside, reason = waiting.pop()
@@ -80,9 +77,7 @@ def find_files(folder: Path, own: Collection[Path] = ()) -> FoundFiles:
             found.folders.append(
                 f"The folder {inside or str(folder)!r} cannot be opened: {error.strerror or error}."
             )
-    for path in passed:
-        if path.is_relative_to(folder.resolve()):
-            found.reasons.pop(path.relative_to(folder.resolve()).as_posix(), None)
+    found.reasons.pop(MANIFEST_NAME, None)
     found.folders.sort()
     return found
 

@@ -34,6 +34,12 @@ class Values:
         self.counts[value] = self.counts.get(value, 0) + 1
         self.lines.setdefault(value, line)
 
+    def join(self, other: "Values") -> None:
+        """Count the values of the same column of another table as well."""
+        for value, count in other.counts.items():
+            self.counts[value] = self.counts.get(value, 0) + count
+            self.lines.setdefault(value, other.lines[value])
+
     def examples(self, values: Sequence[str]) -> Examples:
         """Some of the values with their lines."""
         examples = Examples()

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -34,6 +35,8 @@ from training.data.rejections import LeftOut, Rejection
 from training.errors import DataError
 
 _SHOWN: Final = 3
+# Tables that Hugging Face's ImageFolder has in folders of images.
+_IMAGE_FOLDER: Final = ("metadata.jsonl", "metadata.csv")
 # Rows that tell which column names images, where no header does.
 _LOOKED_AT: Final = 50
 _SECTIONS: Final[tuple[Role, ...]] = ("findings", "impression")
@@ -51,7 +54,9 @@ def list_folder(
     The table has a column `image` with paths inside the folder. An image may have several lines, each with
     another `text`; the sentences of its `report` are texts as well. `labels` are separated by semicolons or
     bars; `id`, `split` and `group` are those of a manifest; every other column becomes metadata, numbers
-    where at least 99 % of its values are. Usual synonyms of these names are known.
+    where at least 99 % of its values are. Usual synonyms of these names are known. Other tables of its name
+    in the folder are read with it, each with names that may start from its own folder; without a table, those
+    called metadata.jsonl or metadata.csv.
 
     Args:
         images: The folder.
@@ -62,10 +67,14 @@ def list_folder(
     Raises:
         DataError: There are no images, or the table cannot be read.
     """
-    files = find_files(images, () if table is None else (table,))
-    if table is None:
+    files = find_files(images)
+    tables = _tables_like(images, files, table)
+    if not tables:
         return _list_files(images, files, encoding)
-    return _list_table(images, files, table, encoding, keep_unknown_texts=keep_unknown_texts)
+    for path in tables:
+        if path.resolve().is_relative_to(images.resolve()):
+            files.reasons.pop(path.resolve().relative_to(images.resolve()).as_posix(), None)
+    return _list_tables(images, files, tables, encoding, keep_unknown_texts=keep_unknown_texts)
 
 
 def _list_files(images: Path, files: FoundFiles, encoding: str | None) -> Listing:
@@ -146,9 +155,78 @@ def _read_files(
         counted.add(name)
 
 
-def _list_table(
-    images: Path, files: FoundFiles, path: Path, encoding: str | None, *, keep_unknown_texts: bool
+def _tables_like(images: Path, files: FoundFiles, table: Path | None) -> list[Path]:
+    """The tables to read: those named as the given one, in the folder and below, or as ImageFolder has them.
+
+    Raises:
+        DataError: Such a table cannot be read.
+    """
+    if table is None:
+        paths = [path for path in files.reasons if PurePosixPath(path).name in _IMAGE_FOLDER]
+        return sorted(images / path for path in paths if is_table(images / path))
+    folder = images.resolve()
+    if not table.resolve().is_relative_to(folder):
+        return [table]
+    alike = {images / path for path in files.reasons if PurePosixPath(path).name == table.name}
+    others = (path for path in alike if path.resolve() != table.resolve() and is_table(path))
+    return [table, *sorted(others)]
+
+
+def _list_tables(
+    images: Path, files: FoundFiles, tables: Sequence[Path], encoding: str | None, *, keep_unknown_texts: bool
 ) -> Listing:
+    read = [
+        _read_table(images, files, path, encoding, keep_unknown_texts=keep_unknown_texts) for path in tables
+    ]
+    notes = [
+        note if len(read) == 1 else f"{rows.table.path}: {note}"
+        for rows in read
+        for note in (*rows.columns.notes, *_note_on_encoding(rows.table), *rows.notes())
+    ]
+    if len(read) > 1:
+        notes.insert(0, f"Read {len(read):,} tables such as {tables[0]}, with names that start beside each.")
+    values: dict[str, Values] = {}
+    for rows in read:
+        for place, name in rows.columns.metadata.items():
+            values.setdefault(name, Values()).join(rows.values.get(place, Values()))
+    columns = {
+        name: read_values(name, found, read[0].table.delimiter, notes) for name, found in values.items()
+    }
+    known: dict[str, tuple[TableReader, ImageRows]] = {}
+    refused = []
+    for number, rows in enumerate(read):
+        name = "" if len(read) == 1 else rows.table.path.relative_to(images).as_posix()
+        refused += [(number, replace(item, table=name)) for item in rows.refused]
+        for image, of in rows.images.items():
+            if known.setdefault(image, (rows, of))[1] is not of:
+                reason = f"{image!r} is also in {known[image][0].table.path}"
+                refused.append((number, Rejection(of.line, reason, name, of.rows)))
+    ids, changed = make_ids(list(known), [of.one("id") for _, of in known.values()])
+    found: list[tuple[int, Record | Rejection]] = list(refused)
+    for (image, (rows, of)), own in zip(known.items(), ids, strict=True):
+        named = {place: columns[name] for place, name in rows.columns.metadata.items()}
+        metadata = dict(metadata_of(of.known, rows.columns.metadata, named))
+        record = _to_record(image, own, of, _texts(of), metadata)
+        name = "" if len(read) == 1 else rows.table.path.relative_to(images).as_posix()
+        found.append((read.index(rows), replace(record, table=name)))
+    notes += [*files.folders, *_note_on_ids(changed)]
+    found.sort(key=lambda item: (item[0], item[1].line))
+    left_out = sum((rows.left_out for rows in read), Counter[str]())
+    total = sum(rows.found for rows in read) - left_out.total()
+    return Listing(
+        tables[0] if len(read) == 1 else images,
+        images,
+        total,
+        (item for _, item in found),
+        left_out=[LeftOut(*item) for item in left_out.items()],
+        notes=notes,
+        files=files.reasons,
+    )
+
+
+def _read_table(
+    images: Path, files: FoundFiles, path: Path, encoding: str | None, *, keep_unknown_texts: bool
+) -> TableReader:
     table = open_table(path, is_known_column, encoding)
     finder = PathFinder(images, files.reasons, path)
     if is_like_image(table.columns[0]) and finder.find(table.columns[0]) is not None:
@@ -161,28 +239,7 @@ def _list_table(
     rows.read()
     if not rows.found:
         raise DataError(f"{path} has no rows below its header.")
-    notes = [*columns.notes, *_note_on_encoding(table), *rows.notes()]
-    metadata = {
-        place: read_values(name, rows.values.get(place, Values()), table.delimiter, notes)
-        for place, name in columns.metadata.items()
-    }
-    ids, changed = make_ids(list(rows.images), [known.one("id") for known in rows.images.values()])
-    records = [
-        _to_record(
-            image,
-            own,
-            known,
-            _texts(known),
-            dict(metadata_of(known.known, columns.metadata, metadata)),
-        )
-        for (image, known), own in zip(rows.images.items(), ids, strict=True)
-    ]
-    notes += [*files.folders, *_note_on_ids(changed)]
-    found: list[Record | Rejection] = [*records, *rows.refused]
-    found.sort(key=_line)
-    left_out = [LeftOut(*item) for item in rows.left_out.items()]
-    total = rows.found - sum(rows.left_out.values())
-    return Listing(path, images, total, iter(found), left_out=left_out, notes=notes, files=files.reasons)
+    return rows
 
 
 def _column_of_images(table: Table, finder: PathFinder) -> int | None:
@@ -194,10 +251,6 @@ def _column_of_images(table: Table, finder: PathFinder) -> int | None:
     ]
     places = [place for place, count in enumerate(names) if 2 * count > len(rows)]
     return places[0] if len(places) == 1 else None
-
-
-def _line(item: Record | Rejection) -> int:
-    return item.line
 
 
 def _texts(known: ImageRows) -> list[str]:

@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Final
 from urllib.parse import unquote
@@ -16,6 +17,10 @@ from training.data.readers.folder.beginnings import Beginnings, as_path, common_
 
 _LONGEST_ID: Final = 255
 _DIGITS: Final = 6
+_CASE: Final = "upper and lower case"
+_QUOTES: Final = "percent-encoding"
+_PREFIXES: Final = "what Label Studio puts ahead"
+_PREFIX: Final = re.compile(r"(?<![^/])[0-9a-f]{8}-(?=[^/]+$)")
 _AROUND: Final = "\ufeff\u200b\u200e '\u2018\u2019\u201c\u201d\u201e"
 _QUOTED: Final = re.compile('"(?:[^"]|"")*"')
 
@@ -26,7 +31,8 @@ class PathFinder:
     Args:
         folder: The folder of the images.
         files: Paths of all files found in it.
-        table: The table; names with ".." may start from its folder.
+        table: The table; names may start from its folder, where that is below the folder of the images or the
+            name has "..".
     """
 
     def __init__(self, folder: Path, files: Mapping[str, str], table: Path | None = None) -> None:
@@ -34,9 +40,18 @@ class PathFinder:
         absolute = folder.resolve()
         self._roots = tuple(f"{root}/" for root in dict.fromkeys((str(folder), str(absolute), absolute.name)))
         self._table_folder = "" if table is None else f"{table.resolve().parent}/"
+        below = table is not None and absolute in table.resolve().parents[1:]
+        self._beside = self._table_folder.removeprefix(f"{absolute}/") if below else ""
         self._files = files
         # One spelling for all: zips of macOS decompose names that tables of other systems compose.
-        self._composed = {unicodedata.normalize("NFC", path): path for path in files}
+        self._composed: dict[str, str] = {}
+        alike = set()
+        for path in files:
+            if self._composed.setdefault(unicodedata.normalize("NFC", path), path) != path:
+                alike.add(unicodedata.normalize("NFC", path))
+        # Names that two files have are those of neither, but as they are written.
+        for composed in alike:
+            del self._composed[composed]
         self._known: dict[str, str | None] = {}
         self._inner = ""
         self._alike: dict[str, list[str]] | None = None
@@ -47,14 +62,44 @@ class PathFinder:
     def find(self, name: str) -> str | None:
         """Path inside of the folder of the file with this name; None if there is none.
 
-        Looked up are the name as it is written, then with composed and decomposed characters, then all of
-        these with slashes for backslashes, and without the folder's own path or name ahead; last the only
-        image that has the name without its ending.
+        Looked up are the name as it is written, in the folder of a table below first, then with composed and
+        decomposed characters, then all of these with slashes for backslashes, and without the folder's own
+        path or name ahead; last the only image that has the name without its ending.
         """
         if name not in self._known:
             found = next(filter(None, map(self._look_up, self._spellings(name))), None)
             self._known[name] = found or self._add_ending(name)
         return self._known[name]
+
+    def find_loosely(self, name: str) -> tuple[str, str] | None:
+        """The image that has a name but for case, percent-encoding or what Label Studio puts ahead.
+
+        Returns:
+            Its path, and what was not minded; None where no image, or more than one, has the name.
+        """
+        plain = unquote(name)
+        # "/data/local-files/?d=trip/1.jpg", "/data/upload/1/0a1b2c3d-1.jpg"
+        _, _, local = plain.partition("?d=")
+        exported = _PREFIX.sub("", local or plain)
+        for what, written in ((_CASE, name), (_QUOTES, plain), (_PREFIXES, exported)):
+            paths = [_fold(path) for path in self._spellings(written)]
+            found = {file for path in paths for file in self._folded.get(path.rpartition("/")[2], ())}
+            alike = {file for file in found if _fold(file) in paths}
+            if what == _PREFIXES and exported != plain and not alike:
+                # The folders are those of its storage.
+                alike = found
+            if alike:
+                return (alike.pop(), what) if len(alike) == 1 else None
+        return None
+
+    @cached_property
+    def _folded(self) -> dict[str, list[str]]:
+        """Images by their names without folders and case."""
+        names: dict[str, list[str]] = {}
+        for path, reason in self._files.items():
+            if not reason:
+                names.setdefault(_fold(path).rpartition("/")[2], []).append(path)
+        return names
 
     def look_in_folder_of(self, name: str) -> str | None:
         """Look all names up in the folder of the only image with this name as well, if all images lie there.
@@ -128,6 +173,8 @@ class PathFinder:
             if plain is path and self._table_folder and not path.startswith("/"):
                 whole = posixpath.normpath(self._table_folder + path)
                 yield from (whole[len(root) :] for root in self._roots if whole.startswith(root))
+            elif self._beside and not path.startswith("/"):
+                yield self._beside + plain
             yield plain
             yield from (plain[len(root) :] for root in self._roots if plain.startswith(root))
             if self._inner:
@@ -156,6 +203,10 @@ class PathFinder:
         if "\0" not in path and not path.startswith("/") and os.path.isfile(f"{self._folder}/{path}"):  # noqa: PTH113
             return path
         return self._composed.get(unicodedata.normalize("NFC", path))
+
+
+def _fold(path: str) -> str:
+    return unicodedata.normalize("NFC", path).casefold()
 
 
 def is_like_image(name: str) -> bool:

@@ -21,13 +21,14 @@ from training.data.readers.folder.files import unreadable
 from training.data.readers.folder.metadata import Values
 from training.data.readers.folder.paths import PathFinder, is_like_image
 from training.data.readers.tables import Row, Table
-from training.data.readers.values import is_not_known, is_without_words
+from training.data.readers.values import is_not_known, is_without_words, parse_list
 from training.data.record import Split
 from training.data.rejections import LeftOut, Rejection
 from training.errors import ImageError
 
 _SPLITS: Final[tuple[Split, ...]] = get_args(Split)
 _BETWEEN_LABELS: Final = re.compile("[;|]")
+_BETWEEN_KEYWORDS: Final = re.compile("[;|]|, ")
 # An image has one of each; rows that disagree cannot both be right.
 _REPORTS: Final[tuple[Role, ...]] = ("report", "findings", "impression")
 _ONE_EACH: Final[tuple[Role, ...]] = ("id", "split", "group", *_REPORTS)
@@ -36,6 +37,8 @@ _SIGNATURE_BYTES: Final = 4096
 _RECENT: Final = 20
 # Rows whose names tell where images lie that were named on another computer.
 _LOOKED_AT: Final = 10_000
+# Beginnings of lists, objects and bytes that a program wrote as texts.
+_ODD: Final = ("[", "{", "b'", 'b"')
 _LOST: Final = "\ufffd"
 
 
@@ -108,6 +111,11 @@ class TableReader:
     _repeated: Examples = field(default_factory=Examples)
     _twice: Examples = field(default_factory=Examples)
     _bare: Examples = field(default_factory=Examples)
+    _missing: list[Row] = field(default_factory=list)
+    _loose: dict[str, Examples] = field(default_factory=dict)
+    _lists: set[int] = field(default_factory=set)
+    _listed: dict[int, Examples] = field(default_factory=dict)
+    _odd: dict[int, Examples] = field(default_factory=dict)
 
     def read(self) -> None:
         """Read the table.
@@ -120,27 +128,60 @@ class TableReader:
         def begins_row(line: str) -> bool:
             return self.finder.begins_with_image(line, self.table.delimiter, image, len(self.table.columns))
 
-        rows = islice(self.table.rows(begins_row), _LOOKED_AT)
-        self.finder.learn([row.values[image].strip() for row in rows if isinstance(row, Row)])
+        looked = islice(self.table.rows(begins_row), _LOOKED_AT)
+        rows = [row for row in looked if isinstance(row, Row)]
+        self.finder.learn([row.values[image].strip() for row in rows])
+        for place in {*self.columns.texts, *self.columns.labels}:
+            values = [row.values[place] for row in rows if not is_not_known(row.values[place])]
+            if 2 * sum(parse_list(value) is not None for value in values) >= max(1, len(values)):
+                self._lists.add(place)
         for row in self.table.rows(begins_row):
             self.found += 1
             if isinstance(row, LeftOut):
                 self.left_out[row.reason] += row.count
             elif isinstance(row, Rejection):
                 self.refused.append(row)
-            elif (reason := self._take(row)) is not None:
+            elif (reason := self._read_row(row)) is not None:
                 self.refused.append(Rejection(row.line, reason))
+        self._take_missing()
         for known in self.images.values():
             known.sort_texts()
 
-    def _take(self, row: Row) -> str | None:
-        """Add a row to its image; the reason if it cannot be used."""
+    def _read_row(self, row: Row) -> str | None:
+        """Add a row to its image, or to those without one; the reason if it cannot be used."""
         name = row.values[self.columns.places["image"]]
         if is_not_known(name):
             return "it names no image"
         if any("\0" in value for value in row.values):
             return "it holds a null character"
         path = self._find(name)
+        if path is not None:
+            return self._take(row, path)
+        self._missing.append(row)
+        return None
+
+    def _take_missing(self) -> None:
+        """Take rows whose names fit one image but for their spelling, where no other name fits it."""
+        names = {row.values[self.columns.places["image"]].strip() for row in self._missing}
+        found = {name: self.finder.find_loosely(name) for name in names}
+        wanted = Counter(loose[0] for loose in found.values() if loose is not None)
+        exact = set(self.images)
+        for row in self._missing:
+            name = row.values[self.columns.places["image"]].strip()
+            path, what = found[name] or ("", "")
+            reason = f"{name!r} may be {path!r}, which another row names" if path in exact else ""
+            if wanted[path] > 1:
+                reason = f"{name!r} may be {path!r}, and so may another name of the table"
+            reason = reason or self._take(row, path or None) or ""
+            if reason:
+                self.refused.append(Rejection(row.line, reason))
+            elif path:
+                words = f"{name!r} for {path!r} on line {row.line}"
+                self._loose.setdefault(what, Examples()).add_words(lambda words=words: words, row.line)
+
+    def _take(self, row: Row, path: str | None) -> str | None:
+        """Add a row to the image of this path; the reason if it cannot be used."""
+        name = row.values[self.columns.places["image"]]
         if path is None and self.finder.is_foreign(name.strip()):
             self._foreign.append((as_path(name.strip()), row.line))
             return f"there is no image {name.strip()!r} in {self.folder}"
@@ -197,11 +238,16 @@ class TableReader:
             known.one_each.setdefault(role, (value, row.line))
         if "split" in one_each and one_each["split"] not in _SPLITS:
             self._splits.setdefault(one_each["split"], Examples()).add(one_each["split"], row.line)
+        texts: dict[str, None] = {}
         for place in self.columns.texts:
-            for text in row.texts.get(place, (row.values[place],)):
-                self._add_text(row, known, " ".join(text.split()))
-        if "labels" in self.columns.places:
-            self._add_labels(row, known, self.columns.places["labels"])
+            own = [" ".join(text.split()) for text in row.texts.get(place) or self._items(row, place)]
+            # Programs write one caption of a photograph into several fields.
+            own = [text for text in own if not (self.columns.exiftool and text in texts)]
+            texts.update(dict.fromkeys(own))
+            for text in own:
+                self._add_text(row, known, text)
+        for place in self.columns.labels:
+            self._add_labels(row, known, place)
         for place in self.columns.metadata:
             value = row.values[place].strip()
             if value and self._is_there(value, place, row.line):
@@ -223,8 +269,20 @@ class TableReader:
         if "order" in self.columns.places:
             known.order.append(row.values[self.columns.places["order"]].strip())
 
+    def _items(self, row: Row, place: int) -> tuple[str, ...]:
+        """The texts of a value that another program wrote as a list, where those of its column mostly are."""
+        value = row.values[place]
+        if not value.startswith(_ODD):
+            return (value,)
+        items = parse_list(value) if place in self._lists else None
+        noted = self._odd if items is None else self._listed
+        noted.setdefault(place, Examples()).add(value, row.line)
+        return (value,) if items is None else items
+
     def _add_labels(self, row: Row, known: ImageRows, place: int) -> None:
-        labels = filter(None, map(str.strip, _BETWEEN_LABELS.split(row.values[place])))
+        between = _BETWEEN_KEYWORDS if self.columns.exiftool else _BETWEEN_LABELS
+        parts = (part for item in self._items(row, place) for part in between.split(item))
+        labels = filter(None, map(str.strip, parts))
         own = dict.fromkeys(label for label in labels if self._is_there(label, place, row.line))
         if known.labels and own.keys() - known.labels.keys():
             self._several_labels.add("; ".join(own), row.line)
@@ -285,6 +343,9 @@ class TableReader:
         for beginning, folder in self.finder.moved.items():
             where = f"{self.folder / folder}" if folder else f"{self.folder}"
             yield f"Looked for images whose paths begin with {beginning!r} in {where}, by the rest of them."
+        for what, examples in self._loose.items():
+            rows = examples.times("row names its image", "rows name their images")
+            yield f"{rows} by a name that differs in {what} alone: {examples}."
         if self._bare.count:
             rows = self._bare.times("row names its image", "rows name their images")
             yield f"{rows} without the ending: {self._bare}."
@@ -317,6 +378,12 @@ class TableReader:
             yield f"The split {split!r} is taken for {SPLITS[split.casefold()]} ({examples.lines()})."
         for place, examples in self._unnamed.items():
             yield f"Column {place + 1} has no name and is not stored, {examples.count:,} values: {examples}."
+        for place, examples in self._listed.items():
+            several = examples.times("value is a list in quotes", "values are lists in quotes")
+            yield f"{columns[place]}: {several}, of which each item was taken: {examples}."
+        for place, examples in self._odd.items():
+            several = examples.times("value begins", "values begin")
+            yield f"{columns[place]}: {several} as a list or an object does, and stays as it is: {examples}."
         if self._repeated.count:
             verb = self._repeated.times("row repeats", "rows repeat")
             yield f"{verb} a text that its image has already; it is kept: {self._repeated}."

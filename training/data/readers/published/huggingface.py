@@ -10,8 +10,8 @@ from typing import Any, Final
 from training.data.readers.common.arrow_tables import ArrowTable
 from training.data.readers.common.columns import describe
 from training.data.readers.common.extraction import FOLDER, Extraction
-from training.data.readers.common.image_files import walk_files
-from training.data.readers.common.splits import SPLITS, draw_split, split_in
+from training.data.readers.common.image_files import is_image, walk_files
+from training.data.readers.common.splits import SPLITS, draw_split
 from training.data.readers.listing import Listing
 from training.data.record import Record, Split
 from training.data.rejections import Rejection
@@ -22,6 +22,7 @@ _ENDINGS: Final = (".parquet", ".arrow")
 _CACHE: Final = "cache-"
 # train-00000-of-00002-0123abcd, data-00000-of-00001, 0000
 _NUMBER: Final = re.compile(r"(?:^|-)\d+(?:-of-\d+.*)?$")
+_SHOWN: Final = 10
 _INDICES: Final = ("_indices_files", "_indices_data_files")
 
 
@@ -50,7 +51,11 @@ def list_huggingface(source: Path, out: Path) -> Listing:
             if path.endswith(_ENDINGS) and not PurePosixPath(path).name.startswith(_CACHE)
         }
     if not paths:
-        raise DataError(f"There is no .parquet file in {source}, and no .arrow file of save_to_disk.")
+        beside = next((path for path in walk_files(source) if is_image(path)), None)
+        raise DataError(
+            f"There is no .parquet file in {source}, and no .arrow file of save_to_disk"
+            + ("." if beside is None else f"; `recoquest import folder {source}` reads its images.")
+        )
     tables = {name: ArrowTable(path) for name, path in paths.items()}
     shown = {name: table for name, table in tables.items() if table.columns.images}
     if not shown:
@@ -67,7 +72,7 @@ def list_huggingface(source: Path, out: Path) -> Listing:
         source,
         out / FOLDER,
         total,
-        _read(shown, Extraction(out / FOLDER)),
+        _read(shown, Extraction(out / FOLDER), notes),
         "row",
         notes=notes,
         extracted=True,
@@ -89,13 +94,16 @@ def _refuse_indices(source: Path) -> None:
                 )
 
 
-def _read(tables: Mapping[str, ArrowTable], extraction: Extraction) -> Iterator[Record | Rejection]:
-    rows = Counter[str]()
+def _read(
+    tables: Mapping[str, ArrowTable], extraction: Extraction, notes: list[str]
+) -> Iterator[Record | Rejection]:
+    rows, unknown = Counter[str](), Counter[str]()
     for name, table in tables.items():
         part = _part_of(name)
         for line, row in enumerate(table.read(), 1):
             rows[part] += 1
-            split = _split(row, name)
+            split = _split(row)
+            unknown += Counter([row["split"]] if split is None and isinstance(row.get("split"), str) else [])
             images = list(_images(row, table.columns.images))
             if not images:
                 yield Rejection(line, "it has no image", name)
@@ -106,6 +114,9 @@ def _read(tables: Mapping[str, ArrowTable], extraction: Extraction) -> Iterator[
                     yield _to_record(image, fields, part, number, split, line, name, extraction)
                 except ImageError as error:
                     yield Rejection(line, str(error), name)
+    if unknown:
+        listed = ", ".join(f"{value!r} ({count:,})" for value, count in unknown.most_common(_SHOWN))
+        notes.append(f"Rows whose column split is none of train, val and test keep it as metadata: {listed}.")
     extraction.finish()
 
 
@@ -116,9 +127,9 @@ def _part_of(name: str) -> str:
     return "/".join(part for part in parts if part and part != "data") or "rows"
 
 
-def _split(row: Mapping[str, Any], name: str) -> Split | None:
+def _split(row: Mapping[str, Any]) -> Split | None:
     given = row.get("split")
-    return SPLITS.get(given.strip().lower()) if isinstance(given, str) else split_in(name)
+    return SPLITS.get(given.strip().lower()) if isinstance(given, str) else None
 
 
 def _images(row: Mapping[str, Any], columns: tuple[str, ...]) -> Iterator[Any]:

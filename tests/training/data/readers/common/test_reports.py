@@ -34,17 +34,22 @@ def test_the_whole_text_keeps_its_marks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "split"),
+    ("path", "split", "place"),
     [
-        ("data/train-00000-of-00004.parquet", "train"),
-        ("validation/0001.tar", "val"),
-        ("latest/contest.tar", None),
-        ("cc-val-0001.tar", "val"),
-        ("train/test-0001.tar", "test"),
+        ("data/train-00000-of-00004-0a1b", "train", 1),
+        ("validation/0001", "val", 0),
+        ("photos/Test/dog", "test", 1),
+        ("train/train-000012", "train", 1),
+        ("dev_3", "val", 0),
+        *(
+            (path, None, 0)
+            for path in ("latest/contest", "cc-val-0001", "train-station-0001", "train/test-0001")
+        ),
+        *((path, None, 0) for path in ("val-isere-2020", "training camp", "my test/1", "")),
     ],
 )
-def test_splits_that_paths_name(path: str, split: str | None) -> None:
-    assert split_in(path) == split
+def test_splits_that_whole_components_name(path: str, split: Split | None, place: int) -> None:
+    assert split_in(path.split("/")) == (None if split is None else (split, place))
 
 
 def test_a_drawn_split_is_the_same_again_and_about_a_tenth_each() -> None:

@@ -210,8 +210,8 @@ def test_lines_of_json_are_a_table_and_the_command_that_takes_them_is_named(tmp_
         '{"file_name": "3.png", "text": ["One.", "Two."]}',
         "no JSON",
     )
-    write(tmp_path, "metadata.jsonl", "\n".join(lines))
-    table = tmp_path / "metadata.jsonl"
+    write(tmp_path, "captions.jsonl", "\n".join(lines))
+    table = tmp_path / "captions.jsonl"
     notes = "\n".join(imported("folder", tmp_path).notes)
     assert f"--table {table}` takes what it says" in notes
     report = imported("folder", tmp_path, table=table, max_rejected=1.0)

@@ -1,11 +1,14 @@
 """Tables as people have them: a row is taken, refused by its line, or left out; no value changes unsaid."""
 
+import unicodedata
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from tests.image_files import write_photo
 from tests.training.data.readers.folder.tables import import_table, texts_of
+from tests.training.data.readers.trees import touch
 from training.data.manifest import read_manifest
 from training.data.readers.importing import import_data_set
 from training.errors import DataError
@@ -174,12 +177,11 @@ def test_rows_without_an_image_or_with_one_that_cannot_be_read(folder: Path) -> 
     report, records = import_table(
         folder, "image,text\n,a\nnan,b\na.jp2,c\nphoto.jpg,d\n7.jpg,e\n,\n../t.csv,f\n1.jpg,g\n"
     )
-    assert texts_of(records) == {"1.jpg": ("g",)}
+    assert texts_of(records) == {"1.jpg": ("g",), "Photo.JPG": ("d",)}
     assert [(item.line, item.reason) for item in report.rejections.items] == [
         (2, "it names no image"),
         (3, "it names no image"),
         (4, "'a.jp2' is one of the .jp2 files, which cannot be read (convert them to JPEG or PNG)"),
-        (5, f"there is no image 'photo.jpg' in {folder}; is it 'Photo.JPG'?"),
         (6, f"there is no image '7.jpg' in {folder}"),
         (8, "'../t.csv' is one of the .csv files, which are no images that can be read"),
     ]
@@ -187,8 +189,8 @@ def test_rows_without_an_image_or_with_one_that_cannot_be_read(folder: Path) -> 
 
 
 def test_images_with_other_endings_are_told_by_their_content(folder: Path) -> None:
-    (folder / "a.dat").write_bytes(b"\xff\xd8\xff\xe0")
-    (folder / "b").write_bytes(b"\x89PNG\r\n\x1a\n")
+    write_photo(folder / "a.dat")
+    Image.new("RGB", (8, 8)).save(folder / "b", "PNG")
     (folder / "c").write_bytes(b"words")
     report, records = import_table(folder, "image,text\na.dat,a\nb,b\nc,c\n")
     assert texts_of(records) == {"a.dat": ("a",), "b": ("b",)}
@@ -313,3 +315,121 @@ def test_paths_of_another_computer_without_any_image_here(folder: Path) -> None:
         f"2 rows name their images by paths that begin with '/data/', which is not in {folder} (lines 2, 3): "
         "give the folder that has the images with --images.",
     ]
+
+
+def test_lists_in_quotes_are_the_texts_in_them(folder: Path) -> None:
+    written = {
+        1: """ "['A dog runs.', 'It\\'s wet.']" """,
+        2: """ "[""one"", ""two, three""]" """,
+        3: """ "['numpy' ""writes it""\n 'so']" """,
+        4: """ "['a', 2]" """,
+        5: "[sic] a sign",
+    }
+    table = "image,text,labels\n" + "".join(
+        f"{number}.jpg,{text.strip()},\"['x', 'y']\"\n" for number, text in written.items()
+    )
+    report, records = import_table(folder, table)
+    assert [record.texts for record in records] == [
+        ("A dog runs.", "It's wet."), ("one", "two, three"), ("numpy", "writes it", "so"),
+        ("['a', 2]",), ("[sic] a sign",),
+    ]  # fmt: skip
+    assert {record.labels for record in records} == {("x", "y")}
+    said = [note.partition(":")[0::2] for note in report.notes if "begin" in note or "quotes" in note]
+    assert [(column, words.partition(":")[0].strip()) for column, words in said] == [
+        ("text", "3 values are lists in quotes, of which each item was taken"),
+        ("labels", "5 values are lists in quotes, of which each item was taken"),
+        ("text", "2 values begin as a list or an object does, and stays as it is"),
+    ]
+
+
+@pytest.mark.parametrize("odd", ["['a', 'b']", '["a"]', "{'raw': 'a'}", "b'a dog'"])
+def test_a_few_values_like_lists_stay_and_are_named(folder: Path, odd: str) -> None:
+    quoted = odd.replace('"', '""')
+    report, records = import_table(
+        folder, f'image,text\n1.jpg,"{quoted}"\n2.jpg,a dog\n3.jpg,a cat\n4.jpg,a lake\n'
+    )
+    assert records[0].texts == (odd,)
+    assert [note for note in report.notes if "line 2" in note] == [
+        f"text: 1 value begins as a list or an object does, and stays as it is: {odd!r} on line 2."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "there"),
+    [
+        ("IMG 1.JPEG", "img 1.jpeg"),
+        ("TRIP/é.jpg", "Trip/É.JPG"),
+        ("trip\\b.jpg", "Trip/B.jpg"),
+        ("my%20photo.jpg", "my photo.jpg"),
+        ("Trip%2FCaf%C3%A9.jpg", "Trip/Café.jpg"),
+        ("MY%20Photo.jpg", "my photo.jpg"),
+        ("/data/upload/3/0a1b2c3d-dog.jpg", "deep/er/dog.jpg"),
+        ("/data/local-files/?d=Trip/dog%201.jpg", "Trip/dog 1.jpg"),
+        ("http://localhost:8080/data/local-files/?d=/srv/all/dog.jpg", "deep/dog.jpg"),
+        ("upload/3/deadbeef-Dog.JPG", "dog.jpg"),
+    ],
+)
+def test_names_that_differ_in_their_spelling_alone(tmp_path: Path, written: str, there: str) -> None:
+    touch(tmp_path / "photos", there, "other/1.jpg", "2.jpg")
+    table = f"image,text\n{written},a\n{written},b\n2.jpg,c\n"
+    report, records = import_table(tmp_path / "photos", table)
+    assert texts_of(records) == {there: ("a", "b"), "2.jpg": ("c",)}
+    (note,) = [note for note in report.notes if "differs in" in note]
+    assert note.startswith("2 rows name their images by a name that differs in ")
+    assert f"{written!r} for {there!r} on line 2" in note
+
+
+def test_a_loose_name_takes_no_image_that_may_be_of_another_row(tmp_path: Path) -> None:
+    touch(tmp_path / "photos", "a.jpg", "A.jpg", "b.jpg", "c.jpg", "x/d.jpg", "y/d.jpg")
+    rows = ("a.JPG", "b.jpg", "B.JPG", "C.jpg", "c.JPG", "/data/upload/1/01234567-d.jpg")
+    lines = "".join(f"{row},{row}\n" for row in rows)
+    report, records = import_table(tmp_path / "photos", f"image,text\n{lines}")
+    assert texts_of(records) == {"b.jpg": ("b.jpg",)}
+    assert [item.line for item in report.rejections.items] == [2, 4, 5, 6, 7]
+    reasons = [item.reason for item in report.rejections.items]
+    assert reasons[1] == "'B.JPG' may be 'b.jpg', which another row names"
+    assert reasons[2] == "'C.jpg' may be 'c.jpg', and so may another name of the table"
+
+
+def test_two_files_whose_names_differ_in_composition_are_told_apart(tmp_path: Path) -> None:
+    composed, other = (unicodedata.normalize(form, "é/café.jpg") for form in ("NFC", "NFD"))
+    touch(tmp_path / "photos", composed, other, "1.jpg")
+    mixed = unicodedata.normalize("NFD", "é/") + "café.jpg"
+    report, records = import_table(
+        tmp_path / "photos", f"image,text\n{composed},a\n{other},b\n{mixed},c\n1.jpg,d\n"
+    )
+    assert texts_of(records) == {composed: ("a",), other: ("b",), "1.jpg": ("d",)}
+    assert [item.line for item in report.rejections.items] == [4]
+
+
+def test_a_table_of_exiftool(folder: Path) -> None:
+    table = (
+        "SourceFile,FileName,EXIF:DateTimeOriginal,EXIF:ImageDescription,IPTC:Caption-Abstract,XMP:Headline,"
+        "IPTC:Keywords,XMP:Subject\n"
+        './photos/1.jpg,1.jpg,2021:03:12 10:15:00,a dog,a dog,Dogs,"dog, beach","dog, sea"\n'
+        "./photos/2.jpg,2.jpg,0000:00:00 00:00:00,,a lake,,,\n"
+        "./photos/3.jpg,3.jpg,2022:12:31 22:10:00.5+02:00,,,,,night\n"
+        "./photos/4.jpg,4.jpg,    :  :     :  :  ,,,,,\n"
+    )
+    report, records = import_table(folder, table)
+    assert [(record.texts, record.labels) for record in records] == [
+        (("a dog", "Dogs"), ("dog", "beach", "sea")), (("a lake",), ()), ((), ("night",)), ((), ()),
+    ]  # fmt: skip
+    days = [record.metadata.get("EXIF:DateTimeOriginal") for record in records]
+    assert days == ["2021-03-12T10:15:00", None, "2022-12-31T22:10:00+02:00", None]
+    assert any("2 values stand for 'not known'" in note for note in report.notes)
+
+
+@pytest.mark.parametrize(
+    ("value", "stored"),
+    [("2021:03:12", "2021-03-12"), ("2021:3:1 08:00", "2021-03-01T08:00:00"), ("0000-00-00", None)],
+)
+def test_days_with_colons(folder: Path, value: str, stored: str | None) -> None:
+    _, records = import_table(folder, f"image,Taken\n1.jpg,{value}\n2.jpg,2020:01:31\n")
+    assert records[0].metadata.get("Taken") == stored
+
+
+def test_the_words_of_a_photograph_are_texts_in_any_table(folder: Path) -> None:
+    _, records = import_table(folder, "FileName,ImageDescription,Subject\n1.jpg,a dog,patient 7\n")
+    assert (records[0].texts, records[0].labels) == (("a dog",), ())
+    assert records[0].metadata["Subject"] == "patient 7"

@@ -85,8 +85,8 @@ def test_broken_lines_are_named(source: Path) -> None:
         "Line 6 of train.csv: it has 10 fields where the header has 8"
         "; put a value with ',' in it into quotes.",
         "Line 7 of train.csv: the path 'x/y.jpg' is not .../patientN/studyN/file.",
-        "Line 3 of valid.csv: the id 'patient64541-study1-view1_frontal' is on line 2 already.",
         f"Line 4 of valid.csv: there is no image '{image}' in {source}.",
+        "Line 3 of valid.csv: the id 'patient64541-study1-view1_frontal' is on line 2 already.",
     ]
 
 

@@ -142,7 +142,10 @@ def test_sentences_as_objects(tmp_path: Path) -> None:
     report = imported("huggingface", tmp_path, tmp_path / "out")
     (record,) = records_of(tmp_path / "out").values()
     assert (record.texts, record.split) == (("A dog.", "One dog."), "val")
-    assert report.notes == ["Columns that are neither texts nor numbers are not read: extra."]
+    assert report.notes == [
+        "Columns that are neither texts nor numbers are not read: extra.",
+        "Splits are those that folders or files are named for: val 1.",
+    ]
 
 
 def test_what_cannot_be_used_is_named(hub: Path, tmp_path: Path) -> None:
@@ -184,7 +187,7 @@ def test_dates_are_texts_that_filters_find(tmp_path: Path) -> None:
         "born": pa.array([day.date()], pa.date32()),
         "died": pa.array([None], pa.date32()),
     })  # fmt: skip
-    parquet.write_table(made, tmp_path / "train.parquet")
+    parquet.write_table(made, tmp_path / "some.parquet")
     report = imported("huggingface", tmp_path, tmp_path / "out")
     (record,) = records_of(tmp_path / "out").values()
     assert set(record.metadata) == {"taken", "zoned", "born"}

@@ -78,9 +78,9 @@ def test_broken_entries_are_named_by_number(tmp_path: Path) -> None:
         (3, "the image '3.jpg' has no caption"),
         (4, "it lacks or garbles filename, split or sentences ('raw')"),
         (5, "it lacks or garbles filename, split or sentences ('int' object is not subscriptable)"),
+        (8, f"there is no image '8.jpg' in {tmp_path / 'images'}"),
         (6, "the id '1' is on line 1 already"),
         (7, "the image 'images/../7.jpg' is not a path with '/' inside the manifest's folder"),
-        (8, f"there is no image '8.jpg' in {tmp_path / 'images'}"),
     ]
     (tmp_path / "manifest.jsonl").unlink()
     with pytest.raises(DataError, match=r"7 of 8 images, .*\nImage 2: the split 'dev'"):

@@ -126,7 +126,7 @@ def test_reports_unpacked_beside_the_tables(reports: Path) -> None:
 
 def test_unreadable_reports_are_named(reports: Path) -> None:
     files = reports / "files/p10/p10000032"
-    touch(files, "s50414267/a.jpg", "s53189527/b.jpg", "s53189527/b.png")
+    touch(files, "s50414267/a.jpg", "s53189527/b.jpg", "s53189527/b.png", "s53189528/c.jpg")
     (files / "s50414267.txt").write_bytes("IMPRESSION: Épanchement à droite.".encode("cp1252"))
     report = imported("mimic-cxr", reports, max_rejected=1)
     assert [(item.line, item.reason) for item in report.rejections.items] == [

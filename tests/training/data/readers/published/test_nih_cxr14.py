@@ -1,5 +1,6 @@
 """NIH ChestX-ray14."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,8 @@ def test_a_sample_that_holds_everything_twice(source: Path) -> None:
     (source / "Data_Entry_2017.csv").rename(source / "sample_labels.csv")
     for name in ("train_val_list.txt", "test_list.txt"):
         (source / name).unlink()
-    touch(source, "sample/images/00000001_000.png")
+    (source / "sample" / "images").mkdir(parents=True)
+    shutil.copy(source / "images_001" / "images" / "00000001_000.png", source / "sample" / "images")
     report = imported("nih-cxr14", source)
     assert (report.records, left_out(report)) == (4, {"images without a row that can be used": 1})
     assert records_of(source)["00000001_000"].image == "images_001/images/00000001_000.png"

@@ -65,10 +65,14 @@ def test_records(source: Path, tmp_path: Path) -> None:
     second = found["00000-000000002"]
     # A PNG file under another ending has its own.
     assert (second.image, second.texts) == ("images/00000/000000002.png", ("A cat sits.",))
-    left = found["val-a-d-x-left"]
-    assert (left.image, left.labels, left.split) == ("images/val/a/d/x-left.png", ("7",), "val")
-    assert left.group == found["val-a-d-x-right"].group == "val/a/d/x"
-    assert report.rejections.named() == ["Image 2 of 00000.tar: '000000001' has no image, only caption."]
+    left, right = found["val-a-d-x-left"], found["val-a-d-x-right"]
+    assert (left.image, left.labels, left.split) == ("images/val/a/d/x-left.png", ("7",), right.split)
+    assert left.group == right.group == "val/a/d/x"
+    assert report.notes[-2:] == [
+        "Values of samples that are not read: exif (1), width (1).",
+        "2 of 4 images are in places that name a split, as train/, the others are not: all splits are drawn.",
+    ]
+    assert report.rejections.named() == ["Image 2 of 00000.tar: '000000001' has no image, only json."]
     assert not (source / "manifest.jsonl").exists()
 
 
@@ -88,7 +92,7 @@ def test_images_that_are_there_are_not_written_again(source: Path, tmp_path: Pat
 def test_no_member_is_written_outside(tmp_path: Path) -> None:
     content = image_bytes(0)
     members: list[tuple[str, bytes | str]] = [
-        ("../up.png", content), ("a/../../up.png", content), ("/absolute.png", content),
+        ("../up.png", content), ("a/../../up.png", content), ("/absolute.png", image_bytes(1)),
         ("a\\..\\b.png", content), ("..png", content), ("x/.hidden.png", content), ("good.png", content),
         ("no-image.png", "text"), (f"{'n' * 300}.png", content),
     ]  # fmt: skip
@@ -112,7 +116,10 @@ def test_no_member_is_written_outside(tmp_path: Path) -> None:
 def test_broken_texts_are_named(tmp_path: Path) -> None:
     shard(
         tmp_path / "0.tar",
-        [("a.png", image_bytes(0)), ("a.json", "{"), ("b.png", image_bytes(1)), ("b.txt", b"\xff")],
+        [
+            *(("a.png", image_bytes(0)), ("a.json", "{"), ("b.png", image_bytes(1)), ("b.txt", b"\xff")),
+            ("c.png", image_bytes(2)),
+        ],
     )
     report = imported("webdataset", tmp_path / "0.tar", tmp_path / "out", max_rejected=1)
     assert [item.reason.split(" cannot be read")[0] for item in report.rejections.items] == [
@@ -161,3 +168,90 @@ def test_what_is_wrong_is_told(source: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"There is no shard such as 00000\.tar"):
         imported("webdataset", tmp_path / "empty", tmp_path / "out")
     assert not (tmp_path / "out" / "manifest.jsonl").exists()
+
+
+def texts_of(folder: Path) -> dict[str, tuple[str, ...]]:
+    return {record.image: record.texts for record in records_of(folder).values()}
+
+
+def test_names_with_dots_keep_their_own_texts(tmp_path: Path) -> None:
+    names = ("2023.01.05 photo", "2023.01.06 photo", "v1.0", "v1.1", "a.b/x.1", "plain")
+    members: list[tuple[str, bytes | str]] = []
+    for number, name in enumerate(names):
+        members += [(f"{name}.png", image_bytes(number)), (f"{name}.txt", f"caption of {name}")]
+        members += [(f"{name}.json", json.dumps({"number": number}))]
+    shard(tmp_path / "0.tar", members)
+    report = imported("webdataset", tmp_path / "0.tar", tmp_path / "out")
+    found = list(records_of(tmp_path / "out").values())
+    assert [(one.texts, one.metadata["number"]) for one in found] == [
+        ((f"caption of {name}",), number) for number, name in enumerate(names)
+    ]
+    for number, one in enumerate(found):
+        assert (tmp_path / "out" / one.image).read_bytes() == image_bytes(number)
+    assert not report.rejections
+
+
+def test_members_of_an_image_that_is_not_there_go_to_no_other(tmp_path: Path) -> None:
+    members = [
+        ("3.1.txt", "of 3.1"),
+        ("3.2.png", image_bytes(2)),
+        ("3.2.txt", "of 3.2"),
+        ("3.3.png", image_bytes(3)),
+    ]
+    shard(
+        tmp_path / "0.tar",
+        [*members, ("4.png", image_bytes(4)), ("4.1.png", image_bytes(5)), ("4.txt", "of 4")],
+    )
+    report = imported("webdataset", tmp_path / "0.tar", tmp_path / "out", max_rejected=1)
+    texts = {"3-2": ("of 3.2",), "3-3": (), "4-png": ("of 4",), "4-1": ()}
+    assert texts_of(tmp_path / "out") == {f"images/0/{name}.png": own for name, own in texts.items()}
+    assert [item.reason for item in report.rejections.items] == ["'3.1' has no image, only txt"]
+
+
+@pytest.mark.parametrize(
+    ("members", "reason"),
+    [
+        ([("a.png", image_bytes(1)), ("a.PNG", image_bytes(2)), ("a.txt", "x")], "it has two members 'png'"),
+        ([("a.png", image_bytes(1)), ("a.txt", "x"), ("a.txt", "y")], "it has two members 'txt'"),
+        (
+            [("a.png", image_bytes(1)), ("a.en.txt", "x"), ("a.de.txt", "y")],
+            "it has two members for txt: en.txt and de.txt",
+        ),
+        (
+            [("a.png", image_bytes(1)), ("a.json", '{"txt": "x"}'), ("a.txt", "y")],
+            "two of its members have 'txt'",
+        ),
+        (
+            [("a.png", image_bytes(1)), ("a.json", '{"n": 1, "n": 2}')],
+            "its json cannot be read: a key is given twice",
+        ),
+        (
+            [("a.png", image_bytes(1)), ("b.png", image_bytes(2)), ("a.png", image_bytes(3))],
+            "another image has the name '0/a.png' already; rename one of them",
+        ),
+    ],
+)
+def test_what_would_overwrite_refuses_its_sample(
+    tmp_path: Path, members: list[tuple[str, bytes | str]], reason: str
+) -> None:
+    shard(tmp_path / "0.tar", [*members, ("good.png", image_bytes(9)), ("good.txt", "good")])
+    report = imported("webdataset", tmp_path / "0.tar", tmp_path / "out", max_rejected=1)
+    assert {item.reason for item in report.rejections.items} == {f"'a': {reason}"}
+    assert texts_of(tmp_path / "out")["images/0/good.png"] == ("good",)
+    kept = records_of(tmp_path / "out").get("0-a")
+    assert kept is None or (tmp_path / "out" / kept.image).read_bytes() == image_bytes(1)
+
+
+def test_one_picture_with_a_sample_a_caption_is_one_image(tmp_path: Path) -> None:
+    members: list[tuple[str, bytes | str]] = []
+    for number in range(12):
+        members += [(f"{number}.png", image_bytes(number // 3)), (f"{number}.txt", f"caption {number}")]
+    shard(tmp_path / "in" / "a.tar", members[:14])
+    shard(tmp_path / "in" / "b.tar", members[14:])
+    report = imported("webdataset", tmp_path / "in", tmp_path / "out")
+    found = list(records_of(tmp_path / "out").values())
+    assert [one.texts for one in found] == [
+        tuple(f"caption {3 * number + own}" for own in range(3)) for number in range(4)
+    ]
+    assert len(list((tmp_path / "out" / "images").rglob("*.png"))) == 4
+    assert (report.tallies[0].found, report.tallies[0].taken) == (12, 12)
