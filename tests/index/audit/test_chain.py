@@ -17,7 +17,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DatabaseError
 
 from index.audit.chain import Trail
-from index.audit.event import Actor, Event, canonical, id_digest, query_digest
+from index.audit.event import Actor, Detail, Event, canonical, id_digest, query_digest
 from index.audit.listing import Selection, all_events, read_events
 from index.audit.prune import prune_trail
 from index.audit.verify import verify_trail
@@ -395,7 +395,7 @@ def test_moves_lead_to_the_other_ids_of_an_image(
     trail = Trail(catalogue, KEY)
     pairs = [["a", "b"], ["b", "c"], [part for n in range(700) for part in (f"x-{n}", f"y-{n}")]]
     for objects in pairs:
-        moved = {"operation": "index", "moved": len(objects) // 2}
+        moved: dict[str, Detail] = {"operation": "index", "moved": len(objects) // 2}
         trail.append(
             [Event(action="change", actor=READER, collection="ward", objects=objects, details=moved)]
         )

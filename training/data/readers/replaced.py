@@ -42,7 +42,7 @@ class ReplacedManifest:
         return cls(records, splits)
 
     def splits_of(self, record: Record, path: str) -> set[Split]:
-        """Return the splits of a record's file and group, and of its path where the manifest has no digest."""
+        """Return the splits of a record's file and group, and of its path where no digest is known."""
         return set().union(*(self.splits.get(tie, ()) for tie in _ties(record, path)))
 
     def sentences(self, paths: Mapping[str, str | None]) -> Iterator[str]:
