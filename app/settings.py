@@ -47,7 +47,7 @@ _NOT_FIELDS = GONE | frozenset(file_variables(_IN_FILES))
 MIB = 2**20
 _OF_CALLERS = frozenset(
     {"admin_key", "oidc_issuer", "oidc_audience", "oidc_client_id", "oidc_client_secret", "oidc_groups_claim"}
-    | {"oidc_roles", "public_url"}
+    | {"oidc_roles", "public_url", "backup_passphrase"}
 )
 
 
@@ -333,7 +333,7 @@ class Settings(ViewerSettings, WorkerSettings):
     def environment_of_a_job(self, environment: Mapping[str, str]) -> dict[str, str]:
         """An environment like the one given, in which another process has these settings in any folder.
 
-        What says who may send requests is left out: a job answers none.
+        What says who may send requests is left out, and the passphrase of backups: a job does neither.
         """
         known = _known_variables()
         kept = {name: value for name, value in environment.items() if name.upper() not in known}
