@@ -23,7 +23,7 @@ from index.writes.images import ImageWrite, PictureWrite, write_images
 from index.writes.intake import record_digest
 from tests.index.homes import open_home
 from tests.index.samples import begin_generation
-from training.data.manifest import Record
+from training.data.manifest import MetadataValue, Record
 
 FILTERS = (
     {"field": "age", "gte": 40},
@@ -310,10 +310,30 @@ def test_fields_that_do_not_fit_are_left_to_the_database(
 
 
 def test_a_filter_is_checked_before_it_is_evaluated(either: Collection) -> None:
-    either.put(Record(id="a", image="a", split="val", metadata={"age": 3}))
+    metadata: dict[str, MetadataValue] = {
+        "age": 3,
+        "taken": "2021:03:12 10:15:00",
+        "size": "12 mm",
+        "day": ("x", "y"),
+    }
+    either.put(Record(id="a", image="a", split="val", metadata=metadata))
     for value in ({"field": "agee", "gte": 1}, {"field": "age", "eq": "old"}):
         with pytest.raises(FilterError):
             either.get(parse_filter(value))
+    undated = (
+        {"field": "taken", "gte": "2021-07", "lt": "2023"},
+        {"not": {"field": "size", "lte": "2021-03-12T10:00Z"}},
+        {"or": [{"field": "age", "eq": 3}, {"field": "day", "gt": "20210312"}]},
+    )
+    for value in undated:
+        with pytest.raises(
+            FilterError, match=r"^No value of field '\w+' is a date, so it cannot be compared"
+        ):
+            either.get(parse_filter(value))
+    # Ids, splits and groups are texts always, and one date is enough.
+    assert either.get(parse_filter({"field": "split", "gte": "2021-03"})).tolist() == [1]
+    either.put(Record(id="b", image="b", split="val", metadata={**metadata, "taken": "2022-03"}))
+    assert len(either.get(parse_filter({"field": "taken", "gte": "2021-07"}))) == 1
 
 
 def test_fields_that_were_warmed_are_searched_without_the_database(in_memory: Collection) -> None:

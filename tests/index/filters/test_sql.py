@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from index.filters.grammar import (
     Not,
     Or,
     Range,
+    check_dates,
     check_filter,
     kind_of,
     parse_filter,
@@ -161,6 +163,12 @@ def _on_side(value: str, sign: str, bound: Any) -> bool:
     }[sign]
 
 
+def _has_dates(records: list[Record], field: str) -> bool:
+    """Whether a field has a date, or no text at all."""
+    texts = [value for record in records for value in _values(record, field) if isinstance(value, str)]
+    return not texts or any(parse_date(text) is not None for text in texts)
+
+
 def _number(value: Any) -> Any:
     """Numbers compare as float64, as they are stored."""
     return value if isinstance(value, str) else float(value)
@@ -190,6 +198,7 @@ def test_sql_and_python_agree(engine: SearchEngine, separate: int, monkeypatch: 
                 parsed = parse_filter(value)
                 try:
                     check_filter(parsed, fields)
+                    check_dates(parsed, partial(_has_dates, records))
                 except FilterError:
                     seen["refused"] += 1
                     with pytest.raises(FilterError):

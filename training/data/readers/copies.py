@@ -77,7 +77,7 @@ def _split_by_paths(records: Sequence[Record], notes: list[str], *, extracted: b
         for number, record in enumerate(records)
         if record.drawn
     }
-    named = {number: split for number, path in paths.items() if (split := split_in(path)) is not None}
+    named = {number: found for number, path in paths.items() if (found := split_in(path)) is not None}
     if not named or len(named) < len(paths):
         if named:
             notes.append(
@@ -91,11 +91,11 @@ def _split_by_paths(records: Sequence[Record], notes: list[str], *, extracted: b
     counted = ", ".join(f"{split} {counts[split]:,}" for split in get_args(Split) if counts[split])
     also = "; the folders below are labels" if labelled else ""
     notes.append(f"Splits are those that folders or files are named for: {counted}{also}.")
-    found = list(records)
+    settled = list(records)
     for number, (split, _) in named.items():
         labels = records[number].labels or (below[number] if labelled else ())
-        found[number] = replace(records[number], split=split, labels=labels, drawn=False)
-    return found
+        settled[number] = replace(records[number], split=split, labels=labels, drawn=False)
+    return settled
 
 
 def _components(record: Record, *, extracted: bool) -> list[str]:

@@ -218,8 +218,9 @@ def _decoded(
     processes = min(decoding_threads(), 1 + len(order) // _FILES_A_PROCESS)
     refused: dict[str | None, str] = {}
     with (
-        FileDecoder(processes, isolated=True) as files,
+        # Closed first, so that threads do not wait for files when the import is stopped.
         ThreadPoolExecutor(processes) as pool,
+        FileDecoder(processes, isolated=True) as files,
         progress_bar("Decoding", len(order)) as progress,
     ):
         paths = (listing.images / image for _, image in order)

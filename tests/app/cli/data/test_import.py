@@ -115,3 +115,20 @@ def test_many_refused_lines_are_counted(command: Command, tmp_path: Path) -> Non
     assert "Line 52: there is no image 'x49.jpg'" in said
     assert "x50.jpg" not in said
     assert "And 20 more." in said
+
+
+def test_damaged_images_are_refused_by_what_is_decoded(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("training.data.readers.listing.MOST_DECODED", 1)
+    whole = (tmp_path / "photos" / "1.jpg").read_bytes()
+    (tmp_path / "photos" / "3.jpg").write_bytes(whole[:-30])
+    code, said = command("--max-rejected", "0.5")
+    assert code == 0
+    assert "Found 3 files in photos: 0 taken, 2 listed, 1 refused, 0 left out." in said
+    assert "File 3: '3.jpg': The JPEG image is damaged" in said
+    code, said = command("--max-rejected", "0.5", "--check")
+    assert "Found 3 files in photos: 2 taken, 1 refused, 0 left out." in said
+    monkeypatch.setenv("RECOQUEST_ACCEPT_TRUNCATED_IMAGES", "true")
+    code, said = command("--check")
+    assert (code, "3 taken, 0 refused" in said) == (0, True)

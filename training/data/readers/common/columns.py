@@ -1,14 +1,15 @@
 """Meanings of a sample's fields, by the names that data sets commonly give them."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from training.data.readers.common.report_sections import read_report_or_text
 from training.data.readers.common.reports import Report, make_report
 from training.data.readers.common.roles import NAMES, normal_name
-from training.data.readers.values import is_not_known
+from training.data.readers.values import is_not_known, parse_list
 from training.data.record import LARGEST_INTEGER, MetadataValue, Scalar
 
 # Names that samples have beside those of columns.
@@ -31,6 +32,31 @@ class Described:
     group: str | None
     metadata: Mapping[str, MetadataValue]
     unread: tuple[str, ...] = ()
+    listed: tuple[str, ...] = ()
+
+
+@dataclass
+class Noted:
+    """Counts fields of samples by name: those that are not read, and those with lists in quotes."""
+
+    unread: Counter[str] = field(default_factory=Counter)
+    listed: Counter[str] = field(default_factory=Counter)
+
+    def add(self, known: Described) -> None:
+        """Count those of a sample."""
+        self.unread.update(known.unread)
+        self.listed.update(known.listed)
+
+    def notes(self) -> Iterator[str]:
+        """Sentences for the report."""
+        if self.unread:
+            yield f"Values of samples that are not read: {_counted(self.unread)}."
+        if self.listed:
+            yield f"Values that are lists in quotes, of which each item was taken: {_counted(self.listed)}."
+
+
+def _counted(names: Counter[str]) -> str:
+    return ", ".join(f"{name} ({count:,})" for name, count in sorted(names.items()))
 
 
 def describe(fields: Mapping[str, object]) -> Described:
@@ -47,8 +73,13 @@ def describe(fields: Mapping[str, object]) -> Described:
     sections = dict.fromkeys(_SECTIONS, "")
     whole = ""
     unread: list[str] = []
-    for name, value in fields.items():
+    listed: list[str] = []
+    for name, given in fields.items():
         key = normal_name(name.rsplit("/", 1)[-1])
+        value = given
+        if isinstance(given, str) and key in _TEXTS | _LABELS and (items := parse_list(given)) is not None:
+            value = items
+            listed.append(name)
         if key in _TEXTS:
             texts += (" ".join(text.split()) for text in _strings(value))
         elif key in _LABELS:
@@ -77,6 +108,7 @@ def describe(fields: Mapping[str, object]) -> Described:
         group=group,
         metadata=metadata,
         unread=tuple(unread),
+        listed=tuple(listed),
     )
 
 

@@ -35,19 +35,23 @@ def texts_beside(reasons: Mapping[str, str]) -> dict[str, str]:
     Args:
         reasons: All files of a folder, with the reason why one is no image, or "" for an image.
     """
-    texts: dict[str, str] = {}
+    texts: dict[str, list[str]] = {}
     for path in sorted(path for path, reason in reasons.items() if reason):
         suffix = PurePosixPath(path).suffix.lower()
         # Other reasons are those of files of systems.
         if suffix in _ENDINGS and reasons[path] == unreadable(suffix):
-            texts.setdefault(_key(path[: -len(suffix)]), path)
+            texts.setdefault(_key(path[: -len(suffix)]), []).append(path)
     images = [path for path, reason in reasons.items() if not reason] if texts else []
     found = {image: text for image in images if (text := _text_of(image, texts)) is not None}
     if found or not texts:
         return found
     names = Counter(_key(PurePosixPath(image).stem) for image in images)
     lone = Counter(key.rpartition("/")[2] for key in texts)
-    by_name = {name: path for key, path in texts.items() if lone[name := key.rpartition("/")[2]] == 1}
+    by_name = {
+        name: paths[0]
+        for key, paths in texts.items()
+        if len(paths) == lone[name := key.rpartition("/")[2]] == 1
+    }
     for image in images:
         name = _key(PurePosixPath(image).stem)
         if names[name] == 1 and name in by_name:
@@ -97,8 +101,12 @@ def hint_on_lone(texts: Mapping[str, list[str]]) -> Iterator[str]:
         )
 
 
-def _text_of(image: str, texts: Mapping[str, str]) -> str | None:
-    return texts.get(_key(image)) or texts.get(_key(image.removesuffix(PurePosixPath(image).suffix)))
+def _text_of(image: str, texts: Mapping[str, list[str]]) -> str | None:
+    """The text of an image; of several whose names differ by case, the one with its own."""
+    names = image, image.removesuffix(PurePosixPath(image).suffix)
+    found = next((paths for name in names if (paths := texts.get(_key(name)))), [])
+    exact = [path for path in found if path.startswith(names[1])]
+    return next(iter(exact or (found if len(found) == 1 else ())), None)
 
 
 def _key(path: str) -> str:

@@ -25,17 +25,22 @@ _SIGNS: Final[Mapping[Layout, str]] = {
     "webdataset": r".*\.(?:tar|tgz|tar\.gz)",
 }
 _TABLE: Final = re.compile(r"(?:[^/]+/)?[^/]+\.(?:csv|tsv|jsonl|txt|token|csv\.gz)", re.IGNORECASE)
+# What Takeout and programs for photographs write beside images; Takeout cuts long names.
+_BESIDE: Final = re.compile(r"\.xmp$|(?<!/metadata)(?<!^metadata)\.json$", re.IGNORECASE)
 _SAYING: Final = frozenset({"text", "report", "findings", "impression", "labels"})
 # A folder with more files that may be tables has texts, not tables.
 _MOST_TABLES: Final = 20
 
 
-def hints(folder: Path, others: Collection[str], used: Collection[str] = ()) -> Iterator[str]:
+def hints(
+    folder: Path, others: Collection[str], images: Collection[str], used: Collection[str] = ()
+) -> Iterator[str]:
     """Commands that read more of a folder than its images, a sentence each.
 
     Args:
         folder: The folder.
         others: Paths of its files that are no images.
+        images: Paths of its images.
         used: Those of them that are taken for texts of images.
     """
     for layout, pattern in _SIGNS.items():
@@ -47,6 +52,14 @@ def hints(folder: Path, others: Collection[str], used: Collection[str] = ()) -> 
                 f"{found!r} is a file of the layout {layout}: `recoquest import {layout} "
                 f"{quote(str(folder))}{out}` reads it."
             )
+    folders = {path.rpartition("/")[0] for path in images}
+    beside = [path for path in others if _BESIDE.search(path) and path.rpartition("/")[0] in folders]
+    if beside:
+        yield (
+            f"{len(beside):,} files such as {min(beside)!r} may have captions and keywords, which are "
+            "not read: write them into a table with the columns file_name and text, and give it with --table "
+            "(`exiftool -csv -r FOLDER > table.csv` writes those of .xmp files and of images)."
+        )
     tables = sorted(path for path in others if path not in used and _TABLE.fullmatch(path))
     for path in tables if len(tables) <= _MOST_TABLES else ():
         if is_table(folder / path):

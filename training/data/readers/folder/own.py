@@ -90,7 +90,7 @@ def _list_files(images: Path, files: FoundFiles, encoding: str | None) -> Listin
     used = {*texts.values(), *studies.values()}
     others = {path: reason for path, reason in files.reasons.items() if reason and path not in used}
     left_out = [LeftOut(*item) for item in Counter(others.values()).items()]
-    notes = [*files.folders, *hints(images, others.keys() | used, used)]
+    notes = [*files.folders, *hints(images, others.keys() | used, paths, used)]
     notes += hint_on_lone({text: of for text, of in lone.items() if text not in used})
     if not paths:
         shown = "; ".join(name_reasons(Counter(others.values())))
@@ -192,23 +192,25 @@ def _list_tables(
     columns = {
         name: read_values(name, found, read[0].table.delimiter, notes) for name, found in values.items()
     }
-    known: dict[str, tuple[TableReader, ImageRows]] = {}
-    refused = []
+    folder = images.resolve()
+    names = [
+        rows.table.path.resolve().relative_to(folder).as_posix() if len(read) > 1 else "" for rows in read
+    ]
+    known: dict[str, tuple[int, ImageRows]] = {}
+    found: list[tuple[int, Record | Rejection]] = []
     for number, rows in enumerate(read):
-        name = "" if len(read) == 1 else rows.table.path.relative_to(images).as_posix()
-        refused += [(number, replace(item, table=name)) for item in rows.refused]
+        found += [(number, replace(item, table=names[number])) for item in rows.refused]
         for image, of in rows.images.items():
-            if known.setdefault(image, (rows, of))[1] is not of:
-                reason = f"{image!r} is also in {known[image][0].table.path}"
-                refused.append((number, Rejection(of.line, reason, name, of.rows)))
+            first, before = known.setdefault(image, (number, of))
+            if before is not of:
+                reason = f"{image!r} is also in {names[first]}"
+                found.append((number, Rejection(of.line, reason, names[number], of.rows)))
     ids, changed = make_ids(list(known), [of.one("id") for _, of in known.values()])
-    found: list[tuple[int, Record | Rejection]] = list(refused)
-    for (image, (rows, of)), own in zip(known.items(), ids, strict=True):
-        named = {place: columns[name] for place, name in rows.columns.metadata.items()}
-        metadata = dict(metadata_of(of.known, rows.columns.metadata, named))
-        record = _to_record(image, own, of, _texts(of), metadata)
-        name = "" if len(read) == 1 else rows.table.path.relative_to(images).as_posix()
-        found.append((read.index(rows), replace(record, table=name)))
+    for (image, (number, of)), own in zip(known.items(), ids, strict=True):
+        places = read[number].columns.metadata
+        named = {place: columns[name] for place, name in places.items()}
+        record = _to_record(image, own, of, _texts(of), dict(metadata_of(of.known, places, named)))
+        found.append((number, replace(record, table=names[number])))
     notes += [*files.folders, *_note_on_ids(changed)]
     found.sort(key=lambda item: (item[0], item[1].line))
     left_out = sum((rows.left_out for rows in read), Counter[str]())

@@ -113,12 +113,13 @@ def _labels(source: Path) -> dict[str, tuple[str, ...]]:
     try:
         with path.open(encoding="utf-8") as lines:
             entries = [json.loads(line) for line in lines if line.strip()]
-        return {
-            PurePosixPath(entry["path_to_image"]).with_suffix("").as_posix(): tuple(
-                name for name, value in entry.items() if name != "path_to_image" and value == 1
-            )
-            for entry in entries
-        }
+        labels: dict[str, tuple[str, ...]] = {}
+        for entry in entries:
+            image = PurePosixPath(entry["path_to_image"]).with_suffix("").as_posix()
+            own = tuple(name for name, value in entry.items() if name != "path_to_image" and value == 1)
+            if labels.setdefault(image, own) != own:
+                raise ValueError(f"{image} has two lines that differ")
+        return labels
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(
             f"{path} cannot be read as one JSON object a line with a path_to_image: {error}."

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from training.data.readers.common.arrow_tables import ArrowTable
-from training.data.readers.common.columns import describe
+from training.data.readers.common.columns import Noted, describe
 from training.data.readers.common.extraction import FOLDER, Extraction
 from training.data.readers.common.image_files import is_image, walk_files
 from training.data.readers.common.splits import SPLITS, draw_split
@@ -97,7 +97,7 @@ def _refuse_indices(source: Path) -> None:
 def _read(
     tables: Mapping[str, ArrowTable], extraction: Extraction, notes: list[str]
 ) -> Iterator[Record | Rejection]:
-    rows, unknown = Counter[str](), Counter[str]()
+    rows, unknown, noted = Counter[str](), Counter[str](), Noted()
     for name, table in tables.items():
         part = _part_of(name)
         for line, row in enumerate(table.read(), 1):
@@ -111,9 +111,10 @@ def _read(
             for place, image in enumerate(images):
                 number = f"{rows[part] - 1:08}" + (f"-{place}" if place else "")
                 try:
-                    yield _to_record(image, fields, part, number, split, line, name, extraction)
+                    yield _to_record(image, fields, part, number, split, line, name, extraction, noted)
                 except ImageError as error:
                     yield Rejection(line, str(error), name)
+    notes += noted.notes()
     if unknown:
         listed = ", ".join(f"{value!r} ({count:,})" for value, count in unknown.most_common(_SHOWN))
         notes.append(f"Rows whose column split is none of train, val and test keep it as metadata: {listed}.")
@@ -147,12 +148,14 @@ def _to_record(
     line: int,
     table: str,
     extraction: Extraction,
+    noted: Noted,
 ) -> Record | Rejection:
     content = image.get("bytes") if isinstance(image, dict) else image
     if not isinstance(content, bytes):
         place = image.get("path") if isinstance(image, dict) else None
         return Rejection(line, f"its image is not in the file{f' but in {place!r}' if place else ''}", table)
     known = describe(fields)
+    noted.add(known)
     name = f"{part.replace('/', '-')}-{number}"
     return Record(
         id=name,

@@ -46,7 +46,7 @@ def list_iu_xray(source: Path, images: Path | None = None) -> Listing:
     reports, table = need_table(source, _REPORTS), need_table(source, _PROJECTIONS)
     root = images or source
     files = ImageFiles(root)
-    studies = {row["uid"].strip(): _study(row) for _, row in read_table(reports, ("uid", *_SECTIONS))}
+    studies = {row["uid"].strip(): _study(row) for _, row in read_table(reports, ("uid", *_SECTIONS), "uid")}
     shown = {row["uid"].strip() for _, row in read_table(table, _COLUMNS)}
     alone = len(studies.keys() - shown)
     return Listing(

@@ -165,13 +165,16 @@ def _read(
 
 
 def _views(path: Path) -> dict[str, str]:
-    return {row["dicom_id"]: row["ViewPosition"] for _, row in read_table(path, ("dicom_id", "ViewPosition"))}
+    return {
+        row["dicom_id"]: row["ViewPosition"]
+        for _, row in read_table(path, ("dicom_id", "ViewPosition"), "dicom_id")
+    }
 
 
 def _reports(path: Path) -> dict[str, Report]:
     return {
         row["study"]: _to_report(row)
-        for _, row in read_table(path, ("study", "impression", "findings", "last_paragraph"))
+        for _, row in read_table(path, ("study", "impression", "findings", "last_paragraph"), "study")
     }
 
 
@@ -185,5 +188,5 @@ def _labels(path: Path) -> dict[str, tuple[str, ...]]:
         row["study_id"]: tuple(
             name for name, value in row.items() if name not in _KEYS and value in _POSITIVE
         )
-        for _, row in read_table(path, ("subject_id", "study_id"))
+        for _, row in read_table(path, ("subject_id", "study_id"), "study_id")
     }

@@ -45,14 +45,13 @@ def _published(source: Path) -> dict[str, str] | None:
     if missing:
         raise DataError(f"There is no {missing[0].name} in {source}, only the other list of the two.")
     try:
-        return {
-            line.strip(): name
-            for name, path in paths.items()
-            for line in path.read_text(encoding="utf-8").splitlines()
-            if line.strip()
-        }
+        listed = {name: set(path.read_text(encoding="utf-8").split()) for name, path in paths.items()}
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"The lists of the splits in {source} cannot be read: {error}.") from error
+    train_val, test = listed.values()
+    if both := train_val & test:
+        raise DataError(f"{min(both)!r} is in train_val_list.txt and in test_list.txt; remove it from one.")
+    return {image: name for name, images in listed.items() for image in images}
 
 
 def _read(

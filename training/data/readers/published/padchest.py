@@ -1,6 +1,5 @@
 """PadChest: one table of labels and Spanish reports, images in numbered folders."""
 
-import ast
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -10,7 +9,7 @@ from training.data.readers.common.splits import draw_split
 from training.data.readers.listing import Listing
 from training.data.readers.sentences import report_sentences
 from training.data.readers.tables import count_rows, read_rows
-from training.data.readers.values import is_not_known
+from training.data.readers.values import is_not_known, parse_list
 from training.data.record import MetadataValue, Record
 from training.data.rejections import LeftOut, Rejection
 from training.errors import DataError
@@ -73,11 +72,8 @@ def _labels(text: str) -> tuple[str, ...] | None:
     """The labels of a list as Python writes it; None where it is none."""
     if is_not_known(text):
         return ()
-    try:
-        found = ast.literal_eval(text.strip()) if len(text) <= _LONGEST_LIST else None
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return None
-    if not isinstance(found, list) or not all(isinstance(label, str) for label in found):
+    found = parse_list(text) if len(text) <= _LONGEST_LIST else None
+    if found is None:
         return None
     return tuple(dict.fromkeys(filter(None, (label.strip() for label in found))))
 

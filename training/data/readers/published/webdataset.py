@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from training.data.decoding.formats import is_readable_suffix
-from training.data.readers.common.columns import describe
+from training.data.readers.common.columns import Noted, describe
 from training.data.readers.common.extraction import FOLDER, Extraction
 from training.data.readers.common.image_files import walk_files
 from training.data.readers.common.splits import draw_split
@@ -101,10 +101,11 @@ class _Sample:
             if prefix is None and kind in endings:
                 raise ImageError(f"it has two members for {kind}: {endings[kind]} and {ending}")
             if prefix is None or own in (prefix, shared):
-                endings[kind] = ending
+                # Objects are joined.
+                endings[ending if kind == "json" else kind] = ending
         fields: dict[str, object] = {}
-        for kind, ending in endings.items():
-            value = self.members[ending]
+        for ending in endings.values():
+            value, kind = self.members[ending], _split_ending(ending)[1]
             named = value if isinstance(value, dict) else {"caption" if kind == "json" else kind: value}
             for name, item in named.items():
                 if fields.setdefault(name, item) != item:
@@ -171,7 +172,7 @@ def _read(
         dotted: Whether endings of images have prefixes, by which members belong to them.
     """
     number = 0
-    unread = Counter[str]()
+    noted = Noted()
     for shard, path in shards.items():
         for item in _samples(path, read=True):
             if isinstance(item, LeftOut):
@@ -180,7 +181,7 @@ def _read(
             for ending in item.images or ([] if dotted and item.members else [""]):
                 number += 1
                 try:
-                    yield _to_record(item, ending, number, shard, extraction, unread, dotted=dotted)
+                    yield _to_record(item, ending, number, shard, extraction, noted, dotted=dotted)
                 except ImageError as error:
                     yield Rejection(number, f"{item.key!r}: {error}", shard)
             alone = {_split_ending(ending)[0] for ending in item.members} - item.prefixes
@@ -189,9 +190,7 @@ def _read(
                 name = f"{item.key}.{prefix}" if prefix else item.key
                 found = ", ".join(kind for own, kind in map(_split_ending, item.members) if own == prefix)
                 yield Rejection(number, f"{name!r} has no image, only {found}", shard)
-    if unread:
-        listed = ", ".join(f"{name} ({count:,})" for name, count in sorted(unread.items()))
-        notes.append(f"Values of samples that are not read: {listed}.")
+    notes += noted.notes()
     extraction.finish()
 
 
@@ -201,7 +200,7 @@ def _to_record(
     number: int,
     shard: str,
     extraction: Extraction,
-    unread: Counter[str],
+    noted: Noted,
     *,
     dotted: bool,
 ) -> Record | Rejection:
@@ -212,9 +211,9 @@ def _to_record(
     if not ending:
         found = ", ".join(name for name in fields if name not in _BOOKKEEPING) or "nothing that is read"
         return Rejection(number, f"{sample.key!r} has no image, only {found}", shard)
-    unread.update(name for name in fields if name in _BOOKKEEPING)
+    noted.unread.update(name for name in fields if name in _BOOKKEEPING)
     known = describe({name: value for name, value in fields.items() if name not in _BOOKKEEPING})
-    unread.update(known.unread)
+    noted.add(known)
     folder = next(shard.removesuffix(end) for end in reversed(_ENDINGS) if shard.endswith(end))
     inside, _, name = sample.key.rpartition("/")
     # "left" of left.jpg, where a sample has several images.

@@ -59,11 +59,18 @@ def values_of_line(line: str, columns: Sequence[str], is_known: Callable[[str], 
 
 def _object(line: str) -> dict[str, Any]:
     try:
-        known = json.loads(line.lstrip("\ufeff"))
+        known = json.loads(line.lstrip("\ufeff"), object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         raise JsonLineError("it is not one JSON object, as other lines are") from error
     if not isinstance(known, dict):
         raise JsonLineError("it is not one JSON object, as other lines are")
+    return known
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    known = dict(pairs)
+    if len(known) < len(pairs):
+        raise JsonLineError(f"it gives one of its keys twice: {', '.join(name for name, _ in pairs)}")
     return known
 
 

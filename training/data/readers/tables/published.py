@@ -78,17 +78,32 @@ def _open(path: Path, columns: Sequence[str]) -> tuple[Table, list[str]]:
     return table, ["" if is_unnamed(name) else name for name in names]
 
 
-def read_table(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
+def read_table(path: Path, columns: Sequence[str], unique: str = "") -> Iterator[tuple[int, dict[str, str]]]:
     """Like `read_rows`, for a table that others are looked up in: a broken row is an error.
 
+    Args:
+        path: The table.
+        columns: Names that it must have.
+        unique: The column that rows are looked up by, if they are; of equal rows the first is given.
+
     Raises:
-        DataError: The table cannot be read, has no column of one of these names, or a row is broken.
+        DataError: The table cannot be read, has no column of one of these names, a row is broken, or two
+            differ that are looked up by the same value.
     """
+    known: dict[str, tuple[int, dict[str, str]]] = {}
     for row in read_rows(path, columns):
         if isinstance(row, Rejection):
             raise DataError(f"{path} cannot be used: line {row.line}: {row.reason}.")
-        if not isinstance(row, LeftOut):
-            yield row
+        if isinstance(row, LeftOut):
+            continue
+        if unique:
+            line, before = known.setdefault(row[1][unique].strip(), row)
+            if before != row[1]:
+                value = row[1][unique]
+                raise DataError(
+                    f"{path} cannot be used: lines {line} and {row[0]} differ for {value!r}; remove one."
+                )
+        yield row
 
 
 def count_rows(path: Path, columns: Sequence[str]) -> int:

@@ -247,3 +247,41 @@ def test_a_list_of_texts_in_a_line_of_json_is_the_texts_of_its_image(tmp_path: P
     assert [(item.line, item.reason) for item in report.rejections.items] == [(4, reason), (5, reason)]
     (tally, _) = report.tallies
     assert (tally.found, tally.taken, tally.refused) == (5, 3, 2)
+
+
+def test_texts_whose_names_differ_by_case_go_to_their_own_images(tmp_path: Path) -> None:
+    touch(tmp_path, "a.jpg", "A.jpg", "b.jpg", "Cc.jpg")
+    for name in ("a.txt", "A.txt", "B.TXT", "cC.txt", "CC.txt"):
+        write(tmp_path, name, f"text of {name}")
+    imported("folder", tmp_path)
+    assert {record.image: record.texts for record in records_of(tmp_path).values()} == {
+        "a.jpg": ("text of a.txt",),
+        "A.jpg": ("text of A.txt",),
+        "b.jpg": ("text of B.TXT",),
+        "Cc.jpg": (),
+    }
+
+
+def test_a_key_twice_in_a_line_of_json_refuses_it(tmp_path: Path) -> None:
+    touch(tmp_path, "1.png", "2.png")
+    lines = (
+        '{"image": "1.png", "text": "A dog.", "text": "A cat."}',
+        '{"image": "2.png", "text": "A lake."}',
+    )
+    write(tmp_path, "t.jsonl", "\n".join(reversed(lines)))
+    report = imported("folder", tmp_path, table=tmp_path / "t.jsonl", max_rejected=1)
+    assert [record.texts for record in records_of(tmp_path).values()] == [("A lake.",)]
+    assert report.rejections.items[0].reason == "it gives one of its keys twice: image, text, text"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a.jpg.json", "a.jpg.supplemental-metadata.json", "a.xmp", "sub/A.XMP", "sub/b.supplemental-meta.json"],
+)
+def test_files_beside_images_that_may_have_captions_are_named(tmp_path: Path, name: str) -> None:
+    touch(tmp_path, "a.jpg", "sub/b.jpg")
+    write(tmp_path, name, "{}")
+    for other in ("metadata.json", "sub/metadata.json", "elsewhere/a.json"):
+        write(tmp_path, other, "{}")
+    (note,) = imported("folder", tmp_path).notes
+    assert note.startswith(f"1 files such as '{name}' may have captions")

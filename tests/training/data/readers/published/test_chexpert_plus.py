@@ -123,3 +123,14 @@ def test_sections_that_are_not_known_are_no_texts(source: Path) -> None:
     (record,) = records_of(source).values()
     assert (record.texts, record.report) == ((), None)
     assert record.metadata.keys().isdisjoint(("race", "view"))
+
+
+def test_two_lines_of_labels_that_differ_end_the_import(source: Path) -> None:
+    lines = [
+        json.dumps({"path_to_image": f"train/{VIEWS[0]}.jpg", "Edema": value}) for value in (1.0, 1.0, 0.0)
+    ]
+    write(source, "report_fixed.json", "\n".join(lines[:2]))
+    assert imported("chexpert-plus", source).records == 3
+    write(source, "report_fixed.json", "\n".join(lines))
+    with pytest.raises(DataError, match="view1_frontal has two lines that differ"):
+        imported("chexpert-plus", source)

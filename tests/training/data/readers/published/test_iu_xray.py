@@ -107,3 +107,13 @@ def test_another_folder_is_told(kaggle: Path, tmp_path: Path) -> None:
     write(tmp_path, "ecgen-radiology/1.xml", "<note/>")
     with pytest.raises(DataError, match=r"None of the XML files in .* names an image as parentImage"):
         imported("iu-xray", tmp_path)
+
+
+def test_two_reports_of_one_study_end_the_import(kaggle: Path) -> None:
+    again = "1,normal,normal,Chest,,,Normal heart size.,\n"
+    write(kaggle, "indiana_reports.csv", REPORTS + again)
+    with pytest.raises(DataError, match=r"indiana_reports\.csv cannot be used: lines 2 and 5 differ for '1'"):
+        imported("iu-xray", kaggle)
+    # The same row twice says nothing else.
+    write(kaggle, "indiana_reports.csv", REPORTS + REPORTS.splitlines()[1] + "\n")
+    assert imported("iu-xray", kaggle).records == 3

@@ -70,6 +70,16 @@ def test_a_sample_that_holds_everything_twice(source: Path) -> None:
     assert records_of(source)["00000001_000"].image == "images_001/images/00000001_000.png"
 
 
+def test_an_image_on_both_lists_ends_the_import(source: Path) -> None:
+    listed = (source / "test_list.txt").read_text(encoding="utf-8")
+    with (source / "train_val_list.txt").open("a", encoding="utf-8") as file:
+        file.write(listed.splitlines()[0] + "\n")
+    with pytest.raises(
+        DataError, match=r"is in train_val_list\.txt and in test_list\.txt; remove it from one"
+    ):
+        imported("nih-cxr14", source)
+
+
 def test_what_cannot_be_used_is_named(source: Path) -> None:
     more = ["00000004_000.png,Mass,0,4,50,F,PA,1,1,1,1,\n", "00000005_000.png,Mass,0,5,50,F,PA,1,1,1,1,\n"]
     write(source, "Data_Entry_2017.csv", HEADER + "".join(ROWS + more))

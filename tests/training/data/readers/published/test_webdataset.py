@@ -255,3 +255,15 @@ def test_one_picture_with_a_sample_a_caption_is_one_image(tmp_path: Path) -> Non
     ]
     assert len(list((tmp_path / "out" / "images").rglob("*.png"))) == 4
     assert (report.tallies[0].found, report.tallies[0].taken) == (12, 12)
+
+
+def test_lists_in_quotes_and_values_that_are_not_read_are_said(tmp_path: Path) -> None:
+    known = {"caption": "['a dog', 'it\\'s a dog']", "tags": '["x", "y"]', "box": {"a": 1}, "rows": [[1]]}
+    shard(tmp_path / "0.tar", [("a.png", image_bytes(1)), ("a.json", json.dumps(known))])
+    report = imported("webdataset", tmp_path / "0.tar", tmp_path / "out")
+    (record,) = records_of(tmp_path / "out").values()
+    assert (record.texts, record.labels) == (("a dog", "it's a dog"), ("x", "y"))
+    assert report.notes == [
+        "Values of samples that are not read: box (1), rows (1).",
+        "Values that are lists in quotes, of which each item was taken: caption (1), tags (1).",
+    ]
