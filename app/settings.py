@@ -41,7 +41,7 @@ ENV_FILE_VARIABLE = PREFIX + "ENV_FILE"
 _TEST_PREFIX = PREFIX + "TEST_"
 
 # Settings that may be in files of their own; see `app.secret_files`.
-_SECRETS = "ADMIN_KEY DATABASE_URL AUDIT_KEY OIDC_CLIENT_SECRET PACS_PASSWORD PACS_TOKEN"
+_SECRETS = "ADMIN_KEY DATABASE_URL AUDIT_KEY BACKUP_PASSPHRASE OIDC_CLIENT_SECRET PACS_PASSWORD PACS_TOKEN"
 _IN_FILES = [PREFIX + name for name in _SECRETS.split()]
 # Settings of older versions: files that have them are read as before.
 GONE = frozenset({PREFIX + "QUEUE_URL"})
@@ -50,7 +50,7 @@ _NOT_FIELDS = GONE | frozenset(file_variables(_IN_FILES))
 MIB = 2**20
 _OF_CALLERS = frozenset(
     {"admin_key", "oidc_issuer", "oidc_audience", "oidc_client_id", "oidc_client_secret", "oidc_groups_claim"}
-    | {"oidc_roles", "public_url"}
+    | {"oidc_roles", "public_url", "backup_passphrase"}
 )
 
 
@@ -140,6 +140,11 @@ class Settings(ViewerSettings, WorkerSettings):
     )
     audit_key: SecretStr | None = Field(
         default=None, min_length=16, description="Key of its hashes; None: one in the home folder."
+    )
+    backup_passphrase: SecretStr | None = Field(
+        default=None,
+        min_length=12,
+        description="Encrypts the keys of the home folder in backups; None: a backup has none of them.",
     )
 
     max_connections: int = Field(
@@ -347,7 +352,7 @@ class Settings(ViewerSettings, WorkerSettings):
     def environment_of_a_job(self, environment: Mapping[str, str]) -> dict[str, str]:
         """An environment like the one given, in which another process has these settings in any folder.
 
-        What says who may send requests is left out: a job answers none.
+        What says who may send requests is left out, and the passphrase of backups: a job does neither.
         """
         known = _known_variables()
         kept = {name: value for name, value in environment.items() if name.upper() not in known}

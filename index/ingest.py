@@ -2,15 +2,16 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Final, Literal
 
 from sqlalchemy.orm import Session
 
 from index.catalogue.collections import Generation, find_generation, open_generation, refuse_retired
 from index.engine import SearchEngine
+from index.erasure.pending import pending_erasures
 from index.errors import IncompleteGenerationError
 from index.files.bundles import installed_bundle, register_bundle
 from index.files.image_store import WRITES_AT_ONCE
@@ -18,10 +19,12 @@ from index.files.orphans import collect_orphans, keep_files, mark_orphans
 from index.files.stale import remove_stale
 from index.generations.activation import activate, require_complete
 from index.generations.swap import swap
+from index.moves import Moves, find_moves, folders_of, move_images
 from index.writes.embedder import Embedder, ImageEncoder, embed_missing_texts
 from index.writes.images import ImageWrite, Outcome, PictureWrite, write_images
-from index.writes.intake import CheckedImage, Intake, Prepared, known_images
+from index.writes.intake import CheckedImage, Intake, KnownImage, Prepared, digests_of, known_images
 from index.writes.live import remove_in_batches
+from index.writes.missing_vectors import images_without_vectors
 from index.writes.prefetch import prefetch
 from training.data.decoding.images import ImageLimits
 from training.data.decoding.processes.file_decoder import FileDecoder
@@ -32,8 +35,15 @@ from training.progress import progress_bar
 
 RecordWrites = Callable[[Session, Mapping[str, str]], None]
 RecordRemovals = Callable[[Session, Sequence[str]], None]
+RecordMoves = Callable[[Session, Moves], None]
 _Outcome = CheckedImage | ImageError
 _Item = tuple[Record, _Outcome]
+
+_COMPARED_AT_ONCE: Final = 256
+# A pruning stops above the larger one of this number and this share of the images.
+_FEW_PRUNED: Final = 10
+_SHARE_PRUNED: Final = 0.1
+_SHOWN_FOLDERS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +53,7 @@ class IngestReport:
     Attributes:
         added: New images.
         updated: Images whose file or record changed.
+        moved: Images that were there already under another id, by the former ids.
         unchanged: Images that were there already.
         embedded: Images that went through the encoder.
         rejections: The images that cannot be used and were left out.
@@ -50,6 +61,8 @@ class IngestReport:
         refused_lines: Lines among them that cannot be used.
         absent: Ids of the images that were in the collection before and are on no line of the manifest.
         pruned: Number of these that were removed.
+        replaced: Ids of images that were removed, since the manifest gives their ids to moved files.
+        ambiguous: Ids of new images that have the file of several images which the manifest no longer has.
         outdated: Ids of the images whose line or file cannot be used now; they stay as they were.
         truncated: Different texts embedded by this run that are longer than the encoder reads.
         took_over: The generation that took the place of another one; None where none did.
@@ -57,6 +70,7 @@ class IngestReport:
 
     added: int
     updated: int
+    moved: Mapping[str, str]
     unchanged: int
     embedded: int
     rejections: Rejections
@@ -64,6 +78,8 @@ class IngestReport:
     refused_lines: int
     absent: tuple[str, ...]
     pruned: int
+    replaced: tuple[str, ...]
+    ambiguous: tuple[str, ...]
     outdated: tuple[str, ...]
     truncated: int
     took_over: Generation | None
@@ -71,7 +87,7 @@ class IngestReport:
     @property
     def taken(self) -> int:
         """Images of the manifest that the collection has now."""
-        return self.added + self.updated + self.unchanged
+        return self.added + self.updated + len(self.moved) + self.unchanged
 
     @property
     def left_out(self) -> int:
@@ -91,8 +107,10 @@ def ingest_manifest(
     show_progress: bool = True,
     preload_s: float = 0.0,
     prune: bool = False,
+    prune_limit: float | None = None,
     record: RecordWrites | None = None,
     record_pruned: RecordRemovals | None = None,
+    record_moved: RecordMoves | None = None,
 ) -> IngestReport:
     """Put the images of a manifest into a collection, embedded by a bundle.
 
@@ -101,7 +119,7 @@ def ingest_manifest(
     as soon as their batch is written. With another bundle a new generation is built beside the active one,
     and takes its place once it has every image of the collection; see `index.generations.swap`. Texts are
     embedded with their images where the bundle has a text encoder, and those that still lack a vector at the
-    end.
+    end. Images whose file the manifest has under another id get that id first, in one transaction.
 
     Args:
         engine: Engine of the home.
@@ -115,12 +133,16 @@ def ingest_manifest(
         preload_s: Seconds that services may take to load a generation that replaces another.
         prune: Remove the images that were in the collection before and are on no line of the manifest. Those
             on lines of other splits and on unusable lines stay.
+        prune_limit: Most images to remove: a number, or a share of the collection's where it is a fraction
+            below 1 or is 1.0; None: 10 images or a tenth of them, whichever is more.
         record: Writes down the outcomes of a batch by id, at the end of its transaction.
         record_pruned: Writes down the ids of a batch that is removed, at the end of its transaction.
+        record_moved: Writes down the moves, at the end of their transaction.
 
     Raises:
         DataError: The manifest is empty, or too much of it cannot be used; or it is none to prune by, since
-            the id of a line cannot be read or it has no image that the collection had before.
+            the id of a line cannot be read, it has no image that the collection had before, or more than
+            `prune_limit` would go.
         StaleWriteError: Somebody else wrote an image at the same time; what was embedded stays.
         GenerationError: The new generation lacks images of the collection, or a picture changed that is still
             searched with another bundle, or the collection came to be searched with another bundle
@@ -141,20 +163,32 @@ def ingest_manifest(
     with engine.home.catalogue.read() as session:
         known = known_images(session, generation)
     absent = tuple(sorted(known.keys() - manifest.lines.ids - {record.id for record in manifest.records}))
+    limits = limits or ImageLimits()
+    moves = _find_moves(
+        engine, generation, known, manifest, absent, limits, keep_metadata=keep_metadata, shown=show_progress
+    )
+    absent = tuple(name for name in absent if name not in moves.ids)
     if prune:
-        _require_prunable(collection, manifest, len(known), len(absent))
+        _require_prunable(engine, generation, manifest, len(known), absent, prune_limit)
+    if moves.ids:
+        with engine.home.catalogue.write() as session:
+            move_images(session, generation, moves, known)
+            if record_moved is not None:
+                record_moved(session, moves)
+        with engine.home.catalogue.read() as session:
+            known = known_images(session, generation)
     files = FileDecoder()
     intake = Intake(
         engine.home.store,
         known,
         files,
         encoder.prepare_image,
-        limits or ImageLimits(),
+        limits,
         encoder.min_image_side,
         keep_metadata,
     )
     embedder = Embedder(generation, encoder)
-    run = _Run(engine, embedder, intake, manifest, record)
+    run = _Run(engine, embedder, intake, manifest, record, moves)
     with files, progress_bar(f"Indexing {collection}", len(manifest.records), shown=show_progress) as bar:
         for batch in run.stored_batches(batch_size):
             run.write(batch)
@@ -164,7 +198,7 @@ def ingest_manifest(
     embed_missing_texts(engine.home, embedder, shown=show_progress)
     try:
         with engine.home.catalogue.write() as session:
-            place = _place_at_end(session, generation, texts=embedder.reads_texts)
+            place = _place_at_end(session, generation, run.outdated, texts=embedder.reads_texts)
     except IncompleteGenerationError as error:
         if absent and not prune:
             error.add_note(f"{len(absent):,} images of it are not in the manifest: --prune removes them.")
@@ -181,24 +215,78 @@ def ingest_manifest(
             show_progress=show_progress,
         )
     else:
-        if place == "first" or run.embedded or pruned:
+        if place == "first" or run.embedded or pruned or moves.replaced:
             engine.save_snapshot(collection)
         engine.measure_confidence(generation.id, encoder)
     collect_orphans(engine.home.catalogue, engine.home.store)
     return run.report(absent, pruned, generation if place == "beside" else None)
 
 
-def _require_prunable(collection: str, manifest: Manifest, known: int, absent: int) -> None:
+def _find_moves(
+    engine: SearchEngine,
+    generation: Generation,
+    known: Mapping[str, KnownImage],
+    manifest: Manifest,
+    absent: Sequence[str],
+    limits: ImageLimits,
+    *,
+    keep_metadata: bool,
+    shown: bool,
+) -> Moves:
+    """Compare the files of a manifest with those of its collection; images that are being erased stay."""
+    if not known:
+        return Moves({})
+    erased = {
+        name
+        for erasure in pending_erasures(engine.home.bundles_folder.parent)
+        if erasure.collection == generation.collection
+        for name in erasure.ids
+    }
+    contents: dict[str, tuple[Record, tuple[str, ...]]] = {}
+    records = manifest.records
+
+    def digests(record: Record) -> tuple[str, ...]:
+        return digests_of(manifest.image_path(record), limits, keep_metadata=keep_metadata)
+
+    with progress_bar(f"Comparing with {generation.collection}", len(records), shown=shown) as bar:
+        for batch in prefetch(records, digests, _COMPARED_AT_ONCE):
+            contents |= {record.id: (record, found) for record, found in batch if record.id not in erased}
+            bar.advance(len(batch))
+    return find_moves(known, contents, [name for name in absent if name not in erased])
+
+
+def _require_prunable(
+    engine: SearchEngine,
+    generation: Generation,
+    manifest: Manifest,
+    known: int,
+    absent: Sequence[str],
+    limit: float | None,
+) -> None:
+    collection = generation.collection
     if manifest.lines.unnamed:
         raise DataError(
             f"Lines of the manifest in {manifest.folder} whose id cannot be read: "
             f"{manifest.lines.unnamed:,}. They may be of any image, so none is removed: mend them, or index "
             "without pruning."
         )
-    if known and absent == known:
+    if known and len(absent) == known:
         raise DataError(
             f"None of the {known:,} images of {collection!r} is in the manifest in {manifest.folder}: is it "
             "the right one? Pruning would remove them all; index without it, or remove the collection."
+        )
+    if limit is None:
+        most: float = max(_FEW_PRUNED, known * _SHARE_PRUNED)
+    else:
+        most = known * limit if isinstance(limit, float) else limit
+    if len(absent) > most:
+        with engine.home.catalogue.read() as session:
+            folders = folders_of(session, generation.collection_id, absent)
+        named = ", ".join(f"{count:,} in {folder!r}" for folder, count in folders.most_common(_SHOWN_FOLDERS))
+        raise DataError(
+            f"--prune would remove {len(absent):,} of the {known:,} images of {collection!r}"
+            f"{named and f' ({named})'}, more than the limit of {int(most):,}; nothing was changed. Is a "
+            f"folder missing or a disk not mounted? If they are to go, give --prune-limit {len(absent)}."
         )
 
 
@@ -228,6 +316,7 @@ class _Run:
         intake: Intake,
         manifest: Manifest,
         record: RecordWrites | None,
+        moves: Moves,
     ) -> None:
         self.rejections = manifest.rejections.continued(len(manifest.records))
         self.embedded = 0
@@ -236,8 +325,10 @@ class _Run:
         self._intake = intake
         self._manifest = manifest
         self._record = record
-        self._counts: Counter[Outcome] = Counter()
-        self._outdated: set[str] = set()
+        self._moves = moves
+        self._moved_here = frozenset(moves.ids.values())
+        self._counts: Counter[Outcome | Literal["moved"]] = Counter()
+        self.outdated = set(manifest.lines.unusable & intake.known.keys())
 
     def stored_batches(self, batch_size: int) -> Iterator[list[tuple[_Item, _Outcome]]]:
         """Read, decode and store the images of the manifest ahead; yield them in batches to be written."""
@@ -252,7 +343,7 @@ class _Run:
             if isinstance(outcome, ImageError):
                 self.rejections.add(record.line, f"{record.image}: {outcome}")
                 if record.id in self._intake.known:
-                    self._outdated.add(record.id)
+                    self.outdated.add(record.id)
         checked = [outcome for _, outcome in batch if isinstance(outcome, CheckedImage)]
         prepared = [item.prepared for item in checked if item.prepared is not None]
         if prepared:
@@ -262,14 +353,22 @@ class _Run:
                 keep_files(session, self._engine.home.store, self._originals(writes))
                 if self._record is not None:
                     self._record(session, outcomes)
-            self._counts.update(outcomes.values())
-        self._counts["unchanged"] += len(checked) - len(prepared)
+            self._counts.update(
+                "moved" if name in self._moved_here else outcome for name, outcome in outcomes.items()
+            )
+        same = [
+            record.id
+            for (record, _), outcome in batch
+            if isinstance(outcome, CheckedImage) and outcome.prepared is None
+        ]
+        self._counts.update("moved" if name in self._moved_here else "unchanged" for name in same)
 
     def report(self, absent: tuple[str, ...], pruned: int, took_over: Generation | None) -> IngestReport:
         """Return what was done."""
         return IngestReport(
             added=self._counts["created"],
             updated=self._counts["replaced"],
+            moved={former: name for former, name in self._moves.ids.items() if name not in self.outdated},
             unchanged=self._counts["unchanged"],
             embedded=self.embedded,
             rejections=self.rejections,
@@ -277,9 +376,9 @@ class _Run:
             refused_lines=len(self._manifest.rejections),
             absent=absent,
             pruned=pruned,
-            outdated=tuple(
-                sorted(self._outdated | (self._manifest.lines.unusable & self._intake.known.keys()))
-            ),
+            replaced=self._moves.replaced,
+            ambiguous=self._moves.ambiguous,
+            outdated=tuple(sorted(self.outdated)),
             truncated=self._embedder.truncated,
             took_over=took_over,
         )
@@ -338,9 +437,11 @@ def make_write(item: Prepared, vectors: Iterator[bytes], texts: Mapping[str, byt
 
 
 def _place_at_end(
-    session: Session, generation: Generation, *, texts: bool
+    session: Session, generation: Generation, outdated: Collection[str], *, texts: bool
 ) -> Literal["active", "first", "beside"]:
     """Make a complete generation active where none is; tell whether it was, is the first, or is beside one.
+
+    Images whose file cannot be used now are embedded from the store when it takes over.
 
     Raises:
         GenerationError: The generation is incomplete, or another became active since the run began.
@@ -352,6 +453,8 @@ def _place_at_end(
     if active.id == generation.id:
         return "active"
     refuse_retired(session, generation)
-    # A swap would embed what the manifest lacks, which nobody has asked for.
-    require_complete(session, generation, texts=texts)
+    lacking = images_without_vectors(session, generation, limit=len(outdated) + 1)
+    if not all(image.id in outdated for image in lacking):
+        # A swap would embed what the manifest lacks, which nobody has asked for.
+        require_complete(session, generation, texts=texts)
     return "beside"

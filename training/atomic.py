@@ -1,10 +1,11 @@
 """Files and folders that appear whole or not at all."""
 
+import fcntl
 import os
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -15,6 +16,7 @@ def atomic_file(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
     """Open a file that takes the name `path`, replacing what is there, only when the block ends well.
 
     The bytes are written beside `path`, flushed to the disk and renamed; after an error nothing is left.
+    Where the file system has locks, one on the unfinished file tells others that it is being written.
 
     Args:
         path: Name of the finished file.
@@ -23,6 +25,8 @@ def atomic_file(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
     part = _beside(path, "part")
     try:
         with open(part, "xb", opener=partial(os.open, mode=0o600 if private else 0o666)) as file:
+            with suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield file
             file.flush()
             os.fsync(file.fileno())

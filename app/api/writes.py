@@ -315,7 +315,7 @@ async def erase_images(
         judgements=found.erased.judgements,
         jobs=found.jobs.jobs,
         retrainings=found.jobs.retrainings,
-        left_files=[str(path) for path in found.jobs.left],
+        left_files=[str(path) for path in (*found.jobs.left, *found.unfinished)],
         backups=[
             HoldingBackup(
                 path=backup.path, created=backup.created, digest=backup.digest, is_there=backup.is_there

@@ -18,6 +18,7 @@ from index.catalogue import Catalogue
 if TYPE_CHECKING:
     from app.schemas.search.page import SearchResponse
     from app.schemas.search.query import Example, SearchQuery
+    from index.moves import Moves
 
 # Parts of the event of a command, of 1,000 ids each, that are written in one transaction.
 _PARTS_AT_ONCE: Final = 20
@@ -129,6 +130,34 @@ def removals_recorded(
 
     def record(session: Session, ids: Sequence[str]) -> None:
         record_in(settings, catalogue, session, "delete", command, collection=collection, objects=ids)
+
+    return record
+
+
+def moves_recorded(
+    settings: Settings, catalogue: Catalogue, collection: str, command: str
+) -> "Callable[[Session, Moves], None]":
+    """Return what writes the event of images that get other ids, in the transaction that moves them.
+
+    Its ids are pairs of the former and the new one, by which an erasure finds what an image was called.
+    """
+
+    def record(session: Session, moves: "Moves") -> None:
+        if moves.replaced:
+            record_in(
+                settings, catalogue, session, "delete", command, collection=collection, objects=moves.replaced
+            )
+        pairs = [name for pair in moves.ids.items() for name in pair]
+        record_in(
+            settings,
+            catalogue,
+            session,
+            "change",
+            command,
+            collection=collection,
+            objects=pairs,
+            moved=len(moves.ids),
+        )
 
     return record
 

@@ -43,7 +43,11 @@ BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Images a fo
 MaxRejected = Annotated[
     float,
     typer.Option(
-        "--max-rejected", min=0, max=1, help="Share of broken lines and images that may be left out."
+        "--max-rejected",
+        min=0,
+        max=1,
+        help="Stop where a larger share of lines and images cannot be used; by default, take the others.",
+        show_default=False,
     ),
 ]
 MaxImagePixels = Annotated[
@@ -55,10 +59,18 @@ MaxImagePixels = Annotated[
         "[RECOQUEST_MAX_IMAGE_PIXELS, 50000000].",
     ),
 ]
+Strict = Annotated[
+    bool,
+    typer.Option("--strict", help="End with exit code 1 if something could not be used; the rest is taken."),
+]
 
 
 class NothingIndexedError(RecoquestError):
     """The home folder has no catalogue."""
+
+
+class LeftOutError(RecoquestError):
+    """A strict command is done and could not use everything."""
 
 
 def chosen_device(device: str | None) -> str:
@@ -101,6 +113,18 @@ def name_left_out(rejections: "Rejections") -> None:
     """Name on standard error what had to be left out, if anything."""
     if rejections:
         typer.echo(rejections.summary(), err=True)
+
+
+def end_strictly(*tallies: "Rejections", strict: bool) -> None:
+    """End a command that is done with an error, if it is strict and had to leave something out.
+
+    Raises:
+        LeftOutError: It had to.
+    """
+    if strict and (count := sum(map(len, tallies))):
+        raise LeftOutError(
+            f"{count:,} lines and images could not be used; the rest is taken. --strict makes this an error."
+        )
 
 
 def checked_split(split: str) -> "Split":

@@ -1,5 +1,6 @@
 """Appending to the audit trail: each event holds the hash of the one before it."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -98,6 +99,44 @@ class Trail:
                 AuditNameRow.collection == collection,
             )
             session.execute(update(AuditNameRow).where(*named).values(name=None))
+
+    def other_ids(
+        self, session: Session, collections: Sequence[str], ids: Sequence[str], *, former: bool
+    ) -> set[str]:
+        """Return the ids that images had before, or got later, as far as events tell of moves.
+
+        Args:
+            session: A read of the catalogue.
+            collections: Present and former names of the collection.
+            ids: Ids of the images.
+            former: Whether ids before these are meant, instead of later ones.
+        """
+        found: set[str] = set()
+        # In order of time, by the keyed hashes; the parts of an event are one move.
+        moves: dict[str | int, dict[str, str]] = {}
+        query = select(AuditEventRow.event).where(
+            AuditEventRow.action == "change",
+            AuditEventRow.collection.in_(collections),
+            AuditEventRow.event.contains('"moved":'),
+        )
+        for event in session.execute(query.order_by(AuditEventRow.sequence)).scalars():
+            record = json.loads(event)
+            names = record["objects"]
+            pairs = zip(names[::2], names[1::2], strict=True)
+            moves.setdefault(record["details"].get("series", record["sequence"]), {}).update(pairs)
+        now = {id_digest(self.key, collection, name) for collection in collections for name in ids}
+        for move in reversed(moves.values()) if former else moves.values():
+            steps = {new: old for old, new in move.items()} if former else move
+            ends = {steps[digest] for digest in now if digest in steps}
+            found |= ends
+            # Another image had the ids that were taken over.
+            now = ends | (now - steps.keys() - set(steps.values()))
+        digests, names_found = sorted(found), set[str]()
+        for start in range(0, len(digests), _AT_ONCE):
+            some = AuditNameRow.digest.in_(digests[start : start + _AT_ONCE])
+            there = session.execute(select(AuditNameRow.name).where(some)).scalars()
+            names_found.update(name for name in there if name is not None)
+        return names_found
 
 
 def locked_head(session: Session) -> AuditHeadRow:

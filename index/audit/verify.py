@@ -1,15 +1,16 @@
 """Verification of the audit trail: every event, the hashes that chain them, and the end."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
 from index.audit.chain import GENESIS, find_head
-from index.audit.event import canonical, digest_of, id_digest
+from index.audit.event import EXAMPLES, canonical, digest_of, id_digest
 from index.catalogue.audit_tables import AuditEventRow, AuditHeadRow, AuditNameRow
 
 _AT_ONCE: Final = 1000
@@ -51,14 +52,19 @@ def verify_trail(session: Session, *, key: bytes | None = None, head: str | None
     """
     end = find_head(session)
     walk = _Walk(0 if end is None else end.pruned, GENESIS if end is None else end.pruned_hash)
+    names = _Names(session)
     found = head is None or head == walk.previous
     try:
-        for row in _rows(session, walk.sequence):
-            walk.step(row)
-            found = found or row.hash == head
+        for rows in _batches(session, walk.sequence):
+            records = [walk.step(row) for row in rows]
+            found = found or any(row.hash == head for row in rows)
+            for record in records:
+                names.take(record)
+            names.look_up()
         _check_end(walk, end)
         if not found:
             raise _FaultError(f"No event has the hash {head}, which was to be one of the trail's.")
+        names.check(pruned=walk.start > 0)
         if key is not None:
             _check_names(session, key)
     except _FaultError as fault:
@@ -80,8 +86,8 @@ class _Walk:
         """Number of events that were found whole."""
         return self.sequence - self.start
 
-    def step(self, row: _EventRow) -> None:
-        """Go on to the next event.
+    def step(self, row: _EventRow) -> dict[str, Any]:
+        """Go on to the next event, and return what it says.
 
         Raises:
             _FaultError: It is not as it was written.
@@ -103,9 +109,74 @@ class _Walk:
             details = record["details"]
             self.told |= (details.get("up_to"), details.get("hash")) == (self.start, self.pruned_hash)
         self.sequence, self.previous = expected, row.hash
+        return record
 
 
-def _rows(session: Session, after: int) -> Iterator[_EventRow]:
+class _Names:
+    """Looks for the ids behind the keyed hashes of events, which only an erasure takes away.
+
+    An erasure under a former name of a collection leaves no hash of that name in its event; these are passed
+    over, and so is what an erasure that was pruned may have taken away.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._named: dict[str, int] = {}
+        self._erased: set[str] = set()
+        self._renamed: set[str] = set()
+        self._blank: dict[str, tuple[int, str]] = {}
+
+    def take(self, record: Mapping[str, Any]) -> None:
+        """Note what an event names."""
+        if record["action"] == "erase":
+            self._erased.update(record["objects"])
+        elif record["outcome"] == "success":
+            query = record["query"] or {}
+            for digest in chain(record["objects"], *(query.get(part, ()) for part in EXAMPLES[:2])):
+                self._named.setdefault(digest, record["sequence"])
+        if "renamed_to" in record["details"]:
+            self._renamed.add(record["collection"])
+
+    def look_up(self) -> None:
+        """Look for what was noted.
+
+        Raises:
+            _FaultError: It was deleted.
+        """
+        digests = list(self._named)
+        for start in range(0, len(digests), _AT_ONCE):
+            some = digests[start : start + _AT_ONCE]
+            query = select(AuditNameRow.digest, AuditNameRow.collection, AuditNameRow.name)
+            found = {
+                row.digest: row for row in self._session.execute(query.where(AuditNameRow.digest.in_(some)))
+            }
+            for digest in some:
+                if digest not in found:
+                    sequence = self._named[digest]
+                    raise _FaultError(
+                        f"The id behind the keyed hash {digest}, which event {sequence} names, was deleted.",
+                        sequence,
+                    )
+                if found[digest].name is None:
+                    self._blank.setdefault(digest, (self._named[digest], found[digest].collection))
+        self._named.clear()
+
+    def check(self, *, pruned: bool) -> None:
+        """Make sure that erasures have taken away what is not there.
+
+        Raises:
+            _FaultError: An id was taken away without one.
+        """
+        for digest, (sequence, collection) in self._blank.items():
+            if not (pruned or digest in self._erased or collection in self._renamed):
+                raise _FaultError(
+                    f"The id behind the keyed hash {digest}, which event {sequence} names, was taken away, "
+                    "and no event says that it was erased.",
+                    sequence,
+                )
+
+
+def _batches(session: Session, after: int) -> Iterator[Sequence[_EventRow]]:
     query = select(
         AuditEventRow.sequence,
         AuditEventRow.time,
@@ -115,7 +186,7 @@ def _rows(session: Session, after: int) -> Iterator[_EventRow]:
         AuditEventRow.hash,
     ).order_by(AuditEventRow.sequence)
     while rows := session.execute(query.where(AuditEventRow.sequence > after).limit(_AT_ONCE)).all():
-        yield from rows
+        yield rows
         after = rows[-1].sequence
 
 
@@ -144,12 +215,21 @@ def _check_names(session: Session, key: bytes) -> None:
     query = select(AuditNameRow.digest, AuditNameRow.collection, AuditNameRow.name).order_by(
         AuditNameRow.digest
     )
-    after = ""
+    after, matching, wrong = "", 0, None
     while rows := session.execute(query.where(AuditNameRow.digest > after).limit(_AT_ONCE)).all():
         for digest, collection, name in rows:
             if name is not None and id_digest(key, collection, name) != digest:
-                raise _FaultError(
-                    f"The id {name!r} of collection {collection!r} is not that of the keyed hash {digest}: "
-                    "it was changed, or RECOQUEST_AUDIT_KEY or audit.key in the home is another one."
-                )
+                wrong = wrong or (digest, collection, name)
+            else:
+                matching += name is not None
         after = rows[-1].digest
+    if wrong is not None and not matching:
+        raise _FaultError(
+            "The events are as they were written, but none of the ids fits its keyed hash: bring back the "
+            "audit.key of the home, or RECOQUEST_AUDIT_KEY, with which the trail was written."
+        )
+    if wrong is not None:
+        raise _FaultError(
+            f"The id {wrong[2]!r} of collection {wrong[1]!r} is not that of the keyed hash {wrong[0]}: it "
+            "was changed, or named while RECOQUEST_AUDIT_KEY or audit.key in the home was another one."
+        )

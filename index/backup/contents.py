@@ -1,7 +1,7 @@
 """Contents of a backup file, and their places.
 
-It is a tar file: first the files of bundles and images, then the catalogue, and last of all what should be in
-it, so that a file that was cut off is known for that.
+It is a tar file: first what its restore needs, then the files of bundles and images, the catalogue, and last
+of all what should be in it, so that a file that was cut off is known for that.
 """
 
 import hashlib
@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from index.errors import BackupError
 
+KEYS: Final = "keys.json"
 CATALOGUE: Final = "catalogue.sqlite3"
 SUMMARY: Final = "backup.json"
 FORMAT: Final = 1

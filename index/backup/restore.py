@@ -4,7 +4,7 @@ import hashlib
 import shutil
 import tarfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -14,7 +14,19 @@ from pydantic import ValidationError
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from index.backup.contents import CATALOGUE, FORMAT, SUMMARY, Summary, bundle_file_of, digest_of, image_of
+from index.audit.chain import find_head
+from index.audit.key import FILE as AUDIT_KEY
+from index.backup.contents import (
+    CATALOGUE,
+    FORMAT,
+    KEYS,
+    SUMMARY,
+    Summary,
+    bundle_file_of,
+    digest_of,
+    image_of,
+)
+from index.backup.keys import AUDIT_SETTING, bring_keys
 from index.backup.known import last_image, note_backup
 from index.backup.rows import copy_rows, count_rows
 from index.backup.working_folder import working_folder
@@ -33,7 +45,14 @@ _MAX_SUMMARY_BYTES: Final = 1 << 30
 _NOTED_AT_ONCE: Final = 500
 
 
-def restore_backup(home: Home, path: Path, *, show_progress: bool = True) -> Summary:
+def restore_backup(
+    home: Home,
+    path: Path,
+    *,
+    keys: Mapping[str, bytes] | None = None,
+    passphrase: str | None = None,
+    show_progress: bool = True,
+) -> Summary:
     """Bring back what a backup holds, into a catalogue in which there is nothing.
 
     Every file is compared with its digest. The catalogue comes last, in one transaction: until then nothing
@@ -45,11 +64,14 @@ def restore_backup(home: Home, path: Path, *, show_progress: bool = True) -> Sum
     Args:
         home: Home to restore into; its catalogue may be in another database than the one backed up.
         path: Path of the backup.
+        keys: Secrets that the home has, by name. Those that the backup needs and the home lacks are written
+            from it, or refuse the restore; None: any will do.
+        passphrase: Passphrase by which the backup has them.
         show_progress: Show a bar on standard error.
 
     Raises:
-        BackupError: The backup is not whole or of a newer version, the catalogue is not empty, or another
-            process restores into the same home.
+        BackupError: The backup is not whole or of a newer version, the catalogue is not empty, a secret is
+            missing, or another process restores into the same home.
         BundleError: An encoder in it is damaged.
         CatalogueError: The catalogue cannot be used.
         DiskFullError: The disk has no space left.
@@ -58,6 +80,11 @@ def restore_backup(home: Home, path: Path, *, show_progress: bool = True) -> Sum
     """
     with home.catalogue.read() as session:
         _refuse_full(session, home.catalogue.url)
+    if keys is not None:
+        with home.catalogue.read() as session:
+            # A trail that the home has stays, and its key with it.
+            own = {AUDIT_KEY, AUDIT_SETTING} if find_head(session) is not None else set()
+        _bring_keys(path, keys, passphrase, home.bundles_folder.parent, own)
     home.bundles_folder.parent.mkdir(parents=True, exist_ok=True)
     with (
         _opened(path) as tar,
@@ -82,6 +109,27 @@ def _refuse_full(session: Session, url: str) -> None:
             raise BackupError(
                 f"The catalogue {url} is not empty: restore into another --home, or another database."
             )
+
+
+def _bring_keys(
+    path: Path, keys: Mapping[str, bytes], passphrase: str | None, folder: Path, own: set[str]
+) -> None:
+    lacking: list[str] = []
+    with _opened(path) as tar:
+        first = tar.next()
+        content = None if first is None else tar.extractfile(first)
+        if first is not None and content is not None and first.name == KEYS:
+            lacking = bring_keys(content.read(_MAX_SUMMARY_BYTES), keys, passphrase, folder, own)
+        elif first is not None and first.name.startswith("bundles/") and _place(first.name):
+            # Earlier versions noted none; most homes had a trail.
+            lacking = [] if {AUDIT_KEY, AUDIT_SETTING} & (own | keys.keys()) else [AUDIT_KEY]
+    if lacking:
+        raise BackupError(
+            f"Bring {' and '.join(lacking)} of the home that was backed up into {folder} first, and set "
+            "RECOQUEST_AUDIT_KEY as it was there, or RECOQUEST_BACKUP_PASSPHRASE if the backup has one: with "
+            "other keys, the audit trail cannot be verified, and patients get other pseudonyms. If they are "
+            "lost, give --without-keys."
+        )
 
 
 @contextmanager
@@ -147,7 +195,7 @@ def _whole(sha256: str, content: bytes, path: Path) -> bytes:
 
 
 def _place(member: str) -> Path:
-    return Path(CATALOGUE) if member == CATALOGUE else Path("bundles", *bundle_file_of(member))
+    return Path(member) if member in (CATALOGUE, KEYS) else Path("bundles", *bundle_file_of(member))
 
 
 def _read_summary(path: Path, content: bytes) -> Summary:

@@ -1,5 +1,6 @@
 """Writing a backup, while searches and writes go on."""
 
+import hashlib
 import io
 import logging
 import tarfile
@@ -11,7 +12,8 @@ from pathlib import Path
 from sqlalchemy import Row, func, select
 from sqlalchemy.orm import Session
 
-from index.backup.contents import CATALOGUE, SUMMARY, Summary, digest_of, image_member
+from index.backup.contents import CATALOGUE, KEYS, SUMMARY, Summary, digest_of, image_member
+from index.backup.keys import WITHOUT_KEYS
 from index.backup.known import last_image, note_backup
 from index.backup.rows import copy_rows, count_rows
 from index.backup.working_folder import working_folder
@@ -31,7 +33,7 @@ from training.progress import progress_bar
 _log = logging.getLogger(__name__)
 
 
-def write_backup(home: Home, path: Path, *, show_progress: bool = True) -> Summary:
+def write_backup(home: Home, path: Path, *, keys: str = WITHOUT_KEYS, show_progress: bool = True) -> Summary:
     """Write everything that can be searched into one file, as it was when this began.
 
     The file appears when it is whole; what a killed backup to the same place has left is removed. Files of
@@ -40,6 +42,7 @@ def write_backup(home: Home, path: Path, *, show_progress: bool = True) -> Summa
     Args:
         home: Home to back up; searches and writes may go on.
         path: The file; its folder must have room for the catalogue twice.
+        keys: Secrets that a restored home needs, as `sealed_keys` gives them.
         show_progress: Show a bar on standard error.
 
     Raises:
@@ -61,7 +64,9 @@ def write_backup(home: Home, path: Path, *, show_progress: bool = True) -> Summa
                 atomic_file(written, private=True) as file,
                 tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar,
             ):
+                _add_text(tar, KEYS, keys)
                 summary = _add_files(tar, home, catalogue, show_progress)
+                summary.files[KEYS] = hashlib.sha256(keys.encode()).hexdigest()
                 with catalogue.read() as session:
                     last = last_image(session)
                 catalogue.close()

@@ -74,6 +74,7 @@ def erase_images(
     event: Event | None,
     check: Callable[[Session], None] = lambda _: None,
     people: People = NOBODY,
+    former: Sequence[str] = (),
 ) -> Erased:
     """Remove images with all that belongs to them; the free pages of the database still hold rows of them.
 
@@ -88,6 +89,7 @@ def erase_images(
         event: Event that tells of it; None: no audit trail is kept.
         check: Raises an error where the images must stay now, in the transaction that removes them.
         people: Patients and studies whose reports go, beside those of studies that have no image left.
+        former: Ids that images had before, which no image has now: the trail forgets them, too.
 
     Raises:
         UnknownCollectionError: No collection has this name.
@@ -116,7 +118,7 @@ def erase_images(
             merge_words(session)
             forget_answers(session)
             for name in names_of(session, collection):
-                trail.forget(session, name, ids)
+                trail.forget(session, name, [*ids, *former])
             if event is not None:
                 details = {**event.details, "reports": reports} if reports else event.details
                 trail.append_in(session, [replace(event, details=details)])
@@ -132,6 +134,12 @@ def erase_images(
         reports,
         tuple(backups),
     )
+
+
+def unfinished_backups(session: Session) -> list[Path]:
+    """Return what killed backups have left in the folders that backups were written to."""
+    folders = {Path(path).parent for path in session.execute(select(BackupRow.path)).scalars()}
+    return sorted(path for folder in folders for path in folder.glob(".*.part") if path.is_dir())
 
 
 def _keys(session: Session, collection: str, ids: Sequence[str]) -> list[int]:

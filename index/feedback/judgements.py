@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Final, Literal, NamedTuple
 
@@ -19,6 +19,8 @@ from index.search.hit_reader import require_image
 Verdict = Literal["accepted", "rejected", "supplemented"]
 
 _AT_ONCE: Final = 2000
+# Parts of a query that are ids of images.
+_EXAMPLES: Final = ("images", "unlike_images")
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +187,7 @@ def record_judgement(
     key = require_image(session, collection, image).id
     for example in (*query.images, *query.unlike_images):
         require_image(session, collection, example)
-    digest = hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+    digest = _digest(kept)
     found = session.get(FeedbackRow, (key, digest))
     if relevant is None:
         if found is not None:
@@ -202,6 +204,37 @@ def record_judgement(
     found.supplemented = missed
     found.user_id, found.user_name = (None, None) if user is None else user
     return known
+
+
+def rename_examples(session: Session, collection_id: int, ids: Mapping[str, str]) -> None:
+    """Let the queries of judgements name images by their new ids, in the caller's transaction.
+
+    Args:
+        session: Session of the transaction.
+        collection_id: Key of the collection.
+        ids: New ids by the former ones.
+    """
+    query = select(FeedbackRow).where(FeedbackRow.collection_id == collection_id)
+    renamed = []
+    for row in session.execute(query.execution_options(yield_per=_AT_ONCE)).scalars():
+        kept = {
+            name: sorted(ids.get(part, part) for part in parts) if name in _EXAMPLES else parts
+            for name, parts in row.query.items()
+        }
+        if kept != row.query:
+            renamed.append((row, kept))
+    columns = [column.key for column in FeedbackRow.__table__.columns]
+    rows = [
+        {name: getattr(row, name) for name in columns} | {"query": kept, "query_digest": _digest(kept)}
+        for row, kept in renamed
+    ]
+    for row, _ in renamed:
+        session.delete(row)
+    # First, since ids may have changed places.
+    session.flush()
+    session.expunge_all()
+    for values in rows:
+        session.merge(FeedbackRow(**values))
 
 
 def count_feedback(session: Session, collection: str, *, since: str = "") -> FeedbackCounts:
@@ -361,6 +394,10 @@ def _refuse_more(session: Session, collection_id: int, limit: int) -> None:
             f"The collection has {limit:,} judgements, as many as it may have: remove them with `recoquest "
             "feedback clear`, or allow more with RECOQUEST_MAX_FEEDBACK."
         )
+
+
+def _digest(kept: Mapping[str, Sequence[str]]) -> str:
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
 def _gone(session: Session, collection: str, ids: set[str]) -> set[str]:

@@ -232,6 +232,16 @@ def stored_form(content: bytes, *, keep_metadata: bool) -> bytes:
     return content if keep_metadata and not is_dicom(content) else strip_metadata(content)
 
 
+def digests_of(path: Path, limits: ImageLimits, *, keep_metadata: bool) -> tuple[str, ...]:
+    """Return the digests that a file may be stored under; none where it cannot be read."""
+    try:
+        content = read_limited(path, limits)
+        own = _digest(stored_form(content, keep_metadata=keep_metadata))
+    except ImageError:
+        return ()
+    return (own, *_other_forms(content, keep_metadata=keep_metadata))
+
+
 def _other_forms(content: bytes, *, keep_metadata: bool) -> set[str]:
     """Return the digest of the file as the other choice stores it."""
     try:

@@ -48,6 +48,7 @@ OTHERS: Final[dict[str, Any]] = {
     "audit": False,
     "audit_queries": "hash",
     "audit_key": "another-secret-key",
+    "backup_passphrase": "a passphrase of some words",
     "max_connections": 99,
     "max_bodies_bytes": 9_000_000,
     "max_body_bytes": 20_000,
@@ -267,6 +268,7 @@ def test_a_job_has_every_setting_of_its_worker_but_the_key(
         "public_url": None,
         "oidc_groups_claim": "groups",
         "oidc_roles": {},
+        "backup_passphrase": None,
     }
     assert load_settings().model_dump() == expected
 

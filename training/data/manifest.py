@@ -67,7 +67,7 @@ class Manifest:
         return None if record.audio is None else self.folder / record.audio
 
 
-def read_manifest(folder: Path, *, max_rejected: float = 0.01) -> Manifest:
+def read_manifest(folder: Path, *, max_rejected: float = 1.0) -> Manifest:
     """Read `manifest.jsonl` in `folder` and check that every image and sound is there.
 
     A line is left out, and named in `rejections`, when it is not a JSON object with known keys and values of
@@ -79,7 +79,7 @@ def read_manifest(folder: Path, *, max_rejected: float = 0.01) -> Manifest:
         max_rejected: Largest share of lines that may be left out, from 0 to 1.
 
     Raises:
-        DataError: There is no manifest, it is empty, or more lines than `max_rejected` cannot be used.
+        DataError: There is no manifest, no line of it can be used, or more than `max_rejected` cannot.
     """
     path = folder / MANIFEST_NAME
     try:
@@ -108,6 +108,8 @@ def read_manifest(folder: Path, *, max_rejected: float = 0.01) -> Manifest:
             unusable.append(_id_of(line))
         else:
             records.append(record)
+    if not records:
+        raise rejections.error(f"No line of {path} can be used: mend them, or import the data again.")
     usable = frozenset(record.id for record in records)
     others = frozenset(filter(None, unusable)) - usable
     counted = ManifestLines(len(lines), usable | others, others, unusable.count(None))

@@ -4,8 +4,12 @@ import math
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
+from typing import Final
 
 from training.errors import DataError
+
+# More than these are counted.
+_MOST_NAMED: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ class Rejections:
 
     Args:
         total: Number of lines that the run goes through.
-        max_share: Largest share of them that may be left out, from 0 to 1.
+        max_share: Largest share of them that may be left out, from 0 to 1; by default, any number may.
         source: What is read, for the message.
         unit: What is counted, for the message.
         patience: Number of items to wait for before the run stops, so that a user sees more than the first;
@@ -56,7 +60,7 @@ class Rejections:
     def __init__(
         self,
         total: int,
-        max_share: float = 0.01,
+        max_share: float = 1.0,
         source: str = "the manifest",
         unit: str = "line",
         patience: int = 1,
@@ -145,22 +149,24 @@ class Rejections:
         )
 
     def error(self, sentence: str) -> DataError:
-        """Make an error that has everything left out so far as its notes, one a line."""
+        """Make an error that names what was left out so far in its notes, one a line."""
         error = DataError(sentence)
         for note in (*(() if self._before is None else self._before.named()), *self.named()):
             error.add_note(note)
         return error
 
     def named(self) -> Sequence[str]:
-        """One sentence for each line that was left out, with its number."""
-        return [
+        """One sentence for each of the first lines left out, with its number; and how many more."""
+        named = [
             f"{self._unit.capitalize()} {item.line}{item.table and f' of {item.table}'}: "
             f"{item.reason.rstrip('.?')}{self._with_rows(item.rows)}{_full_stop(item.reason)}"
-            for item in self._items
+            for item in self._items[:_MOST_NAMED]
         ]
+        more = len(self._items) - len(named)
+        return [*named, f"And {more:,} more."] if more else named
 
     def summary(self) -> str:
-        """The number of lines left out, then each on a line of its own."""
+        """The number of lines left out, then the first ones on lines of their own."""
         if not self._items:
             return f"All {self._total:,} {self._counted} of {self._source} can be used."
         return "\n".join([f"{self._own_count()} of {self._source} cannot be used.", *self.named()])

@@ -32,7 +32,7 @@ class Corpus:
     rejections: Rejections
 
 
-def read_corpus(path: Path, *, max_rejected: float = 0.01) -> Corpus:
+def read_corpus(path: Path, *, max_rejected: float = 1.0) -> Corpus:
     """Read a file with one sentence a line, words with blanks between them; empty lines are passed over.
 
     Args:

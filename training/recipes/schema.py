@@ -67,7 +67,7 @@ class DataConfig(Frozen):
         "decode them for every batch.",
     )
     max_rejected: float = Field(
-        default=0.01, ge=0, le=1, description="Share of broken lines and images above which the run stops."
+        default=1.0, ge=0, le=1, description="Share of broken lines and images above which the run stops."
     )
     shortcut: ShortcutConfig | None = Field(
         default=None,

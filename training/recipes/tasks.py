@@ -14,7 +14,7 @@ class TaskDataConfig(Frozen):
     )
     share_seed: int = Field(default=0, ge=0, description="Seed of that draw.")
     max_rejected: float = Field(
-        default=0.01, ge=0, le=1, description="Share of broken lines and images above which the run stops."
+        default=1.0, ge=0, le=1, description="Share of broken lines and images above which the run stops."
     )
 
 

@@ -1,5 +1,6 @@
 """`recoquest index`: embed a manifest and make it searchable."""
 
+import re
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Final, Literal
@@ -14,6 +15,8 @@ from app.cli.options import (
     MaxImagePixels,
     MaxRejected,
     SplitName,
+    Strict,
+    end_strictly,
     indexed,
     name_left_out,
     read_split,
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from index.catalogue import Catalogue
     from index.ingest import IngestReport
     from index.views.choose import Choice
-    from training.data.manifest import Manifest
+    from training.data.manifest import Manifest, Rejections
 
 _SHOWN_IDS: Final = 5
 
@@ -39,11 +42,20 @@ def index(
     data: Annotated[Path | None, typer.Option("--data", help="Folder with manifest.jsonl.")] = None,
     split: SplitName = None,
     batch_size: BatchSize = 64,
-    max_rejected: MaxRejected = 0.01,
+    max_rejected: MaxRejected = 1.0,
     max_image_pixels: MaxImagePixels = None,
     prune: Annotated[
         bool, typer.Option("--prune", help="Remove images of the collection that the manifest no longer has.")
     ] = False,
+    prune_limit: Annotated[
+        str | None,
+        typer.Option(
+            "--prune-limit",
+            help="Most images that --prune may remove: a number, or a share such as 50%; by default 10, or "
+            "10% of the images if that is more.",
+        ),
+    ] = None,
+    strict: Strict = False,
     home: Home = None,
     device: Device = None,
     view: Annotated[
@@ -64,9 +76,23 @@ def index(
     if bundle is None or data is None:
         raise typer.BadParameter("--bundle and --data are needed to embed a manifest.")
     with stoppable("Stopped. What is embedded is kept; the same command goes on from there."):
+        limit = None if prune_limit is None else _limit(prune_limit)
         manifest = read_split(data, split, max_rejected)
         settings = load_settings(home=home, device=device, max_image_pixels=max_image_pixels)
-        _embed(collection, bundle, manifest, settings, batch_size=batch_size, prune=prune)
+        rejections = _embed(
+            collection, bundle, manifest, settings, batch_size=batch_size, prune=prune, limit=limit
+        )
+        end_strictly(manifest.rejections, rejections, strict=strict)
+
+
+def _limit(given: str) -> float:
+    """A number of images, or a share of them as a fraction that is no integer by its type."""
+    found = re.fullmatch(r"(\d{1,9})|(\d{1,3}(?:\.\d{1,9})?) ?%", given.strip())
+    if found is None or (found[2] and float(found[2]) > 100):
+        raise typer.BadParameter(
+            f"{given!r} is neither a number of images nor a share such as 50%.", param_hint="--prune-limit"
+        )
+    return int(found[1]) if found[1] else float(found[2]) / 100
 
 
 def _embed(
@@ -77,8 +103,9 @@ def _embed(
     *,
     batch_size: int,
     prune: bool,
-) -> None:
-    from app.audit.trail import removals_recorded, writes_recorded
+    limit: float | None,
+) -> "Rejections":
+    from app.audit.trail import moves_recorded, removals_recorded, writes_recorded
     from app.engine import open_engine
     from app.lifecycle.build_generation import finish_swap
     from app.lifecycle.bulk_encoder import load_bulk_encoder
@@ -104,8 +131,10 @@ def _embed(
             keep_metadata=settings.keep_metadata,
             preload_s=settings.refresh_s + seconds,
             prune=prune,
+            prune_limit=limit,
             record=writes_recorded(settings, engine.home.catalogue, collection, "index"),
             record_pruned=removals_recorded(settings, engine.home.catalogue, collection, "index --prune"),
+            record_moved=moves_recorded(settings, engine.home.catalogue, collection, "index"),
         )
         _record(settings, engine.home.catalogue, collection, report)
         _say(collection, report)
@@ -113,6 +142,7 @@ def _embed(
             finish_swap(engine, settings, report.took_over)
     finally:
         engine.close()
+    return report.rejections
 
 
 def _record(settings: "Settings", catalogue: "Catalogue", collection: str, report: "IngestReport") -> None:
@@ -127,6 +157,7 @@ def _record(settings: "Settings", catalogue: "Catalogue", collection: str, repor
         collection=collection,
         added=report.added,
         updated=report.updated,
+        moved=len(report.moved),
         pruned=report.pruned,
     )
 
@@ -134,11 +165,27 @@ def _record(settings: "Settings", catalogue: "Catalogue", collection: str, repor
 def _say(collection: str, report: "IngestReport") -> None:
     name_left_out(report.rejections)
     lines, images = report.refused_lines, len(report.rejections)
+    moved = f"{len(report.moved):,} moved, " if report.moved else ""
     typer.echo(
         f"{collection}: {report.found:,} lines found = {report.taken:,} taken ({report.added:,} added, "
-        f"{report.updated:,} updated, {report.unchanged:,} unchanged) + {lines + images:,} refused "
+        f"{moved}{report.updated:,} updated, {report.unchanged:,} unchanged) + {lines + images:,} refused "
         f"(lines: {lines:,}, images: {images:,}) + {report.left_out:,} left out (other splits)."
     )
+    if report.moved:
+        moves = [f"{former} to {name}" for former, name in sorted(report.moved.items())]
+        typer.echo(
+            f"Moved, since the manifest has their files under other ids: {len(moves):,} ({_some(moves)})."
+        )
+    if report.replaced:
+        typer.echo(
+            f"Removed, since their files are gone and moved files have their ids: {len(report.replaced):,} "
+            f"({_some(report.replaced)})."
+        )
+    if report.ambiguous:
+        typer.echo(
+            f"Taken as new, since several images that are gone had the same file: {len(report.ambiguous):,} "
+            f"({_some(report.ambiguous)}); judgements and cases stay with the former ids."
+        )
     if report.outdated:
         typer.echo(
             f"Refused, and in the collection as they were before: {len(report.outdated):,} "

@@ -57,6 +57,8 @@ def erase(
     for image in ids or []:
         said = "is erased" if image in found.ids else "was not in the collection"
         typer.echo(f"{collection}: {image} {said}.")
+    for image in found.later:
+        typer.echo(f"{collection}: {image} is erased, which had one of these ids before it was moved.")
     if erased.reports and not of_people:
         typer.echo(f"Reports that waited for them: {erased.reports:,}, erased.")
     if erased.judgements:
@@ -67,6 +69,8 @@ def erase(
         typer.echo(f"The file {digest} stays: another image is the same file.")
     for path in jobs.left:
         typer.echo(f"{path} still names one of them and cannot be rewritten: remove it.")
+    for path in found.unfinished:
+        typer.echo(f"{path} is unfinished and may hold one of them: run this again later, or remove it.")
     if jobs.retrainings:
         numbers = ", ".join(map(str, jobs.retrainings))
         typer.echo(f"Models that may have learned from them: those of job {numbers}.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.options import Home, MaxImagePixels, MaxRejected, name_left_out
+from app.cli.options import Home, MaxImagePixels, MaxRejected, Strict, end_strictly, name_left_out
 from training.data.readers.layouts import Layout
 from training.errors import DataError
 
@@ -87,7 +87,8 @@ def import_data(
             "--check", help="Decode every image, not only 2,000 of them, and refuse those that are damaged."
         ),
     ] = False,
-    max_rejected: MaxRejected = 0.01,
+    max_rejected: MaxRejected = 1.0,
+    strict: Strict = False,
     max_image_pixels: MaxImagePixels = None,
     home: Home = None,
 ) -> None:
@@ -125,6 +126,7 @@ def import_data(
         typer.echo(sentence)
     records = "record" if report.records == 1 else "records"
     typer.echo(f"Wrote {report.records:,} {records} to {report.folder / 'manifest.jsonl'}.")
+    end_strictly(report.rejections, strict=strict)
 
 
 def _import_dicom(

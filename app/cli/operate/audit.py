@@ -37,7 +37,7 @@ audit = typer.Typer(
 
 
 class AuditFaultError(RecoquestError):
-    """The audit trail is not as it was written."""
+    """The audit trail fails its verification."""
 
 
 @audit.command()
@@ -59,7 +59,7 @@ def verify(
         with engine.home.catalogue.read() as session:
             found = verify_trail(session, key=trail.key, head=head)
     if found.fault is not None:
-        raise AuditFaultError(f"The audit trail is not as it was written. {found.fault}")
+        raise AuditFaultError(f"The audit trail fails its verification. {found.fault}")
     pruned = f" ({found.pruned:,} before them were pruned)" if found.pruned else ""
     typer.echo(f"{found.events:,} events are as they were written{pruned}.")
     typer.echo(f"Head: {found.hash}")

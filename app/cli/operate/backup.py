@@ -3,12 +3,15 @@
 import re
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from app.cli.errors import stoppable
 from app.cli.options import Home, indexed
+
+if TYPE_CHECKING:
+    from app.settings import Settings
 
 _SHOWN = 3
 _NAME: Final = "recoquest-"
@@ -37,12 +40,14 @@ def backup(
     from app.audit.trail import record_command
     from app.settings import load_settings
     from index.backup import write_backup
+    from index.backup.keys import sealed_keys
 
     settings = load_settings(home=home)
     file = _place(file, folder, keep)
     with indexed(settings) as engine:
         with stoppable("Stopped. There is no backup."):
-            summary = write_backup(engine.home, file)
+            keys = sealed_keys(_keys(settings), _passphrase(settings))
+            summary = write_backup(engine.home, file, keys=keys)
         record_command(
             settings, engine.home.catalogue, "backup", "backup", file=str(file), images=summary.images
         )
@@ -78,6 +83,10 @@ def _remove_old(folder: Path, keep: int) -> None:
 
 def restore(
     file: Annotated[Path, typer.Argument(help="A file that `recoquest backup` has written.")],
+    without_keys: Annotated[
+        bool,
+        typer.Option("--without-keys", help="Go on where keys of the home that was backed up are lost."),
+    ] = False,
     home: Home = None,
 ) -> None:
     """Bring a backup back, where nothing is indexed yet; the database may be another one."""
@@ -90,7 +99,8 @@ def restore(
     engine = open_unbound(settings)
     try:
         with stoppable("Stopped. Nothing can be searched yet; the same command begins again."):
-            summary = restore_backup(engine.home, file)
+            keys = None if without_keys else _keys(settings)
+            summary = restore_backup(engine.home, file, keys=keys, passphrase=_passphrase(settings))
         # Before, the home may have had the images of a catalogue that is lost.
         bind_home(engine.home, settings)
         record_command(
@@ -101,6 +111,27 @@ def restore(
     for name, count in summary.collections.items():
         typer.echo(f"{name}: {count:,} images.")
     _warn(summary.missing)
+
+
+def _keys(settings: "Settings") -> dict[str, bytes]:
+    """Secrets by their files that a restored home needs, of those that are there; sessions can begin anew."""
+    from index.audit import key as audit
+    from index.backup.keys import AUDIT_SETTING
+    from index.keys import patient_key as patients
+
+    keys = {}
+    if settings.audit_key is not None:
+        keys[AUDIT_SETTING] = settings.audit_key.get_secret_value().encode()
+    elif (settings.home / audit.FILE).exists():
+        keys[audit.FILE] = audit.home_key(settings.home)
+    if (settings.home / patients.FILE).exists():
+        keys[patients.FILE] = patients.patient_key(settings.home)
+    return keys
+
+
+def _passphrase(settings: "Settings") -> str | None:
+    given = settings.backup_passphrase
+    return None if given is None else given.get_secret_value()
 
 
 def _warn(missing: list[str]) -> None:

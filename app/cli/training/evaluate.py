@@ -56,7 +56,7 @@ def evaluate(
         ),
     ] = None,
     batch_size: BatchSize = 64,
-    max_rejected: MaxRejected = 0.01,
+    max_rejected: MaxRejected = 1.0,
     device: Device = None,
 ) -> None:
     """Measure an encoder: recall with captions, precision by label, alignment, uniformity, known factors."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from sqlalchemy import select
@@ -13,13 +14,14 @@ from app.jobs.erasure import ErasedJobs, erase_from_jobs, refuse_running
 from app.settings import Settings
 from index.audit.event import Actor, Event
 from index.catalogue.audit_tables import AuditNameRow
-from index.catalogue.collections import names_of
+from index.catalogue.collections import names_of, require_collection
 from index.catalogue.storable import storable_text
-from index.erasure.erase import Erased, erase_images
+from index.catalogue.tables import ImageRow
+from index.erasure.erase import Erased, erase_images, unfinished_backups
 from index.erasure.pending import PendingErasure, keep_others_away, pending_erasures
 from index.erasure.people import NOBODY, People
 from index.errors import CollectionInUseError, NoErasureError, shortened
-from index.files.stale import UNTOUCHED_SECONDS, remove_stale, unfinished
+from index.files.stale import UNTOUCHED_SECONDS, remove_abandoned, remove_stale, unfinished
 from index.home import Home
 from index.keys.patient_key import patient_key
 
@@ -36,6 +38,8 @@ class Erasure:
         log_is_empty: Whether nothing of them is left in the database's log; it is until its readers end.
         resumed: Ids whose erasure had been begun before, and not finished.
         unknown: Ids that neither the collection nor the audit trail knows.
+        later: Ids that images had got since they had one of those that were asked for.
+        unfinished: Unfinished files that may hold them: being written, or left by killed backups.
     """
 
     erased: Erased
@@ -43,6 +47,8 @@ class Erasure:
     log_is_empty: bool
     resumed: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    later: tuple[str, ...] = ()
+    unfinished: tuple[Path, ...] = ()
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -65,6 +71,7 @@ def erase(
     """Erase images of a collection, so that no byte of them is left in the files of the home.
 
     After a stop the same call goes on, and so does every erasure in the collection, as one without ids does.
+    An id that an image had before it was moved stands for that image.
 
     Args:
         settings: Settings of this process.
@@ -101,25 +108,32 @@ def erase(
             selected = people.images(session, collection)
             stopped = (name for one in unfinished_before for name in one.ids)
             ids = list(dict.fromkeys((*ids, *selected, *stopped)))
+            trail, names = open_trail(settings, home.catalogue), names_of(session, collection)
+            there = _there(session, collection, ids)
+            gone = [name for name in ids if name not in there]
+            moved = trail.other_ids(session, names, gone, former=False)
+            later = sorted(_there(session, collection, sorted(moved)).difference(ids))
+            ids += later
+            others = sorted(trail.other_ids(session, names, ids, former=True).difference(ids))
+            former = sorted(set(others) - _there(session, collection, others))
             if not ids and people == NOBODY and not unfinished_before:
                 raise NoErasureError(
                     f"No erasure in {shortened(collection)!r} was stopped: name the images to be erased."
                 )
             begun = {name for one in unfinished_before for name in one.erased_ids(session)}
             traced = _traced(session, collection, ids)
-            fresh = [name for name in ids if name not in begun]
+            fresh = [name for name in (*ids, *former) if name not in begun]
             pending = PendingErasure.begin(settings.home, session, collection, fresh, people)
             everybody = (people, *(one.people for one in unfinished_before))
         event = Event(
             action="erase",
             actor=actor,
             collection=collection,
-            objects=list(ids),
+            objects=[*ids, *former],
             keyed=True,
             request=request,
             details={"operation": operation},
         )
-        trail = open_trail(settings, home.catalogue)
         try:
             # No job of the collection begins between the check and the removal; a later one finds no image.
             erased = erase_images(
@@ -133,12 +147,16 @@ def erase(
                     tuple(name for one in everybody for name in one.patients),
                     tuple(name for one in everybody for name in one.studies),
                 ),
+                former,
             )
         except CollectionInUseError:
             # Nothing was removed.
             pending.end()
             raise
+        remove_abandoned(home.store.unfinished())
         remove_stale(unfinished(settings.home), UNTOUCHED_SECONDS)
+        with home.catalogue.read() as session:
+            left = (*unfinished(settings.home), *unfinished_backups(session))
         jobs = ErasedJobs()
         for one in (*unfinished_before, pending):
             erase_from_jobs(settings, home, one, jobs)
@@ -153,7 +171,23 @@ def erase(
             log_is_empty,
             tuple(name for name in ids if name in begun),
             tuple(name for name in dict.fromkeys(asked) if name not in known),
+            tuple(later),
+            # No encoder holds an image.
+            tuple(path for path in left if not path.is_relative_to(home.bundles_folder)),
         )
+
+
+def _there(session: Session, collection: str, ids: Sequence[str]) -> set[str]:
+    """Return those of the ids that a collection has an image of."""
+    query = select(ImageRow.external_id).where(
+        ImageRow.collection_id == require_collection(session, collection).id
+    )
+    storable = [name for name in ids if storable_text(name)]
+    found: set[str] = set()
+    for start in range(0, len(storable), _AT_ONCE):
+        some = ImageRow.external_id.in_(storable[start : start + _AT_ONCE])
+        found.update(session.execute(query.where(some)).scalars())
+    return found
 
 
 def _traced(session: Session, collection: str, ids: Sequence[str]) -> set[str]:

@@ -59,7 +59,9 @@ class ErasedImages(Answer):
     judgements: int = Field(description="Judgements for queries that named them, which are gone, too.")
     jobs: list[int] = Field(description="Jobs whose results or files named them and do no more.")
     retrainings: list[int] = Field(description="Jobs whose models may have learned from them.")
-    left_files: list[str] = Field(description="Files of jobs that still name them: remove these.")
+    left_files: list[str] = Field(
+        description="Files of jobs that name them, and unfinished files that may hold them: remove these."
+    )
     backups: list[HoldingBackup] = Field(description="Backups that still hold them.")
     log_is_empty: bool = Field(
         description="Whether the database's log holds nothing of them any more; else send it again later."

@@ -1937,7 +1937,7 @@ export interface components {
             retrainings: number[];
             /**
              * Left Files
-             * @description Files of jobs that still name them: remove these.
+             * @description Files of jobs that name them, and unfinished files that may hold them: remove these.
              */
             left_files: string[];
             /**

@@ -17,9 +17,10 @@ from sqlalchemy import text
 from sqlalchemy.exc import DatabaseError
 
 from index.audit.chain import Trail
-from index.audit.event import Actor, Event, canonical, id_digest, query_digest
+from index.audit.event import Actor, Detail, Event, canonical, id_digest, query_digest
 from index.audit.listing import Selection, all_events, read_events
 from index.audit.prune import prune_trail
+from index.audit.verify import verify_trail
 from index.catalogue import Catalogue, open_catalogue
 from tests.index.audit.trails import KEY, READER, some_events, trail_of, verify
 
@@ -317,3 +318,86 @@ def test_an_empty_trail_is_whole(catalogue: Catalogue) -> None:
     assert verify(catalogue).fault is None
     Trail(catalogue, KEY).append([])
     assert verify(catalogue).events == 0
+
+
+def _named_trail(catalogue: Catalogue) -> Trail:
+    """A trail with an erasure, a failure and an example that no search names as a hit."""
+    trail = trail_of(catalogue, 4)
+    with catalogue.write() as session:
+        trail.forget(session, "ward", ["image-2"])
+        erased = Event(action="erase", actor=READER, collection="ward", objects=["image-2"], keyed=True)
+        trail.append_in(session, [erased])
+    view = Event(action="view", actor=READER, collection="ward", objects=["x" * 300], outcome="failure")
+    liked = Event(
+        action="search",
+        actor=READER,
+        collection="ward",
+        query={"like": ["liked"], "filter_ids": ["y" * 300]},
+        time="2026-01-01T00:00:09.000000+00:00",
+    )
+    trail.append([view, liked])
+    return trail
+
+
+@pytest.mark.parametrize(
+    ("statement", "event"),
+    [
+        ("DELETE FROM audit_names WHERE name = 'image-1'", 2),
+        ("DELETE FROM audit_names WHERE name = 'liked'", 7),
+        ("DELETE FROM audit_names WHERE name IS NULL", 3),
+        ("DELETE FROM audit_names", 1),
+        ("UPDATE audit_names SET name = NULL WHERE name = 'image-3'", 4),
+        ("UPDATE audit_names SET name = NULL", 1),
+    ],
+)
+def test_ids_that_are_taken_away_without_an_erasure_are_found(
+    catalogue: Catalogue, statement: str, event: int
+) -> None:
+    _named_trail(catalogue)
+    assert verify(catalogue).fault is None
+    with catalogue.write() as session:
+        # Neither database refuses these: a pruning deletes ids, and an erasure takes them away.
+        session.execute(text(statement))
+    found = verify(catalogue)
+    assert found.fault is not None
+    assert found.sequence == event
+
+
+def test_a_trail_is_whole_after_a_pruning_of_its_erasures(catalogue: Catalogue) -> None:
+    trail = _named_trail(catalogue)
+    trail.append(some_events(3, day=3))
+    prune_trail(trail, "2026-01-02", Event(action="prune", actor=READER))
+    assert verify(catalogue).fault is None
+
+
+def test_another_key_is_told_from_a_changed_id(catalogue: Catalogue) -> None:
+    trail_of(catalogue, 3)
+    with catalogue.read() as session:
+        found = verify_trail(session, key=b"o" * 32)
+    assert found.fault is not None
+    assert "none of the ids fits" in found.fault
+
+
+@pytest.mark.parametrize(
+    ("ids", "former", "others"),
+    [
+        (["c"], True, {"b", "a"}),
+        (["a"], False, {"b", "c"}),
+        (["b"], True, set()),
+        (["y-600"], True, {"x-600"}),
+        (["z"], True, set()),
+    ],
+)
+def test_moves_lead_to_the_other_ids_of_an_image(
+    catalogue: Catalogue, ids: list[str], former: bool, others: set[str]
+) -> None:
+    """The image called a became b, then c; another one came to be called b afterwards."""
+    trail = Trail(catalogue, KEY)
+    pairs = [["a", "b"], ["b", "c"], [part for n in range(700) for part in (f"x-{n}", f"y-{n}")]]
+    for objects in pairs:
+        moved: dict[str, Detail] = {"operation": "index", "moved": len(objects) // 2}
+        trail.append(
+            [Event(action="change", actor=READER, collection="ward", objects=objects, details=moved)]
+        )
+    with catalogue.read() as session:
+        assert trail.other_ids(session, ["ward"], ids, former=former) == others

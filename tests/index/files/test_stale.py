@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from index.files.stale import UNTOUCHED_SECONDS, remove_stale, unfinished
+from index.files.stale import UNTOUCHED_SECONDS, remove_abandoned, remove_stale, unfinished
 from training.atomic import atomic_file, atomic_folder
 
 PLACES = (
@@ -63,3 +63,15 @@ def test_a_folder_whose_owner_holds_its_lock_stays(home: Path) -> None:
     assert (home / ".backup.tar.part").is_dir()
     os.close(held)
     assert remove_stale(unfinished(home), UNTOUCHED_SECONDS) == 1
+
+
+def test_a_file_that_is_being_written_is_told_from_an_abandoned_one(home: Path) -> None:
+    young = home / "images/originals/ab/.abce.4567.part"
+    young.write_bytes(b"half")
+    parts = sorted((home / "images").rglob("*.part"))
+    with atomic_file(home / "images/originals/ab/abcf") as file:
+        live = next((home / "images").rglob(".abcf.*.part"))
+        assert remove_abandoned([*parts, live, home / "gone"]) == [live]
+        file.write(b"whole")
+    assert not any(path.exists() for path in parts)
+    assert (home / "images/originals/ab/abcf").read_bytes() == b"whole"

@@ -10,7 +10,7 @@ from index.engine import SearchEngine
 from index.errors import IncompleteGenerationError, UnknownImageError
 from index.ingest import IngestReport, ingest_manifest
 from index.writes import live
-from tests.index.samples import make_bundle, make_manifest, make_records
+from tests.index.samples import make_bundle, make_manifest, make_picture, make_records
 from training.data.manifest import Manifest, read_manifest
 from training.data.rejections import Rejections
 from training.errors import DataError
@@ -96,6 +96,8 @@ def test_nothing_is_removed_by_a_manifest_that_cannot_tell(
 ) -> None:
     _ingest(engine, encoder, manifest)
     other = [replace(record, id=f"other-{record.id}") for record in make_records(4)]
+    for number, record in enumerate(other, 100):
+        make_picture(tmp_path / "other" / record.image, number)
     with pytest.raises(DataError, match="None of the 20 images of 'c' is in the manifest"):
         _ingest(engine, encoder, make_manifest(tmp_path / "other", other), prune=True)
     with (manifest.folder / "manifest.jsonl").open("a") as file:

@@ -59,8 +59,10 @@ def test_broken_images_of_the_validation_split_are_named_too(
 def test_too_many_broken_images_stop_the_run_before_it_writes_anything(tmp_path: Path) -> None:
     data = write_scenes(tmp_path / "data")
     (data / "images/3.png").write_bytes(b"not an image")
+    recipe = tiny_recipe()
+    strict = recipe.model_copy(update={"data": recipe.data.model_copy(update={"max_rejected": 0.01})})
     with pytest.raises(DataError, match=r"images/3\.png"):
-        run(tiny_recipe(), data, tmp_path / "out")
+        run(strict, data, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

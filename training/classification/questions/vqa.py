@@ -42,7 +42,7 @@ class _BrokenQuestionError(Exception):
     """A question that cannot be used, and why."""
 
 
-def read_questions(folder: Path, part: Part, *, max_rejected: float = 0.01) -> Questions:
+def read_questions(folder: Path, part: Part, *, max_rejected: float = 1.0) -> Questions:
     """Read a part: its questions, its annotations, and where its images lie.
 
     The files are `v2_OpenEnded_mscoco_PART_questions.json` and `v2_mscoco_PART_annotations.json`, the images

@@ -37,7 +37,7 @@ class BrokenLineError(Exception):
     """A line that cannot be used, and why."""
 
 
-def read_glue(folder: Path, name: str, task: GlueTask, *, max_rejected: float = 0.01) -> Table:
+def read_glue(folder: Path, name: str, task: GlueTask, *, max_rejected: float = 1.0) -> Table:
     """Read a table of a task.
 
     The tables have no quotes: every tab ends a value, and only a line feed ends a line.

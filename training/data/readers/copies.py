@@ -9,24 +9,34 @@ from typing import Final, get_args
 
 from training.data.readers.common.examples import Examples
 from training.data.readers.common.splits import draw_split, split_in
+from training.data.readers.replaced import NOTHING_REPLACED, ReplacedManifest
 from training.data.record import MetadataValue, Record, Scalar, Split
 
 _GROUP_LENGTH: Final = len("copies-") + 16
 
 
-def settle(records: Sequence[Record], notes: list[str], *, extracted: bool) -> list[Record]:
+def settle(
+    records: Sequence[Record],
+    notes: list[str],
+    *,
+    extracted: bool,
+    replaced: ReplacedManifest = NOTHING_REPLACED,
+    prefix: str = "",
+) -> list[Record]:
     """Join the records of equal files, and give those without a split one.
 
     Where the paths of all of these have a component such as `train`, they name the splits, and a single
     folder below it is the label of images in it. Records that share a group or a file get one split: the
-    first that the data set names, else one drawn by the group, or by the digest of the file. Named splits
-    stay.
+    first that the data set names, else the one that they have in the manifest that is replaced, else one
+    drawn by the group, or by the digest of the file. Named splits stay.
 
     Args:
         records: Each with the digest of its file.
         notes: Gets sentences on what was done.
         extracted: Whether the files came out of tables or shards. Records of equal files then become one
             image with all texts, unless their splits or groups differ.
+        replaced: The manifest that is replaced.
+        prefix: Beginning of the paths of images in it.
     """
     records = _split_by_paths(records, notes, extracted=extracted)
     if extracted:
@@ -44,11 +54,16 @@ def settle(records: Sequence[Record], notes: list[str], *, extracted: bool) -> l
     for record in records:
         if not record.drawn:
             named.setdefault(labels[_ties(record)[0]], record.split)
+    before: defaultdict[str, set[Split]] = defaultdict(set)
+    for record in records:
+        before[labels[_ties(record)[0]]] |= replaced.splits_of(record, prefix + record.image)
+    # What came to be tied together and had several splits is drawn anew.
+    kept = {label: next(iter(splits)) for label, splits in before.items() if len(splits) == 1}
     found = []
     for record in records:
         label = labels[_ties(record)[0]]
-        split = (named.get(label) or draw_split(label[1:])) if record.drawn else record.split
-        found.append(replace(record, split=split))
+        drawn = named.get(label) or kept.get(label) or draw_split(label[1:])
+        found.append(replace(record, split=drawn if record.drawn else record.split))
     return _grouped(found, notes)
 
 

@@ -51,7 +51,7 @@ def import_data_set(
     leave_out: Path | None = None,
     encoding: str | None = None,
     keep_unknown_texts: bool = False,
-    max_rejected: float = 0.01,
+    max_rejected: float = 1.0,
     most_decoded: int = MOST_DECODED,
     limits: ImageLimits | None = None,
 ) -> ImportReport:

@@ -18,6 +18,7 @@ from training.data.manifest import write_manifest
 from training.data.readers.common.examples import Examples
 from training.data.readers.copies import settle
 from training.data.readers.doubts import Doubt, find_doubt
+from training.data.readers.replaced import ReplacedManifest
 from training.data.readers.report import Contents, ImportReport, Tally
 from training.data.record import Record
 from training.data.rejections import LeftOut, Rejection, Rejections
@@ -109,7 +110,7 @@ def write_listing(
     listing: Listing,
     out: Path,
     *,
-    max_rejected: float = 0.01,
+    max_rejected: float = 1.0,
     most_decoded: int = MOST_DECODED,
     limits: ImageLimits | None = None,
 ) -> ImportReport:
@@ -143,7 +144,8 @@ def write_listing(
         if not listing.decoded:
             records = _decoded(listing, records, rejections, found, most_decoded, limits or ImageLimits())
         notes = list(listing.notes)
-        settled = settle(records, notes, extracted=listing.extracted)
+        replaced = ReplacedManifest.read(out)
+        settled = settle(records, notes, extracted=listing.extracted, replaced=replaced, prefix=prefix)
         counted = _counted(listing, settled, prefix, rejections, found)
         written = write_manifest(out, counted, rejections=rejections)
     except OSError as error:
@@ -152,6 +154,9 @@ def write_listing(
         for note in listing.notes:
             error.add_note(note)
         raise
+    notes += replaced.sentences(
+        {prefix + one.image: one.sha256 for one in settled if one.image in found.images}
+    )
     return ImportReport(
         out, written, rejections, list(_tallies(listing, rejections, found)), found.contents, notes
     )

@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import build
+from app.cli.options import LeftOutError
 from tests.image_files import write_photo
 from training.errors import DataError
 
@@ -24,7 +25,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
 
     def run(*options: str) -> tuple[int, str]:
         result = CliRunner().invoke(build(), ["import", "folder", "photos", *options])
-        assert result.exception is None or isinstance(result.exception, DataError | SystemExit)
+        assert result.exception is None or isinstance(result.exception, DataError | LeftOutError | SystemExit)
         return result.exit_code, result.output + str(result.exception or "")
 
     return run
@@ -84,6 +85,36 @@ def test_texts_that_stand_for_not_known(command: Command, tmp_path: Path) -> Non
     assert "1 text, for 1 of 2 images." in said
     code, said = command("--table", "t.csv", "--keep-unknown-texts")
     assert "2 texts, for 2 of 2 images." in said
+
+
+def test_damaged_images_stop_nothing_and_are_an_error_only_if_asked(command: Command, tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    (photos / "4.jpg").write_bytes(b"")
+    (photos / "5.jpg").write_text("<html>404</html>")
+    (photos / "6.jpg").write_bytes((photos / "1.jpg").read_bytes()[:300])
+    code, said = command()
+    assert code == 0
+    assert "Found 6 files in photos: 3 taken, 3 refused, 0 left out." in said
+    assert "'4.jpg' is an empty file" in said
+    code, said = command("--strict")
+    assert code == 1
+    assert "Wrote 3 records" in said
+    assert "3 lines and images could not be used" in said
+    for path in photos.glob("[123].jpg"):
+        path.unlink()
+    before = (photos / "manifest.jsonl").read_bytes()
+    code, said = command()
+    assert code == 1
+    assert (photos / "manifest.jsonl").read_bytes() == before
+
+
+def test_many_refused_lines_are_counted(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("image,caption\n1.jpg,a\n" + "".join(f"x{n}.jpg,b\n" for n in range(70)))
+    code, said = command("--table", "t.csv")
+    assert code == 0
+    assert "Line 52: there is no image 'x49.jpg'" in said
+    assert "x50.jpg" not in said
+    assert "And 20 more." in said
 
 
 def test_damaged_images_are_refused_by_what_is_decoded(

@@ -41,7 +41,7 @@ def import_dicom(
     modalities: frozenset[str] = frozenset(),
     looked_at: Path | None = None,
     limits: ImageLimits | None = None,
-    max_rejected: float = 0.01,
+    max_rejected: float = 1.0,
 ) -> ImportReport:
     """Write de-identified films and their manifest; given again, a stopped import goes on.
 

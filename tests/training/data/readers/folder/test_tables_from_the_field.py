@@ -267,7 +267,7 @@ def test_every_broken_row_is_named_before_the_run_ends(folder: Path) -> None:
     table = folder.parent / "t.csv"
     table.write_text("image,caption\n1.jpg,a\n2.jpg\n7.jpg,b\n")
     with pytest.raises(DataError, match=r"2 of 3 lines, more than the share of 0\.01") as raised:
-        import_data_set("folder", folder, table=table)
+        import_data_set("folder", folder, table=table, max_rejected=0.01)
     assert raised.value.__notes__ == [
         "Line 3: it has 1 field where the header has 2.",
         f"Line 4: there is no image '7.jpg' in {folder}.",

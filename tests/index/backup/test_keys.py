@@ -1,0 +1,95 @@
+"""Keys of a home in its backup: known by their fingerprints, and carried where there is a passphrase."""
+
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from index.backup import restore_backup, write_backup
+from index.backup.keys import AUDIT_SETTING, bring_keys, sealed_keys
+from index.engine import SearchEngine
+from index.errors import BackupError
+from index.ingest import ingest_manifest
+from tests.index.homes import open_home
+from training.data.manifest import Manifest
+from training.models.encoder import Encoder
+
+KEYS = {"audit.key": bytes(range(32)), "patients.key": bytes(range(32, 64))}
+PASSPHRASE = "many words, and än umlaut"
+
+
+def test_the_keys_come_back_and_only_by_the_passphrase(tmp_path: Path) -> None:
+    written = sealed_keys(KEYS, PASSPHRASE)
+    assert all(key.hex() not in written for key in KEYS.values())
+    assert sealed_keys(KEYS, PASSPHRASE) != written
+    with pytest.raises(BackupError, match="passphrase is not that"):
+        bring_keys(written.encode(), {}, "another passphrase", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    assert bring_keys(written.encode(), {}, PASSPHRASE, tmp_path) == []
+    for name, key in KEYS.items():
+        assert bytes.fromhex((tmp_path / name).read_text()) == key
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("there", "passed_over", "lacking"),
+    [
+        (KEYS, (), []),
+        ({}, (), ["audit.key", "patients.key"]),
+        ({"audit.key": KEYS["patients.key"], "patients.key": KEYS["patients.key"]}, (), ["audit.key"]),
+        ({"patients.key": KEYS["patients.key"]}, ("audit.key",), []),
+    ],
+)
+def test_keys_that_are_missing_or_others_are_named(
+    tmp_path: Path, there: Mapping[str, bytes], passed_over: tuple[str, ...], lacking: list[str]
+) -> None:
+    written = sealed_keys(KEYS, None).encode()
+    assert bring_keys(written, there, PASSPHRASE, tmp_path, passed_over) == lacking
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("written", [b"{", b"[]", b'{"fingerprints": 3, "sealed": null}'])
+def test_damaged_keys_are_an_error(tmp_path: Path, written: bytes) -> None:
+    with pytest.raises(BackupError, match="is damaged"):
+        bring_keys(written, {}, PASSPHRASE, tmp_path)
+
+
+def test_a_key_that_is_a_setting_is_not_carried(tmp_path: Path) -> None:
+    written = sealed_keys({AUDIT_SETTING: b"a long secret of somebody"}, PASSPHRASE).encode()
+    assert bring_keys(written, {}, PASSPHRASE, tmp_path) == [AUDIT_SETTING]
+    assert bring_keys(written, {AUDIT_SETTING: b"a long secret of somebody"}, None, tmp_path) == []
+
+
+def test_a_restore_is_refused_before_it_begins(
+    engine: SearchEngine, encoder: Encoder, manifest: Manifest, tmp_path: Path
+) -> None:
+    ingest_manifest(engine, "c", encoder, manifest, show_progress=False)
+    backup = tmp_path / "backup.tar"
+    write_backup(engine.home, backup, keys=sealed_keys(KEYS, PASSPHRASE), show_progress=False)
+    again = open_home(tmp_path / "again")
+
+    def restore(keys: Mapping[str, bytes] | None, passphrase: str | None = None) -> None:
+        restore_backup(again.home, backup, keys=keys, passphrase=passphrase, show_progress=False)
+
+    with pytest.raises(BackupError, match=r"Bring audit\.key and patients\.key of the home"):
+        restore({})
+    assert not list(again.home.store.originals())
+    assert again.collections() == []
+    restore({}, PASSPHRASE)
+    assert bytes.fromhex((tmp_path / "again/audit.key").read_text()) == KEYS["audit.key"]
+    assert again.collections()
+    again.close()
+
+
+def test_a_backup_of_an_earlier_version_asks_for_the_key_of_the_trail(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "backup.tar", "w") as tar:
+        tar.addfile(tarfile.TarInfo("bundles/digest/bundle.json"))
+    again = open_home(tmp_path / "again")
+    with pytest.raises(BackupError, match=r"Bring audit\.key of the home"):
+        restore_backup(again.home, tmp_path / "backup.tar", keys={}, show_progress=False)
+    with pytest.raises(BackupError, match="was cut off"):
+        restore_backup(
+            again.home, tmp_path / "backup.tar", keys={"audit.key": b"k" * 32}, show_progress=False
+        )
+    again.close()

@@ -1,0 +1,188 @@
+"""Files that get another name: their images keep vectors, judgements and cases under the new ids."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from shutil import copyfile
+
+import pytest
+from sqlalchemy import select
+
+from index.cases.case_lists import put_list, read_list, save_case
+from index.catalogue.tables import EmbeddingRow, ImageRow
+from index.engine import SearchEngine
+from index.erasure.pending import PendingErasure, keep_others_away
+from index.errors import UnknownImageError
+from index.feedback.judgements import JudgedQuery, judgements, record_judgement
+from index.ingest import IngestReport, ingest_manifest
+from tests.index.samples import make_manifest, make_picture, make_records
+from training.data.manifest import Manifest, Record
+from training.errors import DataError
+from training.models.encoder import Encoder
+
+
+def _ingest(
+    engine: SearchEngine,
+    encoder: Encoder,
+    manifest: Manifest,
+    *,
+    prune: bool = False,
+    prune_limit: float | None = None,
+) -> IngestReport:
+    return ingest_manifest(
+        engine, "c", encoder, manifest, show_progress=False, prune=prune, prune_limit=prune_limit
+    )
+
+
+def _renamed(manifest: Manifest, folder: Path, names: Mapping[str, str]) -> Manifest:
+    """A manifest of the images that are named, with their pictures, under other ids."""
+    records = []
+    (folder / "images").mkdir(parents=True)
+    for record in manifest.records:
+        if record.id in names:
+            name = names[record.id]
+            copyfile(manifest.image_path(record), folder / "images" / f"{name}.png")
+            records.append(replace(record, id=name, image=f"images/{name}.png"))
+    return make_manifest(folder, sorted(records, key=lambda record: record.id))
+
+
+def _embeddings(engine: SearchEngine) -> dict[str, bytes]:
+    with engine.home.catalogue.read() as session:
+        query = select(ImageRow.external_id, EmbeddingRow.vector).join(
+            EmbeddingRow, EmbeddingRow.image_id == ImageRow.id
+        )
+        return {row.external_id: row.vector for row in session.execute(query)}
+
+
+def _judge(engine: SearchEngine, image: str, query: JudgedQuery, *, relevant: bool = True) -> None:
+    with engine.home.catalogue.write() as session:
+        record_judgement(session, "c", query, image, relevant, limit=100)
+
+
+def _judged(engine: SearchEngine) -> set[tuple[str, Sequence[str], bool]]:
+    with engine.home.catalogue.read() as session:
+        return {(one.image, one.query.images, one.relevant) for one in judgements(session, "c")}
+
+
+def _number(image: str) -> str:
+    return f"image-{int(image):03d}"
+
+
+def test_a_renamed_folder_keeps_all_that_belongs_to_its_images(
+    engine: SearchEngine, encoder: Encoder, manifest: Manifest, tmp_path: Path
+) -> None:
+    _ingest(engine, encoder, manifest)
+    before = _embeddings(engine)
+    _judge(engine, "image-003", JudgedQuery(texts=("a dog",)))
+    _judge(engine, "image-004", JudgedQuery(images=("image-003", "image-009")), relevant=False)
+    with engine.home.catalogue.write() as session:
+        put_list(session, "c", "list", "List")
+        save_case(session, "c", "list", "image-007", "a note", None)
+    names = {record.id: record.id.replace("image", "IMAGE") for record in manifest.records}
+    report = _ingest(engine, encoder, _renamed(manifest, tmp_path / "new", names), prune=True)
+    assert (dict(report.moved), report.embedded, report.absent, report.added) == (names, 0, (), 0)
+    assert report.taken == 20
+    assert _embeddings(engine) == {names[name]: vector for name, vector in before.items()}
+    assert _judged(engine) == {
+        ("IMAGE-003", (), True),
+        ("IMAGE-004", ("IMAGE-003", "IMAGE-009"), False),
+    }
+    with engine.home.catalogue.read() as session:
+        _, entries, *_ = read_list(session, "c", "list", limit=10)
+    assert [(entry.image, entry.note) for entry in entries] == [("IMAGE-007", "a note")]
+    assert engine.image("c", "IMAGE-003").texts == manifest.records[3].texts
+    with pytest.raises(UnknownImageError):
+        engine.image("c", "image-003")
+
+
+def test_files_that_change_places_keep_their_judgements(
+    engine: SearchEngine, encoder: Encoder, manifest: Manifest, tmp_path: Path
+) -> None:
+    _ingest(engine, encoder, manifest)
+    before = _embeddings(engine)
+    _judge(engine, "image-001", JudgedQuery(images=("image-002",)))
+    _judge(engine, "image-005", JudgedQuery(images=("image-001",)))
+    names = {record.id: record.id for record in manifest.records}
+    names |= {"image-001": "image-002", "image-002": "image-001"}
+    report = _ingest(engine, encoder, _renamed(manifest, tmp_path / "new", names))
+    assert (len(report.moved), report.embedded, report.replaced) == (2, 0, ())
+    assert _judged(engine) == {("image-002", ("image-001",), True), ("image-005", ("image-002",), True)}
+    assert _embeddings(engine)["image-001"] == before["image-002"]
+
+
+def test_files_that_are_numbered_anew_move_and_the_one_that_is_gone_is_named(
+    engine: SearchEngine, encoder: Encoder, manifest: Manifest, tmp_path: Path
+) -> None:
+    """The first file is deleted, and each of the others takes the number before its own."""
+    _ingest(engine, encoder, manifest)
+    before = _embeddings(engine)
+    _judge(engine, "image-000", JudgedQuery(texts=("gone",)))
+    _judge(engine, "image-001", JudgedQuery(texts=("kept",)))
+    names = {_number(str(n)): _number(str(n - 1)) for n in range(1, 20)}
+    report = _ingest(engine, encoder, _renamed(manifest, tmp_path / "new", names), prune=True)
+    assert (len(report.moved), report.embedded, report.absent, report.pruned) == (19, 0, (), 0)
+    assert report.replaced == ("image-000",)
+    assert _judged(engine) == {("image-000", (), True)}
+    assert _embeddings(engine) == {new: before[name] for name, new in names.items()}
+
+
+def test_equal_files_move_by_their_names_and_others_are_named(
+    engine: SearchEngine, encoder: Encoder, tmp_path: Path
+) -> None:
+    def copies(folder: Path, names: Sequence[str]) -> Manifest:
+        records = [Record(name, f"images/{name.rpartition('-')[2]}", "train") for name in names]
+        for record in records:
+            make_picture(folder / record.image, 7)
+        make_picture(folder / "images/own.png", 8)
+        return make_manifest(folder, [*records, Record("own", "images/own.png", "train")])
+
+    _ingest(engine, encoder, copies(tmp_path / "a", ["old-one.png", "old-two.png", "old-three.png"]))
+    report = _ingest(engine, encoder, copies(tmp_path / "b", ["new-two.png", "new-x.png", "new-y.png"]))
+    assert report.moved == {"old-two.png": "new-two.png"}
+    assert report.ambiguous == ("new-x.png", "new-y.png")
+    assert report.absent == ("old-one.png", "old-three.png")
+    assert report.added == 2
+
+
+def test_what_is_being_erased_gets_no_other_id(
+    engine: SearchEngine, encoder: Encoder, manifest: Manifest, tmp_path: Path
+) -> None:
+    _ingest(engine, encoder, manifest)
+    with keep_others_away(tmp_path / "home"), engine.home.catalogue.read() as session:
+        PendingErasure.begin(tmp_path / "home", session, "c", ["image-004"])
+    names = {record.id: f"other-{record.id}" for record in manifest.records}
+    report = _ingest(engine, encoder, _renamed(manifest, tmp_path / "new", names))
+    assert (len(report.moved), report.absent) == (19, ("image-004",))
+
+
+@pytest.mark.parametrize(
+    ("stay", "limit", "removed"),
+    [(21, None, None), (24, None, 10), (24, 9, None), (21, 13, 13), (21, 0.3, None), (21, 0.5, 13)],
+)
+def test_pruning_stops_above_its_limit_before_anything_is_changed(
+    engine: SearchEngine,
+    encoder: Encoder,
+    tmp_path: Path,
+    stay: int,
+    limit: float | None,
+    removed: int | None,
+) -> None:
+    records = [
+        replace(record, metadata={"folder": "nas" if number > 20 else "disk"})
+        for number, record in enumerate(make_records(34))
+    ]
+    manifest = make_manifest(tmp_path / "data", records)
+    _ingest(engine, encoder, manifest)
+    make_picture(manifest.folder / "images/new.png", 100)
+    shorter = make_manifest(
+        manifest.folder, [*manifest.records[:stay], Record("new", "images/new.png", "train")]
+    )
+    if removed is not None:
+        assert _ingest(engine, encoder, shorter, prune=True, prune_limit=limit).pruned == removed
+        assert engine.collection("c").count == 34 - removed + 1
+        return
+    with pytest.raises(DataError, match=rf"would remove {34 - stay} of the 34 .* \({34 - stay} in 'nas'\)"):
+        _ingest(engine, encoder, shorter, prune=True, prune_limit=limit)
+    assert engine.collection("c").count == 34
+    with pytest.raises(UnknownImageError):
+        engine.image("c", "new")
