@@ -358,7 +358,15 @@ export class ImageSearch extends ServiceElement {
     const { text, words, likeness } = this.#state.query;
     if (field !== null || (text && words && likeness)) await this.fields.describe();
     this.#state.query = this.fields.matchedIn(this.fields.groupedBy(field, this.#state.query));
-    return this.api.page(this.#state, cursor, signal);
+    try {
+      return await this.api.page(this.#state, cursor, signal);
+    } catch (error) {
+      const { query } = this.#state;
+      const refused = problemFrom(error).fields.some((name) => name.endsWith('keywords'));
+      if (!refused || this.row.matchingChosen || !query.likeness) throw error;
+      // A text without a word, or with more than can be looked up.
+      return this.api.page({ ...this.#state, query: { ...query, words: false } }, cursor, signal);
+    }
   }
 
   /** Say above the whole collection how to begin. */

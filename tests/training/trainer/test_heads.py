@@ -291,6 +291,8 @@ def test_objectives_of_global_embeddings_train_and_others_are_refused_before_any
             kept = {"pooling": "mean"} if tower == "text" else {"pooling": "tower"}
             own = {"pretrained": str(towers / tower), "options": {}}
             tree["model"][tower] |= {**settings, **own, **kept}
+            if tree["model"][tower]["head"]["kind"] == "identity":
+                tree["model"][tower]["head"] = {"kind": "linear"}
     tree["train"] |= {"heads": True, "start_from": None}
     tree["data"]["cache_images"] = "memory"
     recipe = parse_recipe(tree, "A recipe")
