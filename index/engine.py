@@ -104,6 +104,14 @@ class SearchEngine:
         """
         return self._overviews.of(collection)
 
+    def has_texts(self, collection: str) -> bool:
+        """Return whether any image of a collection has a text, so that words can be looked up there.
+
+        Raises:
+            UnknownCollectionError: No collection has this name.
+        """
+        return self._overviews.has_texts(collection)
+
     def models(self) -> list[ModelInfo]:
         """Return all registered encoders, the latest first."""
         with self._catalogue.read() as session:

@@ -133,6 +133,18 @@ class Overviews:
             row = require_collection(reading.session, collection)
             return self.current(CollectionState(reading, row.id, row.sequence))
 
+    def has_texts(self, collection: str) -> bool:
+        """Return whether any image of a collection has a text.
+
+        Raises:
+            UnknownCollectionError: No collection has this name.
+        """
+        with self._catalogue.reading() as reading:
+            key = require_collection(reading.session, collection).id
+            ends = select(func.min(ImageRow.id), func.max(ImageRow.id)).where(ImageRow.collection_id == key)
+            first, last = reading.session.execute(ends).one()
+            return first is not None and bool(_with_text(reading.session, key, (first, last)))
+
     def current(self, state: CollectionState) -> Overview:
         """Return the overview of a collection, made anew from fields in memory where it was written to."""
 

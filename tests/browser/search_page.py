@@ -144,7 +144,8 @@ class SearchPage:
         return self.found(text=text, **query)
 
     def found(self, *, like: Sequence[str] = (), unlike: Sequence[str] = (), **query: Any) -> list[str]:
-        """The ids that the service finds for a query with examples."""
+        """The ids that the service finds for a query with examples; the words of its text are looked up."""
+        query = {"keywords": query.get("text"), **query}
         examples = {"like": [{"id": one} for one in like], "unlike": [{"id": one} for one in unlike]}
         answer = self.ask("v1/collections/shapes/search", {"limit": PAGE_SIZE, **examples, **query})
         return [hit["id"] for hit in answer["hits"]]

@@ -143,7 +143,7 @@ def test_no_address_title_or_request_tells_of_a_search(open_search: OpenSearch) 
 @pytest.mark.slow
 def test_a_link_is_copied_and_opens_the_same_search(open_search: OpenSearch, sites: Sites) -> None:
     window = {"permissions": ["clipboard-read", "clipboard-write"]}
-    search = open_search("#collection=shapes&q=circle&like=shape-3&words=exact", **window)
+    search = open_search("#collection=shapes&q=circle&like=shape-3&words=off", **window)
     search.settle()
     shown = search.ids()
     search.page.get_by_role("button", name="Copy link").click()
@@ -151,7 +151,7 @@ def test_a_link_is_copied_and_opens_the_same_search(open_search: OpenSearch, sit
     link = search.page.evaluate("navigator.clipboard.readText()")
     address, _, fragment = link.partition("#")
     assert address == f"{sites.service}/"
-    assert fragment == "collection=shapes&q=circle&like=shape-3&words=exact"
+    assert fragment == "collection=shapes&q=circle&like=shape-3&words=off"
     other = open_search(link.removeprefix(f"{sites.service}/"))
     other.settle()
     assert other.ids() == shown

@@ -160,7 +160,7 @@ def test_images_are_grouped_by_a_field_and_a_group_opened(open_search: OpenSearc
     with search.page.expect_response("**/search"):
         search.page.get_by_label("Group by").select_option("group")
     search.settle()
-    asked = {"text": "circle"} if query else {}
+    asked = {"text": "circle", "keywords": "circle"} if query else {}
     answer = search.ask("v1/collections/shapes/search", {**asked, "limit": 24, "group_by": "group"})
     assert search.ids() == [hit["id"] for hit in answer["hits"]]
     assert search.page.locator(".hit-others").all_inner_texts() == [
@@ -220,7 +220,8 @@ def test_an_image_and_words_make_one_query(open_search: OpenSearch, sites: Sites
     search.settle()
     expect(search.page.locator(".field-chip")).to_contain_text("query.png")
     file: FilePayload = {"name": "7.png", "mimeType": "image/png", "buffer": picture}
-    query = json.dumps({"text": "a blue triangle", "limit": PAGE_SIZE})
+    asked = {"text": "a blue triangle", "keywords": "a blue triangle", "limit": PAGE_SIZE}
+    query = json.dumps(asked)
     address = f"{search.service}/v1/collections/shapes/search"
     answer = search.page.request.post(address, multipart={"query": query, "image": file})
     assert search.ids() == [hit["id"] for hit in answer.json()["hits"]]
@@ -283,7 +284,7 @@ def test_fields_that_a_setting_hides_are_not_shown(
     open_search: OpenSearch, hiding: str, watch: Watch
 ) -> None:
     watch.allow(hiding)
-    search = open_search("#collection=shapes&q=circle", site=hiding)
+    search = open_search("#collection=shapes&q=circle&words=off", site=hiding)
     search.settle()
     search.page.get_by_role("button", name="Filters").click()
     expect(search.group("taken")).to_have_count(1)

@@ -112,9 +112,9 @@ def test_screen_reader_hears_what_was_found_and_each_tile_says_what_it_is(open_s
     search = open_search()
     search.search("a red circle")
     best = search.page.locator(".hit-score").first.inner_text().split()[0]
-    told = f"24 images, more can be loaded. Best cosine {best}."
+    told = f"24 images, more can be loaded. Best fused {best}."
     expect(search.page.get_by_role("status")).to_have_text(told)
-    first = search.page.get_by_role("button", name="Number 1. cosine")
+    first = search.page.get_by_role("button", name="Number 1. fused")
     expect(first).to_have_count(1)
 
 

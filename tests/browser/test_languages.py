@@ -45,7 +45,7 @@ def _open_first(search: SearchPage) -> None:
 def test_the_search_is_german_from_the_landing_to_an_open_image(
     open_search: OpenSearch, window: dict[str, Any]
 ) -> None:
-    search = open_search(reduced_motion="reduce", bypass_csp=True, **window, **GERMAN)
+    search = open_search("#words=off", reduced_motion="reduce", bypass_csp=True, **window, **GERMAN)
     expect(search.page.locator(".landing")).to_contain_text("in 60 Bildern suchen")
     expect(search.page.locator("html")).to_have_attribute("lang", "de")
     expect(search.answer).to_contain_text("24 von 60 Bildern")

@@ -81,7 +81,7 @@ def test_at_200_percent_nothing_is_lost(open_search: OpenSearch) -> None:
 
 @pytest.mark.slow
 def test_forced_colours_leave_what_is_on_to_be_seen(open_search: OpenSearch) -> None:
-    search = open_search("#q=circle", forced_colors="active")
+    search = open_search("#q=circle&words=off", forced_colors="active")
     search.settle()
 
     def drawn() -> list[str]:

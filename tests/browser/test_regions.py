@@ -113,7 +113,10 @@ def test_what_matched_lies_over_the_picture_with_a_legend(open_search: OpenSearc
     with search.page.expect_response(lambda answer: answer.url.endswith("/similarity-map")) as answered:
         search.page.keyboard.press("h")
     assert answered.value.url.endswith(f"{quote(name, safe='')}/similarity-map")
-    assert json.loads(answered.value.request.post_data or "") == {"text": "circle"}
+    assert json.loads(answered.value.request.post_data or "") == {
+        "text": "circle",
+        "keywords": "circle",
+    }
     overlay = search.dialog.locator(".matched-picture")
     expect(overlay).not_to_have_js_property("naturalWidth", 0)
     expect(button).to_have_attribute("aria-pressed", "true")

@@ -5,28 +5,71 @@ import re
 import pytest
 from playwright.sync_api import Route
 
-from tests.browser.conftest import OpenSearch
+from tests.browser.conftest import OpenSearch, Watch
 from tests.browser.search_page import expect
 
 pytestmark = pytest.mark.browser
 
 
-def test_the_switch_has_the_typed_words_looked_up(open_search: OpenSearch) -> None:
+def test_typed_words_are_looked_up_until_the_switch_is_off(open_search: OpenSearch) -> None:
     search = open_search("#collection=shapes&q=purple+triangle")
     search.settle()
-    expect(search.words).not_to_be_checked()
-    expect(search.page.locator(".tag.words")).to_have_count(0)
-    plain = search.ids()
-    with search.page.expect_response("**/search"):
-        search.words.check()
-    search.settle()
-    fused = search.found_by_text("purple triangle", keywords="purple triangle")
-    assert search.ids() == fused != plain == search.found_by_text("purple triangle")
-    search.expect_link("words", "exact")
+    expect(search.words).to_be_checked()
+    expect(search.likeness).to_be_checked()
+    search.expect_link("words")
+    fused = search.ids()
     with search.page.expect_response("**/search"):
         search.words.uncheck()
     search.settle()
+    expect(search.page.locator(".tag.words")).to_have_count(0)
+    plain = search.found_by_text("purple triangle", keywords=None)
+    assert search.ids() == plain != fused == search.found_by_text("purple triangle")
+    search.expect_link("words", "off")
+    search.page.reload()
+    search.settle()
     assert search.ids() == plain
+    with search.page.expect_response("**/search"):
+        search.words.check()
+    search.settle()
+    assert search.ids() == fused
+
+
+@pytest.mark.parametrize("text", ["?!", " ".join(f"word{number}" for number in range(70))])
+def test_a_text_whose_words_cannot_be_looked_up_is_matched_by_likeness(
+    open_search: OpenSearch, text: str, watch: Watch
+) -> None:
+    watch.allow("422")
+    search = open_search("#collection=shapes")
+    search.settle()
+    search.search(text)
+    assert search.ids() == search.found_by_text(text, keywords=None)
+    search.search("purple triangle")
+    assert search.ids() == search.found_by_text("purple triangle")
+
+
+@pytest.mark.parametrize("switched", [False, True])
+def test_no_words_are_looked_up_in_a_collection_without_texts_unless_switched_on(
+    open_search: OpenSearch, switched: bool
+) -> None:
+    search = open_search("#collection=shapes")
+    search.settle()
+
+    def textless(route: Route) -> None:
+        answer = route.fetch()
+        examples = [{**example, "text": ""} for example in answer.json()["examples"]]
+        route.fulfill(response=answer, json={**answer.json(), "examples": examples})
+
+    search.page.route("**/v1/collections/shapes", textless)
+    search.page.reload()
+    search.settle()
+    search.search("purple triangle")
+    expect(search.words).not_to_be_checked()
+    assert search.ids() == search.found_by_text("purple triangle", keywords=None)
+    if switched:
+        with search.page.expect_response("**/search"):
+            search.words.check()
+        search.settle()
+        assert search.ids() == search.found_by_text("purple triangle")
 
 
 def test_hits_with_the_words_are_tagged_and_scores_named_by_their_kind(open_search: OpenSearch) -> None:
@@ -67,7 +110,7 @@ def test_words_that_no_image_has_are_told(open_search: OpenSearch) -> None:
 def test_a_query_that_states_an_absence_is_found_by_findings_without_exact_words(
     open_search: OpenSearch,
 ) -> None:
-    search = open_search("#q=no+pleural+effusion")
+    search = open_search("#q=no+pleural+effusion&words=off")
     search.settle()
     expect(search.page.locator(".strip")).to_have_count(0)
     said = search.page.locator(".hit[data-id='shape-6']")
@@ -80,13 +123,13 @@ def test_a_query_that_states_an_absence_is_found_by_findings_without_exact_words
 def test_the_switch_stays_while_the_text_changes_and_goes_beside_examples(open_search: OpenSearch) -> None:
     search = open_search()
     expect(search.page.locator(".landing")).to_be_visible()
-    search.words.check()
-    search.expect_link("words", "exact")
+    search.words.uncheck()
+    search.expect_link("words", "off")
     expect(search.page.locator(".landing")).to_be_visible()
     search.search("a red circle")
-    assert search.ids() == search.found_by_text("a red circle", keywords="a red circle")
+    assert search.ids() == search.found_by_text("a red circle", keywords=None)
     disliked = search.mark(0, "Less like this")
-    assert search.ids() == search.found(text="a red circle", keywords="a red circle", unlike=[disliked])
+    assert search.ids() == search.found(text="a red circle", keywords=None, unlike=[disliked])
 
 
 @pytest.mark.slow
@@ -105,13 +148,13 @@ def test_w_and_space_switch_by_keyboard(open_search: OpenSearch) -> None:
     search.field.focus()
     search.page.keyboard.press("ArrowDown")
     search.page.keyboard.press("w")
-    expect(search.words).to_be_checked()
-    expect(search.page.locator(".tag.words").first).to_be_visible()
+    expect(search.words).not_to_be_checked()
+    expect(search.page.locator(".tag.words")).to_have_count(0)
     search.words.focus()
     search.page.keyboard.press("Space")
-    expect(search.words).not_to_be_checked()
+    expect(search.words).to_be_checked()
     search.field.fill("w")
-    expect(search.words).not_to_be_checked()
+    expect(search.words).to_be_checked()
 
 
 @pytest.mark.slow
@@ -156,7 +199,7 @@ def test_without_likeness_only_images_with_the_words_are_shown(open_search: Open
         search.words.uncheck()
     search.settle()
     expect(search.likeness).to_be_checked()
-    assert search.ids() == search.found_by_text("purple triangle")
+    assert search.ids() == search.found_by_text("purple triangle", keywords=None)
 
 
 def test_the_filters_count_what_has_the_words_where_only_that_is_shown(open_search: OpenSearch) -> None:

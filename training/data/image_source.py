@@ -19,7 +19,16 @@ from torch import Tensor
 from training.data.decoding.images import PIXELS_VERSION
 from training.data.decoding.processes.file_decoder import FileDecoder
 from training.data.manifest import Manifest, Rejections
-from training.data.prepared_rows import PreparedRows, Room, Row, RowMaker, Together, find_room, prepare
+from training.data.prepared_rows import (
+    PreparedRows,
+    Room,
+    Row,
+    RowMaker,
+    Together,
+    find_room,
+    image_files,
+    prepare,
+)
 from training.errors import ImageError
 from training.host import decoding_threads, processes_here
 from training.models.inputs.images import Pixels, to_planes
@@ -248,7 +257,9 @@ def open_images(
     """
     count = len(decoder.manifest.records)
     row_bytes = math.prod(decoder.shape) if encoding is None else 4 * math.prod(encoding.shape)
-    room = find_room(count * row_bytes, count, on_disk=cache is True, processes=processes)
+    room = find_room(
+        count * row_bytes, count, on_disk=cache is True, processes=processes, costly=encoding is not None
+    )
 
     # One process alone fills the disk.
     pool_size = threads or max(1, decoding_threads() // (1 if room.disk else processes_here()))
@@ -282,13 +293,13 @@ def _prepared(
     *,
     shown: bool,
 ) -> PreparedRows | None:
+    manifest = decoder.manifest
+    of_files = manifest.folder, len(manifest.records), partial(image_files, manifest)
     if encoding is None:
-        maker = RowMaker(
-            decoder.manifest, decoder.shape, np.dtype(np.uint8), decoder.key, "images", decoding.decode
-        )
+        maker = RowMaker(*of_files, decoder.shape, np.dtype(np.uint8), decoder.key, "images", decoding.decode)
     else:
         maker = RowMaker(
-            decoder.manifest,
+            *of_files,
             encoding.shape,
             np.dtype(np.float32),
             f"{decoder.key} {encoding.key}",

@@ -1,6 +1,6 @@
 """What a training step is made of: items, the text that is drawn for each, and which of them match."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Final, Literal
@@ -146,8 +146,12 @@ class PairSampler:
 
     def longest_text(self) -> Text | None:
         """The text of most characters; None where no texts are drawn."""
-        texts = (text for record in self.records for text in self._choices(record))
-        return None if self._text_unit is None else max(texts, key=_characters)
+        return max(self.every_text(), key=_characters, default=None)
+
+    def every_text(self) -> Iterator[Text]:
+        """All texts that can be drawn, those of several images several times; none where none are drawn."""
+        if self._text_unit is not None:
+            yield from (text for record in self.records for text in self._choices(record))
 
     def _choices(self, record: Record) -> tuple[Text, ...]:
         return (record.texts,) if self._text_unit == "report" else record.texts

@@ -1,4 +1,4 @@
-"""Rows made of the images of a manifest before the first step: on disk where they are many, or in memory."""
+"""Rows made of images or texts before the first step: on disk where they are many, or in memory."""
 
 import errno
 import hashlib
@@ -41,18 +41,22 @@ Reject = Callable[[int, str], None]
 
 @dataclass(frozen=True)
 class RowMaker:
-    """Makes a row of numbers of each image of a manifest.
+    """Makes a row of numbers of each image or text of a data set.
 
     Attributes:
-        manifest: Names the files.
+        folder: Of the data set.
+        count: How many there are.
+        sources: Looks at what each is made of; a row on disk whose source has changed is made anew.
         shape: Of a row.
         dtype: Of its numbers.
-        key: Tells all that decides the numbers besides the file.
+        key: Tells all that decides the numbers besides the source.
         what: Name of the rows, for messages.
-        make: What is made of some records, in order: a row, or why there is none.
+        make: What is made of some of them, in order: a row, or why there is none.
     """
 
-    manifest: Manifest
+    folder: Path
+    count: int
+    sources: Callable[[], Sequence[SourceFile]]
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     key: str
@@ -62,7 +66,7 @@ class RowMaker:
     @property
     def nbytes(self) -> int:
         """Size of all rows in bytes."""
-        return len(self.manifest.records) * math.prod(self.shape) * self.dtype.itemsize
+        return self.count * math.prod(self.shape) * self.dtype.itemsize
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,7 @@ class Room:
     disk: bool
 
 
-def find_room(nbytes: int, records: int, *, on_disk: bool, processes: Together) -> Room:
+def find_room(nbytes: int, records: int, *, on_disk: bool, processes: Together, costly: bool = False) -> Room:
     """Where rows may be kept; asked before any process takes memory, of which the others would see less.
 
     Args:
@@ -116,9 +120,10 @@ def find_room(nbytes: int, records: int, *, on_disk: bool, processes: Together) 
         records: Number of rows.
         on_disk: Whether they may be kept on a disk.
         processes: Open the same images.
+        costly: A few take long to make as well, so they are kept on disk like many.
     """
     fit = fits_cache(nbytes)
-    tight, disk = processes.any_of([not fit, on_disk and not (fit and records < _FEW)])
+    tight, disk = processes.any_of([not fit, on_disk and (costly or not (fit and records < _FEW))])
     return Room(memory=not tight, disk=disk)
 
 
@@ -167,7 +172,7 @@ def cache_folder() -> Path:
 
 
 def _in_memory(maker: RowMaker, reject: Reject, show_progress: bool) -> PreparedRows:
-    total = len(maker.manifest.records)
+    total = maker.count
     array = np.empty((total, *maker.shape), maker.dtype)
     readable = []
     with progress_bar(f"preparing {maker.what}", total, shown=show_progress) as bar:
@@ -190,7 +195,7 @@ def _made(maker: RowMaker, rows: Sequence[int], bar: ProgressBar) -> Iterator[tu
 
 def _on_disk(maker: RowMaker, reject: Reject, show_progress: bool) -> PreparedRows:
     cache = RowCache(cache_folder() / _name(maker), maker.shape, maker.dtype)
-    files = [_source_file(maker.manifest, row) for row in range(len(maker.manifest.records))]
+    files = maker.sources()
     entries = cache.read()
     rejected: set[int] = set()
 
@@ -201,7 +206,7 @@ def _on_disk(maker: RowMaker, reject: Reject, show_progress: bool) -> PreparedRo
 
     if _missing(files, entries):
         entries = _filled(maker, cache, files, reject_once, show_progress)
-    _note_use(cache.folder, maker.manifest.folder)
+    _note_use(cache.folder, maker.folder)
     readable, places = [], []
     for row, file in enumerate(files):
         entry = entries[file.path]
@@ -215,9 +220,14 @@ def _on_disk(maker: RowMaker, reject: Reject, show_progress: bool) -> PreparedRo
 
 def _name(maker: RowMaker) -> str:
     """Name of the folder of a cache: the data, and how rows are made of them."""
-    folder = str(maker.manifest.folder.resolve())
+    folder = str(maker.folder.resolve())
     decides = json.dumps([folder, maker.key, maker.shape, str(maker.dtype)])
     return hashlib.sha256(decides.encode()).hexdigest()[:20]
+
+
+def image_files(manifest: Manifest) -> list[SourceFile]:
+    """The image files of a manifest at this moment."""
+    return [_source_file(manifest, row) for row in range(len(manifest.records))]
 
 
 def _source_file(manifest: Manifest, row: int) -> SourceFile:
@@ -227,7 +237,7 @@ def _source_file(manifest: Manifest, row: int) -> SourceFile:
     except OSError:
         # Decoding says why.
         return _out_of_reach(record.image)
-    return SourceFile(record.image, about.st_size, about.st_mtime_ns)
+    return SourceFile(record.image, about.st_size, about.st_ctime_ns)
 
 
 def _out_of_reach(path: str) -> SourceFile:
@@ -255,7 +265,7 @@ def _filled(
             # Another process has made them.
             return writer.entries
         writer.begin(list(missing))
-        _note_use(cache.folder, maker.manifest.folder)
+        _note_use(cache.folder, maker.folder)
         if any(file != _out_of_reach(file.path) for file in missing):
             logger.warning(
                 "Prepared %s are kept in %s for later runs, %.1f GB in all; it may be deleted between runs.",

@@ -28,7 +28,11 @@ _NONE: Final = -1
 
 
 class SourceFile(NamedTuple):
-    """A file at the moment of a look: its path, its size in bytes, and its last change in nanoseconds."""
+    """A file at the moment of a look: its path, its size in bytes, and the last change of its inode in ns.
+
+    Tools that keep the time of a file's content, such as `cp -p`, still change that of its inode. A text has
+    its digest for a path, its length in bytes, and never changes.
+    """
 
     path: str
     size: int

@@ -14,13 +14,14 @@ ImageArchitecture = Literal[
     "dinov2",
     "dinov2_with_registers",
     "dinov3_vit",
+    "efficientnet",
     "mobilenet_v2",
     "resnet",
     "siglip_vision_model",
     "vit",
 ]
 # Pooled output of these towers is the mean of their map.
-_POOLED_BY_MEAN: Final = frozenset({"mobilenet_v2", "resnet"})
+_POOLED_BY_MEAN: Final = frozenset({"efficientnet", "mobilenet_v2", "resnet"})
 TextArchitecture = Literal[
     "altclip_text_model",
     "bert",

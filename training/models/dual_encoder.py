@@ -94,15 +94,15 @@ class DualEncoder(nn.Module):
             return replace(features, concepts=self.image_head.predict(output.pooled))
         return features
 
-    def encode_text(self, tokens: TokenBatch) -> ModalityFeatures:
-        """Features of a batch of texts.
+    def encode_text(self, tokens: TokenBatch | Tensor) -> ModalityFeatures:
+        """Features of a batch of texts, or of the tower's pooled features of them (B, W).
 
         Raises:
             MissingModalityError: The model has no text encoder.
         """
         if self.text is None or self.text_head is None:
             raise MissingModalityError("text")
-        output = self.text(tokens)
+        output = _of_pooled(tokens) if isinstance(tokens, Tensor) else self.text(tokens)
         return self._project("text", output, self.text_head, self.text_local_head, self.text_unique)
 
     def encode_audio(self, spectrograms: SpectrogramBatch) -> ModalityFeatures:
@@ -119,7 +119,7 @@ class DualEncoder(nn.Module):
     def forward(
         self,
         pixels: Tensor | None = None,
-        tokens: TokenBatch | None = None,
+        tokens: TokenBatch | Tensor | None = None,
         spectrograms: SpectrogramBatch | None = None,
     ) -> Features:
         """Features of what is given of aligned images, texts and sounds."""

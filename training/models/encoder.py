@@ -23,7 +23,7 @@ from training.models.heads.blades import orthonormal
 from training.models.heads.pair_attention import pair_similarities
 from training.models.images.towers import ImageTower, build_image_tower
 from training.models.inputs.images import ImageInput, Pixels
-from training.models.preprocessing import Preprocessing
+from training.models.preprocessing import Preprocessing, TokenBatch
 from training.models.sounds.spectrogram import pad_spectrograms
 
 
@@ -89,7 +89,7 @@ class Encoder(ImageInput):
         """
         batch = self.preprocessing.text(texts)
         with self._evaluation():
-            vectors = _vectors(self.model.encode_text(batch.to(self.device)).embedding)
+            vectors = _vectors(self._text_features(batch, texts).embedding)
         return TextEmbeddings(vectors, batch.truncations, tuple(batch.attention_mask.sum(dim=1).tolist()))
 
     def embed_regions(self, images: Pixels) -> NDArray[np.float32]:
@@ -135,6 +135,9 @@ class Encoder(ImageInput):
 
     def _image_features(self, images: Pixels) -> ModalityFeatures:
         return self.model.encode_image(self._normalised(images))
+
+    def _text_features(self, batch: TokenBatch, _texts: Sequence[str | Sequence[str]]) -> ModalityFeatures:
+        return self.model.encode_text(batch.to(self.device))
 
     def _normalised(self, images: Pixels) -> Tensor:
         preprocessing = self.preprocessing.image

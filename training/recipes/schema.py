@@ -175,6 +175,11 @@ class TrainConfig(Frozen):
         "better; model and preprocessing are then the bundle's. What the objective learns besides begins "
         "anew.",
     )
+    heads: bool = Field(
+        default=False,
+        description="Train heads alone, `recoquest train --heads`: pretrained towers stay as they are and "
+        "encode each image and text once. For objectives of global embeddings; images are not augmented.",
+    )
     lora: LoraSettings | None = Field(
         default=None,
         description="Train low-rank updates of the towers' transformer layers in place of their weights, for "

@@ -14,7 +14,7 @@ from training.data.rejections import Rejections
 from training.models.bundle import read_bundle
 from training.models.config import Modality
 from training.models.dual_encoder import DualEncoder
-from training.models.encoder import Encoder, load_trainable
+from training.models.encoder import load_trainable
 from training.models.preprocessing import Preprocessing
 from training.models.texts.sentence_encoder import SentenceEncoder
 from training.recipes.load import dump_recipe
@@ -28,7 +28,7 @@ from training.trainer.optimisation.batch_norm import check_batch_norm, synchroni
 from training.trainer.optimisation.cached_gradients import even_chunks
 from training.trainer.optimisation.compilation import compile_towers
 from training.trainer.optimisation.gradient_checkpointing import checkpoint_gradients
-from training.trainer.optimisation.locked_tower import LockedEncoder, locked_tower
+from training.trainer.optimisation.locked_tower import LockedEncoder, locked_towers
 from training.trainer.optimisation.lora import add_lora
 from training.trainer.optimisation.parameter_groups import build_optimizer
 from training.trainer.pixels import PixelPreparation
@@ -128,7 +128,8 @@ class Assembly:
             None if captions is None else captions.tokenizer.size,
         )
         if recipe.train.start_from is not None:
-            model, preprocessing = load_trainable(read_bundle(Path(recipe.train.start_from)))
+            start = replace(read_bundle(Path(recipe.train.start_from)), config=recipe.model)
+            model, preprocessing = load_trainable(start)
         else:
             model, preprocessing = build_model(recipe, splits.train, load_pretrained=checkpoint is None)
         check_regions(objective, model, recipe.preprocessing.image.size)
@@ -147,7 +148,7 @@ class Assembly:
         self.processes.share_weights(task)
         if self.processes.rank:
             seed_everything(recipe.train.seed, self.processes.rank)
-        locked = locked_tower(model, objective, recipe, preprocessing.image, self.fabric)
+        locked, locked_text = locked_towers(model, objective, recipe, preprocessing, self.fabric)
         opener = SplitOpener(
             recipe,
             preprocessing,
@@ -159,6 +160,7 @@ class Assembly:
             captions,
             build_labelling(recipe, splits.train) if "labels" in objective.requires else None,
             locked,
+            locked_text,
         )
         broken = splits.train.rejections.continued(len(splits.train.records), _FILES)
         pairs = opener.open(splits.train, broken, training=True, show_progress=show_progress)
@@ -167,10 +169,9 @@ class Assembly:
         problem = self._problem(task, pairs, preprocessing)
         if splits.val.records:
             mixed = chosen_precision(recipe.train.precision, device) == "bf16"
-            if locked is None:
-                encoder = Encoder(task.result, preprocessing, device, in_bfloat16=mixed)
-            else:
-                encoder = LockedEncoder(task.result, preprocessing, device, locked, in_bfloat16=mixed)
+            encoder = LockedEncoder(
+                task.result, preprocessing, device, locked, locked_text, in_bfloat16=mixed
+            )
             problem.validation = Validation(
                 problem.recipe, splits.val, encoder, loss_batches, problem.loss.value, self.processes
             )

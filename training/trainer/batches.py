@@ -22,6 +22,7 @@ from training.trainer.run_state.processes import Processes
 
 Item = TypeVar("Item")
 Targets = Callable[[Sequence[Text]], Tensor]
+ReadTexts = Callable[[Sequence[Text]], TokenBatch | Tensor]
 Rows = NDArray[np.int64]
 
 
@@ -33,7 +34,8 @@ class Inputs:
         places: (b,) int64, where the items are in the batch; on the CPU.
         batch_size: B, as it was planned.
         images: uint8 (b, 3, S, S), or float32 (b, W), the pooled features of a locked image tower.
-        tokens: Of the texts; None where none are used.
+        tokens: Of the texts, or float32 (b, W), the pooled features of a locked text tower; None where none
+            are used.
         spectrograms: Of the sounds; None where none are used.
         glyphs: (b, 6) int64, the digits that are pasted into the images; None: nothing is.
     """
@@ -41,7 +43,7 @@ class Inputs:
     places: Tensor
     batch_size: int
     images: Tensor
-    tokens: TokenBatch | None = None
+    tokens: TokenBatch | Tensor | None = None
     spectrograms: SpectrogramBatch | None = None
     glyphs: Tensor | None = None
 
@@ -96,7 +98,7 @@ class BatchLoader:
     Args:
         sampler: Draws the whole batches; all processes have the same.
         images: By place among the sampler's records.
-        text: None where no texts are used.
+        text: Makes what the encoder sees of the drawn texts; None where no texts are used.
         audio: None where no sounds are used.
         targets: Sentence embeddings of the drawn texts, clean or with shortcuts as these say; None where none
             are used.
@@ -112,7 +114,7 @@ class BatchLoader:
         self,
         sampler: PairSampler,
         images: ImageSource,
-        text: TextPreprocessing | None,
+        text: ReadTexts | None,
         *,
         audio: AudioSource | None = None,
         targets: Targets | None = None,
@@ -288,7 +290,9 @@ def whole_text(text: Text) -> str:
 
 
 def _rows(batch: Any, rows: slice) -> Any:
-    """The same rows of everything that a batch of tokens or spectrograms has of each item."""
+    """The same rows of everything that a batch of tokens, features or spectrograms has of each item."""
+    if isinstance(batch, Tensor):
+        return batch[rows]
     values = {field.name: getattr(batch, field.name) for field in fields(batch)}
     by_item = {name: value for name, value in values.items() if isinstance(value, Tensor | tuple)}
     return replace(batch, **{name: value[rows] for name, value in by_item.items()})

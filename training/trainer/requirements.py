@@ -53,6 +53,8 @@ def check_requirements(objective: Objective, recipe: Recipe) -> None:
     Raises:
         RecipeError: They do not; the message names the setting that does.
     """
+    if recipe.train.heads:
+        _check_heads(objective, recipe)
     given: dict[Requirement, bool] = {
         "local": recipe.model.local_features,
         "pair_attention": recipe.model.pair_attention is not None,
@@ -100,6 +102,22 @@ def check_requirements(objective: Objective, recipe: Recipe) -> None:
             f"A model is searched by what its objective trains: set model.retrieval from "
             f"{recipe.model.retrieval} to {' or '.join(sorted(objective.retrievals))}."
         )
+
+
+def _check_heads(objective: Objective, recipe: Recipe) -> None:
+    """Make sure that an objective can be trained on one feature of each image and each text.
+
+    Raises:
+        RecipeError: It cannot.
+    """
+    lacking = {"local": "local features", "views": "two views of each image"}
+    for name, what in lacking.items():
+        if name in objective.requires:
+            raise RecipeError(
+                f"train.heads gives the objective one feature of each image and text, and "
+                f"{recipe.objective.name} needs {what}: choose an objective of global embeddings, such as "
+                "infonce, or leave train.heads out."
+            )
 
 
 def check_regions(objective: Objective, model: DualEncoder, image_size: int) -> None:

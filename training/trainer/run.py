@@ -23,7 +23,7 @@ from training.trainer.run_state.devices import build_fabric, pin_threads
 from training.trainer.run_state.folder import RunFolder
 from training.trainer.run_state.processes import check_divisible, joined
 from training.trainer.run_state.tracking import TrackerName, check_trackers
-from training.trainer.setup import thaw_random_towers, usable_records, with_temperature
+from training.trainer.setup import heads_alone, thaw_random_towers, usable_records, with_temperature
 from training.trainer.validation import Validation, check_comparable, check_selectable
 
 logger = logging.getLogger(__name__)
@@ -115,7 +115,9 @@ def _prepared(recipe: Recipe) -> Recipe:
     if recipe.train.start_from is not None:
         start = read_bundle(Path(recipe.train.start_from))
         recipe = recipe.model_copy(update={"model": start.config, "preprocessing": start.preprocessing})
-        return with_temperature(recipe, start)
+        return with_temperature(heads_alone(recipe) if recipe.train.heads else recipe, start)
+    if recipe.train.heads:
+        recipe = heads_alone(recipe)
     recipe = thaw_random_towers(with_pretrained_preprocessing(recipe))
     warn_of_slow_random_towers(recipe)
     return with_temperature(recipe)

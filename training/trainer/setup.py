@@ -9,6 +9,7 @@ import torch
 import yaml
 
 from training.data.audio_source import audible
+from training.data.augmentation_config import AugmentationConfig
 from training.data.labels import Labelling, frequent_words, known_labels
 from training.data.manifest import Manifest
 from training.data.pairs import describable
@@ -57,6 +58,38 @@ def thaw_random_towers(recipe: Recipe) -> Recipe:
             )
             changes[name] = tower.model_copy(update={"frozen_layers": 0})
     return recipe.model_copy(update={"model": model.model_copy(update=changes)})
+
+
+def heads_alone(recipe: Recipe) -> Recipe:
+    """The recipe of `train.heads` with whole towers frozen and without augmentation.
+
+    Raises:
+        RecipeError: A tower would keep random weights, encodes sounds, or is trained by LoRA.
+    """
+    model, train = recipe.model, recipe.train
+    if train.lora is not None:
+        raise RecipeError("train.lora trains towers and train.heads does not: leave out one of them.")
+    if model.audio is not None:
+        raise RecipeError(
+            "train.heads has towers encode images and texts once, and no sounds: set model.audio to null, or "
+            "leave train.heads out."
+        )
+    changes: dict[str, _Tower] = {}
+    towers: dict[str, _Tower | None] = {"image": model.image, "text": model.text}
+    for name, tower in towers.items():
+        if tower is None:
+            continue
+        if tower.pretrained is None and train.start_from is None:
+            raise RecipeError(
+                f"train.heads leaves towers as they are, and the {name} tower has random weights: give "
+                f"pretrained ones with --set model.{name}.pretrained=FOLDER, or leave train.heads out."
+            )
+        changes[name] = tower.model_copy(update={"frozen_layers": "all"})
+    if recipe.augmentation.changes:
+        logger.warning("Frozen towers encode each image once: augmentation is left out.")
+    return recipe.model_copy(
+        update={"model": model.model_copy(update=changes), "augmentation": AugmentationConfig()}
+    )
 
 
 def _check_frozen_layers(name: str, tower: _Tower) -> None:

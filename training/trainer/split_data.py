@@ -19,8 +19,8 @@ from training.models.config import Modality
 from training.models.preprocessing import Preprocessing, TextPreprocessing
 from training.recipes.schema import Recipe
 from training.shortcuts.shortcuts import Shortcuts
-from training.trainer.batches import BatchLoader, Targets
-from training.trainer.optimisation.locked_tower import LockedTower
+from training.trainer.batches import BatchLoader, ReadTexts, Targets
+from training.trainer.optimisation.locked_tower import LockedTextTower, LockedTower
 from training.trainer.run_state.processes import Processes
 
 
@@ -52,6 +52,7 @@ class SplitOpener:
         captions: Makes the ids of texts that are written; None where none are.
         labels: What is told of each image; None where nothing is.
         locked: The image tower whose features take the place of images; None where it may change.
+        locked_text: The text tower whose features take the place of texts; None where it may change.
     """
 
     recipe: Recipe
@@ -64,6 +65,7 @@ class SplitOpener:
     captions: TextPreprocessing | None = None
     labels: Labelling | None = None
     locked: LockedTower | None = None
+    locked_text: LockedTextTower | None = None
 
     def open(
         self, split: Manifest, rejections: Rejections, *, training: bool, show_progress: bool = False
@@ -92,7 +94,7 @@ class SplitOpener:
             device=self.device,
             processes=self.processes,
             show_progress=show_progress,
-            encoding=self.locked if self._all_are_drawn(split, training=training) else None,
+            encoding=self.locked if self._all_are_drawn(len(split.records), training=training) else None,
         )
         self.resources.callback(images.close)
         records = [split.records[row] for row in images.readable]
@@ -102,7 +104,7 @@ class SplitOpener:
         loader = BatchLoader(
             sampler,
             images,
-            self.preprocessing.text if "text" in self.modalities else None,
+            self._texts(sampler, split, training=training, show_progress=show_progress),
             audio=self._audio(split, rejections) if "audio" in self.modalities else None,
             targets=self.targets,
             captions=self.captions,
@@ -114,10 +116,37 @@ class SplitOpener:
         )
         return SplitData(loader, fingerprint(records, labels))
 
-    def _all_are_drawn(self, split: Manifest, *, training: bool) -> bool:
-        """Whether a run draws about as many images as there are, or more."""
+    def _all_are_drawn(self, count: int, *, training: bool, texts_of: int | None = None) -> bool:
+        """Whether a run draws about as many things as there are, or more, or is to encode all of them.
+
+        Args:
+            count: How many there are.
+            training: False draws all.
+            texts_of: Number of images whose texts they are, of which an epoch draws one each.
+        """
         train = self.recipe.train
-        return not training or train.steps is None or train.steps * train.batch_size >= len(split.records)
+        if not training or train.heads:
+            return True
+        if train.steps is not None:
+            return train.steps * train.batch_size >= count
+        every = texts_of is None or self.recipe.data.epoch_of == "texts"
+        return every or (train.epochs or 0) * (texts_of or 0) >= count
+
+    def _texts(
+        self, sampler: PairSampler, split: Manifest, *, training: bool, show_progress: bool
+    ) -> ReadTexts | None:
+        """What makes the texts of a batch: their features where the text tower is locked, else their ids."""
+        if "text" not in self.modalities:
+            return None
+        texts = set(sampler.every_text())
+        drawn = self._all_are_drawn(len(texts), training=training, texts_of=len(sampler.records))
+        encoded = None
+        if self.locked_text is not None and drawn:
+            on_disk = self.recipe.data.cache_images is True
+            encoded = self.locked_text.encoded(
+                texts, split.folder, self.processes, on_disk=on_disk, show_progress=show_progress
+            )
+        return encoded or self.preprocessing.text
 
     def _sampler(self, records: Sequence[Record], *, training: bool) -> PairSampler:
         data, train = self.recipe.data, self.recipe.train

@@ -30,7 +30,7 @@ class TrainingTask(TrainedModule):
     def encode(
         self,
         pixels: Tensor,
-        tokens: TokenBatch | None,
+        tokens: TokenBatch | Tensor | None,
         spectrograms: SpectrogramBatch | None,
         view: Tensor | None = None,
     ) -> dict[Source, ModalityFeatures]:
@@ -38,7 +38,7 @@ class TrainingTask(TrainedModule):
 
         Args:
             pixels: Of the images.
-            tokens: Of their texts.
+            tokens: Of their texts, or the text tower's pooled features of them (B, W).
             spectrograms: Of their sounds.
             view: The images changed in another way (B, 3, S, S), for objectives that compare two views.
         """

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from app.cli.options import query_device
 from app.operations.query_sources import ImageFile, Source, TextSource, region_part, stored_part
 from app.schemas.search.page import Truncation
+from app.schemas.search.query import SearchQuery
 from app.settings import Settings
+from index.catalogue.full_text import MAX_WORDS, parse_words
 from index.engine import SearchEngine
 from index.errors import StoreError
 from index.files.thumbnails import STORED_LIMITS
@@ -107,6 +109,17 @@ class PartMaker:
         regions = encoder.embed_regions(encoder.prepare_image(decoded.pixels)[None])[0]
         self.encode_ms += _ms_since(started)
         return grid_of(regions, (decoded.width, decoded.height), encoder.image_config.square)
+
+
+def with_words(query: SearchQuery, text: str, engine: SearchEngine, collection: str) -> SearchQuery:
+    """The query with the words of its text looked up beside likeness, where the collection has texts.
+
+    Words that were given stay; a text without a word, or with more than can be looked up, has none.
+    """
+    words = parse_words(text).size
+    if query.keywords is not None or not 0 < words <= MAX_WORDS or not engine.has_texts(collection):
+        return query
+    return query.model_copy(update={"keywords": text})
 
 
 def read_image(path: Path, limits: ImageLimits) -> ImageFile:

@@ -99,8 +99,16 @@ def search(
     ] = None,
     keywords: Annotated[
         str | None,
-        typer.Option("--keywords", "--words", help="Rank matches of these words higher; alone, list them."),
+        typer.Option(
+            "--keywords",
+            "--words",
+            help="Rank matches of these words higher; alone, list them. Without it the words of the query "
+            "texts are looked up, where the collection has texts.",
+        ),
     ] = None,
+    likeness_alone: Annotated[
+        bool, typer.Option("--likeness-alone", help="Do not look the words of the query texts up.")
+    ] = False,
     keywords_state: Annotated[
         str | None,
         typer.Option(
@@ -180,7 +188,7 @@ def search(
         wanted = (given, map_of, images, boxes, like, like_texts, like_vectors)
         unwanted = (unlike, unlike_texts, unlike_vectors, unlike_images)
         _refuse_other_queries(*wanted, *unwanted, exclude_same_group is not None, same_patient, cursor)
-        _search_lines(collection, queries, common, settings)
+        _search_lines(collection, queries, common, settings, likeness_alone=likeness_alone)
         return
     marked = given_boxes(boxes, files=images, ids=like)
     liked = [Given("--text", {"text": more}) for more in given[1:]]
@@ -202,7 +210,7 @@ def search(
         if map_of is not None:
             typer.echo(_map(collection, map_of, query, files, settings).model_dump_json(indent=2))
             return
-        page = _page(collection, query, files, settings)
+        page = _page(collection, query, files, settings, [] if likeness_alone else given)
     _print(page, query, as_json=as_json)
     if explain:
         _explain(collection, settings)
@@ -246,12 +254,16 @@ def _map(
     return SimilarityMap.of(image, active, grid, entry.vector)
 
 
-def _page(collection: str, query: "SearchQuery", files: _Files, settings: "Settings") -> "SearchResponse":
-    """Search, and note what is shown in the audit trail."""
+def _page(
+    collection: str, query: "SearchQuery", files: _Files, settings: "Settings", texts: Sequence[str]
+) -> "SearchResponse":
+    """Search, with the words of texts looked up, and note what is shown in the audit trail."""
     from app.audit.trail import record_searches
+    from app.cli.collections.query_parts import with_words
 
     query.check(images=len(files.asked), unlike_images=len(files.disliked))
     with indexed(settings) as engine:
+        query = with_words(query, " ".join(texts), engine, collection)
         page = _answer(engine, settings, engine.active(collection), query, files)
         record_searches(settings, engine.home.catalogue, collection, [(query, page)])
     return page
@@ -271,7 +283,9 @@ def _refuse_other_queries(*others: object) -> None:
         raise typer.BadParameter("each line is a whole query: give no other.", param_hint="--queries")
 
 
-def _search_lines(collection: str, path: Path, common: dict[str, Any], settings: "Settings") -> None:
+def _search_lines(
+    collection: str, path: Path, common: dict[str, Any], settings: "Settings", *, likeness_alone: bool
+) -> None:
     from app.cli.collections.search_lines import print_pages, read_texts
 
     queries = []
@@ -280,7 +294,7 @@ def _search_lines(collection: str, path: Path, common: dict[str, Any], settings:
             queries.append(_query(_OPTIONS, text=text, **common))
         except typer.BadParameter as error:
             raise typer.BadParameter(f"line {number}: {error.message}", param_hint="--queries") from None
-    print_pages(collection, queries, settings)
+    print_pages(collection, queries, settings, likeness_alone=likeness_alone)
 
 
 def _places(name: str, given: "Sequence[Given]") -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from app.audit.trail import record_searches
+from app.cli.collections.query_parts import with_words
 from app.cli.options import indexed, query_device
 from app.schemas.search.page import SearchResponse, TookMs, Truncation, page_from
 from index.search.request import BatchEntry
@@ -47,10 +48,14 @@ def read_texts(path: Path) -> list[tuple[int, str]]:
     return texts
 
 
-def print_pages(collection: str, queries: "Sequence[SearchQuery]", settings: "Settings") -> None:
+def print_pages(
+    collection: str, queries: "Sequence[SearchQuery]", settings: "Settings", *, likeness_alone: bool
+) -> None:
     """Print the page of each query, as a line of JSON with its text; queries differ in their texts alone."""
     with indexed(settings) as engine:
         active = engine.active(collection)
+        if not likeness_alone:
+            queries = [with_words(query, query.text or "", engine, collection) for query in queries]
         encoder = load_query_encoder(active.bundle, query_device(settings), only="text")
         with progress_bar(f"Searching {collection}", len(queries)) as bar:
             for start in range(0, len(queries), _AT_ONCE):

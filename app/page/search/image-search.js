@@ -301,6 +301,7 @@ export class ImageSearch extends ServiceElement {
 
   /** @param {keyof import('./query/query.js').Matching} kind @param {boolean} on */
   #match(kind, on) {
+    this.row.matchingChosen = true;
     const query = withMatching(this.#asked(), kind, on);
     if (query.text) this.#go({ query });
     else {
@@ -312,7 +313,8 @@ export class ImageSearch extends ServiceElement {
 
   /** @param {string} collection */
   #changeCollection(collection) {
-    const query = this.#asked();
+    const asked = this.#asked();
+    const query = { ...asked, words: asked.words || !this.row.matchingChosen };
     this.#state.collection = collection;
     this.results.grid.clear();
     this.fields.forget();
@@ -353,9 +355,18 @@ export class ImageSearch extends ServiceElement {
   /** @param {string | null} cursor @param {AbortSignal} signal @returns {Promise<import('./api.js').HitPage>} */
   async #ask(cursor, signal) {
     const field = this.getAttribute('group-by');
-    if (field !== null) await this.fields.describe();
-    this.#state.query = this.fields.groupedBy(field, this.#state.query);
-    return this.api.page(this.#state, cursor, signal);
+    const { text, words, likeness } = this.#state.query;
+    if (field !== null || (text && words && likeness)) await this.fields.describe();
+    this.#state.query = this.fields.matchedIn(this.fields.groupedBy(field, this.#state.query));
+    try {
+      return await this.api.page(this.#state, cursor, signal);
+    } catch (error) {
+      const { query } = this.#state;
+      const refused = problemFrom(error).fields.some((name) => name.endsWith('keywords'));
+      if (!refused || this.row.matchingChosen || !query.likeness) throw error;
+      // A text without a word, or with more than can be looked up.
+      return this.api.page({ ...this.#state, query: { ...query, words: false } }, cursor, signal);
+    }
   }
 
   /** Say above the whole collection how to begin. */

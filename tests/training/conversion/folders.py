@@ -199,8 +199,19 @@ def mobilenet_v2(folder: Path) -> None:
     save(folder, seeded(lambda: transformers.MobileNetV2Model(config)), "MobileNetV2ImageProcessor", settings)
 
 
+def efficientnet(folder: Path) -> None:
+    """EfficientNet, whose processor divides by the deviation twice."""
+    config = transformers.EfficientNetConfig(
+        width_coefficient=0.25, depth_coefficient=0.5, hidden_dim=320, initializer_range=1.0
+    )
+    settings = square_of(64, **IMAGENET, resample=0, include_top=True)
+    save(
+        folder, seeded(lambda: transformers.EfficientNetModel(config)), "EfficientNetImageProcessor", settings
+    )
+
+
 OF_IMAGES_AND_TEXTS: Final = (clip, metaclip_2, altclip, chinese_clip, siglip, siglip_2)
-OF_IMAGES: Final = (dinov2, dinov2_with_registers, dinov3, vit, convnext, resnet, mobilenet_v2)
+OF_IMAGES: Final = (dinov2, dinov2_with_registers, dinov3, vit, convnext, resnet, mobilenet_v2, efficientnet)
 
 
 def _ids(tokenizer: Any) -> dict[str, int]:

@@ -5,6 +5,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ import pytest
 from training import memory
 from training.data import prepared_rows
 from training.data.manifest import Manifest, Record, Rejections
-from training.data.prepared_rows import PreparedRows, RowMaker, cache_folder, find_room, prepare
+from training.data.prepared_rows import PreparedRows, RowMaker, cache_folder, find_room, image_files, prepare
 from training.data.row_cache import RowCache, SourceFile
 from training.errors import DataError, ImageError
 from training.trainer.run_state.processes import Processes
@@ -63,7 +64,16 @@ class Data:
         def reject(row: int, reason: str) -> None:
             self.rejections.add(manifest.records[row].line, reason)
 
-        maker = RowMaker(manifest, (2,), np.dtype(np.uint8), key, "rows", make)
+        maker = RowMaker(
+            manifest.folder,
+            len(manifest.records),
+            partial(image_files, manifest),
+            (2,),
+            np.dtype(np.uint8),
+            key,
+            "rows",
+            make,
+        )
         room = find_room(maker.nbytes, len(manifest.records), on_disk=True, processes=Processes())
         rows = prepare(maker, reject, room, show_progress=False)
         assert rows is not None

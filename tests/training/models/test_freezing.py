@@ -18,7 +18,7 @@ from training.models.config import ImageArchitecture, TextArchitecture
 from training.models.dual_encoder import DualEncoder
 from training.models.tower import Backbone
 
-LAYERS = {"clip_resnet": 5, "convnext": 5, "mobilenet_v2": 16, "resnet": 5}
+LAYERS = {"clip_resnet": 5, "convnext": 5, "efficientnet": 10, "mobilenet_v2": 16, "resnet": 5}
 
 
 def train_one_step(model: DualEncoder) -> None:

@@ -10,7 +10,7 @@ from training.models.config import ImageArchitecture, ImageTowerConfig, TextArch
 from training.models.images.towers import build_image_tower
 from training.models.texts.towers import build_text_tower
 
-CONV_NETS: tuple[ImageArchitecture, ...] = ("convnext", "mobilenet_v2", "resnet")
+CONV_NETS: tuple[ImageArchitecture, ...] = ("convnext", "efficientnet", "mobilenet_v2", "resnet")
 SENTENCES = tuple(" ".join(["dogs run"] * (1 + 7 * number % 11)) for number in range(70))
 
 

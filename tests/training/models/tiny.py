@@ -28,6 +28,13 @@ TEXTS = (
 
 _TRANSFORMER = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2}
 _VISION = {**_TRANSFORMER, "image_size": SIZE, "patch_size": 16}
+EFFICIENTNET: dict[str, Any] = {
+    "width_coefficient": 0.25,
+    "depth_coefficient": 0.5,
+    "hidden_dim": 320,
+    "initializer_range": 0.6,
+    "drop_connect_rate": 0.0,
+}
 _STAGES = {"hidden_sizes": [8, 8, 16, 16], "depths": [1, 2, 1, 1]}
 
 IMAGE_OPTIONS: dict[ImageArchitecture, dict[str, Any]] = {
@@ -37,6 +44,7 @@ IMAGE_OPTIONS: dict[ImageArchitecture, dict[str, Any]] = {
     "dinov2": {**_VISION, "mlp_ratio": 2},
     "dinov2_with_registers": {**_VISION, "mlp_ratio": 2, "num_register_tokens": 2},
     "dinov3_vit": {**_VISION, "intermediate_size": 32, "num_register_tokens": 2},
+    "efficientnet": EFFICIENTNET,
     "mobilenet_v2": {"depth_multiplier": 0.25, "finegrained_output": False},
     "resnet": {"embedding_size": 8, **_STAGES},
     "siglip_vision_model": {**_VISION, "intermediate_size": 32},

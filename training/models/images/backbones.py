@@ -38,7 +38,7 @@ class _Family:
     stem: tuple[str, ...]
     layers: str
     settings: tuple[tuple[str, Any], ...] = ()
-    tail: str | None = None
+    tail: tuple[str, ...] = ()
     norm: str | None = None
     any_size: bool = False
 
@@ -48,8 +48,16 @@ _FAMILIES: dict[str, _Family] = {
     "convnext": _Family(
         "ConvNextConfig", "ConvNextModel", "map", ("embeddings",), "encoder.stages", norm="layernorm"
     ),
+    "efficientnet": _Family(
+        "EfficientNetConfig",
+        "EfficientNetModel",
+        "map",
+        ("embeddings",),
+        "encoder.blocks",
+        tail=("encoder.top_conv", "encoder.top_bn", "encoder.top_activation"),
+    ),
     "mobilenet_v2": _Family(
-        "MobileNetV2Config", "MobileNetV2Model", "map", ("conv_stem",), "layer", tail="conv_1x1"
+        "MobileNetV2Config", "MobileNetV2Model", "map", ("conv_stem",), "layer", tail=("conv_1x1",)
     ),
     # Most checkpoints of a ViT have no pooler; the class token is what they were trained to classify by.
     "vit": _Family(
@@ -93,7 +101,7 @@ class TransformersImageBackbone(ImageBackbone):
             self.size_multiple = int(options["patch_size"])
         elif family.output != "map":
             self.image_size = int(options["image_size"])
-        self.width = self.local_width = _width(model, options)
+        self.width = self.local_width = _width(family, model, options)
         self.heads = None if family.output == "map" else int(options["num_attention_heads"])
         if family.output == "map":
             use_channels_last(self)
@@ -117,8 +125,7 @@ class TransformersImageBackbone(ImageBackbone):
     def _map(self, pixels: Tensor) -> ImageFeatures:
         """What the model's own forward gives; run layer by layer, frozen ones need a fraction of the time."""
         layers = [*self.stem(), *(module for layer in self.layers() for module in layer)]
-        if self._family.tail is not None:
-            layers.append(attrgetter(self._family.tail)(self.model))
+        layers += [attrgetter(path)(self.model) for path in self._family.tail]
         hidden = run_layers(layers, pixels)
         pooled = hidden.mean(dim=(-2, -1))
         if self._family.norm is not None:
@@ -141,12 +148,13 @@ class TransformersImageBackbone(ImageBackbone):
         return found
 
 
-def _width(model: nn.Module, options: dict[str, Any]) -> int:
+def _width(family: _Family, model: nn.Module, options: dict[str, Any]) -> int:
     if "hidden_size" in options:
         return int(options["hidden_size"])
     if "hidden_sizes" in options:
         return int(options["hidden_sizes"][-1])
-    return int(attrgetter("conv_1x1.convolution.out_channels")(model))
+    tail = attrgetter(family.tail[0])(model)
+    return int(getattr(tail, "convolution", tail).out_channels)
 
 
 def build_transformers_backbone(

@@ -20,6 +20,7 @@ _FOLLOWED: Final = frozenset(
         "ChineseCLIPImageProcessor",
         "ConvNextImageProcessor",
         "DINOv3ViTImageProcessor",
+        "EfficientNetImageProcessor",
         "MobileNetV2ImageProcessor",
         "SiglipImageProcessor",
         "ViTImageProcessor",
@@ -93,7 +94,7 @@ def image_preprocessing(folder: Path, size: int | None = None) -> ImagePreproces
         RecipeError: The folder does not say it, or says a step that is not followed here.
     """
     settings: Mapping[str, Any] = image_processor(folder).to_dict()
-    others = sorted(step for step in settings if step.startswith("do_") and settings[step])
+    others = sorted(step for step in settings if step.startswith(("do_", "rescale_off")) and settings[step])
     unknown = [step for step in others if step not in _STEPS]
     if unknown:
         raise RecipeError(f"The image processor in {folder} has {unknown[0]}, which is not followed here.")
@@ -157,6 +158,9 @@ def _statistics(settings: Mapping[str, Any], folder: Path) -> dict[str, Sequence
     std: Sequence[float] = (1.0,) * 3
     if settings.get("do_normalize"):
         mean, std = settings.get("image_mean") or (), settings.get("image_std") or ()
+        if settings.get("include_top"):
+            # EfficientNet divides by the deviation twice.
+            std = [value * value for value in std]
     if len(mean) != 3 or len(std) != 3 or 0 in std:
         raise RecipeError(f"The image processor in {folder} has no mean and deviation of three colours.")
     return {"mean": [value / unit for value in mean], "std": [value / unit for value in std]}

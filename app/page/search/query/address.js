@@ -33,7 +33,8 @@ export function toLink({ collection, query, filter, opened }) {
   if (query.picture) parameters.set('by', 'image');
   for (const side of ['like', 'unlike']) for (const id of query[side]) parameters.append(side, id);
   for (const id of query.like) if (query.boxes[id]) parameters.append('box', boxText(query.boxes[id], id));
-  if (query.words) parameters.set('words', query.likeness ? 'exact' : 'only');
+  const words = query.words ? 'only' : 'off';
+  if (!query.words || !query.likeness) parameters.set('words', words);
   if (query.group) parameters.set('group', query.group);
   const expression = expressionOf(filter);
   if (expression) parameters.set('filter', JSON.stringify(expression));
@@ -57,7 +58,7 @@ function parsedBox(text) {
 /** Checks of the parameters that can be broken. @type {Record<string, (value: string) => boolean>} */
 const WHOLE = {
   filter: (value) => parsedFilter(value) !== null,
-  words: (value) => value === 'exact' || value === 'only',
+  words: (value) => ['exact', 'only', 'off'].includes(value),
   by: (value) => value === 'image',
   group: (value) => value !== '',
   box: (value) => parsedBox(value) !== null,
@@ -82,7 +83,7 @@ export function fromLink(text) {
       unlike: examples('unlike').filter((id) => !like.includes(id)),
       boxes: Object.fromEntries(parameters.getAll('box').map(parsedBox).filter((one) => one !== null && like.includes(one[0]))),
       likeness: given('words') !== 'only',
-      words: given('words') !== null,
+      words: given('words') !== 'off',
       group: given('group'),
     },
     filter: parsedFilter(given('filter') ?? '') ?? noFilter(),

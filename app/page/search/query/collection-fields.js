@@ -84,6 +84,19 @@ export class CollectionFields {
     return { ...query, group };
   }
 
+  /**
+   * Look no words up in a collection without texts, unless the reader chose to.
+   *
+   * @param {import('./query.js').Query} query @returns {import('./query.js').Query}
+   */
+  matchedIn(query) {
+    const textless = this.described !== null && this.described.examples.every(({ text }) => !text);
+    if (!textless || this.row.matchingChosen || !query.words || !query.likeness) return query;
+    const matched = { ...query, words: false };
+    this.row.showQuery(matched);
+    return matched;
+  }
+
   /** Show in the panel how many images are left for each value. */
   async count() {
     const { api, collection, filter, query } = this.now();

@@ -33,6 +33,8 @@ export class QueryRow {
   #group = null;
   /** Whether the reader has chosen a group, or none. */
   groupChosen = false;
+  /** Whether the reader has chosen how a text is matched. */
+  matchingChosen = false;
 
   /**
    * @param {{match: (kind: keyof Matching, on: boolean) => void, remove: (id: string) => void, clearExamples: () => void, open: (id: string) => void,

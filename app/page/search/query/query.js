@@ -14,8 +14,8 @@
 
 import { expressionOf } from './filter.js';
 
-/** @type {Query} */
-export const NO_QUERY = Object.freeze({ text: '', picture: null, like: [], unlike: [], boxes: Object.freeze({}), likeness: true, words: false, group: null });
+/** Both kinds of matching are on until the reader switches one off. @type {Query} */
+export const NO_QUERY = Object.freeze({ text: '', picture: null, like: [], unlike: [], boxes: Object.freeze({}), likeness: true, words: true, group: null });
 
 /** @param {Query} query @returns {boolean} whether there is nothing to search for */
 export function isEmpty({ text, picture, like, unlike }) {

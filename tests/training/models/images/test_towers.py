@@ -115,7 +115,9 @@ def test_pools_over_regions(pooling: str) -> None:
     torch.testing.assert_close(output.pooled, expected)
 
 
-@pytest.mark.parametrize("architecture", ["clip_resnet", "convnext", "mobilenet_v2", "resnet"])
+@pytest.mark.parametrize(
+    "architecture", ["clip_resnet", "convnext", "efficientnet", "mobilenet_v2", "resnet"]
+)
 def test_conv_nets_keep_their_weights_channels_last(architecture: ImageArchitecture) -> None:
     kernels = [p for p in build(architecture).parameters() if p.dim() == 4 and min(p.shape[:2]) > 1]
     assert all(kernel.is_contiguous(memory_format=torch.channels_last) for kernel in kernels)

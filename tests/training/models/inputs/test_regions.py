@@ -86,6 +86,7 @@ def test_the_mean_of_a_map_is_the_cosine() -> None:
 _WITH: dict[str, dict[str, Any]] = {
     "resnet": {"image": "resnet"},
     "mobilenet": {"image": "mobilenet_v2"},
+    "efficientnet": {"image": "efficientnet"},
     "mean of patches": {"image": "vit", "image_settings": {"pooling": "mean"}},
     "mean of a map": {"image": "convnext", "image_settings": {"pooling": "mean"}},
     "no head": {"image": "resnet", "image_settings": {"head": {"kind": "identity"}}, "dim": 16},

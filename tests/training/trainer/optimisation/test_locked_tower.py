@@ -16,7 +16,6 @@ from transformers import ResNetConfig, ResNetModel
 from tests.training.models.tiny import image_tower, tiny_model
 from tests.training.runs import assert_same_checkpoints, before_step, lines, terminate
 from tests.training.trainer.scenes import tiny_recipe
-from training.data import prepared_rows
 from training.models.config import ImagePreprocessingConfig
 from training.models.images.towers import ImageTower
 from training.models.preprocessing import ImagePreprocessing
@@ -49,8 +48,15 @@ def tower(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def locked_recipe(tower: Path, augmentation: float = 0.0, pooling: str = "tower", **train: Any) -> Recipe:
+def locked_recipe(
+    tower: Path,
+    augmentation: float = 0.0,
+    pooling: str = "tower",
+    cache_images: bool | str = "memory",
+    **train: Any,
+) -> Recipe:
     tree: dict[str, Any] = tiny_recipe(**train).model_dump(mode="json")
+    tree["data"] |= {"cache_images": cache_images}
     locked = {"pretrained": str(tower), "options": {}, "frozen_layers": "all", "pooling": pooling}
     tree["model"]["image"] |= locked
     tree["augmentation"] |= UNCHANGED | {"flip": augmentation}
@@ -98,7 +104,7 @@ def test_each_image_passes_the_tower_once(tower: Path, scenes: Path, tmp_path: P
 def test_the_result_is_that_of_a_run_that_encodes_each_image_in_every_step(
     tower: Path, scenes: Path, straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(assembly, "locked_tower", lambda *_: None)
+    monkeypatch.setattr(assembly, "locked_towers", lambda *_: (None, None))
     with counted() as passes:
         run(locked_recipe(tower), scenes, tmp_path / "out")
     assert sum(passes) == 2 * (BATCHES * BATCH + VAL)
@@ -122,15 +128,14 @@ def test_a_resumed_run_is_bit_equal(tower: Path, scenes: Path, straight: Path, t
 
 
 def test_later_runs_find_the_features_of_the_same_weights_on_the_disk(
-    tower: Path, scenes: Path, straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tower: Path, scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prepared_rows, "_FEW", 0)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for name, expected in (("one", TRAIN), ("two", 0)):
         with counted() as passes:
-            run(locked_recipe(tower), scenes, tmp_path / name)
+            run(locked_recipe(tower, cache_images=True), scenes, tmp_path / name)
         assert sum(passes) == expected + VAL
-        assert_same_checkpoints(tmp_path / name, straight)
+    assert_same_checkpoints(tmp_path / "two", tmp_path / "one")
 
 
 def test_features_of_other_weights_are_others() -> None:
