@@ -270,8 +270,8 @@ class Authenticator:
         if wait_s:
             raise RequestError(
                 replace(_TOO_EARLY, retry_after_s=wait_s),
-                f"Too many wrong keys came from here: wait {wait_s} s before you send another one. A valid key "
-                "is answered at once.",
+                f"Too many wrong keys came from here: wait {wait_s} s before you send another one. A valid "
+                "key is answered at once.",
             )
 
     def _with_open(self, grants: Grants) -> Grants:

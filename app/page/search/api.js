@@ -74,7 +74,7 @@ export class SearchApi {
    * @returns {Promise<HitPage>}
    */
   page({ collection, query, filter }, cursor, signal) {
-    const body = { ...bodyOf(query), limit: PAGE_SIZE, filter: expressionOf(filter), cursor };
+    const body = { ...bodyOf(query), limit: PAGE_SIZE, filter: expressionOf(filter), cursor: cursor ?? true };
     return this.search(collection, body, query.picture ? [query.picture.file] : [], signal);
   }
 

@@ -43,9 +43,11 @@ def test_a_hit_without_a_group_has_no_others(client: TestClient) -> None:
 
 def test_pages_go_on_in_either_names(client: TestClient) -> None:
     whole = client.post(SEARCH, json={"text": "a boat", "limit": 6}).json()["hits"]
-    first = client.post(SEARCH, json={"text": "a boat", "limit": 3}).json()
+    first = client.post(SEARCH, json={"text": "a boat", "limit": 3, "cursor": True}).json()
     second = client.post(SEARCH, json={"text": "a boat", "k": 3, "cursor": first["next_cursor"]}).json()
     assert [hit["id"] for hit in (*first["hits"], *second["hits"])] == [hit["id"] for hit in whole]
+    before = client.post(SEARCH, json={"text": "a boat", "k": 3}).json()
+    assert before["next_cursor"] is not None
 
 
 @pytest.mark.parametrize(("name", "before", "value"), PAIRS)

@@ -142,7 +142,8 @@ class GenerationRef:
 class SearchPage:
     """A page of hits; `confident` says whether the collection has what was asked for, None: unknown.
 
-    `unknown_keywords` are words of `keywords` that no text of the collection has.
+    `unknown_keywords` are words of `keywords` that no text of the collection has. `next_cursor` is only there
+    where it was asked for; `has_more` says whether there are hits behind the page.
     """
 
     hits: tuple[Hit, ...]
@@ -152,6 +153,7 @@ class SearchPage:
     next_cursor: str | None = None
     served_by: GenerationRef | None = None
     unknown_keywords: tuple[str, ...] = ()
+    has_more: bool = False
 
 
 @dataclass(frozen=True)
