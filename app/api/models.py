@@ -9,6 +9,7 @@ from fastapi import APIRouter, BackgroundTasks, Depends, Path, Request, Response
 from sqlalchemy.orm import Session
 
 from app.access.permissions import may
+from app.http.addresses import root_of
 from app.http.deprecation import REPLACED, deprecation_headers
 from app.http.problem_kinds import Kind
 from app.http.problems import RequestError, problem_responses
@@ -66,10 +67,12 @@ async def get_model(digest: _Digest, services: InjectedServices) -> ModelCard:
     | {201: {"headers": {"Location": {"description": "The model.", "schema": {"type": "string"}}}}},
     dependencies=[may("admin"), Depends(idempotency_key)],
 )
-async def register_model(request: NewModel, services: InjectedServices, response: Response) -> ModelCard:
+async def register_model(
+    new: NewModel, request: Request, services: InjectedServices, response: Response
+) -> ModelCard:
     """Take the model of a training or retraining job, so that collections can be embedded with it."""
-    digest = await services.threads.write(_registered, services, request.job)
-    response.headers["Location"] = f"/v1/models/{digest}"
+    digest = await services.threads.write(_registered, services, new.job)
+    response.headers["Location"] = f"{root_of(request.scope)}/v1/models/{digest}"
     return await _card(services, digest)
 
 

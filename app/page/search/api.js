@@ -1,6 +1,6 @@
 /** The search service over HTTP. */
 
-import { sentJson } from '../shared/http.js';
+import { folderOf, sentJson } from '../shared/http.js';
 import { showPicture } from '../shared/picture.js';
 import { Session } from '../shared/session.js';
 import { expressionOf } from './query/filter.js';
@@ -34,7 +34,7 @@ const PAGE_SIZE = 24;
 export class SearchApi {
   /** @param {string | URL} base address of the service @param {string | null} [token] a key or a token of the caller */
   constructor(base, token = null) {
-    this.base = new URL(base, document.baseURI);
+    this.base = folderOf(base);
     this.session = new Session(this.base);
     this.session.token = token;
   }
