@@ -2,11 +2,13 @@
 
 import sys
 import time
+from collections.abc import Mapping
+from typing import Any
 
 from training.data.decoding.processes.serving import TaskAnswer, serve
 
 
-def _sleep(header: dict[str, float], _: bytearray) -> TaskAnswer:
+def _sleep(header: Mapping[str, Any], _: bytearray) -> TaskAnswer:
     time.sleep(header["seconds"])
     return {"outcome": "done"}, b""
 
