@@ -13,6 +13,7 @@ from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
 from opentelemetry.trace import Tracer, TracerProvider
 from starlette.middleware.cors import CORSMiddleware
+from starlette.types import Receive, Scope, Send
 
 from app.access.authentication import Authenticator
 from app.access.hosts import AllowedHosts, HostCheck
@@ -76,7 +77,17 @@ _log = structlog.stdlib.get_logger(__name__)
 
 
 class RecoquestService(FastAPI):
-    """The application, with problem documents in its OpenAPI description."""
+    """The application, with problem documents in its OpenAPI description.
+
+    Attributes:
+        root_path: Path that a proxy serves the application below and removes from requests.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; routes, folders of files and links in answers need the path again."""
+        if scope["type"] == "http":
+            scope["path"] = self.root_path + scope["path"]
+        await super().__call__(scope, receive, send)
 
     def openapi(self) -> dict[str, Any]:
         """The description, made once."""
@@ -118,6 +129,7 @@ def create_app(
         generate_unique_id_function=_operation_id,
         lifespan=partial(_run, settings=settings, metrics=metrics, load=load, give_up=give_up),
     )
+    application.root_path = settings.root_path
     application.state.stopping = asyncio.Event()
     application.state.connections = Connections(
         ConnectionLimits(settings.max_connections), metrics.connection_ended

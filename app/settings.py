@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import (
@@ -114,8 +115,8 @@ class Settings(ViewerSettings, WorkerSettings):
     )
     public_url: str | None = Field(
         default=None,
-        description="Address of the page in browsers, to which the provider sends them back; None: as the "
-        "request says.",
+        description="Address of the service in browsers, to which the provider sends them back; with a path, "
+        "as in https://example.org/photos, a proxy serves it below the path. None: as the request says.",
     )
     oidc_groups_claim: str = Field(
         default="groups",
@@ -331,6 +332,11 @@ class Settings(ViewerSettings, WorkerSettings):
         if self.oidc_client_secret is not None and self.oidc_client_id is None:
             raise ValueError("RECOQUEST_OIDC_CLIENT_SECRET needs RECOQUEST_OIDC_CLIENT_ID beside it")
         return self
+
+    @property
+    def root_path(self) -> str:
+        """Path that a proxy serves the service below, such as `/photos`; empty at the root of its host."""
+        return urlsplit(self.public_url or "").path
 
     @property
     def catalogue_url(self) -> str:

@@ -53,6 +53,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith(_LONG))
 
 
+@pytest.fixture
+def stops_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that a test stops are not replaced: they stand for those that hang in another way."""
+    monkeypatch.setattr("training.stopped._LOOK_S", 3_600.0)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def files_of_anyio() -> None:
     """Import what anyio imports with the first file that a service sends.

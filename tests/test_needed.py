@@ -13,6 +13,7 @@ _PROGRAMS = (
     "chromium",
     "initdb",
     "npm",
+    "nginx",
     "caddy",
     "promtool",
     "ip",

@@ -21,7 +21,7 @@ PUBLIC: Final = frozenset({"case-book.js", "image-search.js"})
 # Each room may import from itself and from those before it.
 ORDER: Final = {
     "training": (
-        "errors reports atomic frozen host memory progress distributed models data objectives losses "
+        "errors reports atomic frozen host stopped memory progress distributed models data objectives losses "
         "evaluation samples shortcuts recipes conversion trainer tasks classification language_models"
     ),
     "index": (

@@ -60,7 +60,7 @@ class Authenticator:
         catalogue: The catalogue with the API keys.
         threads: Threads for reads of the catalogue.
         signer: Reads the cookies of sessions.
-        count: Told of every key that was wrong, or came too early to be looked at.
+        count: Told of every key that was wrong, or came too early after others.
 
     Attributes:
         signer: Signs and reads sessions.
@@ -228,12 +228,11 @@ class Authenticator:
             # An expired token had a right signature: it was no guess of a key.
             if not self._admin_looks_like_token or error.kind is EXPIRED:
                 raise
-            self._refuse_early(clients)
             if self._is_admin(sent):
                 return _ADMIN
             # Without its provider nobody knows whether a token is right.
             if error.kind.status != HTTPStatus.SERVICE_UNAVAILABLE:
-                self._guesses.was_wrong(clients)
+                self._refuse_early(clients, sent)
             raise
 
     def _opened(self, principal: Principal) -> Principal:
@@ -245,11 +244,10 @@ class Authenticator:
         # An unknown key takes as long as a known one with another secret.
         given, wanted = _digest("" if parts is None else parts[1]), _NO_DIGEST if key is None else key.digest
         if not hmac.compare_digest(given, wanted) or key is None:
-            # Nobody guesses a key that was drawn, so its holder never waits for those who guess beside him.
-            self._refuse_early(clients)
+            # Only wrong keys wait: others at the same address must not lock out the holder of a valid one.
             if self._is_admin(sent):
                 return _ADMIN
-            self._guesses.was_wrong(clients)
+            self._refuse_early(clients, sent)
             raise RequestError(
                 _WRONG, "The key is not known here: send another, or ask the service's administrator for one."
             )
@@ -266,12 +264,14 @@ class Authenticator:
     def _is_admin(self, sent: str) -> bool:
         return self._admin is not None and hmac.compare_digest(_digest(sent, "latin-1"), self._admin)
 
-    def _refuse_early(self, clients: list[str]) -> None:
-        wait_s = self._guesses.wait_s(clients)
+    def _refuse_early(self, clients: list[str], wrong: str) -> None:
+        """Count a wrong key; refuse to answer it as wrong where too many others came before it."""
+        wait_s = self._guesses.wait_s(clients, wrong)
         if wait_s:
             raise RequestError(
                 replace(_TOO_EARLY, retry_after_s=wait_s),
-                f"Too many wrong keys came from here: the next one is looked at in {wait_s} s.",
+                f"Too many wrong keys came from here: wait {wait_s} s before you send another one. A valid "
+                "key is answered at once.",
             )
 
     def _with_open(self, grants: Grants) -> Grants:

@@ -116,7 +116,7 @@ class HostCheck:
             await self.app(scope, receive, send)
             return
         kind, detail = wrong
-        response = problem_response(kind, detail, request_id=scope.get("state", {}).get("request_id"))
+        response = problem_response(kind, detail, scope=scope)
         await response(scope, receive, send)
 
     def _judge(self, scope: Scope) -> tuple[Kind, str] | None:

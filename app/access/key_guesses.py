@@ -1,19 +1,22 @@
-"""Wrong keys, counted by who sends them: whoever guesses waits longer and longer."""
+"""Rate-limits wrong keys, by the sender's address and by the first letters of the key."""
 
 import math
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
 from typing import Final, Literal
 
 import structlog
 from starlette.requests import HTTPConnection
 
-# Slips that cost nothing: of one client, and of all clients of one proxy.
+# Different wrong keys that cost nothing: of one client, and of those that share a proxy or a prefix.
 _FREE: Final = 5
-_FREE_OF_A_PROXY: Final = 50
+_FREE_OF_MANY: Final = 50
+# A drawn key begins with `rq_` and its identifier.
+_PREFIX_LENGTH: Final = 15
+_MAX_REMEMBERED: Final = 64
 # The wait doubles with each further wrong key, up to this.
 _MAX_WAIT_S: Final = 30.0
 _DOUBLINGS: Final = 5
@@ -21,6 +24,7 @@ _FORGOTTEN_AFTER_S: Final = 600.0
 _MAX_ADDRESSES: Final = 4_096
 _MAX_ADDRESS_LENGTH: Final = 64
 _LOGGED_EVERY_S: Final = 5.0
+_MAX_LOGGED: Final = 5
 # The holder of one IPv6 address holds all of its /64 network.
 _OWN_BITS: Final = 64
 
@@ -34,9 +38,11 @@ class _Guesser:
     free: int
     wrong: int = 0
     last: float = -math.inf
+    # Hashes of its latest wrong keys.
+    keys: set[int] = field(default_factory=set)
 
     def wait(self, now: float) -> float:
-        """Seconds until its next key is looked at."""
+        """Seconds until its next new key is answered as wrong."""
         over = self.wrong - self.free
         if over < 0:
             return 0.0
@@ -44,14 +50,15 @@ class _Guesser:
 
 
 class BruteForceLimiter:
-    """Slows guesses of keys down, by the client's address.
+    """Slows down guesses of keys; the caller has looked a key up before, so that a valid one never waits.
 
-    Behind a proxy all clients have its address, so they are told apart by the last address in
-    `X-Forwarded-For`, which the proxy itself has written. Who invents such addresses is counted by the own
-    one, too.
+    A wrong key counts for its sender's address, for the proxy that the sender is behind, and for all senders
+    of keys with the same first letters. The same wrong key counts once: a script with an old key guesses
+    nothing. Clients of a proxy are told apart by the last address in `X-Forwarded-For`, which the proxy
+    itself has written.
 
     Args:
-        count: Told of every key that was wrong, or came too early to be looked at.
+        count: Told of every key that was wrong, or came too early after others.
         clock: Seconds that never go back.
     """
 
@@ -61,38 +68,56 @@ class BruteForceLimiter:
         self._total = 0
         self._guessers: OrderedDict[str, _Guesser] = OrderedDict()
         self._logged_at = -math.inf
-        self._logged = 0
+        self._unlogged: Counter[str] = Counter()
 
-    def wait_s(self, clients: Sequence[str]) -> int:
-        """Return after how many seconds another guess of these clients is looked at; 0: now."""
-        now = self._clock()
-        known = [self._guessers[client] for client in clients if client in self._guessers]
-        wait = math.ceil(max((guesser.wait(now) for guesser in known), default=0.0))
-        if wait:
-            self._refused("too-early", now)
+    def wait_s(self, clients: Sequence[str], key: str) -> int:
+        """Count a wrong key; return after how many seconds another may be sent, or 0: this one is just wrong.
+
+        Args:
+            clients: The sender as `clients_of` names it.
+            key: The wrong key.
+        """
+        now, sent = self._clock(), hash(key)
+        guessers = {}
+        for place, name in enumerate((*clients, f"key {key[:_PREFIX_LENGTH]}")):
+            known = self._guessers.get(name)
+            if known is None or now - known.last > _FORGOTTEN_AFTER_S:
+                known = _Guesser(_FREE_OF_MANY if place else _FREE)
+            guessers[name] = known
+        comes_again = sent in guessers[clients[0]].keys
+        wait = 0 if comes_again else math.ceil(max(guesser.wait(now) for guesser in guessers.values()))
+        self._refused("too-early" if wait else "wrong", clients[0], now)
+        if not wait and not comes_again:
+            self._remember(guessers, sent, now)
         return wait
 
-    def was_wrong(self, clients: Sequence[str]) -> None:
-        """Count a wrong key for the client, and for its proxy, if that is the last of them."""
-        now = self._clock()
-        for place, client in enumerate(clients):
-            guesser = self._guessers.pop(client, None)
-            if guesser is None or now - guesser.last > _FORGOTTEN_AFTER_S:
-                guesser = _Guesser(_FREE_OF_A_PROXY if place else _FREE)
-            guesser.wrong += 1
-            guesser.last = now
-            self._guessers[client] = guesser
+    def _remember(self, guessers: dict[str, _Guesser], sent: int, now: float) -> None:
+        for name, guesser in guessers.items():
+            if sent not in guesser.keys:
+                if len(guesser.keys) >= _MAX_REMEMBERED:
+                    guesser.keys.clear()
+                guesser.keys.add(sent)
+                guesser.wrong += 1
+                guesser.last = now
+            self._guessers[name] = guesser
+            self._guessers.move_to_end(name)
         while len(self._guessers) > _MAX_ADDRESSES:
             self._guessers.popitem(last=False)
-        self._refused("wrong", now)
 
-    def _refused(self, reason: Refusal, now: float) -> None:
-        """Count a key, and tell the log of all since its last line, once in a few seconds at most."""
+    def _refused(self, reason: Refusal, client: str, now: float) -> None:
+        """Count a key, and log all since the last line with their senders, at most once in a few seconds."""
         self._count(reason)
         self._total += 1
+        self._unlogged[client] += 1
         if now - self._logged_at >= _LOGGED_EVERY_S:
-            _log.warning("wrong keys", count=self._total - self._logged, since_start=self._total)
-            self._logged_at, self._logged = now, self._total
+            _log.warning(
+                "wrong keys",
+                count=self._unlogged.total(),
+                since_start=self._total,
+                addresses=dict(self._unlogged.most_common(_MAX_LOGGED)),
+            )
+            self._logged_at = now
+            self._unlogged.clear()
 
 
 def clients_of(request: HTTPConnection) -> list[str]:

@@ -10,6 +10,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.access.hosts import Authority, parse_authority
+from app.http.addresses import path_of
 from app.http.problem_kinds import Kind
 from app.http.problems import problem_response
 
@@ -58,11 +59,11 @@ class OriginCheck:
         if scope["type"] != "http" or self._passes(scope):
             await self.app(scope, receive, send)
             return
-        response = problem_response(_FOREIGN, _DETAIL, request_id=scope.get("state", {}).get("request_id"))
+        response = problem_response(_FOREIGN, _DETAIL, scope=scope)
         await response(scope, receive, send)
 
     def _passes(self, scope: Scope) -> bool:
-        headers, path = Headers(scope=scope), _path(scope)
+        headers, path = Headers(scope=scope), path_of(scope)
         reads = scope["method"] in _READING
         mode = headers.get("sec-fetch-mode", "")
         if reads and mode == "navigate" and (path in _PAGES or path.startswith(_FILES)):
@@ -89,8 +90,3 @@ class OriginCheck:
 
 def _brings_link(scope: Scope) -> bool:
     return any(part.startswith(b"link=") for part in scope["query_string"].split(b"&"))
-
-
-def _path(scope: Scope) -> str:
-    path: str = scope["path"]
-    return path.removeprefix(scope.get("root_path", "")) or "/"

@@ -6,6 +6,8 @@ from typing import Final
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.http.addresses import path_of
+
 # Swagger UI writes style attributes; its scripts come from this server all the same.
 _DOCS_POLICY = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:"
 # A browser may keep the page's own files, and asks whether they are current.
@@ -55,7 +57,7 @@ class SecurityHeaders:
                 if self._embeds(scope):
                     given.append((b"cross-origin-resource-policy", b"cross-origin"))
                 names = {name.lower() for name, _ in given}
-                added = (header for header in self._of(scope["path"]) if header[0] not in names)
+                added = (header for header in self._of(path_of(scope)) if header[0] not in names)
                 message["headers"] = [*given, *added]
             await send(message)
 

@@ -86,7 +86,7 @@ async def create_job(
             await _read(services, partial(require_active, collection=collection))
     arguments = _sync_arguments(services) if isinstance(new, PacsSyncJob) else new.arguments()
     job = await queue_job(request, services, new.kind, arguments)
-    response.headers["Location"] = location_of(job)
+    response.headers["Location"] = location_of(request, job)
     return JobEntry.of(job)
 
 

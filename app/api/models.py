@@ -56,10 +56,12 @@ async def get_model(digest: _Digest, services: InjectedServices) -> ModelCard:
     | {201: {"headers": {"Location": {"description": "The model.", "schema": {"type": "string"}}}}},
     dependencies=[may("admin"), Depends(idempotency_key)],
 )
-async def register_model(request: NewModel, services: InjectedServices, response: Response) -> ModelCard:
+async def register_model(
+    new: NewModel, request: Request, services: InjectedServices, response: Response
+) -> ModelCard:
     """Take the model of a training or retraining job, so that collections can be embedded with it."""
-    digest = await services.threads.write(_registered, services, request.job)
-    response.headers["Location"] = f"/v1/models/{digest}"
+    digest = await services.threads.write(_registered, services, new.job)
+    response.headers["Location"] = f"{root_of(request.scope)}/v1/models/{digest}"
     return await _card(services, digest)
 
 

@@ -130,9 +130,7 @@ class AuditTrail:
                         await recorder.record(event, durable=_is_durable(event))
                     except AuditUnavailableError as error:
                         replaced = True
-                        answer = problem_response(
-                            _UNAVAILABLE, str(error), request_id=scope["state"]["request_id"]
-                        )
+                        answer = problem_response(_UNAVAILABLE, str(error), scope=scope)
                         await answer(scope, receive, send)
             if not replaced:
                 await send(message)

@@ -76,7 +76,7 @@ def note_search(
     details: dict[str, Detail] = {
         "target": query.target,
         "limit": query.limit,
-        "later_page": query.cursor is not None,
+        "later_page": isinstance(query.cursor, str),
     }
     note(
         request,

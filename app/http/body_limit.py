@@ -49,7 +49,7 @@ class BodyLimit:
             response = problem_response(
                 TOO_LARGE,
                 _detail(limit),
-                request_id=scope.get("state", {}).get("request_id"),
+                scope=scope,
                 # The body is left unread, so the connection cannot carry another request.
                 headers={"Connection": "close"},
             )

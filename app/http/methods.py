@@ -9,6 +9,8 @@ from starlette.responses import Response
 from starlette.routing import Match, Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.http.addresses import root_of
+
 _ASKED: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _READING: Final = ("GET", "HEAD")
 # Parts of a request that routing finds.
@@ -21,9 +23,7 @@ class _NothingMoreError(OSError):
 
 def allowed_methods(application: Any, scope: Scope) -> list[str]:
     """Return the methods that the address of a request takes; none where nothing is there."""
-    # A folder of files that has been entered has its own.
-    root = scope.get("app_root_path", scope.get("root_path", ""))
-    asked = ({**scope, "root_path": root, "method": method} for method in _ASKED)
+    asked = ({**scope, "root_path": root_of(scope), "method": method} for method in _ASKED)
     found = {inner["method"] for inner in asked if _takes(application, inner)}
     if not found:
         return []

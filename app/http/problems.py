@@ -69,17 +69,17 @@ class RequestError(RecoquestError):
 
 def problem_of(request: Request, error: RequestError) -> Problem:
     """Return the document of an error, for an answer that has begun already."""
-    return _document(error.kind, str(error), _request_id(request), error.errors)
+    return _document(error.kind, str(error), request.scope, error.errors)
 
 
-def _document(kind: Kind, detail: str, request_id: str | None, errors: Sequence[FieldError]) -> Problem:
+def _document(kind: Kind, detail: str, scope: Mapping[str, Any], errors: Sequence[FieldError]) -> Problem:
     return Problem(
         type=type_of(kind),
         title=kind.title,
         status=kind.status,
         detail=kind.detail or shortened(detail, _MAX_DETAIL_LENGTH),
-        help=help_of(kind),
-        request_id=request_id,
+        help=root_of(scope) + help_of(kind),
+        request_id=scope.get("state", {}).get("request_id"),
         errors=list(errors),
     )
 
@@ -88,12 +88,12 @@ def problem_response(
     kind: Kind,
     detail: str,
     *,
-    request_id: str | None,
+    scope: Mapping[str, Any],
     errors: Sequence[FieldError] = (),
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
-    """Make the answer that tells of a problem."""
-    document = _document(kind, detail, request_id, errors)
+    """Make the answer that tells of a problem with the request of this scope."""
+    document = _document(kind, detail, scope, errors)
     all_headers = dict(headers or {})
     if kind.retry_after_s is not None:
         all_headers["Retry-After"] = str(kind.retry_after_s)
@@ -125,7 +125,7 @@ async def _answer_and_let_go(answer: _Answer, request: Request, error: Exception
 async def answer_recoquest_error(request: Request, error: Exception) -> JSONResponse:
     """Look the error's type up in the table."""
     if isinstance(error, RequestError):
-        return problem_response(error.kind, str(error), request_id=_request_id(request), errors=error.errors)
+        return problem_response(error.kind, str(error), scope=request.scope, errors=error.errors)
     kind = kind_of(error)
     if kind.detail is not None and kind.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         _log_reason(error, kind)
@@ -134,7 +134,7 @@ async def answer_recoquest_error(request: Request, error: Exception) -> JSONResp
     errors = [FieldError(field=field, message=message)] if field is not None else []
     current = error.revision if isinstance(error, ConditionError) else None
     headers = {} if current is None else {"ETag": etag_of(current)}
-    return problem_response(kind, str(error), request_id=_request_id(request), errors=errors, headers=headers)
+    return problem_response(kind, str(error), scope=request.scope, errors=errors, headers=headers)
 
 
 async def answer_validation_error(request: Request, error: Exception) -> JSONResponse:
@@ -142,13 +142,11 @@ async def answer_validation_error(request: Request, error: Exception) -> JSONRes
     assert isinstance(error, RequestValidationError)
     content_type = request.headers.get("content-type", "")
     if isinstance(error.body, bytes) and "json" not in content_type:
-        return problem_response(
-            UNSUPPORTED, "Send the body as application/json.", request_id=_request_id(request)
-        )
+        return problem_response(UNSUPPORTED, "Send the body as application/json.", scope=request.scope)
     found = error.errors()
     errors = field_errors(found)
     detail = describe_errors(errors, more=len(found) - len(errors))
-    return problem_response(INVALID, detail, request_id=_request_id(request), errors=errors)
+    return problem_response(INVALID, detail, scope=request.scope, errors=errors)
 
 
 async def answer_http_exception(request: Request, error: Exception) -> JSONResponse:
@@ -161,18 +159,13 @@ async def answer_http_exception(request: Request, error: Exception) -> JSONRespo
     if status == HTTPStatus.METHOD_NOT_ALLOWED:
         # The framework names those of the first route that has this address.
         headers["Allow"] = ", ".join(allowed_methods(request.app, request.scope))
-    return problem_response(kind, error.detail, request_id=_request_id(request), headers=headers)
+    return problem_response(kind, error.detail, scope=request.scope, headers=headers)
 
 
 def _log_reason(error: Exception, kind: Kind) -> None:
     """Tell the log what the answer keeps from the caller; not the words of a defect, which may quote them."""
     reason = {} if kind is DEFECT else {"reason": str(error)}
     _log.error(kind.slug, error=type(error).__name__, at=where(error), **reason)
-
-
-def _request_id(request: Request) -> str | None:
-    value = request.scope.get("state", {}).get("request_id")
-    return value if isinstance(value, str) else None
 
 
 def _field_of(error: Exception, kind: Kind) -> str | None:

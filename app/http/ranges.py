@@ -45,7 +45,7 @@ class Ranges:
         response = problem_response(
             _UNSATISFIABLE,
             f"The file has {size:,} bytes: ask for bytes before its end, or leave Range out.",
-            request_id=scope.get("state", {}).get("request_id"),
+            scope=scope,
             headers={"Content-Range": caught.content_range},
         )
         await response(scope, receive, send)

@@ -85,7 +85,7 @@ class RequestContext:
     async def _answer(self, kind: Kind, scope: Scope, receive: Receive, send: "_TrackedSend") -> None:
         """Answer with a problem unless an answer has begun."""
         if not send.status:
-            response = problem_response(kind, "", request_id=send.request_id)
+            response = problem_response(kind, "", scope=scope)
             await response(scope, receive, send)
 
     def _report(self, scope: Scope, status: int, seconds: float) -> None:

@@ -52,7 +52,7 @@ class Metrics:
         )
         self._keys = Counter(
             "recoquest_key_refusals",
-            "Keys that were wrong, or came too early after wrong ones to be looked at.",
+            "Keys that were wrong, or came too early after other wrong ones.",
             ("reason",),
             registry=self.registry,
         )

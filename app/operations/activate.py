@@ -113,7 +113,7 @@ async def queue_swap(request: Request, services: Services, find: FindGeneration)
         request,
         Noted(action="create", collection=collection, generation=generation.id, details={"job": job.id}),
     )
-    headers = {"Location": location_of(job), "Preference-Applied": _ASYNC}
+    headers = {"Location": location_of(request, job), "Preference-Applied": _ASYNC}
     return JSONResponse(JobEntry.of(job).model_dump(mode="json"), HTTPStatus.ACCEPTED, headers)
 
 

@@ -25,6 +25,7 @@ from app.operations.read_search import SentSearch
 from app.operations.regions.embed import embed_regions, stored_regions
 from app.operations.services import Services
 from app.schemas.search.page import SearchResponse, TookMs, Truncation, page_from
+from app.schemas.search.query import SearchQuery
 from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError
 from index.search.hit_reader import read_details
@@ -63,7 +64,7 @@ async def answer_search(
         )
     encoded = time.perf_counter()
     page, details = await services.threads.read(
-        _find, engine, collection, active, sources, [one.part for one in made], query.parts
+        _find, engine, collection, active, sources, [one.part for one in made], query
     )
     seconds = time.perf_counter() - encoded
     services.metrics.searched(seconds)
@@ -85,6 +86,7 @@ async def answer_search(
         prefix=request.scope.get("root_path", ""),
         parts=query.parts,
         details=details,
+        cursor=query.asks_for_cursor,
     )
 
 
@@ -105,12 +107,12 @@ def told_of(
     collection: str,
     active: ActiveGeneration | None,
     page: SearchPage,
-    parts: Sequence[HitPart],
+    query: SearchQuery,
 ) -> list[HitDetails]:
-    """Compute what a page computes when it is wanted, and read what is told of its hits."""
+    """Load the lazily computed parts of a page that a query asks for, and the details of its hits."""
     # In a thread: with thousands of hits before, or blades, it takes milliseconds.
-    _ = page.next_cursor, page.z_scores
-    return read_details(engine.home.catalogue, active, collection, page.hits, parts)
+    _ = page.z_scores, query.asks_for_cursor and page.next_cursor
+    return read_details(engine.home.catalogue, active, collection, page.hits, query.parts)
 
 
 def _find(
@@ -119,13 +121,13 @@ def _find(
     active: ActiveGeneration | None,
     sources: QuerySources,
     made: Sequence[Part],
-    parts: Sequence[HitPart],
+    query: SearchQuery,
 ) -> tuple[SearchPage, list[HitDetails]]:
     if active is None:
         page = engine.browse(collection, sources.request)
     else:
         page = sources.find(engine, active, made)
-    return page, told_of(engine, collection, active, page, parts)
+    return page, told_of(engine, collection, active, page, query)
 
 
 def digests_of(files: Sequence[bytes]) -> list[str]:

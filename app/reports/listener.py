@@ -23,6 +23,8 @@ from training.errors import RecoquestError
 _START: Final = b"\x0b"
 _END: Final = b"\x1c\r"
 _CHUNK: Final = 65_536
+# A message of which nothing has come for so long counts as silence.
+_STALLED_S: Final = 1.0
 _log = structlog.stdlib.get_logger(__name__)
 
 
@@ -32,7 +34,7 @@ class Limits:
 
     Attributes:
         message_bytes: Longest message.
-        connections: Connections at the same time; others are closed at once.
+        connections: Connections at the same time; one more closes the one that has been silent longest.
         message_s: Seconds from the first byte of a message to its last.
         idle_s: Seconds that a connection may be silent between messages.
     """
@@ -41,6 +43,26 @@ class Limits:
     connections: int = 32
     message_s: float = 30.0
     idle_s: float = 600.0
+
+
+@dataclass(slots=True)
+class _Sender:
+    """An open connection.
+
+    Attributes:
+        heard: Time of its latest byte, or of its beginning.
+        has_sent: Whether it has sent a whole message.
+        in_message: Whether a message has begun and has not come whole.
+        is_answered: Whether its message is being written.
+    """
+
+    heard: float
+    has_sent: bool = False
+    in_message: bool = False
+    is_answered: bool = False
+
+    def is_silent(self, now: float) -> bool:
+        return not self.is_answered and (not self.in_message or now - self.heard >= _STALLED_S)
 
 
 class FrameError(Exception):
@@ -61,7 +83,7 @@ class Listener:
         self._intake = intake
         self._key = key
         self._limits = limits
-        self._open: set[asyncio.Task[None]] = set()
+        self._open: dict[asyncio.Task[None], _Sender] = {}
         # Messages are written one at a time: the newest version of a report is the one that came last.
         self._writer = ThreadPoolExecutor(1, "reports")
 
@@ -80,43 +102,66 @@ class Listener:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        if len(self._open) >= self._limits.connections:
+        if not self._has_room():
             _log.warning("connection refused: too many are open", open=len(self._open))
             writer.close()
             return
-        self._open.add(task)
+        sender = self._open[task] = _Sender(asyncio.get_running_loop().time())
         try:
-            await self._converse(reader, writer)
+            await self._converse(reader, writer, sender)
         except FrameError as error:
             _log.warning("connection ended", reason=str(error))
         except (ConnectionError, TimeoutError) as error:
             _log.info("connection ended", reason=type(error).__name__)
         except asyncio.CancelledError:
-            # The listener stops.
+            # The listener stops, or another sender needs the place.
             return
         finally:
-            self._open.discard(task)
+            self._open.pop(task, None)
             writer.close()
             with suppress(ConnectionError, TimeoutError):
                 await writer.wait_closed()
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _has_room(self) -> bool:
+        """Whether there is a place for one more; the longest silent connection, if any, gives up its own."""
+        if len(self._open) < self._limits.connections:
+            return True
+        now = asyncio.get_running_loop().time()
+        silent = [
+            (sender.has_sent, sender.heard, task)
+            for task, sender in self._open.items()
+            if sender.is_silent(now)
+        ]
+        if not silent:
+            return False
+        # Senders of messages keep their connections open between them: others go first.
+        _, heard, longest = min(silent, key=lambda one: one[:2])
+        _log.warning("connection closed: others need its place", silent_s=round(now - heard, 1))
+        del self._open[longest]
+        longest.cancel()
+        return True
+
+    async def _converse(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sender: _Sender
+    ) -> None:
         rest = b""
         while True:
             try:
-                message, rest = await self._next(reader, rest)
+                message, rest = await self._next(reader, rest, sender)
             except FrameError as error:
                 await self._send(writer, acknowledgement("AR", b"", str(error)))
                 raise
             if message is None:
                 return
             # A message that is being written is acknowledged, also when the listener stops.
+            sender.has_sent = sender.is_answered = True
             answer = asyncio.ensure_future(self._answer(message, writer))
             try:
                 await asyncio.shield(answer)
             except asyncio.CancelledError:
                 await answer
                 raise
+            sender.is_answered, sender.heard = False, asyncio.get_running_loop().time()
 
     async def _answer(self, message: bytes, writer: asyncio.StreamWriter) -> None:
         loop = asyncio.get_running_loop()
@@ -128,7 +173,9 @@ class Listener:
         async with asyncio.timeout(self._limits.message_s):
             await writer.drain()
 
-    async def _next(self, reader: asyncio.StreamReader, rest: bytes) -> tuple[bytes | None, bytes]:
+    async def _next(
+        self, reader: asyncio.StreamReader, rest: bytes, sender: _Sender
+    ) -> tuple[bytes | None, bytes]:
         """Return the next message and the bytes behind it; None at the end of the connection.
 
         Raises:
@@ -146,11 +193,13 @@ class Listener:
                 while True:
                     held = b"".join(parts) if len(parts) > 1 else parts[0]
                     parts = [held]
+                    sender.heard, sender.in_message = asyncio.get_running_loop().time(), True
                     plain = held.lstrip(b"\r\n")
                     if plain and not plain.startswith(_START):
                         raise FrameError("a message begins with the byte 0B")
                     end = held.find(_END)
                     if end >= 0:
+                        sender.in_message = False
                         return held[:end].lstrip(b"\r\n")[1:], held[end + len(_END) :]
                     if size > self._limits.message_bytes:
                         raise FrameError(f"a message has at most {self._limits.message_bytes:,} bytes")

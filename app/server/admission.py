@@ -10,6 +10,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.http.addresses import path_of
 from app.http.problem_kinds import BUSY, LATE
 from app.http.problems import problem_response
 from app.server.answers import raw_answer
@@ -60,6 +61,7 @@ class Stages:
         bodies = Budget(settings.max_bodies_bytes)
         # Pictures that are made for callers and not yet taken by them.
         self.pictures = Budget(settings.max_bodies_bytes)
+        self.root_path = settings.root_path
         deadline = settings.encode_deadline_s
         # One batch is encoded while the queue is full.
         searches = settings.encode_queue_size + settings.encode_batch_size
@@ -76,7 +78,7 @@ class Stages:
 
     def of(self, scope: Scope) -> Stage:
         """The stage of a request."""
-        method, path = scope["method"], scope["path"]
+        method, path = scope["method"], path_of(scope)
         if method in _READING:
             return self._reads
         if path.endswith(("/count", "/facets")):
@@ -109,13 +111,13 @@ class Admission:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or refuse it."""
-        if scope["type"] != "http" or scope["path"] in _HEALTH:
+        if scope["type"] != "http" or path_of(scope) in _HEALTH:
             await self.app(scope, receive, send)
             return
         stage, declared = self._stages.of(scope), _declared(scope)
         if stage.places.is_full or not stage.bodies.has_room(max(0, (declared or 0) - _SMALL)):
             # The server throws the body away, so that a caller that still sends it reads the answer.
-            refusal = problem_response(BUSY, stage.refusal().detail, request_id=_request_id(scope))
+            refusal = problem_response(BUSY, stage.refusal().detail, scope=scope)
             await refusal(scope, receive, send)
             return
         passage = _Passage(stage, receive, send, declared)
@@ -134,7 +136,7 @@ class Admission:
             if not passage.timeout.expired():
                 raise
             detail = f"The request was not answered within {deadline_s:g} s; try again later."
-            late = problem_response(LATE, detail, request_id=_request_id(scope))
+            late = problem_response(LATE, detail, scope=scope)
             await late(scope, passage.take, passage.give)
 
 
@@ -250,10 +252,10 @@ def count_as(scope: Scope, weight: int) -> None:
         passage.count_as(weight)
 
 
-def raw_refusal(*, close: bool) -> bytes:
+def raw_refusal(root_path: str, *, close: bool) -> bytes:
     """The bytes of a refusal, for a server that refuses a search without a look at it."""
     headers = {"Cache-Control": "no-store", **({"Connection": "close"} if close else {})}
-    return raw_answer(problem_response(BUSY, _BUSY, request_id=None, headers=headers))
+    return raw_answer(problem_response(BUSY, _BUSY, scope={"root_path": root_path}, headers=headers))
 
 
 def _declared(scope: Scope) -> int | None:
@@ -262,8 +264,3 @@ def _declared(scope: Scope) -> int | None:
         return None
     length = headers.get("content-length", "0")
     return int(length) if length.isdecimal() and len(length) <= _MAX_DIGITS else None
-
-
-def _request_id(scope: Scope) -> str | None:
-    value = scope.get("state", {}).get("request_id")
-    return value if isinstance(value, str) else None

@@ -260,7 +260,8 @@ class BoundedProtocol(H11Protocol):
             self._all.gone(self)
             self.transport.abort()
             return
-        problem = problem_response(kind, detail, request_id=None, headers={"Connection": "close"})
+        scope = {"root_path": getattr(self.config.app, "root_path", "")}
+        problem = problem_response(kind, detail, scope=scope, headers={"Connection": "close"})
         self.transport.write(raw_answer(problem))
         self._leave()
 

@@ -37,8 +37,8 @@ class Shedding:
 
     def __init__(self, stages: Stages) -> None:
         self._stages = stages
-        self._kept = raw_refusal(close=False)
-        self._closed = raw_refusal(close=True)
+        self._kept = raw_refusal(stages.root_path, close=False)
+        self._closed = raw_refusal(stages.root_path, close=True)
         self._unlogged = 0
         self._logged_at = float("-inf")
 

@@ -183,6 +183,11 @@ class SearchPage:
             return None
         return self.scale.confident(hit.cosine for hit in self.hits)
 
+    @property
+    def has_more(self) -> bool:
+        """Whether there are hits behind this page."""
+        return self.end is not None
+
     @cached_property
     def next_cursor(self) -> str | None:
         """Asks for the next page; None on the last. Made when it is wanted: it holds the whole query."""

@@ -54,7 +54,7 @@ def film_id(number: int) -> str:
     return f"1.2.826.0.1.3680043.8.498.{number}"
 
 
-def index_room(folder: Path) -> Settings:
+def index_room(folder: Path, settings: Settings | None = None) -> Settings:
     """Index DICOM films with their metadata, and a picture of 8 bits without any."""
     data = folder / "data"
     data.mkdir()
@@ -92,7 +92,7 @@ def index_room(folder: Path) -> Settings:
     Image.fromarray((draw(9, 120, 100) >> 4).astype(np.uint8)).save(data / "plain.png")
     records.append(Record(id="plain", image="plain.png", split="test", texts=("plain",)))
     write_manifest(data, records)
-    settings = Settings(home=folder / "home", threads=1, device="cpu", **OPEN)
+    settings = settings or Settings(home=folder / "home", threads=1, device="cpu", **OPEN)
     engine = open_engine(settings)
     ingest_manifest(engine, FILMS, tiny_encoder(folder / "bundle"), read_manifest(data))
     engine.close()

@@ -122,7 +122,7 @@ def test_an_open_image_can_be_liked_moved_and_taken_back(open_search: OpenSearch
     search.page.get_by_title(f"Open {opened}").click()
     expect(search.dialog.locator(".details")).to_contain_text(opened)
     expect(search.dialog.get_by_role("button", name=MORE)).to_have_attribute("aria-pressed", "true")
-    search.page.keyboard.press("l")
+    search.page.keyboard.press("u")
     expect(search.disliked).to_have_text([opened])
     expect(search.liked).to_have_count(0)
     search.page.get_by_title(f"Open {opened}").click()
@@ -188,7 +188,7 @@ def test_models_that_search_by_one_thing_take_the_liked_image_alone(
     expect(search.page.locator(".hit-mark.unlike")).to_have_count(0)
     search.field.focus()
     search.page.keyboard.press("ArrowDown")
-    search.page.keyboard.press("l")
+    search.page.keyboard.press("u")
     expect(search.chips).to_have_count(0)
     for _ in range(2):
         liked = search.mark(2, MORE)

@@ -111,7 +111,7 @@ def test_what_matched_lies_over_the_picture_with_a_legend(open_search: OpenSearc
     name = _open_first(search)
     button = search.dialog.get_by_role("button", name="What matched")
     with search.page.expect_response(lambda answer: answer.url.endswith("/similarity-map")) as answered:
-        search.page.keyboard.press("h")
+        search.page.keyboard.press("e")
     assert answered.value.url.endswith(f"{quote(name, safe='')}/similarity-map")
     assert json.loads(answered.value.request.post_data or "") == {
         "text": "circle",
@@ -168,7 +168,7 @@ def test_models_without_regions_offer_neither(open_search: OpenSearch, watch: Wa
     expect(search.dialog.locator(".details")).to_contain_text("pixels")
     expect(search.dialog.get_by_role("button", name="Search a part of this image")).not_to_be_visible()
     expect(search.dialog.get_by_role("button", name="What matched")).not_to_be_visible()
-    search.page.keyboard.press("h")
+    search.page.keyboard.press("e")
     search.page.keyboard.press("b")
     expect(search.dialog.get_by_role("group", name="Part of the image")).not_to_be_visible()
     assert watch.problems == []

@@ -48,7 +48,7 @@ def test_films_go_in_step_relative_to_their_own_windows(open_room: OpenRoom) -> 
     room.films.first.focus()
     room.page.keyboard.press("o")
     assert room.overlay(1, "zoom") != "1×"
-    room.page.keyboard.press("s")
+    room.page.keyboard.press("k")
     assert room.overlay(1, "zoom") == "1×"
     room.drag(0, 60, -40)
     first, second = (window_of(room.overlay(place, "levels")) for place in (0, 1))
@@ -66,8 +66,8 @@ def test_films_go_in_step_relative_to_their_own_windows(open_room: OpenRoom) -> 
     room.page.mouse.wheel(0, -100)
     room.wait(0)
     assert room.overlay(0, "zoom") == room.overlay(1, "zoom") != "1×"
-    room.page.keyboard.press("s")
-    room.page.keyboard.press("f")
+    room.page.keyboard.press("k")
+    room.page.keyboard.press("0")
     assert room.overlay(0, "zoom") != room.overlay(1, "zoom")
 
 
@@ -158,8 +158,8 @@ def test_from_a_query_to_films_side_by_side_by_keys_alone(open_room: OpenRoom) -
     page.keyboard.press("F6")
     search.expect_focused(ids[1])
     press_keys(page, "F6", "?")
-    keys = page.get_by_role("dialog", name="Keys of the light table")
-    expect(keys).to_contain_text("invert, mirror, rotate")
+    keys = page.get_by_role("dialog", name="Keyboard shortcuts")
+    expect(keys).to_contain_text("one, two or four films")
     page.keyboard.press("Escape")
     expect(keys).not_to_be_visible()
 
@@ -282,4 +282,60 @@ def test_the_room_speaks_german(open_room: OpenRoom) -> None:
     assert strangers(room.page, data) == []
     room.page.keyboard.press("?")
     expect(room.page.get_by_role("dialog")).to_be_visible()
-    assert strangers(room.page, (*data, *"cginosy", "esc", "tab")) == []
+    assert strangers(room.page, (*data, *"cegiknosuyz", "esc", "f6")) == []
+
+
+def test_a_key_does_one_thing_wherever_the_focus_is(open_room: OpenRoom) -> None:
+    room = open_room()
+    search, page = room.search, room.page
+    search.settle()
+    search.field.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    room.wait(0)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    before = search.focused_id()
+    # On the hit that was opened: keys of the films are for the films.
+    expect(room.films).to_have_count(1)
+    page.keyboard.press("l")
+    expect(room.films).to_have_count(2)
+    page.keyboard.press("h")
+    assert room.overlay(0, "marks") == "Mirrored"
+    page.keyboard.press("k")
+    expect(page.get_by_role("button", name="in step")).to_have_attribute("aria-pressed", "true")
+    search.expect_focused(before or "")
+    assert search.disliked.count() == search.liked.count() == 0
+    assert not any(url.endswith("/search") for url in asked)
+    # On a film: keys of the hits do nothing.
+    page.keyboard.press("F6")
+    for key in ("u", "y", "n", "s", "c"):
+        page.keyboard.press(key)
+    assert not any(url.endswith(("/search", "/feedback", "/cases")) for url in asked)
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.keyboard.press("l")
+    expect(room.films).to_have_count(4)
+    # Back on the hit, its own key acts once.
+    page.keyboard.press("F6")
+    with page.expect_response("**/search"):
+        page.keyboard.press("u")
+    search.settle()
+    expect(search.disliked).to_have_count(1)
+    assert sum(url.endswith("/search") for url in asked) == 1
+    expect(room.films).to_have_count(4)
+
+
+def test_the_box_of_keys_lists_the_whole_table_from_either_side(open_room: OpenRoom) -> None:
+    room = open_room(2)
+    page = room.page
+    table = page.evaluate("async () => (await import('./page/shared/keys.js')).KEYS")
+    keys = [key for row in table.values() for keys in row.values() for key in keys]
+    room.search.settle()
+    for focus in (room.films.first, room.search.tiles.first.locator(".hit-open")):
+        focus.focus()
+        page.keyboard.press("?")
+        box = page.get_by_role("dialog", name="Keyboard shortcuts")
+        shown = box.locator("kbd").all_inner_texts()
+        assert set(keys) <= set(shown), set(keys) - set(shown)
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("dialog")).to_have_count(0)

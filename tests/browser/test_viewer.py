@@ -138,7 +138,7 @@ def test_a_film_is_seen_through_another_window_and_the_automatic_one_again(
     open_film: "Locator", films: str
 ) -> None:
     page = open_film.page
-    page.keyboard.press("1")
+    page.keyboard.press("o")
     page.get_by_role("button", name="Grey levels").click()
     automatic = page.get_by_role("button", name="Automatic")
     expect(automatic).to_be_focused()
@@ -178,7 +178,7 @@ def test_the_window_is_moved_by_keyboard_and_its_keys_are_not_those_of_the_viewe
         page.keyboard.press("ArrowRight")
     page.keyboard.press("Tab")
     page.keyboard.press("ArrowLeft")
-    page.keyboard.press("1")
+    page.keyboard.press("o")
     expect(page.locator(".viewer-zoom")).to_have_text(before)
     moved, narrower = (slider.get_attribute("aria-valuetext") or "" for slider in (centre, width))
     numbers = [int(text.replace(",", "")) for text in (moved, narrower)]

@@ -14,6 +14,7 @@ from app.access.sessions import set_cookie
 from app.access.sign_in.attempt import SignInAttempt, SignInAttempts
 from app.access.sign_in.code_flow import CodeFlow, CodeRefusedError, error_name
 from app.audit.noted import Noted, note
+from app.http.addresses import root_of
 from app.http.problem_kinds import INVALID, Kind
 from app.http.problems import RequestError
 
@@ -36,17 +37,18 @@ _log = structlog.stdlib.get_logger(__name__)
 
 @router.get("/begin")
 async def begin_sign_in(
-    request: Request, return_to: Annotated[str, Query(max_length=_MAX_LENGTH)] = "/"
+    request: Request, return_to: Annotated[str, Query(max_length=_MAX_LENGTH)] = ""
 ) -> RedirectResponse:
     """Lead a browser to the provider's page, from where it comes back with the cookie of a session.
 
     Args:
         request: The request.
-        return_to: Path of this service to come back to. If the sign-in fails, the address has a fragment
-            `#sign-in=` with the reason.
+        return_to: Path to come back to, with that of the service; empty: the search page. If the sign-in
+            fails, the address has a fragment `#sign-in=` with the reason.
     """
     authenticator, flow = _flow_of(request)
     attempts = SignInAttempts(authenticator.signer)
+    return_to = return_to or f"{root_of(request.scope)}/"
     try:
         attempt = attempts.begin(return_to)
     except ValueError as error:
@@ -83,7 +85,7 @@ async def finish_sign_in(
     attempt = attempts.find(request, state)
     if attempt is None:
         # The cookie stays: somebody else's answer must not end a sign-in that goes on.
-        return _failed(request, f"{request.scope.get('root_path', '')}/", "ended")
+        return _failed(request, f"{root_of(request.scope)}/", "ended")
     if iss is not None and iss != flow.issuer:
         _log.warning("a sign-in is answered by another provider")
         response = _failed(request, attempt.return_to, "unfit")

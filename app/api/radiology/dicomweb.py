@@ -15,6 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 from app.access.authentication import KEY_NEEDED
 from app.access.permissions import GuardedRoute, InjectedPrincipal, may
 from app.audit.noted import Noted, note
+from app.http.addresses import service_url
 from app.http.problem_kinds import Kind
 from app.http.problems import RequestError
 from app.operations.services import InjectedServices
@@ -67,8 +68,7 @@ async def read_archive(
         ),
     )
     answer = await reader.get(wanted.path, query, ",".join(request.headers.getlist("accept")))
-    root = services.settings.public_url or str(request.base_url).rstrip("/")
-    return _PassedOn(answer, f"{root}{PREFIX}/")
+    return _PassedOn(answer, f"{service_url(request, services.settings)}{PREFIX}/")
 
 
 def _attributes(query: str) -> list[str]:

@@ -73,7 +73,7 @@ async def index_study(
         require_collection(session, collection)
 
     job = await queue_job(request, services, SYNC, study_sync(given, study, note=note), check=check)
-    response.headers["Location"] = location_of(job)
+    response.headers["Location"] = location_of(request, job)
     return JobEntry.of(job)
 
 

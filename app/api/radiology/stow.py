@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Path, Request, Response
 
 from app.access.permissions import GuardedRoute, may
 from app.audit.noted import Noted, note
+from app.http.addresses import service_url
 from app.http.disconnect import unless_disconnected
 from app.http.problems import problem_responses
 from app.operations.services import InjectedServices, Services
@@ -136,5 +137,5 @@ async def _store(
     )
     if stored.reasons:
         _log.info("instances were not taken", reasons=sorted(stored.reasons), **stored.counts)
-    address = f"{str(request.base_url).rstrip('/')}/v1/collections/{collection}/images"
+    address = f"{service_url(request, services.settings)}/v1/collections/{collection}/images"
     return Response(json.dumps(stored.body(address)), stored.status, media_type=JSON)

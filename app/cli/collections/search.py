@@ -142,7 +142,10 @@ def search(
     condition: Annotated[
         str | None, typer.Option("--filter", help='JSON, such as \'{"field": "view", "eq": "PA"}\'.')
     ] = None,
-    cursor: Annotated[str | None, typer.Option("--cursor", help="next_cursor of the page before.")] = None,
+    cursor: Annotated[
+        str | None,
+        typer.Option("--cursor", help="next_cursor of the page before; `true` prints that of the first."),
+    ] = None,
     map_of: Annotated[
         str | None,
         typer.Option(
@@ -203,7 +206,7 @@ def search(
         like=[one.example for one in liked],
         unlike=[one.example for one in disliked],
         exclude_same_group=False if same_patient and exclude_same_group is None else exclude_same_group,
-        cursor=cursor,
+        cursor=True if cursor == "true" else cursor,
     )
     files = _Files(images or [], unlike_images or [])
     with _named(options):
@@ -366,5 +369,11 @@ def _answer(
         total=round(maker.encode_ms + page.search_ms, 3),
     )
     return page_from(
-        page, active, limit=query.limit, filter=query.filter, took_ms=took, truncations=maker.truncations
+        page,
+        active,
+        limit=query.limit,
+        filter=query.filter,
+        took_ms=took,
+        truncations=maker.truncations,
+        cursor=query.asks_for_cursor,
     )

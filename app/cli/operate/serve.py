@@ -34,8 +34,10 @@ def serve(
 ) -> None:
     """Serve the search over HTTP, with its page at / and its documentation at /docs."""
     keep_waiting_threads_quiet()
+    from app.server.limits import require_limits
     from app.settings import load_settings, unknown_variables
 
+    require_limits()
     settings = load_settings(env_file, host=host, port=port, home=home, device=device)
     for name in set(unknown_variables()) - {DEBUG_VARIABLE}:
         typer.echo(f"{name} is not a setting and has no effect.", err=True)
@@ -56,7 +58,7 @@ def serve_on(taken: socket.socket, settings: "Settings") -> None:
     from app.application import create_app
     from app.engine import open_engine, service_patience
     from app.observability.logging import configure_logging
-    from app.server.file_descriptors import allow_descriptors
+    from app.server.limits import allow_descriptors
     from app.server.protocol import bounded
     from app.server.server import GracefulServer
     from app.server.shedding import Shedding
@@ -68,7 +70,8 @@ def serve_on(taken: socket.socket, settings: "Settings") -> None:
     finally:
         engine.close()
     configure_logging(settings.log_level)
-    allow_descriptors(settings.max_connections)
+    connections = allow_descriptors(settings.max_connections)
+    settings = settings.model_copy(update={"max_connections": connections})
     application = create_app(settings, give_up=leave_hanging)
     # Resolves all routes, which takes half a second; during the first request, all others would wait.
     application.openapi()

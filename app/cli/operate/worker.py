@@ -16,10 +16,13 @@ def worker(
     """Do jobs as they come (see `recoquest jobs`); Ctrl-C leaves what was begun to the next worker."""
     from app.jobs.worker import Worker
     from app.observability.logging import configure_logging
+    from app.server.limits import allow_descriptors, require_limits
     from app.settings import load_settings
 
+    require_limits()
     settings = load_settings(env_file, home=home, device=device)
     configure_logging(settings.log_level)
+    allow_descriptors(0)
     working = Worker(settings)
     typer.echo(f"Working on the jobs of {settings.home}.", err=True)
     working.work(at_once)

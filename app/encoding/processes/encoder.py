@@ -23,6 +23,7 @@ from training.models.bundle import BundleInfo, read_bundle
 from training.models.embeddings import TextEmbeddings
 from training.models.inputs.images import ImageInput, Pixels
 from training.models.onnx.files import FOLDER, read_graphs
+from training.stopped import StoppedProcessWatch
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -30,7 +31,7 @@ _log = structlog.stdlib.get_logger(__name__)
 class EncoderProcesses(ImageInput):
     """Processes with the encoder of a bundle on the CPU; threads may share it.
 
-    A process that is lost, or killed because a pass takes too long, is replaced.
+    A process that is lost, or killed because it is stopped or a pass takes too long, is replaced.
 
     Args:
         server: Forks the processes.
@@ -74,6 +75,7 @@ class EncoderProcesses(ImageInput):
         self._closed = False
         self._idle: deque[EncodingProcess] = deque()
         self._all: set[EncodingProcess] = set()
+        self._watch = StoppedProcessWatch(self._running)
         try:
             for _ in range(count):
                 self._start()
@@ -120,6 +122,7 @@ class EncoderProcesses(ImageInput):
 
     def close(self) -> None:
         """Kill all processes; whoever waits for a vector is told."""
+        self._watch.close()
         with self._changed:
             self._closed = True
             idle, busy = set(self._idle), self._all - set(self._idle)
@@ -134,6 +137,12 @@ class EncoderProcesses(ImageInput):
     @property
     def _threads(self) -> int:
         return getattr(self._of_thread, "count", 1)
+
+    def _running(self) -> dict[int, Callable[[], object]]:
+        with self._changed:
+            running: dict[int, Callable[[], object]] = {process.pid: process.kill for process in self._all}
+        # Without it no process can be replaced.
+        return running if self._server.pid is None else {**running, self._server.pid: self._server.kill}
 
     def _ask(self, order: Order) -> Any:
         process = self._take()

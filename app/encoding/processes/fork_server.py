@@ -110,12 +110,16 @@ class ForkServer:
             except OSError as error:
                 raise EncoderLostError(_NO_PROCESS) from error
 
-    def close(self) -> None:
-        """End the server, and with it every process that it has forked."""
-        self._closed = True
+    def kill(self) -> None:
+        """Kill the server, and with it every process that it has forked; the next fork starts another."""
         if (process := self._process) is not None:
             # A thread that waits for its answer gets none, and lets go of the guard.
             process.kill()
+
+    def close(self) -> None:
+        """End the server, and with it every process that it has forked."""
+        self._closed = True
+        self.kill()
         with self._guard:
             self._end()
         self._starter.shutdown(wait=False)

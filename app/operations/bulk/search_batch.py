@@ -90,6 +90,7 @@ async def answer_batch(
             prefix=prefix,
             parts=query.parts,
             details=one[1],
+            cursor=query.asks_for_cursor,
         )
         results.append(BatchResult.model_construct(page=page, problem=None))
     total = round(milliseconds_since_arrival(request.scope), 3)
@@ -161,7 +162,7 @@ def _find_all(
     for place, query in enumerate(queries):
         page = found[place]
         if isinstance(page, SearchPage):
-            answers.append((page, told_of(engine, active.collection, active, page, query.parts)))
+            answers.append((page, told_of(engine, active.collection, active, page, query)))
         else:
             answers.append(page)
     return answers

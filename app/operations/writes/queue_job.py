@@ -7,6 +7,7 @@ from http import HTTPStatus
 from fastapi import Request
 from sqlalchemy.orm import Session
 
+from app.http.addresses import root_of
 from app.jobs.queue import give_job
 from app.operations.services import Services
 from app.operations.writes.idempotency import Attempt, attempt_of
@@ -36,16 +37,16 @@ async def queue_job(
     """
     attempt = attempt_of(request)
     # A service that is killed now has queued the job with its answer, or neither.
-    also = None if attempt is None else partial(_keep_answer, attempt)
+    also = None if attempt is None else partial(_keep_answer, attempt, request)
     give = partial(give_job, services.engine.home.catalogue, kind, arguments, check=check, also=also)
     return await services.threads.write(give)
 
 
-def location_of(job: Job) -> str:
+def location_of(request: Request, job: Job) -> str:
     """Return the path of a job."""
-    return f"/v1/jobs/{job.id}"
+    return f"{root_of(request.scope)}/v1/jobs/{job.id}"
 
 
-def _keep_answer(attempt: Attempt, session: Session, job: Job) -> None:
-    headers = {"content-type": "application/json", "location": location_of(job)}
+def _keep_answer(attempt: Attempt, request: Request, session: Session, job: Job) -> None:
+    headers = {"content-type": "application/json", "location": location_of(request, job)}
     attempt.keep(session, HTTPStatus.ACCEPTED, headers, JobEntry.of(job).model_dump_json().encode())

@@ -1,6 +1,6 @@
 /** Case lists over HTTP. */
 
-import { sentJson } from '../shared/http.js';
+import { folderOf, sentJson } from '../shared/http.js';
 import { showPicture } from '../shared/picture.js';
 import { Session } from '../shared/session.js';
 
@@ -17,7 +17,7 @@ const PAGE_SIZE = 24;
 export class CasesApi {
   /** @param {string | URL} base address of the service @param {string | null} token a key or a token of the caller */
   constructor(base, token) {
-    this.base = new URL(base, document.baseURI);
+    this.base = folderOf(base);
     this.session = new Session(this.base);
     this.session.token = token;
   }

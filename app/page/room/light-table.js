@@ -6,10 +6,10 @@
  */
 
 import { fill, h } from '../shared/dom.js';
+import { actionOf, keysDialog } from '../shared/keys.js';
 import { LAYOUTS } from './address.js';
 import { daysFrom, patientOf } from './facts.js';
 import { isSameWindow, presetWindow, PRESETS, windowInStep } from './film/grey.js';
-import { keysDialog } from './keys.js';
 import { Priors } from './priors.js';
 import { Toolbar } from './toolbar.js';
 import { Viewport } from './viewport.js';
@@ -132,31 +132,32 @@ export class LightTable extends HTMLElement {
     if (key === 'Enter') {
       if (event.target !== active.element) return false;
       this.#toggleAlone();
-    } else if (arrow) this.#takeArrow(arrow, shiftKey, altKey);
-    else if (altKey) return false;
-    else if (PRESETS[Number(key) - 1]) active.choosePreset(PRESETS[Number(key) - 1]);
-    else if (key === '+' || key === '=') active.zoomBy(ZOOM_STEP);
-    else if (key === '-') active.zoomBy(1 / ZOOM_STEP);
-    else return this.#takeLetter(key);
-    return true;
+      return true;
+    }
+    if (arrow) {
+      this.#takeArrow(arrow, shiftKey, altKey);
+      return true;
+    }
+    return this.takesAction(actionOf(event), key);
+  }
+
+  /** Do what a key means, wherever it was pressed. @param {string | null} action @param {string} key @returns {boolean} whether it is one of the light table's */
+  takesAction(action, key) {
+    const { active } = this;
+    const act = {
+      zoomIn: () => active.zoomBy(ZOOM_STEP), zoomOut: () => active.zoomBy(1 / ZOOM_STEP), fit: () => active.fit(), actual: () => active.actualSize(), invert: () => active.invert(),
+      region: () => this.#toggleRegion(), preset: () => active.choosePreset(PRESETS[Number(key) - 1]), mirror: () => active.mirror(), turn: () => active.turn(), reset: () => active.reset(),
+      step: () => this.#toggleStep(), layout: () => this.#setLayout(LAYOUTS[(LAYOUTS.indexOf(this.#layout) + 1) % LAYOUTS.length]), more: () => this.#searchSimilar(),
+      remove: () => this.#clear(active), help: () => this.showKeys(),
+    }[action ?? ''];
+    act?.();
+    return act !== undefined;
   }
 
   /** While Space is held, dragging moves the film. @param {boolean} isHeld */
   holdSpace(isHeld) {
     this.#isSpaceHeld = isHeld;
     this.grid.classList.toggle('moves', isHeld);
-  }
-
-  /** @param {string} key */
-  #takeLetter(key) {
-    const acts = {
-      i: () => this.active.invert(), f: () => this.active.fit(), o: () => this.active.actualSize(), h: () => this.active.mirror(), r: () => this.active.turn(), 0: () => this.active.reset(),
-      s: () => this.#toggleStep(), l: () => this.#setLayout(LAYOUTS[(LAYOUTS.indexOf(this.#layout) + 1) % LAYOUTS.length]), b: () => this.#toggleRegion(), m: () => this.#searchSimilar(),
-      delete: () => this.#clear(this.active), '?': () => this.showKeys(),
-    };
-    const act = acts[key.toLowerCase()];
-    act?.();
-    return act !== undefined;
   }
 
   /** @param {number[]} arrow @param {boolean} isWindow @param {boolean} isMove */

@@ -5,6 +5,7 @@
 
 import { fill, h } from '../shared/dom.js';
 import { problemFrom } from '../shared/http.js';
+import { actionOf, isTyping, KEYS } from '../shared/keys.js';
 import { problemNotice } from '../shared/problem-notice.js';
 import { Session } from '../shared/session.js';
 import { signInForm, takeSignInProblem } from '../shared/sign-in.js';
@@ -12,7 +13,6 @@ import { speakPage } from '../shared/words.js';
 import { fragmentOf, tableOf } from './address.js';
 import { Cases } from './cases.js';
 import { FilmsApi } from './film/films-api.js';
-import { isTyping } from './keys.js';
 import './light-table.js';
 import { say } from './words.js';
 
@@ -88,10 +88,13 @@ function onKey(event) {
 function takesKey(event) {
   const [origin] = event.composedPath();
   const isElsewhere = event.target.closest?.('image-search, #cases') ?? null;
-  if (event.key === 'F6') switchPart();
-  else if (event.key === '/') search.field.focus();
+  const action = actionOf(event);
+  if (action === 'switch') switchPart();
+  else if (action === 'search') search.field.focus();
   else if (event.key === ' ' && isElsewhere === null && !(origin instanceof Element && origin.closest('button, a'))) table.holdSpace(true);
-  else return isElsewhere === null && table.takesKey(event);
+  else if (isElsewhere === null) return table.takesKey(event);
+  // No other part of the page has these keys: after Enter on a hit they are for the film that it shows.
+  else return action !== 'remove' && [KEYS.picture, KEYS.film].some((actions) => action in actions) && table.takesAction(action, event.key);
   return true;
 }
 

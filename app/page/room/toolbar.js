@@ -1,6 +1,7 @@
 /** The tools above the films: how many, which window, how they lie, and searches by the active one. */
 
 import { h } from '../shared/dom.js';
+import { KEYS } from '../shared/keys.js';
 import { LAYOUTS } from './address.js';
 import { PRESETS } from './film/grey.js';
 import { say } from './words.js';
@@ -25,8 +26,8 @@ export class Toolbar {
   /** @param {Actions} actions */
   constructor(actions) {
     this.layouts = LAYOUTS.map((layout) => drawn(SQUARES[layout], say(`layout.${layout}`), () => actions.layout(layout), { data: { layout } }));
-    this.step = worded(say('step'), say('stepTitle'), actions.step, { 'aria-pressed': 'false', 'aria-keyshortcuts': 's' });
-    this.presets = PRESETS.map((preset, place) => worded(say(`preset.${preset}`), `${say(`preset.${preset}`)} (${place + 1})`, () => actions.preset(preset), { data: { preset }, 'aria-keyshortcuts': String(place + 1) }));
+    this.step = worded(say('step'), say('stepTitle'), actions.step, { 'aria-pressed': 'false', 'aria-keyshortcuts': KEYS.film.step[0] });
+    this.presets = PRESETS.map((preset, place) => worded(say(`preset.${preset}`), `${say(`preset.${preset}`)} (${place + 1})`, () => actions.preset(preset), { data: { preset }, 'aria-keyshortcuts': KEYS.film.preset[place] }));
     this.invert = drawn(SYMBOLS.invert, say('invert'), actions.invert, { 'aria-pressed': 'false' });
     this.mirror = drawn(SYMBOLS.mirror, say('mirror'), actions.mirror, { 'aria-pressed': 'false' });
     this.region = worded(say('region'), say('regionTitle'), actions.region, { 'aria-pressed': 'false' });

@@ -1,6 +1,6 @@
 /** The search service over HTTP. */
 
-import { sentJson } from '../shared/http.js';
+import { folderOf, sentJson } from '../shared/http.js';
 import { showPicture } from '../shared/picture.js';
 import { Session } from '../shared/session.js';
 import { expressionOf } from './query/filter.js';
@@ -34,7 +34,7 @@ const PAGE_SIZE = 24;
 export class SearchApi {
   /** @param {string | URL} base address of the service @param {string | null} [token] a key or a token of the caller */
   constructor(base, token = null) {
-    this.base = new URL(base, document.baseURI);
+    this.base = folderOf(base);
     this.session = new Session(this.base);
     this.session.token = token;
   }
@@ -74,7 +74,7 @@ export class SearchApi {
    * @returns {Promise<HitPage>}
    */
   page({ collection, query, filter }, cursor, signal) {
-    const body = { ...bodyOf(query), limit: PAGE_SIZE, filter: expressionOf(filter), cursor };
+    const body = { ...bodyOf(query), limit: PAGE_SIZE, filter: expressionOf(filter), cursor: cursor ?? true };
     return this.search(collection, body, query.picture ? [query.picture.file] : [], signal);
   }
 

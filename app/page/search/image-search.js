@@ -8,6 +8,7 @@
  */
 
 import { ProblemError, problemFrom } from '../shared/http.js';
+import { takeKeys } from '../shared/keys.js';
 import { SignedIn, signInForm, takeSignInProblem } from '../shared/sign-in.js';
 import { SaveCase } from './cases/save-case.js';
 import { OpenedImage } from './image/opened-image.js';
@@ -24,7 +25,6 @@ import { ResultPages } from './results/result-pages.js';
 import { ResultsView } from './results/results-view.js';
 import { SearchShell } from './search-shell.js';
 import { ServiceElement } from './service-element.js';
-import { takeKeys } from './shortcuts.js';
 import { linkStyles } from './styles.js';
 import { say } from './words.js';
 

@@ -3,25 +3,9 @@
 import { fill, h } from '../shared/dom.js';
 import { iconButton } from '../shared/icon-button.js';
 import { icon } from '../shared/icons.js';
+import { KEYS, keysDialog } from '../shared/keys.js';
 import { clauseCount } from './query/filter.js';
 import { say } from './words.js';
-
-/** Keys, apart by blanks, and the text of what they do. */
-const SHORTCUTS = [
-  ['/', 'keyboard.field'],
-  ['\u2190 \u2191 \u2192 \u2193', 'keyboard.walk'],
-  ['Enter', 'keyboard.open'],
-  ['m l', 'keyboard.examples'],
-  ['y n', 'keyboard.judge'],
-  ['s', 'keyboard.save'],
-  ['w', 'keyboard.words'],
-  ['f', 'keyboard.filters'],
-  ['+ \u2212 0 1 i g', 'keyboard.image'],
-  ['h b', 'keyboard.parts'],
-  ['Esc', 'keyboard.escape'],
-];
-/** Keys that have names of their own in each language. */
-const KEY_NAMES = { Enter: 'keyboard.enter' };
 
 /** @typedef {import('./query/filter.js').Filter} Filter */
 
@@ -35,11 +19,11 @@ export class SearchShell {
     this.picker = h('select', { class: 'select', 'aria-label': say('shell.collection'), on: { change: (event) => actions.collection(event.target.value) } });
     this.pickerPlace = h('span', { class: 'picker', hidden: true }, this.picker);
     this.filterCount = h('span', { class: 'badge', hidden: true });
-    this.filterButton = h('button', { class: 'button', type: 'button', 'aria-label': say('shell.filters'), 'aria-expanded': 'false', 'aria-controls': 'filters', 'aria-keyshortcuts': 'f',
+    this.filterButton = h('button', { class: 'button', type: 'button', 'aria-label': say('shell.filters'), 'aria-expanded': 'false', 'aria-controls': 'filters', 'aria-keyshortcuts': KEYS.page.filters[0],
       on: { click: actions.togglePanel } }, icon('filter'), h('span', { class: 'filter-name' }, say('shell.filters')), this.filterCount);
     this.overlay = h('div', { class: 'drop-over', 'aria-hidden': 'true' }, h('div', { class: 'drop-card' }, icon('image'),
       h('strong', {}, say('shell.drop')), h('span', {}, say('shell.dropFormats'))));
-    this.shortcuts = shortcutDialog();
+    this.shortcuts = keysDialog();
     this.element = h('div', { class: 'shell' },
       h('div', { class: 'bar' }, h('slot', { name: 'brand' }), parts.field, h('div', { class: 'bar-end' }, this.pickerPlace, this.filterButton,
         iconButton('keyboard', say('shell.shortcuts'), () => this.showShortcuts(), { class: 'keys', title: say('shell.shortcutsKey') }),
@@ -80,12 +64,4 @@ export class SearchShell {
   showShortcuts() {
     this.shortcuts.showModal();
   }
-}
-
-function shortcutDialog() {
-  const dialog = h('dialog', { class: 'box shortcuts', 'aria-label': say('shell.shortcuts') }, h('h2', {}, say('keyboard.title')),
-    h('dl', {}, ...SHORTCUTS.flatMap(([keys, act]) => [h('dt', {}, ...keys.split(' ').map((key) => h('kbd', {}, KEY_NAMES[key] ? say(KEY_NAMES[key]) : key))), h('dd', {}, say(act))])),
-    h('form', { class: 'box-end', method: 'dialog' }, h('button', { class: 'button primary' }, say('keyboard.close'))));
-  dialog.addEventListener('click', (event) => event.target === dialog && dialog.close());
-  return dialog;
 }

@@ -25,6 +25,13 @@ export class ProblemError extends Error {
   }
 }
 
+/** The address of a service, below which its paths are. @param {string | URL} base @returns {URL} */
+export function folderOf(base) {
+  const address = new URL(base, document.baseURI);
+  if (!address.pathname.endsWith('/')) address.pathname += '/';
+  return address;
+}
+
 /**
  * @param {string} address @param {RequestInit} [options]
  * @returns {Promise<Response>} an answer that is no problem

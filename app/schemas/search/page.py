@@ -5,7 +5,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import MISSING, BaseModel, ConfigDict, Field, JsonValue
 
 from app.schemas.search.hits import (
     DEFAULT_PARTS,
@@ -92,7 +92,11 @@ class SearchResponse(Answer):
         description="Words of `keywords`, as typed, that no text or report of the collection has, in "
         "any form: they find nothing.",
     )
-    next_cursor: str | None = Field(default=None, description="Asks for the next page; null on the last.")
+    has_more: bool = Field(description="Whether there are hits behind this page.")
+    next_cursor: str | MISSING | None = Field(
+        default=MISSING,
+        description="Asks for the next page; null on the last. Only in answers to requests with `cursor`.",
+    )
     query: QueryEcho
     served_by: ServedBy | None = Field(
         description="null for a list of a collection without an active generation."
@@ -193,6 +197,7 @@ def page_from(
     prefix: str = "",
     parts: Sequence[HitPart] = DEFAULT_PARTS,
     details: Sequence[HitDetails] = (),
+    cursor: bool = False,
 ) -> SearchResponse:
     """Make the answer to a search from what the engine found.
 
@@ -206,6 +211,7 @@ def page_from(
         prefix: Where a proxy has put the service.
         parts: What is told of the images of hits.
         details: What is told and not held with the hits; empty where nothing is.
+        cursor: Whether the request asks for the cursor of the next page.
     """
     active = None if isinstance(served_by, str) else served_by
     kind = None if active is None else cosine_kind(active)
@@ -220,7 +226,8 @@ def page_from(
         confident=page.confident,
         count=page.count,
         unknown_keywords=list(page.unknown_words),
-        next_cursor=page.next_cursor,
+        has_more=page.has_more,
+        next_cursor=page.next_cursor if cursor else MISSING,
         query=QueryEcho(
             limit=limit, filter=dict(filter) if filter is not None else None, truncations=list(truncations)
         ),

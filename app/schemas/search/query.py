@@ -34,11 +34,15 @@ MAX_VECTOR_LENGTH = 16_384
 MAX_CURSOR_LENGTH = 98_304
 
 
-def _switch_or_field(value: Any) -> Any:
-    """Refuse in one sentence what a union would refuse once for each of its kinds."""
-    if isinstance(value, bool) or (isinstance(value, str) and len(value) <= MAX_FIELD_NAME_LENGTH):
-        return value
-    raise ValueError("It must be true, false or the name of a field.")
+def _switch_or(what: str, max_length: int) -> BeforeValidator:
+    """Refuse in one sentence what a union of a switch and a text would refuse once for each of its kinds."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, bool) or (isinstance(value, str) and len(value) <= max_length):
+            return value
+        raise ValueError(f"It must be true, false or {what}.")
+
+    return BeforeValidator(check)
 
 
 class Example(Request):
@@ -112,7 +116,9 @@ class SearchQuery(Request):
         "a list the first value counts.",
         examples=["group"],
     )
-    exclude_same_group: Annotated[bool | FieldName, BeforeValidator(_switch_or_field)] | None = Field(
+    exclude_same_group: (
+        Annotated[bool | FieldName, _switch_or("the name of a field", MAX_FIELD_NAME_LENGTH)] | None
+    ) = Field(
         default=None,
         description="Leave out all images of the groups that the stored examples belong to: true for those "
         "of the field group, or the name of another field. Without it, images of the patients of `like` are "
@@ -143,9 +149,12 @@ class SearchQuery(Request):
         description="Number of hits to return.",
         examples=[10],
     )
-    cursor: Annotated[str, Field(max_length=MAX_CURSOR_LENGTH)] | None = Field(
+    cursor: (
+        Annotated[bool | str, _switch_or("`next_cursor` of the page before", MAX_CURSOR_LENGTH)] | None
+    ) = Field(
         default=None,
-        description="`next_cursor` of the page before; everything but limit and with must be the same.",
+        description="true: the answer has `next_cursor`, which takes some kilobytes. For the next page, send "
+        "the `next_cursor` of the page before; everything but limit and with must be the same.",
     )
     parts: Annotated[list[HitPart], Field(fail_fast=True, max_length=len(HIT_PARTS))] = Field(
         default=[*DEFAULT_PARTS],
@@ -153,6 +162,11 @@ class SearchQuery(Request):
         description="What is told of the image of each hit: texts, findings, labels, metadata, report, and "
         "vector, which for texts is that of the found text.",
     )
+
+    @property
+    def asks_for_cursor(self) -> bool:
+        """Whether the answer has `next_cursor`; in old names, every answer has it."""
+        return self.cursor not in (None, False) or self.in_old_names
 
     @property
     def stored(self) -> tuple[str, ...]:
@@ -223,7 +237,7 @@ class SearchQuery(Request):
         return SearchRequest(
             k=self.limit,
             filter=None if self.filter is None else parse_filter(self.filter),
-            cursor=self.cursor,
+            cursor=self.cursor if isinstance(self.cursor, str) else None,
             # An image that is an example is no answer, but its texts may be.
             exclude=self.stored if self.target == "images" else (),
             exclude_groups_of=self.stored if self._excludes_groups else (),

@@ -54,6 +54,7 @@ class Search(SearchOptions, total=False):
     """A search of a batch."""
 
     text: str
+    cursor: str | bool
 
 
 class CountOptions(TypedDict, total=False):
@@ -77,7 +78,9 @@ class Record(TypedDict, total=False):
     metadata: Mapping[str, Any]
 
 
-def search_body(text: str | None, options: Mapping[str, Any], cursor: str | None = None) -> dict[str, Any]:
+def search_body(
+    text: str | None, options: Mapping[str, Any], cursor: str | bool | None = None
+) -> dict[str, Any]:
     """Return a search as the service takes it."""
     body = {name: value for name, value in options.items() if value is not None}
     for name in ("like", "unlike"):

@@ -106,6 +106,7 @@ def test_a_collection_is_begun_filled_searched_changed_and_removed(
     filtered = client.search(name, filter={"field": "age", "eq": 64})
     assert ([hit.id for hit in filtered.hits], filtered.count) == (["first"], 1)
     pages = list(client.search_pages(name, "a boat", limit=30))
+    assert [page.has_more for page in pages] == [page.next_cursor is not None for page in pages]
     assert [len(page.hits) for page in pages] == [30, 30, 12]
     assert len({hit.id for page in pages for hit in page.hits}) == 72
     good, bad = client.search_batch(name, [{"text": "a boat", "limit": 2}, {"like": ["missing"]}])

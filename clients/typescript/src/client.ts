@@ -139,7 +139,8 @@ export class RecoquestClient {
     query: SearchQuery,
     options: SearchOptions = {},
   ): AsyncGenerator<SearchPage, void, undefined> {
-    return pages((cursor) => this.search(collection, { ...query, cursor }, options), query.cursor);
+    const first = typeof query.cursor === "string" ? query.cursor : null;
+    return pages((cursor) => this.search(collection, { ...query, cursor: cursor ?? true }, options), first);
   }
 
   /** The pages of a collection's images, in the order in which they were added. */

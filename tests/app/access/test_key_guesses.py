@@ -1,6 +1,7 @@
 """Guesses of keys are slowed down, and its holder is not locked out."""
 
 import io
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -44,61 +45,93 @@ def guesses(clock: Clock, counted: list[Refusal]) -> BruteForceLimiter:
     return BruteForceLimiter(counted.append, clock)
 
 
+def _different(count: int, name: str = "guess") -> Iterator[str]:
+    """Wrong keys without a prefix in common."""
+    return (f"{number:05}-{name}" for number in range(count))
+
+
 def test_after_a_handful_each_wrong_key_takes_twice_as_long(guesses: BruteForceLimiter, clock: Clock) -> None:
     waits = []
-    for _ in range(12):
-        assert guesses.wait_s(["a"]) == 0
-        guesses.was_wrong(["a"])
-        waits.append(guesses.wait_s(["a"]))
+    for key in _different(12):
+        assert guesses.wait_s(["a"], key) == 0
+        # One that is too early does not count.
+        waits.append(max(guesses._guessers["a"].wait(clock.now), 0))
+        if waits[-1]:
+            assert guesses.wait_s(["a"], f"{key}, too early") == waits[-1]
         clock.now += waits[-1]
     assert waits == [0, 0, 0, 0, 1, 2, 4, 8, 16, 30, 30, 30]
 
 
-def test_others_do_not_wait(guesses: BruteForceLimiter) -> None:
-    for _ in range(5_000):
-        guesses.was_wrong(["a"])
-    assert guesses.wait_s(["a"]) == 30
-    assert guesses.wait_s(["b"]) == 0
+def test_others_do_not_wait(guesses: BruteForceLimiter, clock: Clock) -> None:
+    for key in _different(500):
+        clock.now += 30
+        guesses.wait_s(["a"], key)
+    assert guesses.wait_s(["a"], "one more") == 30
+    assert guesses.wait_s(["b"], "one more") == 0
+
+
+def test_a_wrong_key_that_comes_again_counts_once(guesses: BruteForceLimiter, clock: Clock) -> None:
+    for _ in range(1_000):
+        clock.now += 1
+        assert guesses.wait_s(["a"], "an old key of a script") == 0
+        assert guesses.wait_s(["a"], "and that of another one") == 0
+    for key in _different(3):
+        assert guesses.wait_s(["a"], key) == 0
+    assert guesses.wait_s(["a"], "one more") == 1
+    assert guesses.wait_s(["a"], "an old key of a script") == 0
+
+
+def test_guesses_of_one_key_from_many_addresses_wait(guesses: BruteForceLimiter) -> None:
+    for number in range(50):
+        assert guesses.wait_s([f"address {number}"], f"rq_61e9fd0096e2_{number}") == 0
+    assert guesses.wait_s(["another address"], "rq_61e9fd0096e2_50") == 1
+    assert guesses.wait_s(["another address"], "rq_0096e261e9fd_50") == 0
 
 
 def test_slips_are_forgotten(guesses: BruteForceLimiter, clock: Clock) -> None:
-    for _ in range(20):
-        guesses.was_wrong(["a"])
+    for key in _different(20):
+        guesses.wait_s(["a"], key)
     clock.now += 601
-    assert guesses.wait_s(["a"]) == 0
-    guesses.was_wrong(["a"])
-    assert guesses.wait_s(["a"]) == 0
+    assert guesses.wait_s(["a"], "another") == 0
+    assert guesses.wait_s(["a"], "and another") == 0
 
 
 def test_who_invents_clients_of_a_proxy_is_counted_as_well(guesses: BruteForceLimiter) -> None:
-    for number in range(50):
-        assert guesses.wait_s([f"p for {number}", "p"]) == 0
-        guesses.was_wrong([f"p for {number}", "p"])
-    assert guesses.wait_s(["p for another", "p"]) > 0
+    for number, key in enumerate(_different(50)):
+        assert guesses.wait_s([f"p for {number}", "p"], key) == 0
+    assert guesses.wait_s(["p for another", "p"], "another") > 0
 
 
-def test_the_memory_is_bounded(guesses: BruteForceLimiter) -> None:
-    for _ in range(10):
-        guesses.was_wrong(["first"])
-    for number in range(5_000):
-        guesses.was_wrong([str(number)])
+def test_the_memory_is_bounded(guesses: BruteForceLimiter, clock: Clock) -> None:
+    for key in _different(10):
+        guesses.wait_s(["first"], key)
+    for number, key in enumerate(_different(5_000, "other")):
+        guesses.wait_s([str(number)], key)
     assert len(guesses._guessers) == 4_096
-    assert guesses.wait_s(["first"]) == 0
+    assert guesses.wait_s(["first"], "one more") == 0
+    for key in _different(200, "persistent"):
+        guesses.wait_s(["second"], key)
+        clock.now += 30
+    assert len(guesses._guessers["second"].keys) <= 64
 
 
-def test_all_are_counted_and_a_line_in_five_seconds_is_logged(
+def test_all_are_counted_and_a_line_in_five_seconds_names_their_addresses(
     guesses: BruteForceLimiter,
     clock: Clock,
     counted: list[Refusal],
     json_log: io.StringIO,
 ) -> None:
-    for _ in range(100):
-        guesses.was_wrong(["a"])
-        guesses.wait_s(["a"])
-        clock.now += 0.1
-    assert counted.count("wrong") == 100
-    assert counted.count("too-early") == 96
-    assert len(json_log.getvalue().splitlines()) == 2
+    for key in _different(100):
+        guesses.wait_s(["10.0.0.7"], key)
+        guesses.wait_s(["10.0.0.8"], "an old key")
+        clock.now += 0.051
+    assert counted.count("wrong") == 100 + 7
+    assert counted.count("too-early") == 93
+    first, second = (json.loads(line) for line in json_log.getvalue().splitlines())
+    assert (first["count"], first["addresses"]) == (1, {"10.0.0.7": 1})
+    assert second["count"] + 1 == second["since_start"]
+    assert set(second["addresses"]) == {"10.0.0.7", "10.0.0.8"}
+    assert sum(second["addresses"].values()) == second["count"]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +153,10 @@ def test_who_asks_is_an_address_and_its_proxy(peer: str, forwarded: str | None, 
 @pytest.fixture
 def keyed(indexed: Indexed) -> Iterator[TestClient]:
     settings = indexed.settings.model_copy(update={"admin_key": SecretStr(_KEY)})
-    with TestClient(create_app(settings), "http://localhost", client=("10.0.0.7", 1)) as client:
+    application = create_app(settings)
+    with TestClient(application, "http://localhost", client=("10.0.0.7", 1)) as client:
+        # A slow machine must not let the waits pass.
+        application.state.authenticator._guesses._clock = Clock()
         yield client
 
 
@@ -128,19 +164,38 @@ def _bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
-def test_a_guesser_gets_429_and_nobody_else_does(keyed: TestClient) -> None:
+def test_a_guesser_gets_429_and_no_holder_of_a_key_does(keyed: TestClient) -> None:
     for number in range(5):
         problem(keyed.get(_PATH, headers=_bearer(f"guess {number}")), 401, "wrong-key")
-    for key in ("another guess", _KEY):
-        answer = keyed.get(_PATH, headers=_bearer(key))
-        problem(answer, 429, "too-many-wrong-keys")
-        assert answer.headers["retry-after"] == "1"
+    answer = keyed.get(_PATH, headers=_bearer("another guess"))
+    problem(answer, 429, "too-many-wrong-keys")
+    assert answer.headers["retry-after"] == "1"
+    assert keyed.get(_PATH, headers=_bearer(_KEY)).status_code == 200
+    problem(keyed.post("/v1/session", headers=_bearer("a third guess")), 429, "too-many-wrong-keys")
+    assert keyed.post("/v1/session", headers=_bearer(_KEY)).status_code == 200
+    keyed.cookies.clear()
     problem(keyed.get(_PATH), 401, "authentication-needed")
-    holder = TestClient(keyed.app, "http://localhost", client=("10.0.0.8", 1))
-    assert holder.get(_PATH, headers=_bearer(_KEY)).status_code == 200
-    figures = holder.get("/metrics").text
+    figures = keyed.get("/metrics").text
     assert 'recoquest_key_refusals_total{reason="wrong"} 5.0' in figures
     assert 'recoquest_key_refusals_total{reason="too-early"} 2.0' in figures
+
+
+def test_a_script_with_an_old_key_delays_nobody_at_its_address(keyed: TestClient) -> None:
+    for _ in range(20):
+        problem(keyed.get(_PATH, headers=_bearer("an old key of a script")), 401, "wrong-key")
+        assert keyed.get(_PATH, headers=_bearer(_KEY)).status_code == 200
+
+
+def test_wrong_keys_behind_a_proxy_do_not_lock_a_new_client_out(keyed: TestClient) -> None:
+    statuses = {
+        keyed.get(
+            _PATH, headers={**_bearer(f"{number}-old"), "X-Forwarded-For": f"10.1.0.{number}"}
+        ).status_code
+        for number in range(60)
+    }
+    assert statuses == {401, 429}
+    new = {**_bearer(_KEY), "X-Forwarded-For": "10.2.0.1"}
+    assert keyed.get(_PATH, headers=new).status_code == 200
 
 
 def test_the_holder_of_a_drawn_key_never_waits_for_those_who_guess_beside_him(

@@ -70,9 +70,11 @@ def test_a_search_for_nothing_gives_everything_in_pages_without_scores(
 ) -> None:
     names = [record.id for record in on_either.manifest.records]
     shown: list[str] = []
-    cursor = None
+    assert "next_cursor" not in search(client, limit=5)
+    cursor: str | bool | None = True
     for _ in range(5):
         page = search(client, limit=5, cursor=cursor)
+        assert page["has_more"] is (page["next_cursor"] is not None)
         assert (page["count"], page["confident"]) == (24, None)
         shown += ids(page)
         cursor = page["next_cursor"]
@@ -111,7 +113,7 @@ def test_what_goes_with_a_query_alone_is_refused_without_one(client: TestClient)
     problem(client.post(f"{HERE}/search", json={"diversity": 0.3}), 422, "invalid-request", "diversity")
     sent = client.post(f"{HERE}/search", json={"exclude_same_group": True})
     problem(sent, 422, "invalid-request", "exclude_same_group")
-    cursor = search(client, limit=2)["next_cursor"]
+    cursor = search(client, limit=2, cursor=True)["next_cursor"]
     for query in ({"filter": PA}, {"text": "a boat"}, {"keywords": "boat"}):
         answer = client.post(f"{HERE}/search", json={**query, "limit": 2, "cursor": cursor})
         problem(answer, 422, "invalid-cursor", "cursor")

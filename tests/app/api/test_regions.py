@@ -91,7 +91,7 @@ def test_a_part_of_a_file_is_not_wanted_as_that_of_the_stored_image_is(
     # The second box belongs to the second file, and null leaves the first as a whole.
     other = ids(send(2, unlike_image_boxes=[None, BOX]).json())
     assert other == ids(send(2, unlike_image_boxes=[BOX, None]).json()) != ids(send(2).json())
-    first = send(1, unlike_image_boxes=[BOX], limit=8).json()
+    first = send(1, unlike_image_boxes=[BOX], limit=8, cursor=True).json()
     moved = send(1, unlike_image_boxes=[WHOLE], limit=8, cursor=first["next_cursor"])
     problem(moved, 422, "invalid-cursor", "cursor")
     problem(send(1, unlike_image_boxes=[BOX, BOX]), 422, "invalid-request", "unlike_image_boxes")
@@ -122,7 +122,7 @@ def test_pages_go_on_with_the_same_part_and_with_no_other(
 ) -> None:
     query = {**text, "like": [{"id": "image-3", "box": BOX}], "limit": 8}
     every = ids(search(client, **{**query, "limit": 24}))
-    first = search(client, **query)
+    first = search(client, **query, cursor=True)
     second = search(client, **query, cursor=first["next_cursor"])
     assert ids(first) + ids(second) == every[:16]
     moved = {**query, "like": [{"id": "image-3", "box": {**BOX, "x": 0.5}}], "cursor": first["next_cursor"]}

@@ -61,7 +61,7 @@ def problem_of(answer: Any) -> tuple[int, str]:
 
 def test_the_page_of_hits_is_what_the_interface_promises(client: TestClient) -> None:
     page = search(client, limit=3, filter={"field": "view", "eq": "PA"})
-    told = {"hits", "confident", "count", "next_cursor", "query", "served_by", "took_ms", "unknown_keywords"}
+    told = {"hits", "confident", "count", "has_more", "query", "served_by", "took_ms", "unknown_keywords"}
     assert set(page) == told
     assert page["count"] is None
     assert page["unknown_keywords"] == []
@@ -145,12 +145,13 @@ def test_filters_work_the_same_in_every_kind_of_search(client: TestClient, index
 
 def test_pages_follow_each_other_without_gap_or_repetition(client: TestClient) -> None:
     whole = search(client, limit=24)
-    assert whole["next_cursor"] is None
+    assert whole["has_more"] is False
     seen: list[str] = []
     ranks: list[int] = []
-    cursor = None
+    cursor: str | bool | None = True
     for _ in range(5):
         page = search(client, limit=5, cursor=cursor)
+        assert page["has_more"] is (page["next_cursor"] is not None)
         seen += ids(page)
         ranks += [hit["rank"] for hit in page["hits"]]
         cursor = page["next_cursor"]
@@ -161,10 +162,10 @@ def test_pages_follow_each_other_without_gap_or_repetition(client: TestClient) -
 
 def test_images_are_paged_too(client: TestClient, indexed: Indexed) -> None:
     content = indexed.image_bytes(2)
-    first = search_image(client, content, limit=12).json()
+    first = search_image(client, content, limit=12, cursor=True).json()
     second = search_image(client, content, limit=12, cursor=first["next_cursor"]).json()
     assert ids(first) + ids(second) == ids(search_image(client, content, limit=24).json())
-    similar = search_like(client, "image-3", limit=20).json()
+    similar = search_like(client, "image-3", limit=20, cursor=True).json()
     rest = search_like(client, "image-3", limit=20, cursor=similar["next_cursor"]).json()
     assert len(set(ids(similar) + ids(rest))) == 23
 

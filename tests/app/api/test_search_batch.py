@@ -47,7 +47,7 @@ def without_times(page: dict[str, Any]) -> dict[str, Any]:
         for hit in page["hits"]
     ]
     rest = {name: page[name] for name in ("count", "query", "served_by", "confident")}
-    return {**rest, "more": page["next_cursor"] is not None, "hits": [_rounded(hit) for hit in hits]}
+    return {**rest, "more": page["has_more"], "hits": [_rounded(hit) for hit in hits]}
 
 
 def _rounded(hit: dict[str, Any]) -> dict[str, Any]:
@@ -66,7 +66,9 @@ def test_each_search_is_answered_as_alone(client: TestClient) -> None:
 def test_a_page_of_a_batch_goes_on_alone_and_in_a_batch(client: TestClient) -> None:
     query = {"text": "two dogs", "limit": 5}
     whole = [hit["id"] for hit in client.post(SEARCH, json={**query, "limit": 10}).json()["hits"]]
-    (first,) = batch(client, [query])
+    first, without = batch(client, [{**query, "cursor": True}, query])
+    assert "next_cursor" not in without["page"]
+    assert without["page"]["has_more"]
     behind = {**query, "cursor": first["page"]["next_cursor"]}
     alone = client.post(SEARCH, json=behind).json()
     (again,) = batch(client, [behind])

@@ -19,7 +19,7 @@ def test_a_damaged_cursor_is_refused(client: TestClient, cursor: str) -> None:
 
 
 def test_a_cursor_of_another_search_is_refused(client: TestClient) -> None:
-    cursor = search(client, limit=2)["next_cursor"]
+    cursor = search(client, limit=2, cursor=True)["next_cursor"]
     answer = client.post(
         SEARCH, json={"text": "x", "limit": 2, "cursor": cursor, "filter": {"field": "view", "eq": "PA"}}
     )
@@ -32,7 +32,7 @@ def test_a_cursor_is_of_all_that_a_query_is_made_of(
 ) -> None:
     query: dict[str, Any] = {"limit": 2, "target": target, "unlike": [{"text": "a lake"}]}
     liked = ["image-1", "image-2", "image-3"]
-    cursor = search_like(client, *liked, **query).json()["next_cursor"]
+    cursor = search_like(client, *liked, **query, cursor=True).json()["next_cursor"]
     assert search_like(client, *liked, **query, cursor=cursor).status_code == 200
     for other in (
         search_like(
@@ -44,10 +44,49 @@ def test_a_cursor_is_of_all_that_a_query_is_made_of(
     ):
         problem(other, 422, "invalid-cursor", "cursor")
     form = {"limit": 2, "text": "two dogs", "target": target}
-    cursor = search_image(client, indexed.image_bytes(2), **form).json()["next_cursor"]
+    sent = search_image(client, indexed.image_bytes(2), **form, cursor=True)
+    cursor = sent.json()["next_cursor"]
     assert search_image(client, indexed.image_bytes(2), **form, cursor=cursor).status_code == 200
     other = search_image(client, indexed.image_bytes(3), **form, cursor=cursor)
     problem(other, 422, "invalid-cursor", "cursor")
+
+
+@pytest.mark.parametrize("cursor", [None, False])
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"text": "two dogs"},
+        {},
+        {"keywords": "boat"},
+        {"text": "two dogs", "keywords": "boat", "target": "texts"},
+        {"like": [{"id": "image-3"}], "group_by": "view"},
+        {"text": "two dogs", "diversity": 0.4},
+    ],
+)
+def test_a_cursor_is_made_only_where_it_is_asked_for(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, query: dict[str, Any], cursor: bool | None
+) -> None:
+    asked = client.post(SEARCH, json={**query, "limit": 1, "cursor": True}).json()
+    monkeypatch.setattr("index.search.results.encode_cursor", _must_not_be_called)
+    page = client.post(SEARCH, json={**query, "limit": 1, "cursor": cursor}).json()
+    assert page["has_more"] is True
+    assert page["hits"] == asked["hits"]
+    assert asked.keys() - page.keys() == {"next_cursor"}
+    whole = client.post(SEARCH, json={**query, "limit": 100}).json()
+    assert whole["has_more"] is False
+    assert "next_cursor" not in whole
+
+
+def _must_not_be_called(end: PageEnd) -> str:
+    raise AssertionError(f"A cursor was made: {end.place}.")
+
+
+@pytest.mark.parametrize("cursor", [1, [], "x" * 98_305])
+def test_what_is_no_cursor_is_refused_in_one_sentence(client: TestClient, cursor: object) -> None:
+    document = problem(
+        client.post(SEARCH, json={"text": "x", "cursor": cursor}), 422, "invalid-request", "cursor"
+    )
+    assert document["detail"] == "cursor: It must be true, false or `next_cursor` of the page before."
 
 
 def test_the_cursor_of_a_long_vector_is_taken_back() -> None:

@@ -172,7 +172,8 @@ def test_pages_of_every_form_follow_each_other(client: TestClient) -> None:
         {"text": "x", "target": "texts"},
     ):
         whole = found(client, **form, limit=24)
-        pages, cursor = [], None
+        pages: list[dict[str, Any]] = []
+        cursor: str | bool | None = True
         for _ in range(6):
             page = found(client, **form, limit=5, cursor=cursor)
             pages += page["hits"]

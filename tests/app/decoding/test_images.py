@@ -88,6 +88,7 @@ def test_a_large_jpeg_is_decoded_at_the_scale_that_its_encoder_takes(decoders: I
     assert (upload.width, upload.height) == (whole.width, whole.height) == (801, 600)
 
 
+@pytest.mark.usefixtures("stops_last")
 def test_a_file_of_no_format_is_refused_without_a_process(decoders: ImageDecoders) -> None:
     for pid in decoders.pool.pids:
         os.kill(pid, signal.SIGSTOP)
@@ -97,6 +98,7 @@ def test_a_file_of_no_format_is_refused_without_a_process(decoders: ImageDecoder
         asyncio.run(decoders.prepare(bytes(21 * 2**20), CONFIG))
 
 
+@pytest.mark.usefixtures("stops_last")
 def test_callers_that_leave_free_no_slot(decoders: ImageDecoders) -> None:
     pids = decoders.pool.pids
     for pid in pids:
@@ -130,6 +132,7 @@ def test_callers_that_leave_free_no_slot(decoders: ImageDecoders) -> None:
     asyncio.run(come_and_leave())
 
 
+@pytest.mark.usefixtures("stops_last")
 def test_a_deadline_frees_a_slot_only_with_its_process() -> None:
     decoders = ImageDecoders(Settings(concurrent_decodes=1, encode_deadline_s=0.5))
     try:
@@ -144,6 +147,7 @@ def test_a_deadline_frees_a_slot_only_with_its_process() -> None:
         decoders.close()
 
 
+@pytest.mark.usefixtures("stops_last")
 @pytest.mark.slow
 def test_images_of_an_upload_wait_for_each_other_beyond_the_deadline_of_a_search() -> None:
     decoders = ImageDecoders(Settings(concurrent_decodes=1, encode_queue_size=4, encode_deadline_s=2.0))

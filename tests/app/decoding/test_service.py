@@ -157,6 +157,7 @@ def test_thumbnails_are_made_by_the_decoders(client: TestClient) -> None:
     assert counted(client, "recoquest_decodes") == {"done": 1}
 
 
+@pytest.mark.usefixtures("stops_last")
 @pytest.mark.usefixtures("patient_request")
 def test_a_thumbnail_waits_no_longer_than_a_query(home: Indexed) -> None:
     with serve(home, encode_deadline_s=0.5) as client:
@@ -170,6 +171,17 @@ def test_a_thumbnail_waits_no_longer_than_a_query(home: Indexed) -> None:
         assert client.get(f"{IMAGE}/thumbnail").status_code in (200, 504)
 
 
+def test_images_are_taken_and_found_though_all_decoders_are_stopped(home: Indexed) -> None:
+    with serve(home) as client:
+        for ask in (lambda: put(client, "new", picture(5)), lambda: search_image(client, picture(1))):
+            pool = decoders(client).pool
+            wait_until(lambda pool=pool: len(pool.pids) == 2)
+            for pid in pool.pids:
+                os.kill(pid, signal.SIGSTOP)
+            assert ask().status_code in (200, 201)
+        assert set(counted(client, "recoquest_decoder_restarts")) == {"stopped"}
+
+
 def test_no_decoder_is_left_when_the_service_ends(home: Indexed) -> None:
     with serve(home) as client:
         pool = decoders(client).pool
@@ -178,6 +190,7 @@ def test_no_decoder_is_left_when_the_service_ends(home: Indexed) -> None:
     assert not any(is_there(pid) for pid in pids)
 
 
+@pytest.mark.usefixtures("stops_last")
 def test_thumbnails_that_wait_for_a_decoder_leave_searches_their_threads(home: Indexed) -> None:
     with serve(home, concurrent_decodes=1) as client:
         wait_until(lambda: len(decoders(client).pool.pids) == 1)

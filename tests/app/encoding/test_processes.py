@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +94,7 @@ def test_vectors_are_those_of_the_encoder(
     assert processes.modalities == encoder.modalities
 
 
+@pytest.mark.usefixtures("stops_last")
 def test_as_many_passes_run_at_once_as_there_are_processes(
     make_processes: Callable[..., EncoderProcesses],
 ) -> None:
@@ -124,6 +125,7 @@ def test_a_process_that_was_killed_while_idle_costs_no_query(
     assert processes.pids != [before]
 
 
+@pytest.mark.usefixtures("stops_last")
 def test_a_process_that_hangs_is_killed_and_replaced(
     make_processes: Callable[..., EncoderProcesses],
 ) -> None:
@@ -137,6 +139,35 @@ def test_a_process_that_hangs_is_killed_and_replaced(
     assert len(processes.embed_texts(["a"]).vectors) == 1
 
 
+def test_stopped_processes_are_replaced(make_processes: Callable[..., EncoderProcesses]) -> None:
+    processes = make_processes(2)
+    before = processes.pids
+    for pid in before:
+        os.kill(pid, signal.SIGSTOP)
+    # More than a socket holds: the order cannot even be sent.
+    images = np.zeros((200, 3, 32, 32), np.uint8)
+    for _ in range(2):
+        with suppress(EncoderLostError):
+            processes.embed_images(images)
+    assert len(processes.embed_texts(["a"]).vectors) == 1
+    wait_until(lambda: len(processes.pids) == 2 and not {*processes.pids} & {*before})
+    assert not any(is_there(pid) for pid in before)
+
+
+def test_a_stopped_fork_server_is_replaced(bundle: Path) -> None:
+    with closing(ForkServer()) as server, closing(EncoderProcesses(server, bundle, 1, PATIENCE)) as processes:
+        before = server.pid
+        assert before is not None
+        os.kill(before, signal.SIGSTOP)
+        wait_until(lambda: not is_there(before))
+        # Its processes end with it; one of them may have been asked just before.
+        with suppress(EncoderLostError):
+            processes.embed_texts(["a"])
+        assert len(processes.embed_texts(["a"]).vectors) == 1
+        assert server.pid not in (None, before)
+
+
+@pytest.mark.usefixtures("stops_last")
 def test_a_query_whose_process_is_killed_is_told_and_the_next_is_answered(
     make_processes: Callable[..., EncoderProcesses],
 ) -> None:
@@ -167,6 +198,7 @@ def test_a_pass_that_fails_tells_why_and_keeps_its_process(
     assert processes.pids == before
 
 
+@pytest.mark.usefixtures("stops_last")
 def test_closing_ends_the_processes_and_tells_who_waits(
     make_processes: Callable[..., EncoderProcesses],
 ) -> None:

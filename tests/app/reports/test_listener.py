@@ -10,6 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,12 @@ def films(own: Indexed) -> Indexed:
 
 @pytest.fixture
 def port(films: Indexed) -> Iterator[int]:
+    with _listening(films, LIMITS) as port:
+        yield port
+
+
+@contextmanager
+def _listening(films: Indexed, limits: Limits) -> Iterator[int]:
     """The port of a listener in a thread of its own."""
     engine, stops = open_engine(films.settings), list[Callable[[], object]]()
     started = threading.Event()
@@ -45,7 +53,7 @@ def port(films: Indexed) -> Iterator[int]:
 
     with bind("127.0.0.1", 0) as taken:
         intake = ReportIntake(engine, films.settings, COLLECTION, "hl7")
-        listener = Listener(intake, patient_key(films.settings.home), LIMITS)
+        listener = Listener(intake, patient_key(films.settings.home), limits)
         running = threading.Thread(target=run_listener, args=(listener, taken, on_stop))
         running.start()
         assert started.wait(10)
@@ -162,20 +170,49 @@ def test_a_slow_sender_and_one_that_goes_away_hold_nobody_up(port: int) -> None:
         assert "took more than" in _receive(slow)
 
 
-def test_connections_beyond_the_limit_are_closed(port: int) -> None:
-    held = [_connect(port) for _ in range(LIMITS.connections)]
-    try:
-        for connection in held:
-            connection.sendall(_framed(hl7_report()))
-            assert _code(_receive(connection)) == "AA"
-        with _connect(port) as another:
-            assert _receive(another) == ""
-    finally:
-        for connection in held:
-            connection.close()
+def test_connections_beyond_the_limit_are_closed_while_all_others_send(port: int) -> None:
+    with ExitStack() as opened:
+        for _ in range(LIMITS.connections):
+            opened.enter_context(_connect(port)).sendall(b"\x0bMSH")
+        # Until what was sent has been read.
+        time.sleep(0.2)
+        assert _receive(opened.enter_context(_connect(port))) == ""
     deadline = time.monotonic() + 10
     while _code(_send(port, hl7_report())) != "AA":
         assert time.monotonic() < deadline
+
+
+def test_silent_connections_make_room_for_those_that_speak(port: int) -> None:
+    with ExitStack() as opened:
+        silent = [opened.enter_context(_connect(port)) for _ in range(4 * LIMITS.connections)]
+        for _ in range(2):
+            assert _code(_send(port, hl7_report())) == "AA"
+        # The oldest went first.
+        assert _receive(silent[0]) == ""
+
+
+def test_a_sender_that_pauses_between_messages_outlasts_those_that_never_spoke(port: int) -> None:
+    with ExitStack() as opened:
+        sender = opened.enter_context(_connect(port))
+        for _ in range(2):
+            sender.sendall(_framed(hl7_report()))
+            assert _code(_receive(sender)) == "AA"
+            for _ in range(3 * LIMITS.connections):
+                opened.enter_context(_connect(port))
+        sender.sendall(_framed(hl7_report()))
+        assert _code(_receive(sender)) == "AA"
+
+
+def test_a_message_that_stalls_makes_room_as_well(films: Indexed) -> None:
+    with (
+        _listening(films, replace(LIMITS, message_s=60.0, idle_s=60.0)) as port,
+        ExitStack() as opened,
+    ):
+        for _ in range(LIMITS.connections):
+            opened.enter_context(_connect(port)).sendall(b"\x0bMSH")
+        deadline = time.monotonic() + 20
+        while _code(_send(port, hl7_report())) != "AA":
+            assert time.monotonic() < deadline
 
 
 def test_concurrent_senders_are_all_answered(films: Indexed, port: int) -> None:

@@ -3,18 +3,21 @@
 import asyncio
 import io
 import json
+import shlex
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.server.connections import ConnectionLimits
-from app.server.file_descriptors import allow_descriptors
 from app.server.heads import HeadLimits
+from app.server.limits import LimitsError, allow_descriptors, require_limits
 from tests.app.raw_http import PATIENCE, Running, echo, problem_of, serving, statuses
+from tests.e2e.work import COMMAND
 
 GET = b"GET /a HTTP/1.1\r\nHost: x\r\n"
 POST = b"POST /b HTTP/1.1\r\nHost: x\r\n"
@@ -231,16 +234,50 @@ def test_more_connections_at_work_than_allowed_are_refused_and_said_in_the_log_o
     assert 0 < told[0]["refused"] <= 20
 
 
-@pytest.mark.parametrize(("hard", "allowed"), [(8192, 1000 + 768), (512, 512)])
-def test_the_process_may_open_as_many_files_as_its_connections_need(hard: int, allowed: int) -> None:
+@pytest.mark.parametrize(
+    ("hard", "allowed", "connections"), [(8192, 1000 + 768, 1000), (512, 512, 512 - 192)]
+)
+def test_the_process_may_open_as_many_files_as_its_connections_need(
+    hard: int, allowed: int, connections: int
+) -> None:
     script = (
-        "import resource; from app.server.file_descriptors import allow_descriptors; "
-        f"resource.setrlimit(resource.RLIMIT_NOFILE, (256, {hard})); allow_descriptors(1000); "
+        "import resource; from app.server.limits import allow_descriptors; "
+        f"resource.setrlimit(resource.RLIMIT_NOFILE, (256, {hard})); print(allow_descriptors(1000)); "
         "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert ended.stdout.splitlines()[-1] == str(allowed)
+    assert ended.stdout.splitlines()[-2:] == [str(connections), str(allowed)]
     assert ("too few files" in ended.stdout + ended.stderr) is (allowed < 1768)
+
+
+@pytest.mark.parametrize("command", ["serve", "worker"])
+@pytest.mark.parametrize(
+    ("limit", "sentence"),
+    [
+        ("-n 64", "recoquest: This process may open 64 files and needs at least 256: raise the limit"),
+        ("-n 255", "recoquest: This process may open 255 files and needs at least 256: raise the limit"),
+        ("-v 1500000", "recoquest: This process may use 1.4 GiB of memory addresses and needs at least 4"),
+        ("-d 1000000", "recoquest: This process may use 1.0 GiB of memory addresses and needs at least 2"),
+    ],
+)
+def test_limits_that_are_too_low_are_told_at_the_start(
+    command: str, limit: str, sentence: str, tmp_path: Path
+) -> None:
+    start = shlex.join([*COMMAND, command, "--home", str(tmp_path / "home")])
+    ended = subprocess.run(
+        ["bash", "-c", f"ulimit {limit} && exec {start}"], capture_output=True, text=True, timeout=120
+    )
+    assert ended.returncode == 1
+    assert ended.stderr.replace("\n", " ").startswith(sentence)
+    assert not (tmp_path / "home").exists()
+
+
+def test_too_little_free_memory_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.server.limits.free_memory", lambda: 400 * 2**20)
+    with pytest.raises(LimitsError, match=r"^0\.39 GiB of memory are free, and 0\.75 GiB are needed"):
+        require_limits()
+    monkeypatch.setattr("app.server.limits.free_memory", lambda: 2**30)
+    require_limits()
 
 
 @pytest.mark.slow

@@ -151,6 +151,7 @@ def test_a_film_whose_decoder_was_lost_is_tried_again_by_the_next_run(
     assert list(images.readable) == [0, 1, 2, 3]
 
 
+@pytest.mark.usefixtures("stops_last")
 def test_closing_waits_for_no_process_that_hangs(films: Manifest) -> None:
     images = opened(films, False, films.rejections)
     assert isinstance(images, StreamedImages)

@@ -3,6 +3,7 @@
 import { fill, h } from '../../shared/dom.js';
 import { iconButton } from '../../shared/icon-button.js';
 import { icon } from '../../shared/icons.js';
+import { actionOf } from '../../shared/keys.js';
 import { fieldTitle, findingTitle, marked, priorMark, stateTitle } from '../../shared/terms.js';
 import { judgeButtons, pressJudged, verdictOf } from '../judgements/judge-buttons.js';
 import { STATES } from '../query/filter.js';
@@ -19,7 +20,7 @@ import { ImageViewer } from './image-viewer.js';
  */
 
 const SIDES = /** @type {const} */ ([
-  { side: 'like', name: 'hit.like', title: 'hit.likeKey', key: 'm' }, { side: 'unlike', name: 'hit.unlike', title: 'hit.unlikeKey', key: 'l' },
+  { side: 'like', name: 'hit.like', title: 'hit.likeKey', action: 'more' }, { side: 'unlike', name: 'hit.unlike', title: 'hit.unlikeKey', action: 'less' },
 ]);
 
 /** Media types of files that may have more than 8 bits. */
@@ -204,9 +205,10 @@ export class ImageDialog {
     else if (event.key === 'ArrowLeft' && !this.previous.disabled) this.actions.step(-1);
     else if (event.key === 'ArrowRight' && !this.next.disabled) this.actions.step(1);
     else {
-      const entry = this.sides.find(({ key }) => key === event.key);
-      const verdict = verdictOf(event.key);
-      if (event.key === 's' && this.id !== null) this.actions.save(this.id);
+      const action = actionOf(event);
+      const entry = this.sides.find((one) => one.action === action);
+      const verdict = verdictOf(action);
+      if (action === 'save' && this.id !== null) this.actions.save(this.id);
       if (entry) this.#mark(entry.side);
       else if (verdict !== null && this.hit && this.judgements.taken) this.judgements.say(this.hit.id, verdict);
     }

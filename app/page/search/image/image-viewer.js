@@ -2,6 +2,7 @@
 
 import { h } from '../../shared/dom.js';
 import { iconButton } from '../../shared/icon-button.js';
+import { actionOf } from '../../shared/keys.js';
 import { numberText } from '../../shared/words.js';
 import { say } from '../words.js';
 import { MatchedControl } from './matched-control.js';
@@ -108,14 +109,11 @@ export class ImageViewer {
 
   /** @param {KeyboardEvent} event @returns {boolean} whether the key was for the viewer */
   takesKey(event) {
-    if (event.key === '+' || event.key === '=') this.zoomBy(ZOOM_STEP);
-    else if (event.key === '-') this.zoomBy(1 / ZOOM_STEP);
-    else if (event.key === '0') this.fit();
-    else if (event.key === '1') this.actualSize();
-    else if (event.key === 'i') this.invert();
-    else if (event.key === 'g') this.window.toggle();
-    else if (event.key === 'h') this.matched.toggle();
-    else if (event.key === 'b') this.region.toggle();
+    const act = {
+      zoomIn: () => this.zoomBy(ZOOM_STEP), zoomOut: () => this.zoomBy(1 / ZOOM_STEP), fit: () => this.fit(), actual: () => this.actualSize(), invert: () => this.invert(),
+      grey: () => this.window.toggle(), matched: () => this.matched.toggle(), region: () => this.region.toggle(),
+    }[actionOf(event) ?? ''];
+    if (act) act();
     else if (this.#movable && event.key.startsWith('Arrow')) this.#moveByKey(event.key);
     else return false;
     return true;

@@ -10,8 +10,8 @@ import { say } from '../words.js';
  */
 
 const VERDICTS = /** @type {const} */ ([
-  { relevant: true, picture: 'right', title: 'judge.rightKey', label: 'judge.rightNumber', key: 'y' },
-  { relevant: false, picture: 'wrong', title: 'judge.wrongKey', label: 'judge.wrongNumber', key: 'n' },
+  { relevant: true, picture: 'right', title: 'judge.rightKey', label: 'judge.rightNumber', action: 'right' },
+  { relevant: false, picture: 'wrong', title: 'judge.wrongKey', label: 'judge.wrongNumber', action: 'wrong' },
 ]);
 
 /** @param {Hit} hit @param {Judgements} judgements @returns {HTMLElement | null} null where nothing can be said */
@@ -31,7 +31,7 @@ export function pressJudged(element, said) {
   for (const button of element.querySelectorAll('.judge-button')) button.setAttribute('aria-pressed', String(button.dataset.relevant === String(said)));
 }
 
-/** @param {string} key @returns {boolean | null} what a key of the keyboard says of a hit; null: nothing */
-export function verdictOf(key) {
-  return VERDICTS.find((verdict) => verdict.key === key)?.relevant ?? null;
+/** @param {string | null} action of a key @returns {boolean | null} what it says of a hit; null: nothing */
+export function verdictOf(action) {
+  return VERDICTS.find((verdict) => verdict.action === action)?.relevant ?? null;
 }

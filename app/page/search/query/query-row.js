@@ -2,6 +2,7 @@
 
 import { fill, h } from '../../shared/dom.js';
 import { iconButton } from '../../shared/icon-button.js';
+import { KEYS } from '../../shared/keys.js';
 import { fieldTitle, findingTitle, stateTitle } from '../../shared/terms.js';
 import { say } from '../words.js';
 import { clauseCount, clauseText, noFilter, withClause, withFinding } from './filter.js';
@@ -23,7 +24,7 @@ const SIDES = {
 /** Texts and keys of the switches. @type {Record<keyof Matching, {name: string, title: string, key: string | null}>} */
 const MATCHING = {
   likeness: { name: 'row.likeness', title: 'row.likenessWhat', key: null },
-  words: { name: 'row.words', title: 'row.wordsWhat', key: 'w' },
+  words: { name: 'row.words', title: 'row.wordsWhat', key: KEYS.page.words[0] },
 };
 
 export class QueryRow {

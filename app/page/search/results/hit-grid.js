@@ -3,6 +3,7 @@
 import { fill, h } from '../../shared/dom.js';
 import { iconButton } from '../../shared/icon-button.js';
 import { icon } from '../../shared/icons.js';
+import { actionOf } from '../../shared/keys.js';
 import { fieldTitle, filmFacts, valueText } from '../../shared/terms.js';
 import { judgeButtons, pressJudged, verdictOf } from '../judgements/judge-buttons.js';
 import { say } from '../words.js';
@@ -12,10 +13,10 @@ import { markedText } from './marked-text.js';
 /** @typedef {import('../api.js').Hit} Hit */
 
 const MOST_FINDINGS = 3;
-/** Keys and texts of examples. */
+/** Actions and texts of examples. */
 const MARKS = /** @type {const} */ ({
-  like: { key: 'm', name: 'hit.like', title: 'hit.likeKey', label: 'hit.likeNumber' },
-  unlike: { key: 'l', name: 'hit.unlike', title: 'hit.unlikeKey', label: 'hit.unlikeNumber' },
+  like: { action: 'more', name: 'hit.like', title: 'hit.likeKey', label: 'hit.likeNumber' },
+  unlike: { action: 'less', name: 'hit.unlike', title: 'hit.unlikeKey', label: 'hit.unlikeNumber' },
 });
 
 export class HitGrid {
@@ -172,23 +173,24 @@ export class HitGrid {
   #onKey(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || this.hits.length === 0) return;
     const hit = this.hits[this.#active];
-    const side = sidesOf(hit).find((one) => MARKS[one].key === event.key);
+    const action = actionOf(event);
+    const side = sidesOf(hit).find((one) => MARKS[one].action === action);
     if (side) {
       event.preventDefault();
       this.actions.mark(hit, side);
       return;
     }
-    if (event.key === 's') {
+    if (action === 'save') {
       event.preventDefault();
       this.actions.save(hit);
       return;
     }
-    if (event.key === 'c' && this.comparable) {
+    if (action === 'compare' && this.comparable) {
       event.preventDefault();
       this.actions.compare(hit);
       return;
     }
-    const verdict = verdictOf(event.key);
+    const verdict = verdictOf(action);
     if (verdict !== null && this.judgements.taken) {
       event.preventDefault();
       this.judgements.say(hit.id, verdict);

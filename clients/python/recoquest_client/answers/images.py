@@ -143,7 +143,8 @@ class SearchPage:
     """A page of hits.
 
     `confident`: at such a score, held-out queries find what they ask for above chance; None: not measured.
-    `unknown_keywords` are words of `keywords` that no text of the collection has.
+    `unknown_keywords` are words of `keywords` that no text of the collection has. `next_cursor` is only there
+    where it was asked for; `has_more` says whether there are hits behind the page.
     """
 
     hits: tuple[Hit, ...]
@@ -153,6 +154,7 @@ class SearchPage:
     next_cursor: str | None = None
     served_by: GenerationRef | None = None
     unknown_keywords: tuple[str, ...] = ()
+    has_more: bool = False
 
 
 @dataclass(frozen=True)

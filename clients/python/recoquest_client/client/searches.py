@@ -26,7 +26,7 @@ class Searches(Connection):
         *,
         images: Sequence[ImageFile] = (),
         unlike_images: Sequence[ImageFile] = (),
-        cursor: str | None = None,
+        cursor: str | bool | None = None,
         **options: Unpack[SearchOptions],
     ) -> answers.SearchPage:
         """Search by a text, image files (paths or bytes) and examples, alone or together.
@@ -36,7 +36,7 @@ class Searches(Connection):
             text: Description of the wanted images.
             images: Files to find more of.
             unlike_images: Files to find less of.
-            cursor: `next_cursor` of the page before.
+            cursor: True for a page with `next_cursor`; that of the page before for the next page.
             options: Further parts, such as `like`, `filter`, `limit`, `min_score`, `keywords`, `with_`.
         """
         return self._send(
@@ -55,7 +55,7 @@ class Searches(Connection):
         **options: Unpack[SearchOptions],
     ) -> Iterator[answers.SearchPage]:
         """Search, page after page; `limit` is the number of hits on each."""
-        cursor = None
+        cursor: str | bool = True
         while True:
             page = self._send(
                 operations.search(
@@ -63,9 +63,9 @@ class Searches(Connection):
                 )
             )
             yield page
-            cursor = page.next_cursor
-            if cursor is None:
+            if page.next_cursor is None:
                 return
+            cursor = page.next_cursor
 
     def similarity_map(
         self,

@@ -24,7 +24,7 @@ def search(
     *,
     images: Sequence[ImageFile] = (),
     unlike_images: Sequence[ImageFile] = (),
-    cursor: str | None = None,
+    cursor: str | bool | None = None,
 ) -> Call[answers.SearchPage]:
     """Search once; a form where image files are sent, else JSON."""
     read, names = reading(answers.SearchPage), {"collection": collection}

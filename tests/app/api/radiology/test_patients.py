@@ -52,7 +52,7 @@ def test_hits_are_studies(client: TestClient) -> None:
 
 def test_pages_leave_the_same_patient_out(client: TestClient) -> None:
     query: dict[str, Any] = {"like": [{"id": sop_uid(4)}], "limit": 7}
-    pages = [found(client, **query)]
+    pages = [found(client, **query, cursor=True)]
     while pages[-1]["next_cursor"] is not None:
         pages.append(found(client, **query, cursor=pages[-1]["next_cursor"]))
     assert [name for page in pages for name in ids(page)] == ids(found(client, like=query["like"]))

@@ -4,7 +4,7 @@ from typing import Literal
 
 from training.errors import RecoquestError
 
-LossReason = Literal["crash", "cpu", "wall", "memory", "closed"]
+LossReason = Literal["crash", "cpu", "wall", "memory", "stopped", "closed"]
 
 
 class DecoderLostError(Exception):

@@ -4,9 +4,11 @@ import itertools
 import logging
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import partial
 from typing import Final, Literal, Protocol
 
 from training.data.decoding.processes.errors import (
@@ -25,9 +27,10 @@ from training.data.decoding.processes.process import (
     Task,
 )
 from training.errors import ImageError, ImageTooLargeError
+from training.stopped import StoppedProcessWatch
 
 DecodeOutcome = Literal[Outcome, LossReason]
-RestartReason = Literal["crash", "cpu", "wall", "memory"]
+RestartReason = Literal["crash", "cpu", "wall", "memory", "stopped"]
 
 _MAX_REASON: Final = 1_000
 _TOO_SLOW: Final = "The image could not be decoded in time; try again later."
@@ -91,10 +94,11 @@ class _Slot:
 
 
 class DecodingPool:
-    """Runs tasks in processes that are killed when they overrun, and replaced.
+    """Runs tasks in processes that are killed when they overrun or are stopped, and replaced.
 
-    A task that waits is dropped when its caller has gone or its time is over. One that is at work holds its
-    slot until its process has answered or has ended, whatever its caller does.
+    A task whose process was stopped is done once more by the next one. A task that waits is dropped when its
+    caller has gone or its time is over. One that is at work holds its slot until its process has answered or
+    has ended, whatever its caller does.
     """
 
     def __init__(self, limits: PoolLimits, observer: DecodingObserver | None = None) -> None:
@@ -112,6 +116,7 @@ class DecodingPool:
         ]
         for thread in self._threads:
             thread.start()
+        self._watch = StoppedProcessWatch(self._running)
 
     @property
     def waiting(self) -> int:
@@ -162,13 +167,18 @@ class DecodingPool:
             jobs, self._jobs = self._jobs, []
             for slot in self._slots:
                 if slot.process is not None:
-                    slot.process.kill()
+                    slot.process.kill("closed")
             self._changed.notify_all()
+        self._watch.close()
         for job in jobs:
             _fail(job, DecodersClosedError(_CLOSED))
         until = time.monotonic() + timeout_s
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
+
+    def _running(self) -> dict[int, Callable[[], object]]:
+        processes = [(slot, slot.process) for slot in self._slots]
+        return {one.pid: partial(_end_stopped, slot, one) for slot, one in processes if one is not None}
 
     def _make_room(self, job: _Job) -> None:
         self._drop_stale()
@@ -237,10 +247,10 @@ class DecodingPool:
         with self._changed:
             slot.process, slot.ended_for = started, "crash"
             if started is not None and self._closed:
-                started.kill()
+                started.kill("closed")
         return started
 
-    def _work(self, job: _Job, slot: _Slot) -> None:
+    def _work(self, job: _Job, slot: _Slot, *, again: bool = False) -> None:
         """Have a task done; the error, whatever it is, goes to its caller."""
         # The idle process may have been killed.
         process = self._keep_running(slot)
@@ -255,6 +265,9 @@ class DecodingPool:
         except DecoderLostError as lost:
             if lost.reason != "closed":
                 slot.ended_for = lost.reason
+            if lost.reason == "stopped" and not again:
+                self._work(job, slot, again=True)
+                return
             self._finish(job, lost.reason, _error_of(lost, self._limits.decoder))
         except BaseException as error:  # noqa: BLE001 - else its caller would wait for ever
             process.end()
@@ -281,6 +294,11 @@ class DecodingPool:
         _log.warning("decoding process replaced: %s", reason)
         if self._observer is not None:
             self._observer.decoder_restarted(reason)
+
+
+def _end_stopped(slot: _Slot, process: DecodingProcess) -> None:
+    slot.ended_for = "stopped"
+    process.kill("stopped")
 
 
 def _rank(job: _Job) -> tuple[Priority, int]:
@@ -322,7 +340,7 @@ def _told_of(reason: LossReason, limits: DecoderLimits) -> Exception:
             )
         case "crash":
             return ImageError("The image cannot be decoded: its decoder broke down; save it anew.")
-        case "wall":
+        case "wall" | "stopped":
             return DecodingTimeoutError(_TOO_SLOW)
         case "closed":
             return DecodersClosedError(_CLOSED)

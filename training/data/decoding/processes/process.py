@@ -88,7 +88,7 @@ class DecodingProcess:
             self._connection, self._process = _started(worker, limits)
         except OSError as error:
             raise DecoderStartError("No process that decodes images can be started.") from error
-        self._closed = False
+        self._killed_for: LossReason | None = None
         try:
             receive(self._connection, 0, time.monotonic() + _START_S)
         except (OSError, BrokenMessageError) as error:
@@ -127,9 +127,9 @@ class DecodingProcess:
             raise DecoderLostError("crash")
         return Answer(outcome, header, body, time.monotonic() - started)
 
-    def kill(self) -> None:
-        """Kill it from any thread; whoever waits for its answer is told."""
-        self._closed = True
+    def kill(self, reason: LossReason) -> None:
+        """Kill it from any thread; whoever waits for its answer is told the reason."""
+        self._killed_for = reason
         self._process.kill()
 
     def end(self) -> None:
@@ -145,8 +145,8 @@ class DecodingProcess:
         except subprocess.TimeoutExpired:
             code = 0
         self.end()
-        if self._closed:
-            return "closed"
+        if self._killed_for is not None:
+            return self._killed_for
         return "cpu" if code == -signal.SIGXCPU else "crash"
 
 

@@ -180,6 +180,7 @@ def test_a_file_that_takes_too_much_memory_is_refused(
     assert decoder.decode(dicom(make_film(1))).width == 56
 
 
+@pytest.mark.usefixtures("stops_last")
 def test_a_process_that_hangs_costs_one_file(decoder: FileDecoder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_decoder, "_DEADLINE_S", 3.0)
     content = dicom(make_film(1))

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager, suppress
@@ -11,6 +12,7 @@ from dataclasses import asdict
 import pytest
 from PIL import Image
 
+from tests.training.data.decoding.processes import sleeping
 from tests.training.data.decoding.processes.conftest import Told
 from tests.training.data.decoding.processes.decoding import (
     MIB,
@@ -23,6 +25,7 @@ from tests.training.data.decoding.processes.decoding import (
     wait_until,
 )
 from tests.training.data.hostile import deep_png, encoded, slow_bmp
+from training import stopped as stopped_processes
 from training.data.decoding.images import ImageLimits
 from training.data.decoding.processes.errors import (
     DecodersBusyError,
@@ -132,6 +135,46 @@ def test_a_process_that_is_killed_idle_costs_none(make_pool: MakePool, told: Tol
     assert (told.outcomes, told.restarts) == (["done"], ["crash"])
 
 
+@pytest.mark.parametrize("content", [small(), slow_bmp()], ids=["small", "larger than a socket holds"])
+def test_the_task_of_a_stopped_process_is_done_by_the_next(
+    make_pool: MakePool, told: Told, content: bytes
+) -> None:
+    pool = make_pool()
+    pid = the_process(pool)
+    os.kill(pid, signal.SIGSTOP)
+    assert pool.submit(decode(content), Priority.UPLOAD).result(PATIENCE).outcome == "done"
+    assert (told.outcomes, told.restarts) == (["done"], ["stopped"])
+    assert not is_there(pid)
+
+
+def test_a_process_that_is_stopped_at_work_costs_no_task(make_pool: MakePool, told: Told) -> None:
+    pool = make_pool(processes=2)
+    wait_until(lambda: len(pool.pids) == 2)
+    idle = {pid: cpu_ticks(pid) for pid in pool.pids}
+    slow = pool.submit(decode(slow_bmp()), Priority.SEARCH)
+    wait_until(lambda: any(is_at_work(pid, idle[pid]) for pid in idle))
+    for pid in idle:
+        os.kill(pid, signal.SIGSTOP)
+    assert slow.result(PATIENCE).outcome == "done"
+    assert not any(is_there(pid) for pid in idle)
+    assert told.restarts == ["stopped"] * len(told.restarts)
+
+
+def test_a_process_that_waits_for_a_disk_or_stops_for_a_moment_is_left_alone(
+    make_pool: MakePool, told: Told
+) -> None:
+    pool = make_pool(worker=sleeping.__name__)
+    pid = the_process(pool)
+    task = Task({"task": "sleep", "seconds": 4 * stopped_processes._LOOK_S}, 0)
+    waiting = pool.submit(task, Priority.SEARCH)
+    wait_until(lambda: pool.busy == 1)
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(0.2)
+    os.kill(pid, signal.SIGCONT)
+    assert waiting.result(PATIENCE).outcome == "done"
+    assert (told.restarts, pool.pids) == ([], [pid])
+
+
 @contextmanager
 def stopped(pool: DecodingPool, processes: int = 1) -> Iterator[list[Future[Answer]]]:
     """Tasks that stay at work for as long as the block runs, one for each process."""
@@ -149,6 +192,7 @@ def stopped(pool: DecodingPool, processes: int = 1) -> Iterator[list[Future[Answ
                 os.kill(pid, signal.SIGCONT)
 
 
+@pytest.mark.usefixtures("stops_last")
 def test_a_caller_that_leaves_gives_no_slot_back(make_pool: MakePool) -> None:
     pool = make_pool(processes=2)
     with stopped(pool, processes=2) as first:
@@ -164,6 +208,7 @@ def test_a_caller_that_leaves_gives_no_slot_back(make_pool: MakePool) -> None:
     assert {future.result().outcome for future in (*first, *later)} == {"done"}
 
 
+@pytest.mark.usefixtures("stops_last")
 def test_a_task_whose_caller_has_gone_is_not_done(make_pool: MakePool, told: Told) -> None:
     pool = make_pool()
     with stopped(pool):
@@ -175,6 +220,7 @@ def test_a_task_whose_caller_has_gone_is_not_done(make_pool: MakePool, told: Tol
     assert told.outcomes == ["done", "done"]
 
 
+@pytest.mark.usefixtures("stops_last")
 def test_searches_come_before_uploads_and_those_before_thumbnails(make_pool: MakePool) -> None:
     pool = make_pool()
     done: list[Priority] = []
@@ -190,6 +236,7 @@ def test_searches_come_before_uploads_and_those_before_thumbnails(make_pool: Mak
     assert done == [0, 0, 1, 1, 2]
 
 
+@pytest.mark.usefixtures("stops_last")
 def test_a_full_queue_refuses_what_comes_last_in_it(make_pool: MakePool) -> None:
     pool = make_pool(waiting=2)
     with stopped(pool):
@@ -202,6 +249,7 @@ def test_a_full_queue_refuses_what_comes_last_in_it(make_pool: MakePool) -> None
     assert search.result(PATIENCE).outcome == thumbnails[0].result(PATIENCE).outcome == "done"
 
 
+@pytest.mark.usefixtures("stops_last")
 def test_a_task_that_waits_too_long_is_dropped(make_pool: MakePool, told: Told) -> None:
     pool = make_pool(deadline_s=0.5)
     with stopped(pool):

@@ -1,0 +1,26 @@
+"""Addresses of the service behind a proxy that serves it below a path and removes that path."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.requests import HTTPConnection
+
+from app.settings import Settings
+
+
+def root_of(scope: Mapping[str, Any]) -> str:
+    """Return the path that the service is below, such as `/photos`; empty at the root of its host."""
+    # A folder of files that has been entered has its own.
+    root: str = scope.get("app_root_path", scope.get("root_path", ""))
+    return root
+
+
+def path_of(scope: Mapping[str, Any]) -> str:
+    """Return the path of a request below the service's own."""
+    path: str = scope["path"]
+    return path.removeprefix(root_of(scope)) or "/"
+
+
+def service_url(request: HTTPConnection, settings: Settings) -> str:
+    """Return the address of the service as the caller sees it, without a final slash."""
+    return settings.public_url or str(request.base_url).rstrip("/")

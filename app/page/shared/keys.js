@@ -1,0 +1,65 @@
+/** The keys of all pages, in one table: a key has one owner, the action that it means wherever it counts. */
+
+import { h } from './dom.js';
+import { say } from './words.js';
+
+/** Keys of each action, by where they count: a picture is an opened image or a film. @type {Record<string, Record<string, string[]>>} */
+export const KEYS = {
+  page: { search: ['/'], switch: ['F6'], filters: ['f'], words: ['w'], help: ['?'] },
+  hit: { more: ['m'], less: ['u'], right: ['y'], wrong: ['n'], save: ['s'], compare: ['c'] },
+  picture: { zoomIn: ['+', '='], zoomOut: ['-'], fit: ['0'], actual: ['o'], invert: ['i'], region: ['b'] },
+  image: { grey: ['g'], matched: ['e'] },
+  film: { preset: ['1', '2', '3', '4', '5'], mirror: ['h'], turn: ['r'], reset: ['z'], step: ['k'], layout: ['l'], remove: ['Delete'] },
+};
+
+const ARROWS = '← ↑ → ↓';
+/** Keys whose meaning is that of what has the focus. @type {Record<string, () => Array<[string, string]>>} */
+const MOVES = {
+  page: () => [['Esc', 'keys.close']],
+  hit: () => [[ARROWS, 'keys.walk'], [say('keys.enter'), 'keys.open']],
+  picture: () => [],
+  image: () => [['← →', 'keys.next']],
+  film: () => [[ARROWS, 'keys.beside'], [say('keys.enter'), 'keys.alone'], [say('keys.shift', { keys: ARROWS }), 'keys.window'], [say('keys.alt', { keys: ARROWS }), 'keys.pan']],
+};
+const OWNERS = new Map(Object.values(KEYS).flatMap((actions) => Object.entries(actions).flatMap(([action, keys]) => keys.map((key) => [key, action]))));
+
+/** @param {KeyboardEvent} event @returns {string | null} the action that its key means */
+export function actionOf({ key, ctrlKey, metaKey, altKey }) {
+  if (ctrlKey || metaKey || altKey) return null;
+  return OWNERS.get(key) ?? OWNERS.get(key.toLowerCase()) ?? null;
+}
+
+/**
+ * Take keys that count wherever the focus is, outside of inputs and dialogs.
+ *
+ * @param {HTMLElement | Document} target @param {Record<string, () => void>} actions @returns {() => void} stops it
+ */
+export function takeKeys(target, actions) {
+  const listener = (event) => {
+    const act = actions[actionOf(event) ?? ''];
+    if (event.defaultPrevented || isTyping(event) || !act) return;
+    event.preventDefault();
+    act();
+  };
+  target.addEventListener('keydown', listener);
+  return () => target.removeEventListener('keydown', listener);
+}
+
+/** @param {Event} event @returns {boolean} whether a key is typed into something, or is for a box that lies over the page */
+export function isTyping(event) {
+  const [origin] = event.composedPath();
+  return origin instanceof Element && origin.closest('input:not([type=checkbox]), select, textarea, dialog, [contenteditable]') !== null;
+}
+
+/** @returns {HTMLDialogElement} the box that lists all keys */
+export function keysDialog() {
+  const row = (keys, text) => [h('dt', {}, ...keys.map((key) => h('kbd', {}, key))), h('dd', {}, say(text))];
+  const part = ([place, actions]) => [h('h3', {}, say(`keys.in.${place}`)), h('dl', {},
+    ...MOVES[place]().flatMap(([keys, text]) => row([keys], text)),
+    ...Object.entries(actions).flatMap(([action, keys]) => row(keys.map((key) => (key === 'Delete' ? say('keys.delete') : key)), `keys.${action}`)))];
+  const dialog = h('dialog', { class: 'box keys-box', 'aria-label': say('keys.title') }, h('h2', {}, say('keys.title')),
+    ...Object.entries(KEYS).flatMap(part), h('p', { class: 'quiet' }, say('keys.pointer')),
+    h('form', { class: 'box-end', method: 'dialog' }, h('button', { class: 'button primary' }, say('keys.closeBox'))));
+  dialog.addEventListener('click', (event) => event.target === dialog && dialog.close());
+  return /** @type {HTMLDialogElement} */ (dialog);
+}

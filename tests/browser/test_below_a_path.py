@@ -1,0 +1,187 @@
+"""The page below a path of a site, behind the proxies that docs/running.md describes."""
+
+import re
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import httpx
+import pytest
+from pydantic import SecretStr
+
+from app.application import create_app
+from tests.browser.conftest import OpenSearch, Watch
+from tests.browser.room import film_id, index_room
+from tests.browser.search_page import expect
+from tests.browser.service import index_shapes, running
+from tests.docker.dockerfile import ROOT
+from tests.needed import needed
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+_SECTION: Final = (
+    (ROOT / "docs" / "running.md").read_text("utf-8").partition("## Below a path\n")[2].partition("\n## ")[0]
+)
+_KEY: Final = "a key of sixteen letters or more"
+_PATIENCE_S: Final = 30
+_NGINX: Final = """
+daemon off;
+pid {folder}/pid;
+error_log {folder}/error.log;
+events {{}}
+http {{
+    access_log off;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    upstream recoquest {{ server {service}; }}
+    server {{
+        listen 127.0.0.1:{port};
+        proxy_set_header Host $http_host;
+        {locations}
+    }}
+}}
+"""
+_CADDY: Final = """
+{{
+	admin off
+	auto_https off
+}}
+http://127.0.0.1:{port} {{
+	{locations}
+}}
+"""
+
+
+@dataclass(frozen=True)
+class Site:
+    """The address of the service below its path, and that of its host."""
+
+    address: str
+    host: str
+
+
+def _block(language: str) -> str:
+    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", _SECTION, re.MULTILINE | re.DOTALL)
+    return str(found)
+
+
+def _command(kind: str, folder: Path, port: int, service: str) -> list[str]:
+    """Write the configuration of a proxy; return the command that starts it."""
+    if kind == "nginx":
+        program = needed(
+            shutil.which("nginx") or shutil.which("/usr/sbin/nginx"), "nginx", "apt-get install nginx"
+        )
+        config = _NGINX.format(folder=folder, port=port, service=service, locations=_block("nginx"))
+        (folder / "nginx.conf").write_text(config)
+        return [program, "-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", str(folder / "error.log")]
+    program = needed(shutil.which("caddy"), "Caddy", "apt-get install caddy")
+    config = _CADDY.format(port=port, locations=_block("caddyfile").replace("127.0.0.1:8000", service))
+    (folder / "Caddyfile").write_text(config)
+    return [program, "run", "--config", str(folder / "Caddyfile"), "--adapter", "caddyfile"]
+
+
+@contextmanager
+def _proxied(kind: str, folder: Path, port: int, service: str) -> Iterator[None]:
+    with (folder / "log").open("wb") as log:
+        proxy = subprocess.Popen(_command(kind, folder, port, service), stdout=log, stderr=log)
+    try:
+        until = time.monotonic() + _PATIENCE_S
+        while socket.socket().connect_ex(("127.0.0.1", port)):
+            assert proxy.poll() is None, (folder / "log").read_text()
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        yield
+    finally:
+        proxy.terminate()
+        proxy.wait(timeout=_PATIENCE_S)
+
+
+@pytest.fixture(scope="module", params=["nginx", "caddy"])
+def below(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """The service below /photos, with shapes and films."""
+    folder = tmp_path_factory.mktemp("below")
+    settings = index_shapes(folder / "home", folder / "data")
+    (folder / "films").mkdir()
+    index_room(folder / "films", settings)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    site = Site(f"http://127.0.0.1:{port}/photos", f"http://127.0.0.1:{port}")
+    given = settings.model_copy(update={"public_url": site.address, "admin_key": SecretStr(_KEY)})
+    (folder / "proxy").mkdir()
+    with (
+        running(create_app(given)) as service,
+        _proxied(str(request.param), folder / "proxy", port, service.removeprefix("http://")),
+    ):
+        yield site
+
+
+@pytest.fixture
+def inside(below: Site, watch: Watch) -> None:
+    """Fails the test where a page asks for anything outside of the path."""
+    watch.allowed[:] = [f"{below.address}/", "willReadFrequently"]
+
+
+def test_the_page_searches_and_shows_its_pictures(below: Site, inside: None, open_search: OpenSearch) -> None:
+    search = open_search("photos/#collection=shapes&q=circle", site=below.host)
+    assert search.page.url.startswith(f"{below.address}/")
+    search.settle()
+    pictures = search.page.locator(".hit img")
+    for number in range(3):
+        expect(pictures.nth(number)).not_to_have_js_property("naturalWidth", 0)
+    search.page.get_by_role("button", name="Show more").click()
+    expect(search.tiles).to_have_count(48)
+    search.tiles.first.locator(".hit-open").click()
+    expect(search.dialog.locator(".viewer-picture")).to_have_js_property("naturalWidth", 96)
+
+
+def test_the_reading_room_shows_films(below: Site, inside: None, open_search: OpenSearch) -> None:
+    address = f"photos/room#film=films%2F{film_id(2)}"
+    page = open_search(address, site=below.host, viewport={"width": 1440, "height": 900}).page
+    film = page.locator(".viewport:visible").first
+    expect(film).to_have_attribute("data-film", film_id(2))
+    expect(film).to_have_attribute("data-state", "ready")
+    page.get_by_role("link", name="recoquest").click()
+    page.wait_for_url(f"{below.address}/")
+
+
+def test_the_other_pages_load_whole(below: Site, inside: None, open_search: OpenSearch, watch: Watch) -> None:
+    # Nobody has signed in.
+    watch.allow("401")
+    page: Page = open_search("photos/operate", site=below.host).page
+    expect(page.get_by_text("shapes").first).to_be_visible()
+    page.goto(f"{below.address}/docs")
+    expect(page.get_by_text("/v1/collections/{collection}/search").first).to_be_visible()
+    expect(page.locator(".servers option")).to_have_text("/photos")
+
+
+def test_programs_follow_the_links_of_answers(below: Site) -> None:
+    with httpx.Client(base_url=below.host, headers={"Authorization": f"Bearer {_KEY}"}, timeout=30) as client:
+        assert client.get("/photos").headers["location"].endswith("/photos/")
+        assert client.get("/photos/v1/jobs").status_code == 200
+        odd = {"field": "id", "eq": "shape #4?"}
+        page = client.post("/photos/v1/collections/shapes/search", json={"filter": odd}).json()
+        for link in page["hits"][0]["links"].values():
+            assert client.get(link).status_code == 200
+        wanted = {"rendition": "thumbnail", "expires_in": 60}
+        made = client.post(f"{page['hits'][0]['links']['image']}/link", json=wanted)
+        assert httpx.get(below.host + made.json()["url"]).headers["content-type"] == "image/webp"
+        begun = client.post("/photos/v1/session")
+        assert "; Path=/photos/;" in begun.headers["set-cookie"]
+        problem = client.get("/photos/v1/collections/none").json()
+        assert client.get(problem["help"].partition("#")[0]).status_code == 200
+        assert client.get("/photos/metrics").status_code in (403, 404)
+        with client.stream("GET", "/photos/v1/jobs/1/events") as events:
+            assert events.status_code == 404
