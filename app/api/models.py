@@ -3,9 +3,10 @@
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Response
+from fastapi import APIRouter, Depends, Path, Request, Response
 
 from app.access.permissions import may
+from app.http.addresses import root_of
 from app.http.problem_kinds import Kind
 from app.http.problems import RequestError, problem_responses
 from app.jobs.folder import JobFolder

@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
+from app.http.addresses import root_of
 from app.http.field_errors import FieldError, describe_errors, field_errors
 from app.http.methods import allowed_methods
 from app.http.problem_kinds import (

@@ -166,7 +166,7 @@ class SearchQuery(Request):
     @property
     def asks_for_cursor(self) -> bool:
         """Whether the answer has `next_cursor`; in old names, every answer has it."""
-        return self.cursor not in (None, False) or self.in_old_names
+        return self.cursor not in (None, False)
 
     @property
     def stored(self) -> tuple[str, ...]:
