@@ -33,8 +33,8 @@ def chexpert_labels(text: str) -> dict[str, State]:
     """Return the labels that a report mentions, with their states, in the order of `CHEXPERT_LABELS`.
 
     "No Finding" is present where the text calls something normal or denies something, every word of it is
-    understood, and no finding of the vocabulary but support devices is present or uncertain; otherwise it is
-    left out. A text that is not in English or German has no labels.
+    understood, and no finding of the vocabulary is present or uncertain, support devices included (which the
+    labeler of CheXpert allows); otherwise it is left out. A text that is not in English or German has no labels.
     """
     if has_other_words(text):
         return {}
@@ -43,5 +43,5 @@ def chexpert_labels(text: str) -> dict[str, State]:
     for label, findings in _FINDINGS.items():
         if states := [stated[name] for name in findings if name in stated]:
             labels[label] = min(states, key=STATES.index)
-    ill = any(state != "absent" for name, state in stated.items() if name != DEVICE)
-    return labels if ill or not is_normal(text) else {NO_FINDING: "present", **labels}
+    stated_any = any(state != "absent" for state in stated.values())
+    return labels if stated_any or not is_normal(text) else {NO_FINDING: "present", **labels}

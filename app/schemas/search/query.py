@@ -165,7 +165,7 @@ class SearchQuery(Request):
 
     @property
     def asks_for_cursor(self) -> bool:
-        """Whether the answer has `next_cursor`; in old names, every answer has it."""
+        """Whether the answer has `next_cursor`."""
         return self.cursor not in (None, False)
 
     @property
