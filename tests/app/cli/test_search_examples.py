@@ -53,7 +53,10 @@ def test_texts_and_vectors_find_what_they_find_over_http(indexed: Indexed, tmp_p
     disliked.write_text(json.dumps(_DISLIKED))
     forms: list[tuple[list[object], dict[str, Any]]] = [
         (["--like-text", "a boat"], {"like": [{"text": "a boat"}]}),
-        (["a dog", "--likeness-alone", "--unlike-text", "a boat"], {"text": "a dog", "unlike": [{"text": "a boat"}]}),
+        (
+            ["a dog", "--likeness-alone", "--unlike-text", "a boat"],
+            {"text": "a dog", "unlike": [{"text": "a boat"}]},
+        ),
         (["--like-vector", liked], {"like": [{"vector": _LIKED}]}),
         (
             ["--like", "image-3", "--like-text", "a boat", "--like-vector", liked, "--unlike", "image-5"],
