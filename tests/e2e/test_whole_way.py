@@ -122,7 +122,8 @@ def test_the_service_answers_what_the_command_answers(work: Work) -> None:
     place = work.records[0].metadata["place"]
     condition = {"field": "place", "eq": place}
     passing = sum(record.metadata["place"] == place for record in work.records)
-    asked = {"text": "a white dog", "limit": passing + 5, "filter": condition}
+    text = "a white dog"
+    asked = {"text": text, "keywords": text, "limit": passing + 5, "filter": condition}
     with service(work) as (client, process):
         answer = client.post("/v1/collections/scenes/search", json=asked)
         assert answer.status_code == 200, answer.text

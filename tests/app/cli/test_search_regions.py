@@ -27,7 +27,9 @@ def test_a_box_finds_what_it_finds_over_http(indexed: Indexed) -> None:
     file = indexed.manifest.image_path(indexed.manifest.records[3])
     by_id = json.loads(_search(indexed, "--like", "image-3", "--box", GIVEN, "-k", "24", "--json").stdout)
     by_file = json.loads(
-        _search(indexed, "a boat", "--image", str(file), "--box", GIVEN, "-k", "24", "--json").stdout
+        _search(
+            indexed, "a boat", "--likeness-alone", "--image", str(file), "--box", GIVEN, "-k", "24", "--json"
+        ).stdout
     )
     with TestClient(create_app(indexed.settings), "http://localhost") as client:
         address = f"/v1/collections/{COLLECTION}/search"

@@ -14,23 +14,22 @@ from app.cli.main import build
 from app.engine import open_engine
 from index.ingest import ingest_manifest
 from tests.app.conftest import COLLECTION, Indexed
-from training.data.manifest import Manifest
 from training.models.encoder import load_encoder
 
 WORDLESS = "wordless"
 
 
 @pytest.fixture
-def indexed_without_texts(indexed: Indexed, manifest: Manifest) -> Indexed:
+def without_texts(own: Indexed) -> Indexed:
     """The same images in another collection, without a text."""
-    engine = open_engine(indexed.settings)
+    engine = open_engine(own.settings)
     try:
-        encoder = load_encoder(engine.active(COLLECTION).bundle.folder, "cpu")
-        bare = tuple(replace(record, texts=(), report=None) for record in manifest.records)
-        ingest_manifest(engine, WORDLESS, encoder, replace(manifest, records=bare), show_progress=False)
+        encoder = load_encoder(own.bundle, "cpu")
+        bare = tuple(replace(record, texts=(), report=None) for record in own.manifest.records)
+        ingest_manifest(engine, WORDLESS, encoder, replace(own.manifest, records=bare), show_progress=False)
     finally:
         engine.close()
-    return indexed
+    return own
 
 
 def _page(indexed: Indexed, *options: object, collection: str = COLLECTION) -> dict[str, Any]:
@@ -42,7 +41,7 @@ def _page(indexed: Indexed, *options: object, collection: str = COLLECTION) -> d
 
 
 def _asked(indexed: Indexed, query: dict[str, Any]) -> dict[str, Any]:
-    with TestClient(create_app(indexed.settings)) as client:
+    with TestClient(create_app(indexed.settings), "http://localhost") as client:
         answer = client.post(f"/v1/collections/{COLLECTION}/search", json=query)
     page: dict[str, Any] = answer.json()
     return page
@@ -72,8 +71,8 @@ def test_words_are_looked_up_beside_likeness(
     assert _hits(_page(indexed, *options)) == _hits(_asked(indexed, query))
 
 
-def test_a_collection_without_texts_is_searched_by_likeness(indexed_without_texts: Indexed) -> None:
-    page = _page(indexed_without_texts, "pneumothorax", collection=WORDLESS)
+def test_a_collection_without_texts_is_searched_by_likeness(without_texts: Indexed) -> None:
+    page = _page(without_texts, "pneumothorax", collection=WORDLESS)
     assert {hit["score_kind"] for hit in page["hits"]} == {"cosine"}
     assert "unknown_keywords" not in page or not page["unknown_keywords"]
 

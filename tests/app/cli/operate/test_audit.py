@@ -37,7 +37,7 @@ def test_searches_and_judgements_by_commands_are_events(home: Path, tmp_path: Pa
     assert [event["action"] for event in events] == ["search", "judge", "judge", "export"]
     assert events[0]["ids"] == [hit["id"] for hit in shown]
     assert events[3]["ids"] == ["image-2", "image-3"]
-    assert events[0]["query"] == {"text": ["two dogs"]}
+    assert events[0]["query"] == {"text": ["two dogs"], "keywords": ["two dogs"]}
     assert {event["actor"]["kind"] for event in events} == {"command"}
     _run(
         home, "audit", "export", str(tmp_path / "trail.fhir"), "--format", "fhir", "--collection", COLLECTION
