@@ -3,23 +3,23 @@
 import { h } from './dom.js';
 import { say } from './words.js';
 
-/** Keys of each action, by where they count: a picture is an opened image or a film. @type {Record<string, Record<string, string[]>>} */
+/** Keys of each action, in lower case, by where they count: a picture is an opened image or a film. @type {Record<string, Record<string, string[]>>} */
 export const KEYS = {
   page: { search: ['/'], switch: ['F6'], filters: ['f'], words: ['w'], help: ['?'] },
   hit: { more: ['m'], less: ['u'], right: ['y'], wrong: ['n'], save: ['s'], compare: ['c'] },
   picture: { zoomIn: ['+', '='], zoomOut: ['-'], fit: ['0'], actual: ['o'], invert: ['i'], region: ['b'] },
   image: { grey: ['g'], matched: ['e'] },
-  film: { preset: ['1', '2', '3', '4', '5'], mirror: ['h'], turn: ['r'], reset: ['z'], step: ['k'], layout: ['l'], remove: ['Delete'] },
+  film: { preset: ['1', '2', '3', '4', '5'], mirror: ['h'], turn: ['r'], reset: ['z'], step: ['k'], layout: ['l'], remove: ['delete'] },
 };
 
 const ARROWS = '← ↑ → ↓';
 /** Keys whose meaning is that of what has the focus. @type {Record<string, () => Array<[string, string]>>} */
 const MOVES = {
-  page: () => [['Esc', 'keys.close']],
-  hit: () => [[ARROWS, 'keys.walk'], [say('keys.enter'), 'keys.open']],
+  page: () => [['Esc', 'close']],
+  hit: () => [[ARROWS, 'walk'], [say('keys.enter'), 'open']],
   picture: () => [],
-  image: () => [['← →', 'keys.next']],
-  film: () => [[ARROWS, 'keys.beside'], [say('keys.enter'), 'keys.alone'], [say('keys.shift', { keys: ARROWS }), 'keys.window'], [say('keys.alt', { keys: ARROWS }), 'keys.pan']],
+  image: () => [['← →', 'next']],
+  film: () => [[ARROWS, 'beside'], [say('keys.enter'), 'alone'], [say('keys.shift', { keys: ARROWS }), 'window'], [say('keys.alt', { keys: ARROWS }), 'pan']],
 };
 const OWNERS = new Map(Object.values(KEYS).flatMap((actions) => Object.entries(actions).flatMap(([action, keys]) => keys.map((key) => [key, action]))));
 
@@ -53,10 +53,10 @@ export function isTyping(event) {
 
 /** @returns {HTMLDialogElement} the box that lists all keys */
 export function keysDialog() {
-  const row = (keys, text) => [h('dt', {}, ...keys.map((key) => h('kbd', {}, key))), h('dd', {}, say(text))];
+  const row = (keys, name) => [h('dt', {}, ...keys.map((key) => h('kbd', {}, key))), h('dd', {}, say(`keys.${name}`))];
   const part = ([place, actions]) => [h('h3', {}, say(`keys.in.${place}`)), h('dl', {},
-    ...MOVES[place]().flatMap(([keys, text]) => row([keys], text)),
-    ...Object.entries(actions).flatMap(([action, keys]) => row(keys.map((key) => (key === 'Delete' ? say('keys.delete') : key)), `keys.${action}`)))];
+    ...MOVES[place]().flatMap(([keys, name]) => row([keys], name)),
+    ...Object.entries(actions).flatMap(([action, keys]) => row(keys.map((key) => (key === 'delete' ? say('keys.delete') : key)), action)))];
   const dialog = h('dialog', { class: 'box keys-box', 'aria-label': say('keys.title') }, h('h2', {}, say('keys.title')),
     ...Object.entries(KEYS).flatMap(part), h('p', { class: 'quiet' }, say('keys.pointer')),
     h('form', { class: 'box-end', method: 'dialog' }, h('button', { class: 'button primary' }, say('keys.closeBox'))));
