@@ -33,8 +33,9 @@ def chexpert_labels(text: str) -> dict[str, State]:
     """Return the labels that a report mentions, with their states, in the order of `CHEXPERT_LABELS`.
 
     "No Finding" is present where the text calls something normal or denies something, every word of it is
-    understood, and no finding of the vocabulary is present or uncertain, support devices included (which the
-    labeler of CheXpert allows); otherwise it is left out. A text that is not in English or German has no labels.
+    understood, and no finding of the vocabulary is present or uncertain; otherwise it is left out. Support
+    devices count as findings here, unlike in the labeler of CheXpert. A text that is not in English or German
+    has no labels.
     """
     if has_other_words(text):
         return {}

@@ -78,8 +78,7 @@ def test_no_finding_is_never_said_where_something_is_there() -> None:
     wrong = [
         text
         for text, pairs in texts
-        if "No Finding" in chexpert_labels(text)
-        and any(state != "absent" for _, state in pairs)
+        if "No Finding" in chexpert_labels(text) and any(state != "absent" for _, state in pairs)
     ]
     assert wrong == []
 
