@@ -54,7 +54,7 @@ def check_requirements(objective: Objective, recipe: Recipe) -> None:
         RecipeError: They do not; the message names the setting that does.
     """
     if recipe.train.heads:
-        _check_heads(objective, recipe)
+        _check_heads(objective)
     given: dict[Requirement, bool] = {
         "local": recipe.model.local_features,
         "pair_attention": recipe.model.pair_attention is not None,
@@ -104,7 +104,7 @@ def check_requirements(objective: Objective, recipe: Recipe) -> None:
         )
 
 
-def _check_heads(objective: Objective, recipe: Recipe) -> None:
+def _check_heads(objective: Objective) -> None:
     """Make sure that an objective can be trained on one feature of each image and each text.
 
     Raises:
@@ -114,9 +114,8 @@ def _check_heads(objective: Objective, recipe: Recipe) -> None:
     for name, what in lacking.items():
         if name in objective.requires:
             raise RecipeError(
-                f"train.heads gives the objective one feature of each image and text, and "
-                f"{recipe.objective.name} needs {what}: choose an objective of global embeddings, such as "
-                "infonce, or leave train.heads out."
+                f"train.heads gives the objective one feature of each image and text, and it needs {what}: "
+                "choose an objective of global embeddings, such as infonce, or leave train.heads out."
             )
 
 

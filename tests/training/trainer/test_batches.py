@@ -10,6 +10,7 @@ from tests.training.models.tiny import tiny_preprocessing
 from training.data.image_source import ImageSource
 from training.data.pairs import PairSampler, Position, positive_mask
 from training.data.record import Record
+from training.models.preprocessing import TokenBatch
 from training.trainer.batches import BatchLoader, page_locked, without_missing
 from training.trainer.run_state.processes import Processes
 
@@ -51,7 +52,7 @@ def test_a_broken_image_takes_its_text_and_its_place_in_the_mask_along() -> None
     rows = [int(row) for row in batch.inputs.images[:, 0, 0, 0]]
     assert sorted(rows) == [0, 2, 3, 5]
     texts = [TEXTS[row] for row in rows]
-    assert batch.inputs.tokens is not None
+    assert isinstance(batch.inputs.tokens, TokenBatch)
     assert torch.equal(batch.inputs.tokens.input_ids, tiny_preprocessing().text(texts).input_ids)
     assert batch.captions is not None
     assert torch.equal(batch.captions.input_ids, batch.inputs.tokens.input_ids)
@@ -70,7 +71,7 @@ def test_made_items_are_as_large_as_the_largest_and_read_nothing() -> None:
         assert (len(inputs), inputs.batch_size) == (items, 4)
         assert inputs.places.tolist() == list(range(4))[-items:]
         assert inputs.images.shape == (items, 3, 2, 2)
-        assert inputs.tokens is not None
+        assert isinstance(inputs.tokens, TokenBatch)
         longest = tiny_preprocessing().text(["the same"] * items)
         assert torch.equal(inputs.tokens.input_ids, longest.input_ids)
         assert batch.captions is not None
@@ -148,7 +149,7 @@ def test_batches_for_a_gpu_are_in_page_locked_memory(monkeypatch: pytest.MonkeyP
     batches = BatchLoader(sampler, NumberedImages(), text, captions=text, training=True)
     batch = next(page_locked(batches.from_position(Position()), torch.device("cuda")))
     expected = loader().load(0, 0)
-    assert batch.inputs.tokens is not None
+    assert isinstance(batch.inputs.tokens, TokenBatch)
     assert batch.captions is not None
     assert batch.positive_mask is not None
     for tensor in (batch.inputs.images, batch.inputs.tokens.input_ids, batch.captions.input_ids, batch.items):

@@ -14,6 +14,7 @@ from training.data.augmentation_config import AugmentationConfig
 from training.data.image_source import ImageSource
 from training.data.pairs import PairSampler
 from training.data.record import Record
+from training.models.preprocessing import TokenBatch
 from training.shortcuts.config import ShortcutConfig
 from training.shortcuts.overlay import DigitOverlay
 from training.shortcuts.shortcuts import Shortcuts, with_digits
@@ -71,7 +72,7 @@ def test_an_image_and_its_text_share_an_id_that_the_target_has_only_on_demand(in
     rows = batch.items.numpy()
     ids = shortcuts.ids(2, rows)
     written = [with_digits(f"text {row}", number) for row, number in zip(rows, ids.tolist(), strict=True)]
-    assert batch.inputs.tokens is not None
+    assert isinstance(batch.inputs.tokens, TokenBatch)
     assert batch.inputs.tokens.input_ids.equal(tiny_preprocessing().text(written).input_ids)
     assert batch.inputs.glyphs is not None
     digits = (batch.inputs.glyphs // 100).tolist()

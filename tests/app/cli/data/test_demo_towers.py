@@ -102,7 +102,9 @@ def lite0() -> Lite0:
 
 @pytest.mark.parametrize("size", [64, 96])
 def test_the_converted_tower_is_efficientnet_lite0(lite0: Lite0, size: int) -> None:
-    model: Any = EfficientNetModel(EfficientNetConfig(**demo_towers._IMAGE_CONFIG)).eval()
+    settings: dict[str, Any] = demo_towers._IMAGE_CONFIG
+    model = EfficientNetModel(EfficientNetConfig(**settings))
+    model.train(False)
     model.load_state_dict(efficientnet_weights(lite0.weights))
     pixels = torch.rand(2, 3, size, size) * 2 - 1
     with torch.no_grad():
