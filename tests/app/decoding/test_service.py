@@ -175,7 +175,7 @@ def test_images_are_taken_and_found_though_all_decoders_are_stopped(home: Indexe
     with serve(home) as client:
         for ask in (lambda: put(client, "new", picture(5)), lambda: search_image(client, picture(1))):
             pool = decoders(client).pool
-            wait_until(lambda pool=pool: len(pool.pids) == 2)
+            wait_until(lambda pool=pool: len(pool.pids) == 2)  # type: ignore[misc]
             for pid in pool.pids:
                 os.kill(pid, signal.SIGSTOP)
             assert ask().status_code in (200, 201)
