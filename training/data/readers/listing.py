@@ -19,7 +19,7 @@ from training.data.readers.common.examples import Examples
 from training.data.readers.copies import settle
 from training.data.readers.doubts import Doubt, find_doubt
 from training.data.readers.replaced import ReplacedManifest
-from training.data.readers.report import Contents, ImportReport, Tally
+from training.data.readers.report import Contents, ImportReport, Tally, name_reasons
 from training.data.record import Record
 from training.data.rejections import LeftOut, Rejection, Rejections
 from training.errors import DataError, ImageError
@@ -151,6 +151,8 @@ def write_listing(
     except OSError as error:
         raise DataError(f"The manifest cannot be written to {out}: {error.strerror or error}.") from error
     except DataError as error:
+        if named := name_reasons(found.left_out):
+            error.add_note(f"Left out: {'; '.join(named)}.")
         for note in listing.notes:
             error.add_note(note)
         raise

@@ -66,7 +66,7 @@ def test_a_broken_sound_is_named_and_its_image_stays(heard: Encoder, manifest: M
         (2, "1.wav: The file is not a sound that can be read: give WAV, FLAC, OGG (Vorbis or Opus) or MP3")
     ]
     with pytest.raises(DataError, match=r"Line 2: 1\.wav"):
-        embed_manifest(heard, manifest, show_progress=False)
+        embed_manifest(heard, replace(manifest, rejections=Rejections(5, 0.01)), show_progress=False)
 
 
 def test_a_manifest_without_sounds_has_none(heard: Encoder, manifest: Manifest) -> None:
