@@ -23,8 +23,8 @@ LIMIT: Final = (
 )
 # Any words between a negation and what it denies: "cannot be definitively excluded".
 _WORDS: Final = r"(?:(?!(?:and|but|or|is|are)\b)[\w\-]+,? ){0,3}"
-_EXCLUDED: Final = r"(?:excluded|ruled out)"
-_EXCLUDE: Final = r"(?:exclude|excluding|rule out|ruling out)"
+_EXCLUDED: Final = r"(?:excluded|ruled out|dismissed|discounted|r/o['’]?d)"
+_EXCLUDE: Final = r"(?:exclude|excluding|rule out|ruling out|dismiss|discount)"
 _ASSESS: Final = (
     r"(?:exclude|rule out|assess|evaluate|detect|identify|see|visuali[sz]e|confirm|determine|diagnose|say)"
 )
@@ -43,6 +43,11 @@ _AT_END: Final = (
 _ENDS: Final = (
     r"(?= ?(?:[.;)]|,(?! (?:now|today|still))|$|and\b|(?:on|in|from) (?:the )?(?:\d|right\b|left\b)))"
 )
+# Answers to a question: "Edema? Mild."
+SIZED: Final = (
+    r"(?:trace|tiny|small|minimal|mild|slight|moderate|large|severe|left|right|bilateral|klein|gering|links|"
+    r"rechts|beidseits)"
+)
 _EARLIER: Final = (
     r"(?:prior|previous|earlier|outside|old|last)(?: [\w\-]+){0,2} (?:stud(?:y|ies)|exam(?:ination)?s?|"
     r"radiographs?|films?|x rays?|x-rays?|images?|cts?|scans?)"
@@ -57,6 +62,7 @@ ENGLISH: Final[CueTable] = (
             r"not (?:true|the case|correct) that there (?:is|are) no",
             r"(?:evaluat|characteri[sz]|quantif|clarif)\w* (?:the|this|these)(?= (?:(?!for\b)\w+ "
             r"){0,3}\ufffc)",
+            rf"[?] ?{SIZED}(?= ?(?:[.,;)\n]|$))",
             r"[:=?] ?(?:yes|[yY]|present|positive|ja|vorhanden|\+)(?!\w)",
             r"(?<=\s)[-–] ?(?:yes|present|ja)(?!\w)",
             r"should (?:read|say|state)",
@@ -74,7 +80,7 @@ ENGLISH: Final[CueTable] = (
             r"no)\b)",
             r"(?:not|never|no longer) (?:\w+ )?(?:without|free of|absent|clear (?:of|from))",
             r"(?:no|not|without|never) (?:\w+ )?(?:absence|lack) of",
-            r"(?:no|without|beyond) (?:any |reasonable )?doubt(?: that| of| about)?",
+            r"(?:no|without|beyond) (?:any |reasonable |reason to )?doubt(?: that| of| about)?",
             rf"(?:no|not|without) {_HOW_MUCH}(?:changed?|differen(?:t|ce))",
             rf"(?:no|not|without) {_HOW_MUCH}(?:increased?|decreased?|improve(?:d|ment)|worse(?:ned)?|"
             r"worsening(?= (?:of|in)\b)|larger|reduc(?:ed|tion)|shrink\w*|progress(?:ed|ion)|enlarge(?:d|"
@@ -136,7 +142,10 @@ ENGLISH: Final[CueTable] = (
         "behind",
         (
             r"\A(?:un|less )likely\b",
-            rf"{_CANNOT} be (?:said|stated|concluded|assumed|claimed)(?: \w+)? that there is no",
+            rf"(?:{_CANNOT} be (?:said|stated|concluded|assumed|claimed)|(?:unsafe|unwise|premature|"
+            r"difficult|impossible|hard|risky) to (?:say|state|conclude|assume|claim))(?: \w+)? that "
+            r"there is no",
+            r"no certainty (?:about|of|regarding)",
             rf"no (?:\w+ )?(?:way|means|possibility) (?:to|of) (?:\w+ )?(?:{_ASSESS}|{_EXCLUDE})",
             rf"(?:{_ISNT}|{_CANNOT}|never) (?:\w+ ){{0,2}}(?:allow|permit|enable|suffice|support)(?:s|ed|"
             rf"ing)?(?: for)? (?:(?!and\b|but\b)\w+ ){{0,3}}(?:{_EXCLUSION}|to {_ASSESS}|{_EXCLUDE})(?: of| "
@@ -227,6 +236,7 @@ ENGLISH: Final[CueTable] = (
         (
             rf"{_NOT} {_WORDS}(?:and \w+ly )?(?:{_EXCLUDE}|excluded)(?: with (?:\w+ )?(?:certainty|"
             r"confidence))?",
+            rf"{_CANNOT}, [^.;,]{{0,40}}, {_WORDS}{_EXCLUDE}",
             rf"nor (?:can|could)(?= [^.;]*\b{_EXCLUDED}\b)",
             r"(?:no|without|not) (?:any )?(?:definite|definitive|definitely|definitively|convincing|"
             r"conclusive|certain)(?: (?:radiographic|sonographic|ct))?(?: (?:evidence|signs?))?(?: of)?",
@@ -292,6 +302,7 @@ ENGLISH: Final[CueTable] = (
             r"(?:s/p|status[\- ]post)",
             r"(?:patient|he|she) (?:has )?(?:previously )?had",
             rf"(?:on|in|at) (?:the |an? )?{_EARLIER},? there (?:was|were)",
+            rf"{_EARLIER}[^.;,]{{0,20}},? (?:which|that) (?:had )?(?:show(?:ed|n)|demonstrated|revealed)",
             r"comparison (?:is|was) made (?:to|with)(?: \w+){0,4} (?:showing|with)",
             r"(?:patient|man|woman|male|female|gentleman|lady)s? (?:with|who has)(?: an?)?",
             r"(?:film|radiograph|study|exam\w*|image|scan|x-?ray|ct)(?: [\w.]+){0,4},? (?:on|in|at) which",
@@ -336,6 +347,9 @@ ENGLISH: Final[CueTable] = (
             rf"{_BE} within (?:the )?(?:normal limits|limits of normal)",
             r"(?:on|in) neither (?:side|lung|base|apex)",
             rf"{_BE} (?:none|retracted|withdrawn|rescinded)",
+            rf"{_BE} (?:merely )?(?:an? )?artifact\w*",
+            rf"(?:{_BE} )?(?:by no means|in no way|nowhere) (?:to be )?{_SEEN}",
+            r"(?:has|have) not (?:recurred|returned|reappeared|re-?accumulated)",
         ),
     ),
     (
@@ -343,7 +357,7 @@ ENGLISH: Final[CueTable] = (
         "behind",
         (
             r"no longer",
-            rf"(?:no|nothing|without|neither|nor|never|lacks?|{_ISNT}|absent|resolved|denies)",
+            rf"(?:no|nothing|nobody|without|neither|nor|never|lacks?|{_ISNT}|absent|resolved|denies)",
             r"(?:free|clear) (?:of|from)",
             r"(?:negative|unremarkable) (?:\w+ )?for",
             r"ruled out for",

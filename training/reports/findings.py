@@ -39,6 +39,7 @@ from training.reports.cues import (
     sides,
 )
 from training.reports.effects import Effect
+from training.reports.english import SIZED
 from training.reports.language import has_other_words, is_read
 from training.reports.spelling import written_out
 from training.reports.vocabulary import (
@@ -61,9 +62,10 @@ STATES: Final[tuple[State, ...]] = ("present", "uncertain", "absent")
 _SENTENCE_END: Final = re.compile(
     r"(?<!\b[Vv][Ss])(?<!\b[VZ])(?<!\b[VZ][an])(?<!\b[VZ]\.[aAnN])(?<!\b[VZ]\.\s[aAnN])(?<!\b[kKou])"
     r"(?<!\b(?:kl|ca))(?<!\b(?:re|li)(?=\.\s[a-zäöü]))(?<!\b(?:bds|ger|erg|Erg)(?=\.\s[a-zäöü]))"
-    r"(?<!\d\.\d\d(?=\.\s[a-zäöü]))[.!](?=\s|$|[A-Z])|"
+    r"(?<!(?:grenzw|uraerg)(?=\.\s[a-zäöü]))(?<!\d\.\d\d(?=\.\s[a-zäöü]))[.!](?=\s|$|[A-Z])|"
     r"\?(?=\s*$)|(?:(?<=[\w)])|(?<=[\w)]\s))\?(?=\s+[A-Z])"
-    r"(?!\s+(?i:(?:yes|no|none|not|nein|ja|keine?[rs]?|nicht|absent|present|negative)"
+    r"(?!\s+(?i:(?:yes|no|none|not|nein|ja|keine?[rs]?|nicht|absent|present|negative|"
+    rf"{SIZED})"
     r"(?: (?:seen|noted|identified|visible|nachweisbar|sichtbar))?)\s*(?:[.,;\n]|$))|"
     r"\n\s*\n|\n(?=\s*(?:[-*•\[(☐☒☑]|\d+[.)]|[A-Z][A-Z /]+:))|\n(?=[^\n:]{3,40}\s[-–=]\s)"
     rf"|\n(?={HEADING.pattern})"

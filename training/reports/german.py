@@ -29,7 +29,9 @@ _WHOLE: Final = rf"(?:vollständig|komplett|vollkommen|gänzlich|restlos|völlig
 _AT_END: Final = r"(?= ?(?:[.,;:)?]|$|(?:und|aber|jedoch|bei|im|am|links|rechts|beidseits|ist|sind)\b))"
 
 _SIDE: Final = r"(?:links|rechts)(?:seitige?[rsnm]?|basal)?"
-_EXCLUDE: Final = r"(?:auszuschlie(?:ß|ss)en|ausgeschlossen|ausschlie(?:ß|ss)bar|ausschlie(?:ß|ss)en)"
+_EXCLUDE: Final = (
+    r"(?:auszuschlie(?:ß|ss)en|ausgeschlossen|ausschlie(?:ß|ss)bar|ausschlie(?:ß|ss)en|verneint)"
+)
 _POOR: Final = (
     r"(?:(?:nicht|kaum|nur)(?: \w+){0,3} (?:möglich|sensitiv|geeignet|ausreichend|zuverlässig|beurteilbar|"
     r"auszuschlie(?:ß|ss)en|gelingt|erlaubt)|gelingt[^.;]* nicht|eingeschränkt|erschwert|unmöglich|limitiert|"
@@ -178,6 +180,7 @@ GERMAN: Final[CueTable] = (
             r"liegt(?: \w+)? nicht vor",
             r"(?:besteht|bestehen|(?:findet|finden|zeigt|zeigen) sich)(?: \w+)? nicht",
             r"nicht bestätigt",
+            rf"(?:{_BE} )?(?:keinesfalls|keineswegs|nirgends) {_SEEN}",
             r"(?:hat|haben) sich (?:(?!nicht|teil|nahe|fast|weit)\w+ )?(?:zurückgebildet|aufgelöst|"
             r"resorbiert)",
             r"(?:liegt|liegen) (?:nicht|keine?r?s?) (?:\w+ )?vor",
@@ -211,6 +214,7 @@ GERMAN: Final[CueTable] = (
         (
             r"(?:aber|jedoch|allerdings|dagegen|hingegen|sondern|au(?:ß|ss)er|obwohl|während|doch|bei|mit|"
             r"nach|dafür|stattdessen|ansonsten|sonst)",
+            r"(?:muss|müsste|soll|sollte) (?:es )?(?:\w+ )?(?:heißen|heissen|lauten)",
             r"(?:doch|bis auf|abgesehen von|mit ausnahme|daneben|zusätzlich|im übrigen)",
             r"(?:es )?zeig(?:t|en) sich",
         ),
