@@ -43,11 +43,6 @@ _AT_END: Final = (
 _ENDS: Final = (
     r"(?= ?(?:[.;)]|,(?! (?:now|today|still))|$|and\b|(?:on|in|from) (?:the )?(?:\d|right\b|left\b)))"
 )
-# Answers to a question: "Edema? Mild."
-SIZED: Final = (
-    r"(?:trace|tiny|small|minimal|mild|slight|moderate|large|severe|left|right|bilateral|klein|gering|links|"
-    r"rechts|beidseits)"
-)
 _EARLIER: Final = (
     r"(?:prior|previous|earlier|outside|old|last)(?: [\w\-]+){0,2} (?:stud(?:y|ies)|exam(?:ination)?s?|"
     r"radiographs?|films?|x rays?|x-rays?|images?|cts?|scans?)"
@@ -62,7 +57,6 @@ ENGLISH: Final[CueTable] = (
             r"not (?:true|the case|correct) that there (?:is|are) no",
             r"(?:evaluat|characteri[sz]|quantif|clarif)\w* (?:the|this|these)(?= (?:(?!for\b)\w+ "
             r"){0,3}\ufffc)",
-            rf"[?] ?{SIZED}(?= ?(?:[.,;)\n]|$))",
             r"[:=?] ?(?:yes|[yY]|present|positive|ja|vorhanden|\+)(?!\w)",
             r"(?<=\s)[-–] ?(?:yes|present|ja)(?!\w)",
             r"should (?:read|say|state)",

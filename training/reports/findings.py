@@ -39,7 +39,6 @@ from training.reports.cues import (
     sides,
 )
 from training.reports.effects import Effect
-from training.reports.english import SIZED
 from training.reports.language import has_other_words, is_read
 from training.reports.spelling import written_out
 from training.reports.vocabulary import (
@@ -57,6 +56,10 @@ State = Literal["present", "uncertain", "absent"]
 # Of several mentions of a finding in an image or a text, the first of these that one has counts.
 STATES: Final[tuple[State, ...]] = ("present", "uncertain", "absent")
 
+_SIZES: Final = (
+    r"trace|tiny|small|minimal|mild|slight|moderate|large|severe|left|right|bilateral|klein|gering|links|"
+    r"rechts|beidseits"
+)
 # A period of "1.5", "vs.", "V.a.", "k." or "02.05." ends nothing; one before a capital does without a blank.
 # The answer to "Effusion? No." belongs to the question.
 _SENTENCE_END: Final = re.compile(
@@ -65,7 +68,7 @@ _SENTENCE_END: Final = re.compile(
     r"(?<!(?:grenzw|uraerg)(?=\.\s[a-zäöü]))(?<!\d\.\d\d(?=\.\s[a-zäöü]))[.!](?=\s|$|[A-Z])|"
     r"\?(?=\s*$)|(?:(?<=[\w)])|(?<=[\w)]\s))\?(?=\s+[A-Z])"
     r"(?!\s+(?i:(?:yes|no|none|not|nein|ja|keine?[rs]?|nicht|absent|present|negative|"
-    rf"{SIZED})"
+    rf"{_SIZES})"
     r"(?: (?:seen|noted|identified|visible|nachweisbar|sichtbar))?)\s*(?:[.,;\n]|$))|"
     r"\n\s*\n|\n(?=\s*(?:[-*•\[(☐☒☑]|\d+[.)]|[A-Z][A-Z /]+:))|\n(?=[^\n:]{3,40}\s[-–=]\s)"
     rf"|\n(?={HEADING.pattern})"
