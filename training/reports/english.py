@@ -38,7 +38,8 @@ _POOR: Final = (
 )
 _SIDE: Final = r"(?:(?:left|right)(?:[\- ]sided?)?)"
 _AT_END: Final = (
-    r"(?= ?(?:[.,;)?]|$|(?:and|but|at|in|on|present|by|per|without|since|s/p|after|following)\b))"
+    r"(?= ?(?:[.,;)?]|$|(?:and|but|at|in|on|present|by|per|without|since|s/p|after|following|with "
+    r"(?:confidence|certainty))\b))"
 )
 _ENDS: Final = (
     r"(?= ?(?:[.;)]|,(?! (?:now|today|still))|$|and\b|(?:on|in|from) (?:the )?(?:\d|right\b|left\b)))"
@@ -110,6 +111,7 @@ ENGLISH: Final[CueTable] = (
             r"(?<=\ufffc)\s?[:=?] ?(?:none|no|not|negative)(?= (?:seen|identified|noted|visible|evident|"
             r"present|detected|demonstrated|appreciated|acute|significant)\b)",
             r"(?<=\s)[-–] ?(?:none|no|absent|negative|nil)(?= ?(?:[.,;)\n]|$))",
+            r"(?<=\ufffc)\s(?:none|nil|neg)(?= ?(?:[.,;)\n]|$))",
             r"(?<=\ufffc)\s*(?:[:=]\s*)?[-–](?= ?(?:[.,;)\n]|$))",
         ),
     ),
@@ -186,8 +188,8 @@ ENGLISH: Final[CueTable] = (
             rf"(?:{_BE} )?{_POOR}{_AT_END}",
             rf"{_BE} (?:(?:only|just) )?(?:incompletely|partially|poorly|inadequately|suboptimally) "
             rf"(?:{_EXCLUDED}|assessed|evaluated|seen|visuali[sz]ed)",
-            r"(?:may|might|could|can) (?:\w+ )?(?:be )?(?:missed|overlooked|obscured|masked|hidden|remain "
-            r"occult)",
+            r"(?:may|might|could|can) (?:\w+ )?(?:be )?(?:missed|overlooked|obscured|masked|hidden|"
+            r"(?:remain )?occult)",
             rf"{_CANNOT} be {_HOW_MUCH}(?:adequately |fully |well )?(?:assessed|evaluated)",
             rf"{_CANNOT} be (?:definitely|definitively|clearly|well|optimally|reliably) {_SEEN}",
             rf"(?:{_BE} )?not (?:definitely|definitively|clearly|well|optimally|reliably) {_SEEN}",
@@ -232,6 +234,7 @@ ENGLISH: Final[CueTable] = (
             r"confidence))?",
             rf"{_CANNOT}, [^.;,]{{0,40}}, {_WORDS}{_EXCLUDE}",
             rf"nor (?:can|could)(?= [^.;]*\b{_EXCLUDED}\b)",
+            rf"(?:neither|nor|no)(?= [^.;]*\b(?:can|could) be {_WORDS}{_EXCLUDED}\b)",
             r"(?:no|without|not) (?:any )?(?:definite|definitive|definitely|definitively|convincing|"
             r"conclusive|certain)(?: (?:radiographic|sonographic|ct))?(?: (?:evidence|signs?))?(?: of)?",
             rf"(?:no|without) (?:(?:evidence|signs?) (?:of|for) )?(?:(?:a|any) )?{LIMIT}(?! than)",
@@ -273,8 +276,8 @@ ENGLISH: Final[CueTable] = (
             r"(?:initial|original|earlier|preliminary) report (?:had )?(?:described|stated|mentioned|"
             r"reported|noted|read)",
             r"(?:advise|recommend|obtain|request|repeat)(?:ed|s)? (?:[\w\-]+ ){1,4}for(?! the\b)",
-            r"what (?:looked like|(?:appeared|seemed) to be|was (?:thought|taken|read|believed) (?:to be|as|"
-            r"for))",
+            r"what (?:looked like|(?:appeared|seemed) to be|was (?:thought|taken|read|believed|called|"
+            r"described)(?: (?:to be|as|for))?)",
             r"(?:the )?(?:sentence|statement|phrase|wording) (?:on|about|regarding|of)",
             r"(?:s/p|status post|after|following|post) (?:\w+ ){0,3}(?:drainage|evacuation|aspiration|"
             r"thoracentesis|biopsy|resection|repair|treatment|ablation) (?:of|for)",

@@ -71,6 +71,8 @@ GERMAN: Final[CueTable] = (
             r"(?:erlaubt|erlauben|gestattet|ermöglicht|zulässt|lässt) (?:\w+ )?(?:kein(?:e[rsnm]?)?|nicht) "
             r"(?:\w+ ){0,2}(?:ausschlu(?:ß|ss)|beurteilung|aussage|nachweis|detektion)(?: (?:von|eine[sr]|"
             r"de[rs]|für|über|bezüglich|zu))*",
+            rf"weder(?= [^.;]*\b{_EXCLUDE}\b)",
+            rf"nicht (?:\w+ ){{0,3}}{_EXCLUDE} (?:ist|sind|bleibt|bleiben|wäre)",
             r"keine (?:\w+ )?aussage (?:zu[mr]?|über|bezüglich|hinsichtlich)(?: eine[srnm])?",
             r"(?:schränkt|schränken|limitiert|limitieren|erschwert|erschweren|verhindert|verhindern) (?:\w+ "
             r"){0,2}(?:ausschlu(?:ß|ss)|beurteilung|beurteilbarkeit|sensitivität|nachweis|aussagekraft|"
@@ -84,7 +86,7 @@ GERMAN: Final[CueTable] = (
             r"wahrscheinlich|verdacht|unklar|differen[tz]ialdiagnosen?) ?:",
         ),
     ),
-    ("absent", "behind", (r"(?:ausgeschlossen|nicht nachweisbar|fehlend|negativ) ?:",)),
+    ("absent", "behind", (rf"(?:ausgeschlossen|nicht (?:mehr )?{_SEEN}|fehlend|negativ) ?:",)),
     (
         "uncertain",
         "before",

@@ -212,7 +212,7 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"lines? ?(?:or|and|/|&) ?tubes?",
         r"tubes? ?(?:or|and|/|&) ?lines?",
         r"[SP]M (?:aggregat|sonden?|elektroden?|kabel)",
-        r"(?:support|monitoring|implanted) (?:devices?|apparatus|hardware)",
+        r"(?:support|monitoring|implanted) (?:devices?|apparatus|hardware|lines?)",
         r"(?:pulse |cardiac |nerve )?(?:generators?|stimulators?)",
         r"stents?",
         r"(?:herz)?schrittmacher(?:s|aggregat|sonden?|elektroden?|kabel|systems?|implantation|anlage|"
