@@ -142,6 +142,7 @@ ENGLISH: Final[CueTable] = (
             r"difficult|impossible|hard|risky) to (?:say|state|conclude|assume|claim))(?: \w+)? that "
             r"there is no",
             r"no certainty (?:about|of|regarding)",
+            rf"(?:nothing|{_ISNT}) (?:\w+ )?(?:argu|speak|milit|weigh)\w* against",
             rf"no (?:\w+ )?(?:way|means|possibility) (?:to|of) (?:\w+ )?(?:{_ASSESS}|{_EXCLUDE})",
             rf"(?:{_ISNT}|{_CANNOT}|never) (?:\w+ ){{0,2}}(?:allow|permit|enable|suffice|support)(?:s|ed|"
             rf"ing)?(?: for)? (?:(?!and\b|but\b)\w+ ){{0,3}}(?:{_EXCLUSION}|to {_ASSESS}|{_EXCLUDE})(?: of| "
@@ -230,8 +231,8 @@ ENGLISH: Final[CueTable] = (
         "uncertain",
         "behind",
         (
-            rf"{_NOT} {_WORDS}(?:and \w+ly )?(?:{_EXCLUDE}|excluded)(?: with (?:\w+ )?(?:certainty|"
-            r"confidence))?",
+            rf"(?:{_NOT}|fail(?:s|ed)? to) {_WORDS}(?:and \w+ly )?(?:{_EXCLUDE}|excluded)(?: with "
+            r"(?:\w+ )?(?:certainty|confidence))?",
             rf"{_CANNOT}, [^.;,]{{0,40}}, {_WORDS}{_EXCLUDE}",
             rf"nor (?:can|could)(?= [^.;]*\b{_EXCLUDED}\b)",
             rf"(?:neither|nor|no)(?= [^.;]*\b(?:can|could) be {_WORDS}{_EXCLUDED}\b)",

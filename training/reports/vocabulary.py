@@ -276,6 +276,7 @@ _BORDERLINE_FORMS: Final[dict[str, tuple[str, ...]]] = {
 _OTHER_FORMS: Final = (
     r"mass (?:of|effect|index)",
     r"masses of",
+    r"(?:nodule|mass|tumou?r) like",
     r"(?:soft tissue|ankle|leg|foot|peripheral|bone marrow|marrow|periorbital) o?edema",
     r"(?:joint|knee) effusions?",
     # The cause of another finding: "no catheter or tube related pneumothorax".
