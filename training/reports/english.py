@@ -58,17 +58,12 @@ ENGLISH: Final[CueTable] = (
             r"not (?:true|the case|correct) that there (?:is|are) no",
             r"(?:evaluat|characteri[sz]|quantif|clarif)\w* (?:the|this|these)(?= (?:(?!for\b)\w+ "
             r"){0,3}\ufffc)",
-            r"[:=?] ?(?:yes|[yY]|present|positive|ja|vorhanden|\+)(?!\w)",
-            r"(?<=\s)[-–] ?(?:yes|present|ja)(?!\w)",
             r"should (?:read|say|state)",
             # What is so on one side alone is so of the other, or not: see `is_contrast`.
             rf"{_SIDE},? (?:(?:but|and|yet|though),? (?:no|not|without)|no|not)(?: (?:an?|any|on|the))* "
             rf"{_SIDE}",
             r"(?:no|not|without|lack of|absence of) (?:\w+ ){0,2}(?:improvement|change|resolution|response|"
             r"clearing|regression) (?:of|in|to)",
-            r"fail(?:ure|s|ed|ing)?(?: of)?(?= (?:[\w\-]+ ){0,4}\ufffc+ to (?:resolve|clear|improve|"
-            r"respond))",
-            r"(?<=\ufffc\x20)(?:has |have )?fail(?:s|ed|ing)? to (?:resolve|clear|improve|respond)",
             r"(?:lack|absence) of (?:\w+ ){0,2}(?:improvement|change|resolution|clearing|regression)",
             r"(?:no|not) (?:more|greater|less|larger|worse|bigger|other) than",
             r"compar(?:ed|ison) (?:to|with) (?:the )?(?:prior|previous|last)(?: \w+)?(?= (?:without|with|"
@@ -169,11 +164,9 @@ ENGLISH: Final[CueTable] = (
         "absent",
         "behind",
         (
-            rf"no longer {_SEEN} {_BE}",
-            rf"\Anot {_SEEN} {_BE}",
+            rf"(?:no longer|\Anot) {_SEEN} {_BE}",
             rf"{_ISNT} (?:\w+ly )?(?:suggest(?:ive)?(?: of)?|indicat(?:e|ive)(?: of)?|consistent with|"
             r"compatible with|diagnostic of|represent(?:ing)?|(?:suspicious|concerning|worrisome) for)",
-            r"(?:no|not|without) (?:(?!but\b|with\b)\w+ ){0,3}either",
             r"no (?:\w+ )?(?:reason|cause) to suspect",
             r"(?:(?:should|must|is|are) )?not (?:to )?(?:be )?(?:mistaken|confused|misread|misinterpreted) "
             r"(?:for|with|as)",
@@ -282,7 +275,6 @@ ENGLISH: Final[CueTable] = (
             r"(?:the )?(?:sentence|statement|phrase|wording) (?:on|about|regarding|of)",
             r"(?:s/p|status post|after|following|post) (?:\w+ ){0,3}(?:drainage|evacuation|aspiration|"
             r"thoracentesis|biopsy|resection|repair|treatment|ablation) (?:of|for)",
-            r"(?<=removal\x20)for\b",
             r"correlat(?:e|ion)(?: \w+)?(?: for| with)",
             r"(?:evaluat|assess|check|look|screen|monitor)(?:e|ing|ion|ment)?(?: (?:for|of))?",
             r"(?:rule|ruling) out",
@@ -361,7 +353,7 @@ ENGLISH: Final[CueTable] = (
             r"ruled out for",
             r"(?:absence|lack|disappearance) of",
             r"(?:resolution|clearing|removal) of",
-            r"fail(?:s|ed)? to",
+            r"fail(?:s|ed)? to(?! (?:resolve|clear|improve|respond)\b)",
             r"(?:rather than|instead of|as opposed to|in place of|in lieu of)",
             r"(?:mimic|simulat|imitat|masquerad|feign)(?:s|es|e|ed|king|ing)?(?: as| of)?",
             r"(?:argu|speak|milit|weigh)(?:s|es|e|ed|ing|ates|ate)?(?: \w+)? against",

@@ -179,13 +179,12 @@ GERMAN: Final[CueTable] = (
             rf"ausgeheilt){_AT_END}",
             rf"(?:fehlt|fehlen|fehlend|negativ){_AT_END}",
             r"(?:wird|werden) (?:zurückgenommen|widerrufen)",
-            r"liegt(?: \w+)? nicht vor",
             r"(?:besteht|bestehen|(?:findet|finden|zeigt|zeigen) sich)(?: \w+)? nicht",
             r"nicht bestätigt",
             rf"(?:{_BE} )?(?:keinesfalls|keineswegs|nirgends) {_SEEN}",
             r"(?:hat|haben) sich (?:(?!nicht|teil|nahe|fast|weit)\w+ )?(?:zurückgebildet|aufgelöst|"
             r"resorbiert)",
-            r"(?:liegt|liegen) (?:nicht|keine?r?s?) (?:\w+ )?vor",
+            r"(?:liegt|liegen)(?: \w+)? (?:nicht|keine?r?s?) (?:\w+ )?vor",
             r"[:=?] ?(?:nein|negativ|keine?[rsn]?|nicht (?:vorhanden|nachweisbar|erkennbar|sichtbar)|ø|"
             r"ohne)(?= ?(?:[.,;)\n]|$)| (?:nachweisbar|erkennbar|sichtbar|sicher\w*|frisch\w*|abgrenzbar)\b)",
             r"(?<=\s)[-–] ?(?:nein|negativ|keine?[rsn]?)(?= ?(?:[.,;)\n]|$))",
