@@ -57,8 +57,9 @@ _BILATERAL: Final = re.compile(
 )
 # Parts of a sentence, each of which may tell of a side of its own.
 PARTS: Final = re.compile(
-    r"[,;]|\.(?=\s)|\b(?:but|yet|while|whereas|though|although|however|aber|jedoch|während|hingegen|"
-    r"dagegen)\b|\b(?:and|und)\b"
+    r"[,;]|\.(?=\s)|\b(?:but|yet|while|whereas|though|although|however|während|"
+    # "Links jedoch gering" is one part.
+    r"(?<!,\slinks\s)(?<!,\srechts\s)(?:aber|jedoch|hingegen|dagegen))\b|\b(?:and|und)\b"
     # "On the right and left" is one part.
     r"(?!(?<=left\sand|ight\sand|inks\sund|chts\sund)\s+(?:on\s+)?(?:the\s+)?(?:left|right|links|rechts))",
     re.IGNORECASE,
@@ -69,12 +70,15 @@ _STILL: Final = (
     r"new|yes|vorhanden|nachweisbar|sichtbar|besteh\w+|ja|(?:gering|klein|schmal|mäßig|deutlich|unverändert|"
     r"rückläufig|persistier|neu)\w*"
 )
-_OPEN: Final = r"possibl[ey]|probabl[ey]|likely|fraglich\w*|möglich\w*"
+_OPEN: Final = (
+    r"possibl[ey]|probabl[ey]|likely|fraglich\w*|möglich\w*|unclear|unklar|nicht (?:sicher )?(?:beurteilbar|"
+    r"auszuschlie(?:ß|ss)en)|cannot be (?:\w+ )?(?:assessed|evaluated|excluded|ruled out)"
+)
 # What is left out of "no effusion on the right, small on the left", and of "... the right is not".
 _ELLIPSIS: Final = re.compile(
     r"(?:\W*\b(?:the|an?|on|at|in|of|is|are|has|have|contains?|shows?|only|now|that|those|it|ones?|there|"
     r"base|apex|basal|apical|apikal|basilar|however|side|sided|left|right|links\w*|rechts\w*|linke[rsnm]?|"
-    rf"rechte[rsnm]?|li|re|auf|de[rsnm]|die|das|seite|weiter(?:hin)?|fort|eine?r?|ist|sind|{_STILL}|"
+    rf"rechte[rsnm]?|li|re|auf|de[rsnm]|die|das|seite|weiter(?:hin)?|fort|er|aber|jedoch|hingegen|dagegen|eine?r?|ist|sind|{_STILL}|"
     rf"{_OPEN})\b)+\W*|.*\b(?:side|lung|ones?|base|left|right|seite)\W+(?:with (?:it|one)|(?:is|are|has|"
     r"have) not|does(?: not)?|has (?:it|one)|nicht|schon)\W*",
     re.IGNORECASE | re.DOTALL,
@@ -114,11 +118,14 @@ SHOWN: Final = re.compile(
     r"noted|visible|vorhanden|sichtbar|nachweisbar|erkennbar)\b",
     re.IGNORECASE,
 )
+_EXCEPT: Final = (
+    r"(?:other than|except(?: for)?|apart from|aside from|save(?: for)?|bar|außer|bis auf|abgesehen von)"
+)
 # "No pneumothorax other than the tiny one at the apex" tells of one.
 EXCEPT_ONE: Final = re.compile(
-    r"[^.;,\ufffc]*\b(?:other than|except(?: for)?|apart from|aside from|save(?: for)?|bar|außer|bis auf|"
-    r"abgesehen von) [^.;\ufffc]*\b(?:ones?|that|those|left|right|links|rechts|known|"
-    r"bekannten?)\b[^\ufffc]*\Z",
+    rf"[^.;,\ufffc]*\b{_EXCEPT} [^.;\ufffc]*\b(?:ones?|that|those|left|right|links|rechts|known|"
+    rf"bekannten?)\b[^\ufffc]*\Z|[^.;,\ufffc]*,\s*{_EXCEPT} (?:an? |the |eine?[nm]? )?(?:{_STILL})\b"
+    r"[^.;,\ufffc]*\W*\Z",
     re.IGNORECASE,
 )
 # What is there behind "instead of a mass" comes after a comma or a verb.

@@ -23,8 +23,8 @@ LIMIT: Final = (
 )
 # Any words between a negation and what it denies: "cannot be definitively excluded".
 _WORDS: Final = r"(?:(?!(?:and|but|or|is|are)\b)[\w\-]+,? ){0,3}"
-_EXCLUDED: Final = r"(?:excluded|ruled out)"
-_EXCLUDE: Final = r"(?:exclude|excluding|rule out|ruling out)"
+_EXCLUDED: Final = r"(?:excluded|ruled out|dismissed|discounted|r/o['’]?d)"
+_EXCLUDE: Final = r"(?:exclude|excluding|rule out|ruling out|dismiss|discount)"
 _ASSESS: Final = (
     r"(?:exclude|rule out|assess|evaluate|detect|identify|see|visuali[sz]e|confirm|determine|diagnose|say)"
 )
@@ -38,7 +38,8 @@ _POOR: Final = (
 )
 _SIDE: Final = r"(?:(?:left|right)(?:[\- ]sided?)?)"
 _AT_END: Final = (
-    r"(?= ?(?:[.,;)?]|$|(?:and|but|at|in|on|present|by|per|without|since|s/p|after|following)\b))"
+    r"(?= ?(?:[.,;)?]|$|(?:and|but|at|in|on|present|by|per|without|since|s/p|after|following|with "
+    r"(?:confidence|certainty))\b))"
 )
 _ENDS: Final = (
     r"(?= ?(?:[.;)]|,(?! (?:now|today|still))|$|and\b|(?:on|in|from) (?:the )?(?:\d|right\b|left\b)))"
@@ -57,24 +58,19 @@ ENGLISH: Final[CueTable] = (
             r"not (?:true|the case|correct) that there (?:is|are) no",
             r"(?:evaluat|characteri[sz]|quantif|clarif)\w* (?:the|this|these)(?= (?:(?!for\b)\w+ "
             r"){0,3}\ufffc)",
-            r"[:=?] ?(?:yes|[yY]|present|positive|ja|vorhanden|\+)(?!\w)",
-            r"(?<=\s)[-–] ?(?:yes|present|ja)(?!\w)",
             r"should (?:read|say|state)",
             # What is so on one side alone is so of the other, or not: see `is_contrast`.
             rf"{_SIDE},? (?:(?:but|and|yet|though),? (?:no|not|without)|no|not)(?: (?:an?|any|on|the))* "
             rf"{_SIDE}",
             r"(?:no|not|without|lack of|absence of) (?:\w+ ){0,2}(?:improvement|change|resolution|response|"
             r"clearing|regression) (?:of|in|to)",
-            r"fail(?:ure|s|ed|ing)?(?: of)?(?= (?:[\w\-]+ ){0,4}\ufffc+ to (?:resolve|clear|improve|"
-            r"respond))",
-            r"(?<=\ufffc\x20)(?:has |have )?fail(?:s|ed|ing)? to (?:resolve|clear|improve|respond)",
             r"(?:lack|absence) of (?:\w+ ){0,2}(?:improvement|change|resolution|clearing|regression)",
             r"(?:no|not) (?:more|greater|less|larger|worse|bigger|other) than",
             r"compar(?:ed|ison) (?:to|with) (?:the )?(?:prior|previous|last)(?: \w+)?(?= (?:without|with|"
             r"no)\b)",
             r"(?:not|never|no longer) (?:\w+ )?(?:without|free of|absent|clear (?:of|from))",
             r"(?:no|not|without|never) (?:\w+ )?(?:absence|lack) of",
-            r"(?:no|without|beyond) (?:any |reasonable )?doubt(?: that| of| about)?",
+            r"(?:no|without|beyond) (?:any |reasonable |reason to )?doubt(?: that| of| about)?",
             rf"(?:no|not|without) {_HOW_MUCH}(?:changed?|differen(?:t|ce))",
             rf"(?:no|not|without) {_HOW_MUCH}(?:increased?|decreased?|improve(?:d|ment)|worse(?:ned)?|"
             r"worsening(?= (?:of|in)\b)|larger|reduc(?:ed|tion)|shrink\w*|progress(?:ed|ion)|enlarge(?:d|"
@@ -110,6 +106,7 @@ ENGLISH: Final[CueTable] = (
             r"(?<=\ufffc)\s?[:=?] ?(?:none|no|not|negative)(?= (?:seen|identified|noted|visible|evident|"
             r"present|detected|demonstrated|appreciated|acute|significant)\b)",
             r"(?<=\s)[-–] ?(?:none|no|absent|negative|nil)(?= ?(?:[.,;)\n]|$))",
+            r"(?<=\ufffc)\s(?:none|nil|neg)(?= ?(?:[.,;)\n]|$))",
             r"(?<=\ufffc)\s*(?:[:=]\s*)?[-–](?= ?(?:[.,;)\n]|$))",
         ),
     ),
@@ -136,7 +133,11 @@ ENGLISH: Final[CueTable] = (
         "behind",
         (
             r"\A(?:un|less )likely\b",
-            rf"{_CANNOT} be (?:said|stated|concluded|assumed|claimed)(?: \w+)? that there is no",
+            rf"(?:{_CANNOT} be (?:said|stated|concluded|assumed|claimed)|(?:unsafe|unwise|premature|"
+            r"difficult|impossible|hard|risky) to (?:say|state|conclude|assume|claim))(?: \w+)? that "
+            r"there is no",
+            r"no certainty (?:about|of|regarding)",
+            rf"(?:nothing|{_ISNT}) (?:\w+ )?(?:argu|speak|milit|weigh)\w* against",
             rf"no (?:\w+ )?(?:way|means|possibility) (?:to|of) (?:\w+ )?(?:{_ASSESS}|{_EXCLUDE})",
             rf"(?:{_ISNT}|{_CANNOT}|never) (?:\w+ ){{0,2}}(?:allow|permit|enable|suffice|support)(?:s|ed|"
             rf"ing)?(?: for)? (?:(?!and\b|but\b)\w+ ){{0,3}}(?:{_EXCLUSION}|to {_ASSESS}|{_EXCLUDE})(?: of| "
@@ -163,11 +164,9 @@ ENGLISH: Final[CueTable] = (
         "absent",
         "behind",
         (
-            rf"no longer {_SEEN} {_BE}",
-            rf"\Anot {_SEEN} {_BE}",
+            rf"(?:no longer|\Anot) {_SEEN} {_BE}",
             rf"{_ISNT} (?:\w+ly )?(?:suggest(?:ive)?(?: of)?|indicat(?:e|ive)(?: of)?|consistent with|"
             r"compatible with|diagnostic of|represent(?:ing)?|(?:suspicious|concerning|worrisome) for)",
-            r"(?:no|not|without) (?:(?!but\b|with\b)\w+ ){0,3}either",
             r"no (?:\w+ )?(?:reason|cause) to suspect",
             r"(?:(?:should|must|is|are) )?not (?:to )?(?:be )?(?:mistaken|confused|misread|misinterpreted) "
             r"(?:for|with|as)",
@@ -183,8 +182,8 @@ ENGLISH: Final[CueTable] = (
             rf"(?:{_BE} )?{_POOR}{_AT_END}",
             rf"{_BE} (?:(?:only|just) )?(?:incompletely|partially|poorly|inadequately|suboptimally) "
             rf"(?:{_EXCLUDED}|assessed|evaluated|seen|visuali[sz]ed)",
-            r"(?:may|might|could|can) (?:\w+ )?(?:be )?(?:missed|overlooked|obscured|masked|hidden|remain "
-            r"occult)",
+            r"(?:may|might|could|can) (?:\w+ )?(?:be )?(?:missed|overlooked|obscured|masked|hidden|"
+            r"(?:remain )?occult)",
             rf"{_CANNOT} be {_HOW_MUCH}(?:adequately |fully |well )?(?:assessed|evaluated)",
             rf"{_CANNOT} be (?:definitely|definitively|clearly|well|optimally|reliably) {_SEEN}",
             rf"(?:{_BE} )?not (?:definitely|definitively|clearly|well|optimally|reliably) {_SEEN}",
@@ -225,9 +224,11 @@ ENGLISH: Final[CueTable] = (
         "uncertain",
         "behind",
         (
-            rf"{_NOT} {_WORDS}(?:and \w+ly )?(?:{_EXCLUDE}|excluded)(?: with (?:\w+ )?(?:certainty|"
-            r"confidence))?",
+            rf"(?:{_NOT}|fail(?:s|ed)? to) {_WORDS}(?:and \w+ly )?(?:{_EXCLUDE}|excluded)(?: with "
+            r"(?:\w+ )?(?:certainty|confidence))?",
+            rf"{_CANNOT}, [^.;,]{{0,40}}, {_WORDS}{_EXCLUDE}",
             rf"nor (?:can|could)(?= [^.;]*\b{_EXCLUDED}\b)",
+            rf"(?:neither|nor|no)(?= [^.;]*\b(?:can|could) be {_WORDS}{_EXCLUDED}\b)",
             r"(?:no|without|not) (?:any )?(?:definite|definitive|definitely|definitively|convincing|"
             r"conclusive|certain)(?: (?:radiographic|sonographic|ct))?(?: (?:evidence|signs?))?(?: of)?",
             rf"(?:no|without) (?:(?:evidence|signs?) (?:of|for) )?(?:(?:a|any) )?{LIMIT}(?! than)",
@@ -269,12 +270,11 @@ ENGLISH: Final[CueTable] = (
             r"(?:initial|original|earlier|preliminary) report (?:had )?(?:described|stated|mentioned|"
             r"reported|noted|read)",
             r"(?:advise|recommend|obtain|request|repeat)(?:ed|s)? (?:[\w\-]+ ){1,4}for(?! the\b)",
-            r"what (?:looked like|(?:appeared|seemed) to be|was (?:thought|taken|read|believed) (?:to be|as|"
-            r"for))",
+            r"what (?:looked like|(?:appeared|seemed) to be|was (?:thought|taken|read|believed|called|"
+            r"described)(?: (?:to be|as|for))?)",
             r"(?:the )?(?:sentence|statement|phrase|wording) (?:on|about|regarding|of)",
             r"(?:s/p|status post|after|following|post) (?:\w+ ){0,3}(?:drainage|evacuation|aspiration|"
             r"thoracentesis|biopsy|resection|repair|treatment|ablation) (?:of|for)",
-            r"(?<=removal\x20)for\b",
             r"correlat(?:e|ion)(?: \w+)?(?: for| with)",
             r"(?:evaluat|assess|check|look|screen|monitor)(?:e|ing|ion|ment)?(?: (?:for|of))?",
             r"(?:rule|ruling) out",
@@ -292,6 +292,7 @@ ENGLISH: Final[CueTable] = (
             r"(?:s/p|status[\- ]post)",
             r"(?:patient|he|she) (?:has )?(?:previously )?had",
             rf"(?:on|in|at) (?:the |an? )?{_EARLIER},? there (?:was|were)",
+            rf"{_EARLIER}[^.;,]{{0,20}},? (?:which|that) (?:had )?(?:show(?:ed|n)|demonstrated|revealed)",
             r"comparison (?:is|was) made (?:to|with)(?: \w+){0,4} (?:showing|with)",
             r"(?:patient|man|woman|male|female|gentleman|lady)s? (?:with|who has)(?: an?)?",
             r"(?:film|radiograph|study|exam\w*|image|scan|x-?ray|ct)(?: [\w.]+){0,4},? (?:on|in|at) which",
@@ -336,6 +337,9 @@ ENGLISH: Final[CueTable] = (
             rf"{_BE} within (?:the )?(?:normal limits|limits of normal)",
             r"(?:on|in) neither (?:side|lung|base|apex)",
             rf"{_BE} (?:none|retracted|withdrawn|rescinded)",
+            rf"{_BE} (?:merely )?(?:an? )?artifact\w*",
+            rf"(?:{_BE} )?(?:by no means|in no way|nowhere) (?:to be )?{_SEEN}",
+            r"(?:has|have) not (?:recurred|returned|reappeared|re-?accumulated)",
         ),
     ),
     (
@@ -343,13 +347,13 @@ ENGLISH: Final[CueTable] = (
         "behind",
         (
             r"no longer",
-            rf"(?:no|nothing|without|neither|nor|never|lacks?|{_ISNT}|absent|resolved|denies)",
+            rf"(?:no|nothing|nobody|without|neither|nor|never|lacks?|{_ISNT}|absent|resolved|denies)",
             r"(?:free|clear) (?:of|from)",
             r"(?:negative|unremarkable) (?:\w+ )?for",
             r"ruled out for",
             r"(?:absence|lack|disappearance) of",
             r"(?:resolution|clearing|removal) of",
-            r"fail(?:s|ed)? to",
+            r"fail(?:s|ed)? to(?! (?:resolve|clear|improve|respond)\b)",
             r"(?:rather than|instead of|as opposed to|in place of|in lieu of)",
             r"(?:mimic|simulat|imitat|masquerad|feign)(?:s|es|e|ed|king|ing)?(?: as| of)?",
             r"(?:argu|speak|milit|weigh)(?:s|es|e|ed|ing|ates|ate)?(?: \w+)? against",

@@ -29,7 +29,9 @@ _WHOLE: Final = rf"(?:vollständig|komplett|vollkommen|gänzlich|restlos|völlig
 _AT_END: Final = r"(?= ?(?:[.,;:)?]|$|(?:und|aber|jedoch|bei|im|am|links|rechts|beidseits|ist|sind)\b))"
 
 _SIDE: Final = r"(?:links|rechts)(?:seitige?[rsnm]?|basal)?"
-_EXCLUDE: Final = r"(?:auszuschlie(?:ß|ss)en|ausgeschlossen|ausschlie(?:ß|ss)bar|ausschlie(?:ß|ss)en)"
+_EXCLUDE: Final = (
+    r"(?:auszuschlie(?:ß|ss)en|ausgeschlossen|ausschlie(?:ß|ss)bar|ausschlie(?:ß|ss)en|verneint)"
+)
 _POOR: Final = (
     r"(?:(?:nicht|kaum|nur)(?: \w+){0,3} (?:möglich|sensitiv|geeignet|ausreichend|zuverlässig|beurteilbar|"
     r"auszuschlie(?:ß|ss)en|gelingt|erlaubt)|gelingt[^.;]* nicht|eingeschränkt|erschwert|unmöglich|limitiert|"
@@ -69,6 +71,8 @@ GERMAN: Final[CueTable] = (
             r"(?:erlaubt|erlauben|gestattet|ermöglicht|zulässt|lässt) (?:\w+ )?(?:kein(?:e[rsnm]?)?|nicht) "
             r"(?:\w+ ){0,2}(?:ausschlu(?:ß|ss)|beurteilung|aussage|nachweis|detektion)(?: (?:von|eine[sr]|"
             r"de[rs]|für|über|bezüglich|zu))*",
+            rf"weder(?= [^.;]*\b{_EXCLUDE}\b)",
+            rf"nicht (?:\w+ ){{0,3}}{_EXCLUDE} (?:ist|sind|bleibt|bleiben|wäre)",
             r"keine (?:\w+ )?aussage (?:zu[mr]?|über|bezüglich|hinsichtlich)(?: eine[srnm])?",
             r"(?:schränkt|schränken|limitiert|limitieren|erschwert|erschweren|verhindert|verhindern) (?:\w+ "
             r"){0,2}(?:ausschlu(?:ß|ss)|beurteilung|beurteilbarkeit|sensitivität|nachweis|aussagekraft|"
@@ -82,7 +86,7 @@ GERMAN: Final[CueTable] = (
             r"wahrscheinlich|verdacht|unklar|differen[tz]ialdiagnosen?) ?:",
         ),
     ),
-    ("absent", "behind", (r"(?:ausgeschlossen|nicht nachweisbar|fehlend|negativ) ?:",)),
+    ("absent", "behind", (rf"(?:ausgeschlossen|nicht (?:mehr )?{_SEEN}|fehlend|negativ) ?:",)),
     (
         "uncertain",
         "before",
@@ -175,12 +179,12 @@ GERMAN: Final[CueTable] = (
             rf"ausgeheilt){_AT_END}",
             rf"(?:fehlt|fehlen|fehlend|negativ){_AT_END}",
             r"(?:wird|werden) (?:zurückgenommen|widerrufen)",
-            r"liegt(?: \w+)? nicht vor",
             r"(?:besteht|bestehen|(?:findet|finden|zeigt|zeigen) sich)(?: \w+)? nicht",
             r"nicht bestätigt",
+            rf"(?:{_BE} )?(?:keinesfalls|keineswegs|nirgends) {_SEEN}",
             r"(?:hat|haben) sich (?:(?!nicht|teil|nahe|fast|weit)\w+ )?(?:zurückgebildet|aufgelöst|"
             r"resorbiert)",
-            r"(?:liegt|liegen) (?:nicht|keine?r?s?) (?:\w+ )?vor",
+            r"(?:liegt|liegen)(?: \w+)? (?:nicht|keine?r?s?) (?:\w+ )?vor",
             r"[:=?] ?(?:nein|negativ|keine?[rsn]?|nicht (?:vorhanden|nachweisbar|erkennbar|sichtbar)|ø|"
             r"ohne)(?= ?(?:[.,;)\n]|$)| (?:nachweisbar|erkennbar|sichtbar|sicher\w*|frisch\w*|abgrenzbar)\b)",
             r"(?<=\s)[-–] ?(?:nein|negativ|keine?[rsn]?)(?= ?(?:[.,;)\n]|$))",
@@ -211,6 +215,7 @@ GERMAN: Final[CueTable] = (
         (
             r"(?:aber|jedoch|allerdings|dagegen|hingegen|sondern|au(?:ß|ss)er|obwohl|während|doch|bei|mit|"
             r"nach|dafür|stattdessen|ansonsten|sonst)",
+            r"(?:muss|müsste|soll|sollte) (?:es )?(?:\w+ )?(?:heißen|heissen|lauten)",
             r"(?:doch|bis auf|abgesehen von|mit ausnahme|daneben|zusätzlich|im übrigen)",
             r"(?:es )?zeig(?:t|en) sich",
         ),

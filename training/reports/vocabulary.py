@@ -212,7 +212,7 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"lines? ?(?:or|and|/|&) ?tubes?",
         r"tubes? ?(?:or|and|/|&) ?lines?",
         r"[SP]M (?:aggregat|sonden?|elektroden?|kabel)",
-        r"(?:support|monitoring|implanted) (?:devices?|apparatus|hardware)",
+        r"(?:support|monitoring|implanted) (?:devices?|apparatus|hardware|lines?)",
         r"(?:pulse |cardiac |nerve )?(?:generators?|stimulators?)",
         r"stents?",
         r"(?:herz)?schrittmacher(?:s|aggregat|sonden?|elektroden?|kabel|systems?|implantation|anlage|"
@@ -276,6 +276,7 @@ _BORDERLINE_FORMS: Final[dict[str, tuple[str, ...]]] = {
 _OTHER_FORMS: Final = (
     r"mass (?:of|effect|index)",
     r"masses of",
+    r"(?:nodule|mass|tumou?r) like",
     r"(?:soft tissue|ankle|leg|foot|peripheral|bone marrow|marrow|periorbital) o?edema",
     r"(?:joint|knee) effusions?",
     # The cause of another finding: "no catheter or tube related pneumothorax".

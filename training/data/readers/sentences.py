@@ -13,6 +13,7 @@ from typing import Final
 from training.data.readers.scripts import UNSPACED
 from training.data.readers.values import is_without_words
 from training.models.inputs.sentences import sentence_starts
+from training.reports.vocabulary import has_forms
 
 # Texts are read as they are written, with Kana of half width as well.
 _UNSPACED: Final = UNSPACED + "\uff66-\uff9f"
@@ -79,7 +80,7 @@ def split_sentences(text: str, *, fragments: bool = False) -> tuple[str, ...]:
     A sentence ends at the full stop, question or exclamation mark of its script, also without a space behind
     it, at a blank line, and before the next item of a list; not behind an abbreviation or in a number. A
     fragment has no word, or one of fewer than four letters, an abbreviation or a heading: "OK." goes,
-    "Effusion." stays. Where words have no spaces between them, two letters are enough.
+    "Effusion." and "PTX." stay. Where words have no spaces between them, two letters are enough.
     """
     pieces = (piece for block in _NEW_BLOCK.split(text) for piece in _pieces(block))
     sentences = filter(None, map(_without_marker, pieces))
@@ -149,7 +150,9 @@ def _says_something(sentence: str) -> bool:
     words = _LATIN_WORD.findall(plain)
     if len(words) >= _FEWEST_WORDS or _SUSPECTED_OR_PAST.match(plain) or _UNSPACED_WORD.search(sentence):
         return True
-    return any(len(word) >= _FEWEST_LETTERS and not _is_shortened_or_heading(word, plain) for word in words)
+    if any(len(word) >= _FEWEST_LETTERS and not _is_shortened_or_heading(word, plain) for word in words):
+        return True
+    return bool(words) and has_forms(plain)
 
 
 def _is_shortened_or_heading(word: str, sentence: str) -> bool:

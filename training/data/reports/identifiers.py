@@ -73,6 +73,7 @@ _NAMED: Final = tuple(
         rf"(?<!\w)(?P<names>(?:(?:St|Mt|Saint|Mount)\.?\s+)?{_NAME}(?:\s+(?:of\s+)?{_NAME}){{0,3}})\s+"
         r"(?:Hospital|Infirmary|Medical\s+Cent(?:er|re)|Clinic|Hospice|Nursing\s+Home)\b",
         rf"(?:Klinikum|Krankenhaus|Universitätsklinik(?:um)?)\s+(?P<names>(?:S(?:ank)?t\.?\s+)?{_NAME})",
+        rf"(?P<names>(?:S(?:ank)?t\.?[\s-])?{_NAME})-(?:Krankenhaus|Klinik(?:um)?|Hospital|Spital)\b",
         r"(?:(?<=[.!?])\s*|^\s*)\((?P<names>[A-ZÄÖÜ][a-zäöüß]\S+(?:\s?/\s?[A-ZÄÖÜ][a-zäöüß]\S+)+)\)",
         r"\((?P<names>[A-ZÄÖÜ][a-zäöüß]\S+(?:\s?/\s?[A-ZÄÖÜ][a-zäöüß]\S+)+)\)(?=\s*(?:\n|\Z))",
     )

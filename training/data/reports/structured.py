@@ -22,7 +22,9 @@ from training.data.reports.headings import kind_of
 from training.data.reports.study_report import NoReportError, ReportError, SourceReport, Status, named_value
 from training.errors import ImageError
 
-SOP_CLASSES: Final = frozenset(f"1.2.840.10008.5.1.4.1.1.88.{number}" for number in (11, 22, 33, 34))
+_STRUCTURED: Final = "1.2.840.10008.5.1.4.1.1.88."
+SOP_CLASSES: Final = frozenset(f"{_STRUCTURED}{number}" for number in (11, 22, 33, 34))
+_KEY_OBJECTS: Final = f"{_STRUCTURED}59"
 _DEEPEST: Final = 16
 _MOST_ITEMS: Final = 10_000
 _LONGEST_FILE: Final = 64 * 2**20
@@ -59,10 +61,11 @@ _CONTEXT: Final = ("HAS OBS CONTEXT", "HAS ACQ CONTEXT", "HAS CONCEPT MOD")
 
 
 def is_structured_report(path: Path) -> bool:
-    """Tell whether a file is a structured report in DICOM."""
+    """Tell whether a file is a structured report in DICOM, of whatever kind."""
     try:
         with warnings.catch_warnings(action="ignore"), path.open("rb") as file:
-            return str(_opened(file, ["SOPClassUID"]).get("SOPClassUID", "")) in SOP_CLASSES
+            uid = str(_opened(file, ["SOPClassUID"]).get("SOPClassUID", ""))
+            return uid.startswith(_STRUCTURED) and uid != _KEY_OBJECTS
     except (ImageError, *UNREADABLE):
         return False
 
@@ -117,11 +120,14 @@ def _opened(file: BinaryIO, tags: list[str] | None = None) -> Dataset:
 
 
 def _read(dataset: Dataset) -> SourceReport:
-    if str(dataset.get("SOPClassUID", "")) not in SOP_CLASSES:
+    sop_class = str(dataset.get("SOPClassUID", ""))
+    if not sop_class.startswith(_STRUCTURED):
         raise ReportError("it is no structured report of text")
     if is_result(dataset):
         raise NoReportError("results of searches that recoquest wrote")
     _leave_out_results(dataset)
+    if sop_class not in SOP_CLASSES:
+        raise NoReportError("structured reports of other kinds than text")
     text = "\n".join(_lines(dataset, 0, iter(range(_MOST_ITEMS))))
     kinds = set(_kinds(dataset))
     if "TEXT" not in kinds and not kinds.isdisjoint({"CODE", "NUM"}):

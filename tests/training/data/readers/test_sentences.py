@@ -32,6 +32,7 @@ from training.data.readers.sentences import report_sentences, sentence_places, s
         ("- Right effusion. - Left nodule.", ("Right effusion.", "Left nodule.")),
         ("no full stop at all", ("no full stop at all",)),
         ("___. 12. OK.", ()),
+        ("PTX. No eff. PNA.", ("PTX.", "No eff.", "PNA.")),
     ],
 )
 def test_sentences(text: str, sentences: tuple[str, ...]) -> None:

@@ -267,6 +267,15 @@ TEXTS = container("121070", "Findings", "Small effusion.")
         ([TEXTS], {"ContentTemplateSequence": _template("5200")}, "Echocardiography Procedure Report"),
         ([_coded("Pneumothorax", "Absent")], {}, "without text"),
         ([_measured("Pneumothorax", "2", "Percent")], {}, "without text"),
+        (
+            [TEXTS],
+            {
+                "SOPClassUID": "1.2.840.10008.5.1.4.1.1.88.50",
+                "ConceptNameCodeSequence": [code("111036", "DCM", "Zqx")],
+            },
+            "Mammography CAD Report",
+        ),
+        ([TEXTS], {"SOPClassUID": "1.2.840.10008.5.1.4.1.1.88.40"}, "of other kinds than text"),
     ],
 )
 def test_results_of_programs_are_left_out_by_their_kind(

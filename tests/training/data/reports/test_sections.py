@@ -229,6 +229,7 @@ def test_words_and_measures_of_reports_stay(text: str) -> None:
     [
         ("Told NP Zqx and PA-C Zqy.", f"Told NP {MARK} and PA-C {MARK}."),
         ("Seen with Professor Zqx.", f"Seen with Professor {MARK}."),
+        ("Aus dem St.-Zqx-Krankenhaus verlegt.", f"Aus dem {MARK}-Krankenhaus verlegt."),
         ("At consultant Zqx's request.", f"At consultant {MARK} request."),
         (
             "Sister Anna Zqx, Registrar Zqy and Fellow Dr. Zqz.",
