@@ -33,7 +33,7 @@ class Summary(BaseModel):
         images: Number of image files.
         bundles: Digests of the encoders.
         files: SHA-256 of every other file, the catalogue's and those of the encoders, by name.
-        missing: Digests of image files that the catalogue names and the store did not have.
+        missing: Digests of image files that the catalogue names and the store did not have whole.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

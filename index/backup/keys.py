@@ -12,6 +12,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
+from index.audit.key import FILE as AUDIT_KEY
 from index.errors import BackupError
 from training.atomic import atomic_file
 
@@ -56,7 +57,8 @@ def bring_keys(
         passed_over: Names of secrets that are not needed.
 
     Raises:
-        BackupError: The passphrase is another one, or what is written is damaged.
+        BackupError: The passphrase is another one, what is written is damaged, or the home has another key of
+            patients.
         OSError: A secret cannot be written.
     """
     try:
@@ -76,6 +78,12 @@ def bring_keys(
             "The passphrase is not that of the backup: set RECOQUEST_BACKUP_PASSPHRASE."
         ) from None
     files = {name: key for name, key in json.loads(opened).items() if name in lacking}
+    # Without a trail, nothing was written with an audit key; films have pseudonyms by the other.
+    if others := [name for name in files if name in keys and name != AUDIT_KEY]:
+        raise BackupError(
+            f"{folder} has another {others[0]} than the home that was backed up, and a restore would replace "
+            "it: move it away, or restore into another --home."
+        )
     for name, key in files.items():
         with atomic_file(folder / Path(name).name, private=True) as file:
             file.write(key.encode())

@@ -137,9 +137,15 @@ def _add_files(tar: tarfile.TarFile, home: Home, catalogue: Catalogue, show_prog
     with progress_bar("Copying images", len(images), shown=show_progress) as bar:
         for sha256 in images:
             try:
-                tar.add(home.store.path(sha256), image_member(sha256), filter=_anonymous)
+                path = home.store.path(sha256)
             except StoreError:
                 missing.append(sha256)
+            else:
+                # A restore refuses a file with other bytes, and with it all of the backup.
+                if digest_of(path) == sha256:
+                    tar.add(path, image_member(sha256), filter=_anonymous)
+                else:
+                    missing.append(sha256)
             bar.advance()
     return Summary(
         version=version("recoquest"),

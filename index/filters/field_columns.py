@@ -106,10 +106,11 @@ class FieldColumns:
         if not self._max_values:
             return None
         check_filter(filter, self._known(state))
-        for field in {one.field for one in conditions(filter) if isinstance(one, Range) and one.dates}:
-            dates = self._column(state, field, "date")
-            if dates is None or not len(dates.images):
-                return None
+        for one in conditions(filter):
+            if isinstance(one, Range) and (one.dates or one.slips):
+                dates = self._column(state, one.field, "date")
+                if one.slips or dates is None or not len(dates.images):
+                    return None
         columns: dict[tuple[str, FieldKind], Column] = {}
         for field, kind in {(one.field, kind) for one in conditions(filter) for kind in kinds(one)}:
             column = self._column(state, field, kind)

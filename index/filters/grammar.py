@@ -5,6 +5,7 @@ satisfies no condition on it, so `not` of a condition also finds the images that
 """
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cached_property
@@ -47,6 +48,8 @@ MAX_CONDITIONS = 256
 MAX_VALUES = 4096
 # More objects, lists and values than the largest filter within the other limits has.
 _MAX_PARTS = 10_000
+# Days in other spellings than those of dates, such as 2021:03 and 12.03.2021.
+_LIKE_DAY = re.compile(r"\d{4}[-:./]\d|\d{1,2}[-./]\d{1,2}[-./]\d{2}", re.ASCII)
 _MAX_TYPO_LENGTH = 80
 _MAX_COMPARED = 1_000
 
@@ -176,6 +179,12 @@ class Range(_Expression):
         """Return the bounds that are dates; without any where the field has texts alone."""
         texts = [bound for bound in self.values() if isinstance(bound, str) and parse_date(bound) is not None]
         return [] if self.field in ONE_TEXT_FIELDS else texts
+
+    @property
+    def slips(self) -> list[str]:
+        """Return the bounds that are written like days, but not as dates are."""
+        texts = [bound for bound in self.values() if isinstance(bound, str) and _LIKE_DAY.match(bound)]
+        return [] if self.field in ONE_TEXT_FIELDS else [text for text in texts if parse_date(text) is None]
 
 
 class HasFinding(_Expression):
@@ -321,21 +330,32 @@ def check_filter(filter: Filter, fields: Mapping[str, frozenset[FieldKind]]) -> 
 
 
 def check_dates(filter: Filter, has_dates: Callable[[str], bool]) -> None:
-    """Check that no date is compared with a field of other texts.
+    """Check that no date is compared with a field of other texts, and no other spelling of a day with dates.
 
     Args:
         filter: Filter of fields that the collection has.
         has_dates: Tells whether a value of a field is a date.
 
     Raises:
-        FilterError: A bound is a date, and no value of its field is one.
+        FilterError: A bound is a date, and no value of its field is one; or some are, and a bound is written
+            like a day, such as 2021:03.
     """
     for condition in conditions(filter):
-        if isinstance(condition, Range) and condition.dates and not has_dates(condition.field):
+        if not isinstance(condition, Range) or not (condition.dates or condition.slips):
+            continue
+        field = shortened(condition.field)
+        written = "dates are written as 2021-03-12 or 2021-03-12T10:15:00"
+        if not has_dates(condition.field):
+            if condition.dates:
+                raise FilterError(
+                    condition.field,
+                    f"No value of field {field!r} is a date, so it cannot be compared with the date "
+                    f"{condition.dates[0]!r}: {written}.",
+                )
+        elif condition.slips:
             raise FilterError(
                 condition.field,
-                f"No value of field {shortened(condition.field)!r} is a date, so it cannot be compared with "
-                f"the date {condition.dates[0]!r}: dates are written as 2021-03-12 or 2021-03-12T10:15:00.",
+                f"{condition.slips[0]!r} cannot be compared with the dates of field {field!r}: {written}.",
             )
 
 

@@ -138,7 +138,7 @@ def _warn(missing: list[str]) -> None:
     if missing:
         shown = ", ".join(missing[:_SHOWN]) + (", ..." if len(missing) > _SHOWN else "")
         typer.echo(
-            f"The files of {len(missing):,} images were missing before the backup ({shown}): index their "
-            "data again to bring them back.",
+            f"Files of images that were missing or damaged and are not in the backup: {len(missing):,} "
+            f"({shown}). Index their data again to bring them back.",
             err=True,
         )

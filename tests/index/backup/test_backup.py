@@ -240,11 +240,13 @@ def test_a_backup_that_is_whole_is_no_error_whatever_cannot_be_removed_afterward
     again.close()
 
 
-def test_a_file_that_was_missing_is_named_and_the_rest_comes_back(
-    filled_sqlite: SearchEngine, encoder: Encoder, tmp_path: Path
+@pytest.mark.parametrize("spoil", [Path.unlink, lambda path: path.write_bytes(b"other bytes")])
+def test_a_file_that_was_missing_or_damaged_is_named_and_the_rest_comes_back(
+    filled_sqlite: SearchEngine, tmp_path: Path, spoil: Callable[[Path], object]
 ) -> None:
     path = filled_sqlite.image_path("c", "image-003")
-    path.unlink()
+    path.chmod(0o600)
+    spoil(path)
     summary = write_backup(filled_sqlite.home, tmp_path / "backup.tar", show_progress=False)
     assert (summary.missing, summary.images) == ([path.name], 18)
     again = open_home(tmp_path / "again")

@@ -49,6 +49,16 @@ def test_keys_that_are_missing_or_others_are_named(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_another_key_of_patients_is_not_replaced(tmp_path: Path) -> None:
+    written = sealed_keys(KEYS, PASSPHRASE).encode()
+    others = {"audit.key": b"1" * 32, "patients.key": b"2" * 32}
+    with pytest.raises(BackupError, match=r"has another patients\.key than the home that was backed up"):
+        bring_keys(written, others, PASSPHRASE, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    assert bring_keys(written, {"audit.key": others["audit.key"]}, PASSPHRASE, tmp_path) == []
+    assert bytes.fromhex((tmp_path / "audit.key").read_text()) == KEYS["audit.key"]
+
+
 @pytest.mark.parametrize("written", [b"{", b"[]", b'{"fingerprints": 3, "sealed": null}'])
 def test_damaged_keys_are_an_error(tmp_path: Path, written: bytes) -> None:
     with pytest.raises(BackupError, match="is damaged"):

@@ -330,8 +330,14 @@ def test_a_filter_is_checked_before_it_is_evaluated(either: Collection) -> None:
             FilterError, match=r"^No value of field '\w+' is a date, so it cannot be compared"
         ):
             either.get(parse_filter(value))
+    either.put(Record(id="c", image="c", split="val", metadata={"shot": "2021-07-01"}))
+    for bounds in ({"gte": "2021:07"}, {"lt": "12.03.2021"}, {"gte": "2021-01", "lte": "2021-13-01"}):
+        with pytest.raises(FilterError, match="cannot be compared with the dates of field 'shot'"):
+            either.get(parse_filter({"field": "shot", **bounds}))
+        assert len(either.get(parse_filter({"field": "size", "gte": "2021:07"}))) == 0
+    assert len(either.get(parse_filter({"field": "shot", "gte": "2021"}))) == 1
     # Ids, splits and groups are texts always, and one date is enough.
-    assert either.get(parse_filter({"field": "split", "gte": "2021-03"})).tolist() == [1]
+    assert either.get(parse_filter({"field": "split", "gte": "2021-03"})).tolist() == [1, 2]
     either.put(Record(id="b", image="b", split="val", metadata={**metadata, "taken": "2022-03"}))
     assert len(either.get(parse_filter({"field": "taken", "gte": "2021-07"}))) == 1
 

@@ -145,10 +145,14 @@ def _grouped(records: list[Record], notes: list[str]) -> list[Record]:
         places[record.sha256].append(place)
     copies, parted = Examples(), Examples()
     for digest, alike in places.items():
-        first, *others = {records[place].image: records[place] for place in alike}.values()
+        # Several records of a table may have one written file; only other splits make it a copy.
+        first, *others = {
+            (records[place].image, records[place].split): records[place] for place in alike
+        }.values()
         for other in others:
             examples = copies if other.split == first.split else parted
-            words = f"{other.image!r} in {other.split} of {first.image!r} in {first.split}"
+            name = other.id if other.image == first.image else other.image
+            words = f"{name!r} in {other.split} of {first.image!r} in {first.split}"
             examples.add_words(partial(str, words), other.line)
         groups = {record.group for record in (first, *others)} - {None}
         if others and len(groups) < 2 and all(other.split == first.split for other in others):

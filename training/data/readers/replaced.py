@@ -52,10 +52,15 @@ class ReplacedManifest:
             paths: Digest of each image of the new one, by its path.
         """
         digests = frozenset(paths.values()) - {None}
-        others = [record for record in self.records if record.image not in paths]
-        gone = [record for record in others if record.sha256 not in digests]
-        moved = len(others) - len(gone)
-        if not others:
+        gone, moved, changed = list[Record](), 0, 0
+        for record in self.records:
+            if record.sha256 in digests:
+                moved += paths.get(record.image) != record.sha256
+            elif record.image not in paths:
+                gone.append(record)
+            else:
+                changed += record.sha256 is not None
+        if not (gone or moved or changed):
             return
         before, after = Counter(map(_folder, self.records)), Counter(map(_folder, gone))
         named = [
@@ -63,8 +68,14 @@ class ReplacedManifest:
             for folder, count in after.most_common(_SHOWN)
         ]
         more = ", ..." if len(after) > _SHOWN else ""
-        parts = [f"{moved:,} have another path now"] if moved else []
-        parts += [f"{len(gone):,} are gone ({', '.join(named)}{more})"] if gone else []
+        parts = [
+            f"{count:,} {'has' if count == 1 else 'have'} another {what} now"
+            for count, what in ((moved, "path"), (changed, "file"))
+            if count
+        ]
+        if gone:
+            verb = "is" if len(gone) == 1 else "are"
+            parts.append(f"{len(gone):,} {verb} gone ({', '.join(named)}{more})")
         total = len(self.records)
         yield f"Of the {total:,} images in the manifest that this one replaces, {' and '.join(parts)}."
 

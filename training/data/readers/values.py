@@ -98,16 +98,18 @@ def is_dicom_date(value: str) -> bool:
 
 
 def parse_list(value: str) -> tuple[str, ...] | None:
-    """The texts of a list that a program wrote as one value: JSON, Python's or NumPy's; None for others."""
+    """The texts of a list that JSON, Python, NumPy or PostgreSQL wrote as one value; None for others."""
     value = value.strip()
-    if not value.startswith("[") or not value.endswith("]"):
+    if value[:1] + value[-1:] not in ("[]", "()", "{}"):
         return None
     try:
         items = json.loads(value)
     except (ValueError, RecursionError):
         inside = value[1:-1].strip()
         quoted = list(_QUOTED.finditer(inside))
-        if not quoted or not _BETWEEN.fullmatch(_QUOTED.sub("", inside)):
+        between = _QUOTED.sub("", inside)
+        # One text in parentheses is a text.
+        if not quoted or not _BETWEEN.fullmatch(between) or (value[0] == "(" and "," not in between):
             return None
         try:
             items = [ast.literal_eval(item[0]) for item in quoted]

@@ -1,6 +1,7 @@
 """Equal files, splits by folders, and what an import decodes."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,20 @@ def test_copies_in_two_named_splits_are_told_and_stay() -> None:
         "1 file is a copy of another in another split, as the data set names them: "
         "'b.jpg' in test of 'a.jpg' in train."
     ]
+
+
+def test_one_written_file_in_two_named_splits_is_told() -> None:
+    notes: list[str] = []
+    parts: tuple[tuple[str, Any], ...] = (("a", "train"), ("b", "test"), ("c", "test"))
+    records = [
+        replace(record(name, "1" * 64, split=split, drawn=False), image="x.jpg") for name, split in parts
+    ]
+    settled = settle(records, notes, extracted=True)
+    assert [(one.id, one.group) for one in settled] == [("a", None), ("b", None)]
+    assert notes[-1] == (
+        "1 file is a copy of another in another split, as the data set names them: "
+        "'b' in test of 'x.jpg' in train."
+    )
 
 
 def test_records_of_one_extracted_file_keep_all_that_is_known() -> None:

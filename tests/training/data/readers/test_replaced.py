@@ -72,7 +72,20 @@ def test_what_is_gone_is_said_by_folder(photos: Path) -> None:
     report = imported("folder", photos)
     assert report.records == 7
     assert report.notes[-1] == (
-        "Of the 12 images in the manifest that this one replaces, 5 are gone (all 4 in b/, 1 in a/)."
+        "Of the 12 images in the manifest that this one replaces, 1 has another file now and 5 are gone "
+        "(all 4 in b/, 1 in a/)."
+    )
+
+
+def test_swapped_files_are_counted_as_moved(photos: Path) -> None:
+    imported("folder", photos)
+    (photos / "a/00.png").rename(photos / "aside")
+    (photos / "a/01.png").rename(photos / "a/00.png")
+    (photos / "aside").rename(photos / "a/01.png")
+    (photos / "b/09.png").replace(photos / "b/08.png")
+    assert imported("folder", photos).notes[-1] == (
+        "Of the 12 images in the manifest that this one replaces, 3 have another path now and 1 has another "
+        "file now."
     )
 
 

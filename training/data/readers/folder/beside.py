@@ -4,9 +4,11 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from training.data.readers.common.examples import Examples
 from training.data.readers.common.report_sections import described_report
 from training.data.readers.common.roles import NAMES, normal_name
 from training.data.readers.folder.files import unreadable
@@ -57,6 +59,21 @@ def texts_beside(reasons: Mapping[str, str]) -> dict[str, str]:
         if names[name] == 1 and name in by_name:
             found[image] = by_name[name]
     return found if 2 * len(found) > len(texts) else {}
+
+
+def second_texts(reasons: Mapping[str, str], texts: Mapping[str, str]) -> Iterator[str]:
+    """Name the texts of images that have another one: 1.caption beside 1.txt, or one whose case differs."""
+    named = {
+        _key(name): image for image in texts for name in (image, str(PurePosixPath(image).with_suffix("")))
+    }
+    used, examples = set(texts.values()), Examples()
+    for path, reason in reasons.items():
+        suffix = PurePosixPath(path).suffix.lower()
+        image = named.get(_key(path[: -len(suffix)])) if suffix in _ENDINGS and reason else None
+        if image is not None and path not in used:
+            examples.add_words(partial(str, f"{path!r} beside {texts[image]!r}"), 0)
+    if examples.count:
+        yield f"{examples.times('text is', 'texts are')} not read, since the image has another: {examples}."
 
 
 def lone_texts(reasons: Mapping[str, str], used: Collection[str]) -> dict[str, list[str]]:

@@ -17,6 +17,7 @@ from training.data.readers.folder.beside import (
     is_named_report,
     lone_texts,
     read_text_beside,
+    second_texts,
     texts_beside,
 )
 from training.data.readers.folder.columns import is_known_column, read_columns
@@ -110,6 +111,7 @@ def _list_files(images: Path, files: FoundFiles, encoding: str | None) -> Listin
             f"Took the texts of {len(texts):,} {'image' if len(texts) == 1 else 'images'} from files of the "
             f"same name, such as {texts[first]!r} for {first!r}."
         )
+        notes += second_texts(files.reasons, texts)
     if studies:
         first, count = min(studies), len(set(studies.values()))
         notes.append(

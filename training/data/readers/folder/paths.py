@@ -146,8 +146,8 @@ class PathFinder:
         like_row = len(values) == columns or (column == 0 and len(values) > 1)
         return self._is_image(values[column]) or (like_image and like_row)
 
-    def like(self, name: str) -> str | None:
-        """The image whose name differs by case, ending or folder alone, in the likest folder, or None."""
+    def like(self, name: str) -> list[str]:
+        """The images whose names differ by case, ending or folder alone, in the likest folders."""
         if self._alike is None:
             self._alike = {}
             for path, reason in sorted(self._files.items()):
@@ -155,8 +155,8 @@ class PathFinder:
                     self._alike.setdefault(_stem(path), []).append(path)
         plain = name.replace("\\", "/").strip(_AROUND)
         alike = self._alike.get(_stem(plain)) or self._alike.get(_stem(unquote(plain)), [])
-        folders = _folders(plain)
-        return max(alike, key=lambda path: common_end(folders, _folders(path)), default=None)
+        ends = [common_end(_folders(plain), _folders(path)) for path in alike]
+        return [path for path, end in zip(alike, ends, strict=True) if end == max(ends)]
 
     def _is_image(self, name: str) -> bool:
         return bool(name) and any(

@@ -36,10 +36,11 @@ _ONE_EACH: Final[tuple[Role, ...]] = ("id", "split", "group", *_REPORTS)
 _SIGNATURE_BYTES: Final = 4096
 # An image with more texts than these is compared with its last ones.
 _RECENT: Final = 20
+_SUGGESTED: Final = 3
 # Rows whose names tell where images lie that were named on another computer.
 _LOOKED_AT: Final = 10_000
 # Beginnings of lists, objects and bytes that a program wrote as texts.
-_ODD: Final = ("[", "{", "b'", 'b"')
+_ODD: Final = ("[", "{", "('", '("', "b'", 'b"')
 _LOST: Final = "\ufffd"
 
 
@@ -187,8 +188,8 @@ class TableReader:
             self._foreign.append((as_path(name.strip()), row.line))
             return f"there is no image {name.strip()!r} in {self.folder}"
         if path is None:
-            like = self.finder.like(name.strip())
-            hint = "" if like is None else f"; is it {like!r}?"
+            like = " or ".join(map(repr, self.finder.like(name.strip())[:_SUGGESTED]))
+            hint = like and f"; is it {like}?"
             return f"there is no image {name.strip()!r} in {self.folder}{hint}"
         suffix = PurePosixPath(path).suffix.lower()
         if not is_readable_suffix(suffix) and not _has_signature(self.folder / path):
@@ -383,8 +384,10 @@ class TableReader:
             several = examples.times("value is a list in quotes", "values are lists in quotes")
             yield f"{columns[place]}: {several}, of which each item was taken: {examples}."
         for place, examples in self._odd.items():
-            several = examples.times("value begins", "values begin")
-            yield f"{columns[place]}: {several} as a list or an object does, and stays as it is: {examples}."
+            several = examples.times(
+                "value looks like a list or an object and stays", "values look like lists or objects and stay"
+            )
+            yield f"{columns[place]}: {several} text: {examples}."
         if self._repeated.count:
             verb = self._repeated.times("row repeats", "rows repeat")
             yield f"{verb} a text that its image has already; it is kept: {self._repeated}."

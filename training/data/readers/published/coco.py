@@ -1,6 +1,7 @@
 """MS-COCO as published: annotations/captions_train2017.json and its like, and a folder of images for each."""
 
 import re
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -108,23 +109,29 @@ def _captions(part: _Part) -> tuple[dict[int, list[str]], int]:
 
 def _records(part: _Part, captions: dict[int, list[str]]) -> list[Record | Rejection]:
     """The images of a file, whose captions are taken out of the mapping."""
-    items, listed = [], set[int]()
-    for number, entry in iterate_list(read_text(part.file), "images", str(part.file), _HINT):
-        items.append(_to_record(entry, number, part, captions))
+    entries = list(iterate_list(read_text(part.file), "images", str(part.file), _HINT))
+    files = defaultdict[int, set[str]](set)
+    for _, entry in entries:
         if isinstance(entry, dict) and isinstance(entry.get("id"), int):
-            listed.add(entry["id"])
+            files[entry["id"]].add(str(entry.get("file_name")))
+    shared = {key for key, names in files.items() if len(names) > 1}
+    items = [_to_record(entry, number, part, captions, shared) for number, entry in entries]
     # At the end: an image that comes twice has captions each time.
-    for key in listed:
+    for key in files:
         captions.pop(key, None)
     return items
 
 
-def _to_record(entry: Any, number: int, part: _Part, captions: dict[int, list[str]]) -> Record | Rejection:
+def _to_record(
+    entry: Any, number: int, part: _Part, captions: dict[int, list[str]], shared: set[int]
+) -> Record | Rejection:
     match entry:
         case {"file_name": str(file), "id": int(key)} if file:
             found = captions.get(key, [])
         case _:
             return Rejection(number, "it lacks or garbles file_name or id", part.file.name)
+    if key in shared:
+        return Rejection(number, f"the image {file!r} has the id {key} of another image", part.file.name)
     if not found:
         return Rejection(number, f"the image {file!r} has no caption", part.file.name)
     return Record(

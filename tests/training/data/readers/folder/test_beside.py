@@ -262,6 +262,20 @@ def test_texts_whose_names_differ_by_case_go_to_their_own_images(tmp_path: Path)
     }
 
 
+def test_second_texts_of_an_image_are_named(tmp_path: Path) -> None:
+    touch(tmp_path, "1.jpg", "2.jpg", "3.jpg")
+    for name in ("1.txt", "1.caption", "2.jpg.txt", "2.txt", "3.txt", "3.TXT"):
+        (tmp_path / name).write_text(f"of {name}")
+    report = imported("folder", tmp_path)
+    texts = {record.image: record.texts for record in records_of(tmp_path).values()}
+    assert texts == {"1.jpg": ("of 1.caption",), "2.jpg": ("of 2.jpg.txt",), "3.jpg": ("of 3.TXT",)}
+    (note,) = [note for note in report.notes if "not read" in note]
+    assert note == (
+        "3 texts are not read, since the image has another: '1.txt' beside '1.caption', '2.txt' beside "
+        "'2.jpg.txt', '3.txt' beside '3.TXT'."
+    )
+
+
 def test_a_key_twice_in_a_line_of_json_refuses_it(tmp_path: Path) -> None:
     touch(tmp_path, "1.png", "2.png")
     lines = (

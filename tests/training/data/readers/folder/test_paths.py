@@ -75,18 +75,19 @@ def test_the_only_image_of_a_name_without_its_ending(tmp_path: Path) -> None:
 
 def test_files_that_look_alike(tmp_path: Path) -> None:
     finder = finder_of(tmp_path, "sub/Photo.JPG", "notes.txt")
-    assert finder.like("photo.jpg") == "sub/Photo.JPG"
-    assert finder.like("other\\photo") == "sub/Photo.JPG"
-    assert finder.like("notes.txt") is None
+    assert finder.like("photo.jpg") == ["sub/Photo.JPG"]
+    assert finder.like("other\\photo") == ["sub/Photo.JPG"]
+    assert finder.like("notes.txt") == []
 
 
 def test_the_likest_folder_decides_among_files_that_look_alike(tmp_path: Path) -> None:
     finder = finder_of(tmp_path, "a/x/1.jpg", "b/x/1.jpg", "b/y/1.JPG", "1.png")
     for name, alike in (
-        ("b/x/1", "b/x/1.jpg"),
-        ("y\\1.jpg", "b/y/1.JPG"),
-        ("B/X/1.JPG", "b/x/1.jpg"),
-        ("1", "1.png"),
+        ("b/x/1", ["b/x/1.jpg"]),
+        ("y\\1.jpg", ["b/y/1.JPG"]),
+        ("B/X/1.JPG", ["b/x/1.jpg"]),
+        ("x/1.gif", ["a/x/1.jpg", "b/x/1.jpg"]),
+        ("1", ["1.png", "a/x/1.jpg", "b/x/1.jpg", "b/y/1.JPG"]),
     ):
         assert finder.like(name) == alike
 

@@ -334,15 +334,32 @@ def test_lists_in_quotes_are_the_texts_in_them(folder: Path) -> None:
         ("['a', 2]",), ("[sic] a sign",),
     ]  # fmt: skip
     assert {record.labels for record in records} == {("x", "y")}
-    said = [note.partition(":")[0::2] for note in report.notes if "begin" in note or "quotes" in note]
+    said = [note.partition(":")[0::2] for note in report.notes if "look like" in note or "quotes" in note]
     assert [(column, words.partition(":")[0].strip()) for column, words in said] == [
         ("text", "3 values are lists in quotes, of which each item was taken"),
         ("labels", "5 values are lists in quotes, of which each item was taken"),
-        ("text", "2 values begin as a list or an object does, and stays as it is"),
+        ("text", "2 values look like lists or objects and stay text"),
     ]
 
 
-@pytest.mark.parametrize("odd", ["['a', 'b']", '["a"]', "{'raw': 'a'}", "b'a dog'"])
+@pytest.mark.parametrize(
+    ("written", "texts"),
+    [
+        ("('a dog', 'a cat')", ("a dog", "a cat")),
+        ("('a dog',)", ("a dog",)),
+        ('{"a dog, wet","a cat"}', ("a dog, wet", "a cat")),
+        ("('a dog')", ("('a dog')",)),
+        ('{"text": "a dog"}', ('{"text": "a dog"}',)),
+        ("(a dog, a cat)", ("(a dog, a cat)",)),
+    ],
+)
+def test_tuples_and_arrays_of_databases_are_lists(folder: Path, written: str, texts: tuple[str, ...]) -> None:
+    quoted = written.replace('"', '""')
+    _, records = import_table(folder, f'image,text\n1.jpg,"{quoted}"\n')
+    assert records[0].texts == texts
+
+
+@pytest.mark.parametrize("odd", ["['a', 'b']", '["a"]', "{'raw': 'a'}", "b'a dog'", "('a', 'b')", "('a')"])
 def test_a_few_values_like_lists_stay_and_are_named(folder: Path, odd: str) -> None:
     quoted = odd.replace('"', '""')
     report, records = import_table(
@@ -350,7 +367,7 @@ def test_a_few_values_like_lists_stay_and_are_named(folder: Path, odd: str) -> N
     )
     assert records[0].texts == (odd,)
     assert [note for note in report.notes if "line 2" in note] == [
-        f"text: 1 value begins as a list or an object does, and stays as it is: {odd!r} on line 2."
+        f"text: 1 value looks like a list or an object and stays text: {odd!r} on line 2."
     ]
 
 
@@ -387,6 +404,7 @@ def test_a_loose_name_takes_no_image_that_may_be_of_another_row(tmp_path: Path) 
     assert texts_of(records) == {"b.jpg": ("b.jpg",)}
     assert [item.line for item in report.rejections.items] == [2, 4, 5, 6, 7]
     reasons = [item.reason for item in report.rejections.items]
+    assert reasons[0].endswith("is it 'A.jpg' or 'a.jpg'?")
     assert reasons[1] == "'B.JPG' may be 'b.jpg', which another row names"
     assert reasons[2] == "'C.jpg' may be 'c.jpg', and so may another name of the table"
 

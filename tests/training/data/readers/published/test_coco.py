@@ -90,6 +90,21 @@ def test_what_cannot_be_used_is_named(source: Path) -> None:
     assert (report.tallies[0].found, report.tallies[0].unaccounted) == (8, 0)
 
 
+def test_images_that_share_an_id_get_no_captions(tmp_path: Path) -> None:
+    images = [
+        {"id": 1, "file_name": "1.jpg"},
+        {"id": 1, "file_name": "2.jpg"},
+        {"id": 3, "file_name": "3.jpg"},
+    ]
+    make(tmp_path, "val2017", images, [caption(1, "a dog"), caption(3, "a lake")])
+    touch(tmp_path / "val2017", "1.jpg", "2.jpg", "3.jpg")
+    report = imported("coco", tmp_path)
+    assert [record.texts for record in records_of(tmp_path).values()] == [("a lake",)]
+    assert [item.reason for item in report.rejections.items] == [
+        f"the image '{number}.jpg' has the id 1 of another image" for number in (1, 2)
+    ]
+
+
 def test_another_folder_is_told(source: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"There is no annotations/captions_train2017\.json"):
         imported("coco", tmp_path)
