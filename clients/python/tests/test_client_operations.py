@@ -77,6 +77,7 @@ CALLS: list[Call[Any]] = [
 LEFT_OUT = {
     "get_liveness", "get_readiness", "get_metrics", "get_levels", "begin_session", "get_session",
     "end_session", "count_values", "store_instances_of_studies",
+    "store_instances_of_study",
 }  # fmt: skip
 
 

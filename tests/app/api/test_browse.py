@@ -48,7 +48,7 @@ def test_a_collection_without_an_active_generation_is_listed_but_not_searched(
     make_indexed: Callable[..., Indexed],
 ) -> None:
     indexed = make_indexed()
-    asked: list[dict[str, Any]] = [{}, {"filter": PA}, {"words": "dogs", "k": 3}, {"group_by": "view"}]
+    asked: list[dict[str, Any]] = [{}, {"filter": PA}, {"keywords": "dogs", "limit": 3}, {"group_by": "view"}]
     with TestClient(create_app(indexed.settings), "http://localhost") as client:
         before = [search(client, **query) for query in asked]
         engine = open_engine(indexed.settings)
@@ -61,7 +61,7 @@ def test_a_collection_without_an_active_generation_is_listed_but_not_searched(
             assert {hit["cosine_kind"] for hit in after["hits"]} == {None}
             assert [hit | {"cosine_kind": "cosine"} for hit in after["hits"]] == page["hits"] != []
             assert (after["count"], after["query"]) == (page["count"], page["query"])
-        for query in ({"text": "two"}, {"text": "two", "words": "two"}, {"like": [{"id": "image-1"}]}):
+        for query in ({"text": "two"}, {"text": "two", "keywords": "two"}, {"like": [{"id": "image-1"}]}):
             problem(client.post(f"{HERE}/search", json=query), 409, "nothing-indexed")
 
 

@@ -55,7 +55,7 @@ def test_a_search_names_the_hits_that_were_shown(service: TestClient) -> None:
         "text": "two dogs",
         "like": [{"id": "image-3"}],
         "filter": {"field": "age", "gte": 20.5},
-        "k": 4,
+        "limit": 4,
     }
     answer = service.post(f"{HERE}/search", json=body, headers={"X-Request-ID": "mine-1"})
     shown = [hit["id"] for hit in answer.json()["hits"]]
@@ -112,7 +112,7 @@ def test_headers_and_grey_levels_of_an_image_are_events(service: TestClient) -> 
 
 
 def test_thumbnails_are_part_of_the_page_that_showed_the_image(service: TestClient) -> None:
-    hits = service.post(f"{HERE}/search", json={"text": "a boat", "k": 3}).json()["hits"]
+    hits = service.post(f"{HERE}/search", json={"text": "a boat", "limit": 3}).json()["hits"]
     for hit in hits:
         assert service.get(f"{HERE}/images/{quote(hit['id'], safe='')}/thumbnail").status_code == 200
     others = [

@@ -44,8 +44,6 @@ def test_every_link_of_an_answer_has_the_path(behind: TestClient, root: str) -> 
     assert behind.get("/nothing").json()["help"] == f"{root}/docs/problems#not-found"
     job = behind.post("/v1/jobs", json={"kind": "duplicates", "collection": COLLECTION})
     assert job.headers["location"] == f"{root}/v1/jobs/{job.json()['id']}"
-    old = behind.post(f"{HERE}/search", json={"text": "two dogs", "k": 1})
-    assert old.headers["link"].startswith(f"<{root}/docs#")
 
 
 def test_the_cookie_of_a_session_is_for_the_path(behind: TestClient, root: str) -> None:

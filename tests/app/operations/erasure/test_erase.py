@@ -40,7 +40,7 @@ from tests.app.operations.erasure.homes import (
 
 def test_no_byte_of_an_erased_image_is_left(service: TestClient, marked: Indexed, tmp_path: Path) -> None:
     home, sha256, vector = marked.settings.home, sha256_of(marked), vector_of(marked)
-    service.post(f"{HERE}/search", json={"text": "a boat", "k": 24})
+    service.post(f"{HERE}/search", json={"text": "a boat", "limit": 24})
     for part in ("thumbnail", "content"):
         assert service.get(f"{HERE}/images/image-5/{part}").status_code == 200
     judged: dict[str, Any] = {"query": {"like": [{"id": "image-5"}]}, "hit": "image-6", "relevant": True}
@@ -69,7 +69,7 @@ def test_no_byte_of_an_erased_image_is_left(service: TestClient, marked: Indexed
     # The job of another collection has an image of the same id.
     assert holding(home, b'"image-5"') == ["catalogue.sqlite3"]
     assert service.get(f"{HERE}/images/image-5").status_code == 404
-    hits = service.post(f"{HERE}/search", json={"text": TEXT, "k": 24}).json()["hits"]
+    hits = service.post(f"{HERE}/search", json={"text": TEXT, "limit": 24}).json()["hits"]
     assert len(hits) == 23
     assert (home / "jobs" / "1" / "retraining" / "manifest.jsonl").read_text().count("image-51") == 1
 
@@ -154,7 +154,7 @@ def test_ids_that_no_database_holds_are_of_no_image(marked: Indexed) -> None:
 def test_the_trail_keeps_keyed_hashes_alone(marked: Indexed) -> None:
     application = create_app(marked.settings)
     with TestClient(application, "http://localhost", **AS_ADMIN_HERE) as service:
-        service.post(f"{HERE}/search", json={"text": "a boat", "k": 24})
+        service.post(f"{HERE}/search", json={"text": "a boat", "limit": 24})
         # The event of the search may come after that of the erasure: it names the image all the same.
         service.post(f"{HERE}/erase", json={"ids": ["image-5"]}).raise_for_status()
     catalogue = open_catalogue(marked.settings.catalogue_url)
@@ -248,7 +248,7 @@ def test_an_image_is_erased_on_postgresql(make_indexed: Callable[..., Indexed], 
         answer = service.post(f"{HERE}/erase", json={"ids": ["image-5"]})
         assert answer.status_code == 200, answer.text
         assert service.get(f"{HERE}/images/image-5").status_code == 404
-        assert len(service.post(f"{HERE}/search", json={"text": "a", "k": 30}).json()["hits"]) == 23
+        assert len(service.post(f"{HERE}/search", json={"text": "a", "limit": 30}).json()["hits"]) == 23
     assert holding(indexed.settings.home, sha256.encode()) == []
 
 
