@@ -101,7 +101,7 @@ def test_a_moving_window_shows_a_small_film_at_the_same_place(open_room: OpenRoo
     assert np.corrcoef(moving.ravel(), resting.ravel())[0, 1] > 0.98
 
 
-def test_presets_invert_and_reset_bypress_keys(open_room: OpenRoom) -> None:
+def test_presets_invert_and_reset_by_keys(open_room: OpenRoom) -> None:
     room = open_room(2)
     room.page.keyboard.press("o")
     windows = {}
@@ -116,7 +116,7 @@ def test_presets_invert_and_reset_bypress_keys(open_room: OpenRoom) -> None:
     press_keys(room.page, "1", "i")
     assert np.abs(room.film(0) - (255 - through(2, CENTRE, WIDTH))).max() <= EXACT
     assert "Inverted" in room.overlay(0, "marks")
-    press_keys(room.page, "3", "r", "+", "0", "o")
+    press_keys(room.page, "3", "r", "h", "z", "+", "0", "o")
     assert np.abs(room.film(0) - through(2, CENTRE, WIDTH)).max() <= EXACT
     assert room.overlay(0, "marks") == ""
 

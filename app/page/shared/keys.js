@@ -57,7 +57,7 @@ export function keysDialog() {
   const part = ([place, actions]) => [h('h3', {}, say(`keys.in.${place}`)), h('dl', {},
     ...MOVES[place]().flatMap(([keys, name]) => row([keys], name)),
     ...Object.entries(actions).flatMap(([action, keys]) => row(keys.map((key) => (key === 'delete' ? say('keys.delete') : key)), action)))];
-  const dialog = h('dialog', { class: 'box keys-box', 'aria-label': say('keys.title') }, h('h2', {}, say('keys.title')),
+  const dialog = h('dialog', { class: 'box keys-box', 'aria-label': say('keys.title') }, h('h2', { autofocus: true, tabIndex: -1 }, say('keys.title')),
     ...Object.entries(KEYS).flatMap(part), h('p', { class: 'quiet' }, say('keys.pointer')),
     h('form', { class: 'box-end', method: 'dialog' }, h('button', { class: 'button primary' }, say('keys.closeBox'))));
   dialog.addEventListener('click', (event) => event.target === dialog && dialog.close());
