@@ -62,9 +62,8 @@ ENGLISH: Final[CueTable] = (
             # What is so on one side alone is so of the other, or not: see `is_contrast`.
             rf"{_SIDE},? (?:(?:but|and|yet|though),? (?:no|not|without)|no|not)(?: (?:an?|any|on|the))* "
             rf"{_SIDE}",
-            r"(?:no|not|without|lack of|absence of) (?:\w+ ){0,2}(?:improvement|change|resolution|response|"
-            r"clearing|regression) (?:of|in|to)",
-            r"(?:lack|absence) of (?:\w+ ){0,2}(?:improvement|change|resolution|clearing|regression)",
+            r"(?:no|not|without|(?:lack|absence) of) (?:\w+ ){0,2}(?:improvement|change|resolution|response|"
+            r"clearing|regression)(?: (?:of|in|to))?",
             r"(?:no|not) (?:more|greater|less|larger|worse|bigger|other) than",
             r"compar(?:ed|ison) (?:to|with) (?:the )?(?:prior|previous|last)(?: \w+)?(?= (?:without|with|"
             r"no)\b)",
