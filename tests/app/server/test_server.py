@@ -53,7 +53,7 @@ def test_addresses_that_a_caller_invents_stand_beside_its_own(
     with httpx.Client(base_url=process.stdout.readline().strip(), timeout=10) as client:
         _wait_until_ready(client)
         for number in range(56):
-            said = {"Authorization": "Bearer wrong", "X-Forwarded-For": f"10.7.{number}.1"}
+            said = {"Authorization": f"Bearer wrong-{number}", "X-Forwarded-For": f"10.7.{number}.1"}
             status = client.get("/v1/jobs", headers=said).status_code
     assert status == 429
     process.send_signal(signal.SIGTERM)

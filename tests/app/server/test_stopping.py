@@ -213,7 +213,8 @@ def test_processes_that_hang_delay_no_end(own: Indexed) -> None:
             time.sleep(0.5)
             seconds, lines = service.stop()
     assert seconds < _PROMISED_S
-    assert not errors(lines)
+    # A stopped process may be replaced before the end.
+    assert {line["event"] for line in errors(lines)} <= {"an encoder's process is replaced"}
     assert len(children) > 2
     end = time.monotonic() + _PATIENCE
     while any(Path(f"/proc/{child}").exists() for child in children):

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import numpy as np
 import torch
@@ -32,7 +32,6 @@ from training.trainer.run_state.devices import chosen_precision
 _BATCH: Final = 64
 
 Features = NDArray[np.float32]
-Given = TypeVar("Given")
 
 
 class LockedTower:
