@@ -55,7 +55,7 @@ def test_the_search_is_german_from_the_landing_to_an_open_image(
     _is_german(search)
     assert serious(search) == []
     _open_first(search)
-    expect(search.dialog.locator(".dialog-score")).to_contain_text("Kosinus-Ähnlichkeit zur Anfrage")
+    expect(search.dialog.locator(".dialog-score")).to_contain_text("nach Ähnlichkeit und genauen Wörtern")
     search.page.keyboard.press("b")
     _is_german(search)
 
