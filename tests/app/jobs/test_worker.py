@@ -35,7 +35,7 @@ from training.trainer.run import train
 # They begin many processes, each of which takes seconds to import what it needs.
 pytestmark = pytest.mark.timeout(900)
 
-IMAGES = 600
+IMAGES = 1500
 
 
 def _child(worker: "subprocess.Popen[bytes]") -> int:
