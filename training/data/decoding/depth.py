@@ -257,7 +257,8 @@ def _picture(pixels: Samples, seen: NDArray[np.bool_]) -> Samples:
     if not seen.any():
         return values
     # The largest floats have no differences.
-    scale = float(np.abs(values.astype(np.float64)).max())
+    scale = max(abs(float(values.min())), abs(float(values.max())))
+    del values
     grey = np.where(seen[..., None], pixels, 0).astype(np.float64) / scale
     found: Samples = pixels[find_picture(grey.mean(axis=-1), seen)]
     return found
