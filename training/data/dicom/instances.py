@@ -67,4 +67,8 @@ def look_at(film: bytes, limits: ImageLimits) -> tuple[str, bool]:
         ImageError: The film cannot be decoded.
     """
     decoded = decode_whole(film, limits)
-    return find_text(as_grey(decoded.pixels)), decoded.levels is not None and decoded.levels.unfit
+    is_unfit = decoded.levels is not None and decoded.levels.unfit
+    grey = as_grey(decoded.pixels)
+    # The search for text needs the memory of the pixels.
+    del decoded
+    return find_text(grey), is_unfit
