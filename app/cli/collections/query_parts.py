@@ -112,7 +112,7 @@ class PartMaker:
 
 
 def with_words(query: SearchQuery, text: str, engine: SearchEngine, collection: str) -> SearchQuery:
-    """The query with the words of its text looked up beside likeness, where the collection has texts.
+    """Return the query with its text's words also looked up, if the collection has texts.
 
     Words that were given stay; a text without a word, or with more than can be looked up, has none.
     """

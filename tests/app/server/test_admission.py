@@ -36,6 +36,7 @@ _WRITES = (
     ("POST", "/v1/collections"),
     ("POST", "/v1/jobs"),
     ("POST", "/v1/models"),
+    ("POST", f"/v1/collections/{COLLECTION}/generations/1/activate"),
     ("POST", f"/v1/collections/{COLLECTION}/feedback"),
 )
 PART = b'--x\r\nContent-Disposition: form-data; name="image"; filename="a.png"\r\n\r\n'
