@@ -154,10 +154,12 @@ class FilmReader:
             return Reading(cast(FilmOutcome, answer.header.get("what")), reason=str(reason))
         assert isinstance(metadata, dict)
         assert isinstance(sizes, list)
+        # JSON has no tuples.
+        known = {name: tuple(value) if isinstance(value, list) else value for name, value in metadata.items()}
         films, place = [], 0
         for frame, size in enumerate(sizes, 1):
             content = bytes(answer.body[place : place + size])
-            films.append(Film(self._record(metadata, frame if len(sizes) > 1 else None), content))
+            films.append(Film(self._record(known, frame if len(sizes) > 1 else None), content))
             place += size
         return Reading("taken", tuple(films))
 

@@ -31,6 +31,18 @@ def test_films_come_once_and_later_passes_bring_what_is_new(films: Home, orthanc
     assert films.ids() == _sops(1, 2, 3, 4, 5)
 
 
+def test_a_film_of_a_patient_with_several_ids_comes_with_all_of_them(
+    films: Home, orthanc: OrthancServer
+) -> None:
+    film = make_film(1, OtherPatientIDs=["Q7", "Q8"])
+    orthanc.store([film])
+    assert films.sync(Archive(orthanc.dicom_web)).run().taken == 1
+    kept = films.engine.image("films", uid("film", 1)).metadata
+    expected = films.reader.rules.attributes(film)["other_patients"]
+    assert len(expected) == 2
+    assert kept["other_patients"] == expected
+
+
 def test_what_the_archive_deletes_vanishes(films: Home, orthanc: OrthancServer) -> None:
     orthanc.store([make_film(1), make_film(2, study=1), make_film(3), make_film(4)])
     sync = films.sync(Archive(orthanc.dicom_web))

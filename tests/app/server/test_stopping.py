@@ -213,8 +213,11 @@ def test_processes_that_hang_delay_no_end(own: Indexed) -> None:
             time.sleep(0.5)
             seconds, lines = service.stop()
     assert seconds < _PROMISED_S
-    # A stopped process may be replaced before the end.
-    assert {line["event"] for line in errors(lines)} <= {"an encoder's process is replaced"}
+    # A stopped process may be replaced before the end, and whoever waited for it is told.
+    assert {line["event"] for line in errors(lines)} <= {
+        "an encoder's process is replaced",
+        "encoder-replaced",
+    }
     assert len(children) > 2
     end = time.monotonic() + _PATIENCE
     while any(Path(f"/proc/{child}").exists() for child in children):

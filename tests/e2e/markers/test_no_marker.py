@@ -85,8 +85,8 @@ def _import(walk: Walk, sources: Path, bundle: Path) -> None:
     packed = sources / f"{MARKER}.zip"
     packed.write_bytes(zipped({**films(100), **refused_films(120)}))
     rest = ("--max-rejected", 1, "--reports", sources / "reports")
-    assert "8 taken" in walk.run("import", "dicom", plain, walk.base / "films", *rest)
-    assert "7 taken" in walk.run("import", "dicom", packed, walk.base / "zipped", *rest)
+    assert "9 taken" in walk.run("import", "dicom", plain, walk.base / "films", *rest)
+    assert "8 taken" in walk.run("import", "dicom", packed, walk.base / "zipped", *rest)
     walk.run("import", "dicom", sources / MARKER, walk.base / "none", code=1)
     for data in ("films", "zipped"):
         walk.run("index", data, "--bundle", bundle, "--data", walk.base / data, "--device", "cpu")
@@ -166,6 +166,8 @@ def _serve(walk: Walk, sources: Path) -> None:
 
 def _upload(walk: Walk, client: httpx.Client) -> None:
     taken, refused = films(300), refused_films(320)
+    # A film of no study is taken.
+    taken[f"{MARKER}.uid"] = refused.pop(f"{MARKER}.uid")
     head = f"--frontier\r\nContent-Type: application/dicom\r\nContent-Location: {MARKER}\r\n\r\n".encode()
     for files, status in ((taken, 200), ({**films(310), **refused}, 202), (refused, 409)):
         body = b"".join(head + content + b"\r\n" for content in files.values()) + b"--frontier--"
