@@ -89,6 +89,8 @@ class Trail:
 
         It is done in the caller's transaction.
         """
+        # First what appending locks first: each would wait for the other otherwise.
+        locked_head(session)
         rows = [{"digest": id_digest(self.key, collection, name), "collection": collection} for name in ids]
         if rows:
             session.connection().execute(_FORGET, rows)

@@ -1,6 +1,5 @@
 """Erasure of images from the catalogue, the store and the snapshots."""
 
-import shutil
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -196,7 +195,9 @@ def _rewrite_snapshots(home: Home, collection: str) -> None:
         had = folders[0].is_dir()
         for folder in folders:
             if folder.is_dir():
-                shutil.rmtree(folder)
+                # A running service may remove the manifest itself, or write others here: the folder stays.
+                for path in folder.iterdir():
+                    path.unlink(missing_ok=True)
         if had:
             views = Views(home.snapshots_folder)
             try:
