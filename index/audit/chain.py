@@ -12,11 +12,11 @@ from sqlalchemy.orm import Session
 from index.audit.event import Event, QueryForm, canonical, digest_of, id_digest, in_parts
 from index.catalogue import Catalogue
 from index.catalogue.audit_tables import AuditEventRow, AuditHeadRow, AuditNameRow
+from index.catalogue.lookup import parts, rows_among
 
 # The hash before the first event.
 GENESIS: Final = "0" * 64
 _HEAD: Final = 1
-_AT_ONCE: Final = 500
 
 _BEGIN: Final = text(
     "INSERT INTO audit_head (id, sequence, hash, pruned, pruned_hash) "
@@ -94,12 +94,9 @@ class Trail:
         rows = [{"digest": id_digest(self.key, collection, name), "collection": collection} for name in ids]
         if rows:
             session.connection().execute(_FORGET, rows)
-        for start in range(0, len(ids), _AT_ONCE):
+        for part in parts(ids):
             # Those that were named under another key.
-            named = (
-                AuditNameRow.name.in_(ids[start : start + _AT_ONCE]),
-                AuditNameRow.collection == collection,
-            )
+            named = (AuditNameRow.name.in_(part), AuditNameRow.collection == collection)
             session.execute(update(AuditNameRow).where(*named).values(name=None))
 
     def other_ids(
@@ -133,12 +130,8 @@ class Trail:
             found |= ends
             # Another image had the ids that were taken over.
             now = ends | (now - steps.keys() - set(steps.values()))
-        digests, names_found = sorted(found), set[str]()
-        for start in range(0, len(digests), _AT_ONCE):
-            some = AuditNameRow.digest.in_(digests[start : start + _AT_ONCE])
-            there = session.execute(select(AuditNameRow.name).where(some)).scalars()
-            names_found.update(name for name in there if name is not None)
-        return names_found
+        rows = rows_among(session, select(AuditNameRow.name), AuditNameRow.digest, found)
+        return {row.name for row in rows if row.name is not None}
 
 
 def locked_head(session: Session) -> AuditHeadRow:

@@ -25,9 +25,10 @@ from index.backup.contents import (
     bundle_file_of,
     digest_of,
     image_of,
+    last_image,
+    note_backup,
 )
 from index.backup.keys import AUDIT_SETTING, bring_keys
-from index.backup.known import last_image, note_backup
 from index.backup.rows import copy_rows, count_rows
 from index.backup.working_folder import working_folder
 from index.catalogue import open_catalogue

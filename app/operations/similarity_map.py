@@ -11,8 +11,7 @@ from app.audit.noted import note_map
 from app.http.disconnect import unless_disconnected
 from app.operations.query_sources import QuerySources
 from app.operations.read_search import SentSearch
-from app.operations.regions.embed import stored_regions
-from app.operations.search import PartMaker, digests_of, named_files, side_by_side
+from app.operations.search import PartMaker, digests_of, named_files, side_by_side, stored_regions
 from app.operations.services import Services
 from app.schemas.search.similarity_map import SimilarityMap
 from index.errors import QueryError
