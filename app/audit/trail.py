@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy.orm import Session
 
 from app.settings import Settings
-from index.audit.chain import Trail
+from index.audit.chain import Trail, home_key
 from index.audit.event import Action, Actor, Detail, Event, canonical, in_parts
-from index.audit.key import home_key
 from index.catalogue import Catalogue
 
 if TYPE_CHECKING:
@@ -94,28 +93,18 @@ def record_command(
 
 def writes_recorded(
     settings: Settings, catalogue: Catalogue, collection: str, command: str
-) -> Callable[[Session, Mapping[str, str]], None] | None:
+) -> Callable[[Session, Mapping[str, str]], None]:
     """Return what writes the event of each batch of images of a command, in the transaction of the batch.
 
-    The function takes the transaction and the outcomes by the ids of images. None: there is no audit trail.
-
-    Raises:
-        HomeError: The key in the home folder cannot be used.
+    The function takes the transaction and the outcomes by the ids of images.
     """
-    if not settings.audit:
-        return None
-    trail, actor = open_trail(settings, catalogue), command_actor()
 
     def record(session: Session, outcomes: Mapping[str, str]) -> None:
         counts = Counter(outcomes.values())
-        event = Event(
-            action="create",
-            actor=actor,
-            collection=collection,
-            objects=list(outcomes),
-            details={"operation": command, **counts},
+        ids = list(outcomes)
+        record_in(
+            settings, catalogue, session, "create", command, collection=collection, objects=ids, **counts
         )
-        trail.append_in(session, [event])
 
     return record
 

@@ -21,7 +21,7 @@ from index.catalogue.collections import Generation
 from index.errors import GenerationError, IncompleteGenerationError, UnknownGenerationError
 from index.files.bundles import registered_bundle
 from index.generations.activation import require_nearly_complete
-from index.generations.listing import GenerationInfo, describe_generation
+from index.generations.models import GenerationInfo, describe_generation
 from index.generations.reindex import swap
 from index.generations.retention import try_drop_old_generations
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import insert, select, text, update
@@ -13,6 +14,10 @@ from index.audit.event import Event, QueryForm, canonical, digest_of, id_digest,
 from index.catalogue import Catalogue
 from index.catalogue.audit_tables import AuditEventRow, AuditHeadRow, AuditNameRow
 from index.catalogue.lookup import parts, rows_among
+from index.keys.home_secret import home_secret
+
+# The secret of the keyed hashes, in the home folder.
+KEY_FILE: Final = "audit.key"
 
 # The hash before the first event.
 GENESIS: Final = "0" * 64
@@ -145,3 +150,14 @@ def locked_head(session: Session) -> AuditHeadRow:
 def find_head(session: Session) -> AuditHeadRow | None:
     """Return the end of the trail; None before the first event."""
     return session.execute(select(AuditHeadRow).where(AuditHeadRow.id == _HEAD)).scalar_one_or_none()
+
+
+def home_key(home: Path) -> bytes:
+    """Return the secret in a home folder, drawn at the first call; only the owner can read its file.
+
+    Raises:
+        HomeError: The file cannot be read or written, or is damaged.
+    """
+    return home_secret(
+        home / KEY_FILE, "The key of the audit trail", without="ids and queries get other hashes then"
+    )

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final, TypeVar, TypeVarTuple
 
-from sqlalchemy import Row, Select, select
+from sqlalchemy import Row, Select, func, select
 from sqlalchemy.orm import Session
 
 from index.catalogue.storable import storable_text
@@ -41,3 +41,8 @@ def images_named(
         ImageRow.collection_id == collection_id
     )
     return {row.external_id: row for row in rows_among(session, query, ImageRow.external_id, ids)}
+
+
+def count_images(session: Session, collection_id: int) -> int:
+    """Return the number of images of a collection."""
+    return session.execute(select(func.count()).where(ImageRow.collection_id == collection_id)).scalar_one()

@@ -9,9 +9,8 @@ from sqlalchemy.orm import Session
 
 from index.audit.chain import Trail
 from index.audit.event import Event
-from index.catalogue import Catalogue
 from index.catalogue.audit_tables import BackupRow
-from index.catalogue.collections import Generation, get_generation, names_of, require_collection
+from index.catalogue.collections import get_generation, names_of, require_collection
 from index.catalogue.full_text import merge_words
 from index.catalogue.lookup import AT_ONCE, images_named, parts
 from index.catalogue.storable import storable_text
@@ -171,7 +170,11 @@ def _have_views_read_anew(session: Session, collection: str) -> None:
 
 def _rewrite_snapshots(home: Home, collection: str) -> None:
     """Remove the snapshots of all generations of a collection, and write those of their images anew."""
-    for generation in _generations(home.catalogue, collection):
+    with home.catalogue.read() as session:
+        of_collection = GenerationRow.collection_id == require_collection(session, collection).id
+        numbers = session.execute(select(GenerationRow.id).where(of_collection)).scalars().all()
+        generations = [get_generation(session, number)[0] for number in numbers]
+    for generation in generations:
         folders = [home.snapshots_folder / name for name in (generation.uid, f"{generation.uid}-texts")]
         had = folders[0].is_dir()
         for folder in folders:
@@ -190,10 +193,3 @@ def _rewrite_snapshots(home: Home, collection: str) -> None:
                 continue
             finally:
                 views.close()
-
-
-def _generations(catalogue: Catalogue, collection: str) -> list[Generation]:
-    with catalogue.read() as session:
-        of_collection = GenerationRow.collection_id == require_collection(session, collection).id
-        numbers = session.execute(select(GenerationRow.id).where(of_collection)).scalars().all()
-        return [get_generation(session, number)[0] for number in numbers]

@@ -91,11 +91,11 @@ class _Image:
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """Images that are searched, and the held-out rows of `images`."""
+    """Images that are searched; the first `queries` of them are held out."""
 
     held_out: HeldOut
     images: list[_Image]
-    queries: list[int]
+    queries: int
 
 
 def compare(home: Home, active: Generation, new: Generation) -> Comparison | None:
@@ -111,9 +111,16 @@ def compare(home: Home, active: Generation, new: Generation) -> Comparison | Non
         chosen = _choose(session, active, new)
         if len(chosen.images) < 2:
             return None
-        vectors = [_image_vectors(session, generation, chosen.images) for generation in (active, new)]
-        texts = _texts(session, (active, new), [chosen.images[row].key for row in chosen.queries])
-        text_vectors = [_text_vectors(session, generation, list(texts)) for generation in (active, new)]
+        keys = [image.key for image in chosen.images]
+        vectors = [
+            _stored(session, generation, EmbeddingRow, EmbeddingRow.image_id, keys)
+            for generation in (active, new)
+        ]
+        texts = _texts(session, (active, new), [image.key for image in chosen.images[: chosen.queries]])
+        text_vectors = [
+            _stored(session, generation, TextEmbeddingRow, TextEmbeddingRow.text_id, list(texts))
+            for generation in (active, new)
+        ]
         relevant = _relevant(session, texts, chosen.images)
     result = Comparison(
         against=active.id,
@@ -154,16 +161,7 @@ def _choose(session: Session, active: Generation, new: Generation) -> _Chosen:
     keys = {image.key for image in queries}
     others = [image for image in images if image.key not in keys]
     searched = queries + draw.sample(others, min(len(others), _CANDIDATES - len(queries)))
-    return _Chosen(held_out, searched, list(range(len(queries))))
-
-
-def _image_vectors(session: Session, generation: Generation, images: Sequence[_Image]) -> Vectors:
-    keys = [image.key for image in images]
-    return _stored(session, generation, EmbeddingRow, EmbeddingRow.image_id, keys)
-
-
-def _text_vectors(session: Session, generation: Generation, keys: Sequence[int]) -> Vectors:
-    return _stored(session, generation, TextEmbeddingRow, TextEmbeddingRow.text_id, keys)
+    return _Chosen(held_out, searched, len(queries))
 
 
 def _stored(session: Session, generation: Generation, table: Any, key: Any, keys: Sequence[int]) -> Vectors:
@@ -210,7 +208,7 @@ def _by_text(
 
 
 def _by_image(chosen: _Chosen, vectors: Sequence[Vectors]) -> ImageToImage:
-    rows = chosen.queries
+    rows = range(chosen.queries)
     firsts = [_first(candidates[rows], candidates, own=rows) for candidates in vectors]
     shared = 100 * overlap(firsts[1], firsts[0])
     labelled = [row for row, image in enumerate(chosen.images) if image.labels]

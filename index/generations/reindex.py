@@ -5,8 +5,6 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
-from sqlalchemy import func, select
-from sqlalchemy.orm import Session
 
 from index.catalogue.collections import (
     Generation,
@@ -17,7 +15,7 @@ from index.catalogue.collections import (
     next_sequence,
     require_collection,
 )
-from index.catalogue.tables import ImageRow
+from index.catalogue.lookup import count_images
 from index.engine import SearchEngine
 from index.errors import GenerationError, IncompleteGenerationError, StoreError
 from index.files.bundles import installed_bundle, register_bundle
@@ -206,7 +204,7 @@ class _Run:
             there = still_missing(session, self.embedder.generation, list(self.broken))
             self.broken = {image: reason for image, reason in self.broken.items() if image in there}
             missing = count_missing_images(session, self.embedder.generation) - len(self.broken)
-            total = _count_images(session, self.embedder.generation)
+            total = count_images(session, self.embedder.generation.collection_id)
         if missing <= 0:
             return False
         name = f"Embedding {self.embedder.generation.collection}"
@@ -254,11 +252,6 @@ class _Run:
             get_generation(session, generation.id)
             added = add_missing_images(session, generation, sequence, images, vectors)
         self.embedded += added
-
-
-def _count_images(session: Session, generation: Generation) -> int:
-    query = select(func.count()).where(ImageRow.collection_id == generation.collection_id)
-    return session.execute(query).scalar_one()
 
 
 def _broken(generation: Generation, broken: dict[MissingImage, str]) -> str:

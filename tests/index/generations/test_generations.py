@@ -14,7 +14,7 @@ from index.errors import ActiveChangedError, DiskFullError, GenerationError, Unk
 from index.files.unused_bundles import changing_models
 from index.generations import retention
 from index.generations.activation import activate, generation_before, generation_of, mark_preloading
-from index.generations.listing import list_generations
+from index.generations.models import list_generations
 from index.generations.retention import (
     drop_generation,
     drop_old_generations,
