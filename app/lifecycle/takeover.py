@@ -128,7 +128,8 @@ class Promotion:
     def _verdict_against(self, base: BundleInfo) -> ModelVerdict | None:
         """Verdict on the new model against another, stored until it is compared with a third."""
         found = self._stored_verdict(against=base.digest)
-        if found is None:
+        # Earlier releases compared without an interval.
+        if found is None or found.verdict is None:
             found = compare_models(
                 base,
                 self.new,

@@ -82,14 +82,11 @@ async def answer_search(
     return page_from(
         page,
         active or collection,
-        limit=query.limit,
-        filter=query.filter,
+        query,
         took_ms=took,
         truncations=[one.truncation for one in made if one.truncation is not None],
         prefix=request.scope.get("root_path", ""),
-        parts=query.parts,
         details=details,
-        cursor=query.asks_for_cursor,
     )
 
 

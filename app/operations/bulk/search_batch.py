@@ -82,14 +82,11 @@ async def answer_batch(
         page = page_from(
             one[0],
             active,
-            limit=query.limit,
-            filter=query.filter,
+            query,
             took_ms=share,
             truncations=[part.truncation for part in parts if part.truncation is not None],
             prefix=prefix,
-            parts=query.parts,
             details=one[1],
-            cursor=query.asks_for_cursor,
         )
         results.append(BatchResult.model_construct(page=page, problem=None))
     total = round(milliseconds_since_arrival(request.scope), 3)
