@@ -130,12 +130,11 @@ def moves_recorded(
 
     Its ids are pairs of the former and the new one, by which an erasure finds what an image was called.
     """
+    remove = removals_recorded(settings, catalogue, collection, command)
 
     def record(session: Session, moves: "Moves") -> None:
         if moves.replaced:
-            record_in(
-                settings, catalogue, session, "delete", command, collection=collection, objects=moves.replaced
-            )
+            remove(session, moves.replaced)
         pairs = [name for pair in moves.ids.items() for name in pair]
         record_in(
             settings,

@@ -53,9 +53,7 @@ async def answer_search(
 ) -> SearchResponse:
     """Make the query vector, search with it, and make the page of hits."""
     query, engine = sent.query, services.engine
-    sources = QuerySources.of(
-        query, named_files("image", sent.images), named_files("unlike_image", sent.unlike_images)
-    )
+    sources = sources_of(sent)
     # Taken before anything is encoded, so that query and collection are of one model.
     active = await services.threads.read(_active, engine, collection, sources, query.parts)
     started = time.perf_counter()
@@ -71,8 +69,7 @@ async def answer_search(
     )
     seconds = time.perf_counter() - encoded
     services.metrics.searched(seconds)
-    files = (*sent.images, *sent.unlike_images)
-    digests = await services.threads.read(digests_of, files) if files else []
+    digests = await digests_of(services, sent)
     note_search(request, active, query, digests, page)
     took = TookMs(
         encode=round((encoded - started) * 1000, 3),
@@ -130,12 +127,23 @@ def _find(
     return page, told_of(engine, collection, active, page, query)
 
 
-def digests_of(files: Sequence[bytes]) -> list[str]:
-    """Return the SHA-256 of image files, by which the audit trail names them."""
-    return [hashlib.sha256(file).hexdigest() for file in files]
+async def digests_of(services: Services, sent: SentSearch) -> list[str]:
+    """Return the SHA-256 of the image files of a search, by which the audit trail names them."""
+    files = (*sent.images, *sent.unlike_images)
+
+    def digests() -> list[str]:
+        return [hashlib.sha256(file).hexdigest() for file in files]
+
+    return await services.threads.read(digests) if files else []
 
 
-def named_files(field: str, files: Sequence[bytes]) -> list[ImageFile]:
+def sources_of(sent: SentSearch) -> QuerySources:
+    """Return the sources of a search, its image files among them."""
+    unlike = _named("unlike_image", sent.unlike_images)
+    return QuerySources.of(sent.query, _named("image", sent.images), unlike)
+
+
+def _named(field: str, files: Sequence[bytes]) -> list[ImageFile]:
     """Name the image files of a form's field where there are several."""
     several = len(files) > 1
     return [
