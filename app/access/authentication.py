@@ -19,7 +19,7 @@ from app.access.links import LinkSigner, ended_link, link_of, wrong_link
 from app.access.principal import EVERY_COLLECTION, NOBODY, Grants, Principal, Role
 from app.access.provider import Provider
 from app.access.sessions import COOKIE, Session, SessionSigner
-from app.access.sign_in.code_flow import CodeFlow
+from app.access.sign_in import CodeFlow
 from app.access.tokens import EXPIRED, TokenVerifier
 from app.concurrency.threads import Threads
 from app.http.problem_kinds import Kind
@@ -85,9 +85,14 @@ class Authenticator:
         self._keys = _Keys(catalogue, threads)
         self._catalogue = catalogue
         self._threads = threads
-        provider = None if settings.oidc_issuer is None else Provider(settings.oidc_issuer)
-        self._tokens = None if provider is None else TokenVerifier.of(settings, provider)
-        self.code_flow = None if provider is None else CodeFlow.of(settings, provider)
+        self._tokens: TokenVerifier | None = None
+        self.code_flow: CodeFlow | None = None
+        if settings.oidc_issuer is not None:
+            provider = Provider(settings.oidc_issuer)
+            if settings.oidc_audience is not None:
+                self._tokens = TokenVerifier(settings, provider, settings.oidc_audience)
+            if settings.oidc_client_id is not None:
+                self.code_flow = CodeFlow(settings, provider, settings.oidc_client_id)
         key = "" if settings.admin_key is None else settings.admin_key.get_secret_value()
         # A text in the form of a token may then be a guess of the key.
         self._admin_looks_like_token = self._tokens is not None and _TOKEN.fullmatch(key) is not None

@@ -43,28 +43,18 @@ class TokenVerifier:
     """Turns tokens into principals.
 
     Args:
+        settings: Tell the claim with the groups, where dots lead into objects, and grants by group.
         provider: Source of the signing keys.
         audience: Value that the claim `aud` must have or hold.
-        groups_claim: Claim with the groups; dots lead into objects.
-        roles: Grants by group.
     """
 
-    def __init__(
-        self, provider: Provider, audience: str, groups_claim: str, roles: Mapping[str, Grants]
-    ) -> None:
+    def __init__(self, settings: Settings, provider: Provider, audience: str) -> None:
         self._provider = provider
-        self._groups_claim = groups_claim
-        self._roles = roles
+        self._groups_claim = settings.oidc_groups_claim
+        self._roles = settings.oidc_roles
         self._registry = JWSRegistry(algorithms=ALGORITHMS, strict_check_header=False)
         self._registry.max_header_length = _MAX_HEADER_LENGTH
         self._audience = audience
-
-    @classmethod
-    def of(cls, settings: Settings, provider: Provider) -> "TokenVerifier | None":
-        """The verifier of tokens that programs send; None where the settings name no audience of these."""
-        if settings.oidc_audience is None:
-            return None
-        return cls(provider, settings.oidc_audience, settings.oidc_groups_claim, settings.oidc_roles)
 
     async def verify(self, token: str) -> Principal:
         """Return the caller that a token names.

@@ -11,8 +11,7 @@ from app.access.authentication import Authenticator
 from app.access.permissions import GuardedRoute
 from app.access.provider import ProviderError
 from app.access.sessions import set_cookie
-from app.access.sign_in.attempt import SignInAttempt, SignInAttempts
-from app.access.sign_in.code_flow import CodeFlow, CodeRefusedError, error_name
+from app.access.sign_in import CodeFlow, CodeRefusedError, SignInAttempt, SignInAttempts, error_name
 from app.audit.noted import Noted, note
 from app.http.addresses import root_of
 from app.http.problem_kinds import INVALID, Kind
