@@ -28,7 +28,7 @@ class Ranges:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] != "http" or not any(name == b"range" for name, _ in scope["headers"]):
+        if not any(name == b"range" for name, _ in scope["headers"]):
             await self.app(scope, receive, send)
             return
         ranges = _ranges_of(scope)

@@ -137,11 +137,11 @@ def _record(
     command: str,
     key: "ApiKey",
 ) -> None:
-    from app.audit.trail import record_in
+    from app.audit.trail import record_command
     from app.settings import load_settings
 
     settings = load_settings(home=home)
-    record_in(settings, catalogue, session, action, command, key=key.id, name=key.name)
+    record_command(settings, catalogue, action, command, session=session, key=key.id, name=key.name)
 
 
 def _role(name: str) -> Role:
