@@ -295,6 +295,13 @@ class Authenticator:
         return widened
 
 
+def authenticator_of(request: Request) -> Authenticator:
+    """What checks the credentials of a request."""
+    found = request.app.state.authenticator
+    assert isinstance(found, Authenticator)
+    return found
+
+
 class _Keys:
     """The keys of the catalogue, each kept until the next write of any process, and a moment at most."""
 

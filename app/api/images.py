@@ -12,6 +12,7 @@ from app.access.permissions import GuardedRoute, may
 from app.http.disconnect import unless_disconnected
 from app.http.problems import problem_responses
 from app.operations.renditions import (
+    MAX_SIZE,
     chosen_rendition,
     find_levels,
     make,
@@ -21,7 +22,6 @@ from app.operations.renditions import (
 from app.operations.services import InjectedServices
 from app.schemas.changes.etags import etag_of
 from app.schemas.grey_levels import GreyLevels, grey_levels_from
-from app.schemas.integration.links import MAX_SIZE
 from app.schemas.search.page import ImageInfo, image_info_from
 from app.server.admission import BusyError
 from app.server.places import Budget

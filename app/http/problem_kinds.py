@@ -98,7 +98,7 @@ def type_of(kind: Kind) -> str:
 
 
 def help_of(kind: Kind) -> str:
-    """Return the path of the section that explains a kind, in the page of `app.http.description.problems`."""
+    """Return the path of the section that explains a kind, in `app/http/description/problems.md`."""
     return f"/docs/problems#{kind.slug}"
 
 

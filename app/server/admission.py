@@ -7,13 +7,13 @@ from http import HTTPMethod, HTTPStatus
 from typing import Final
 
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.http.addresses import path_of
 from app.http.body_limit import declared_length, is_form
 from app.http.problem_kinds import BUSY, LATE
 from app.http.problems import problem_response
-from app.server.answers import raw_answer
 from app.server.places import Budget, ConcurrencyLimiter, Place
 from app.settings import Settings
 
@@ -247,6 +247,13 @@ def count_as(scope: Scope, weight: int) -> None:
     passage = scope.get(_PASSAGE)
     if isinstance(passage, _Passage):
         passage.count_as(weight)
+
+
+def raw_answer(answer: Response) -> bytes:
+    """The bytes of a whole HTTP/1.1 answer, for what is answered before there is a request."""
+    head = [f"HTTP/1.1 {answer.status_code} {HTTPStatus(answer.status_code).phrase}".encode()]
+    head += [name + b": " + value for name, value in answer.raw_headers]
+    return b"\r\n".join([*head, b"", bytes(answer.body)])
 
 
 def raw_refusal(root_path: str, *, close: bool) -> bytes:

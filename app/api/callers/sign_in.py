@@ -7,7 +7,7 @@ import structlog
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import RedirectResponse
 
-from app.access.authentication import Authenticator
+from app.access.authentication import Authenticator, authenticator_of
 from app.access.permissions import GuardedRoute
 from app.access.provider import ProviderError
 from app.access.sessions import set_cookie
@@ -126,8 +126,7 @@ async def _begin_session(
 
 
 def _flow_of(request: Request) -> tuple[Authenticator, CodeFlow]:
-    authenticator = request.app.state.authenticator
-    assert isinstance(authenticator, Authenticator)
+    authenticator = authenticator_of(request)
     if authenticator.code_flow is None:
         raise RequestError(
             _NO_CLIENT,
