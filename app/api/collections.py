@@ -31,13 +31,9 @@ from training.models.onnx.files import has_regions
 router = APIRouter(prefix="/v1", tags=["collections"], route_class=GuardedRoute)
 
 _PROBLEMS = problem_responses(
-    HTTPStatus.UNAUTHORIZED,
-    HTTPStatus.TOO_MANY_REQUESTS,
-    HTTPStatus.FORBIDDEN,
     HTTPStatus.NOT_FOUND,
     HTTPStatus.CONFLICT,
     HTTPStatus.UNPROCESSABLE_ENTITY,
-    HTTPStatus.SERVICE_UNAVAILABLE,
     HTTPStatus.INSUFFICIENT_STORAGE,
 )
 _ALIAS_PROBLEMS = _PROBLEMS | problem_responses(HTTPStatus.PRECONDITION_FAILED)
@@ -47,7 +43,6 @@ _ETAG = {"ETag": {"description": "Of the alias as it is now.", "schema": {"type"
 @router.get(
     "/collections",
     summary="All collections",
-    responses=problem_responses(HTTPStatus.SERVICE_UNAVAILABLE),
     dependencies=[may("reader", somewhere=True)],
 )
 async def list_collections(services: InjectedServices, principal: InjectedPrincipal) -> Collections:
@@ -60,7 +55,7 @@ async def list_collections(services: InjectedServices, principal: InjectedPrinci
 @router.get(
     "/collections/{collection}",
     summary="One collection",
-    responses=problem_responses(HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE),
+    responses=problem_responses(HTTPStatus.NOT_FOUND),
     dependencies=[may("reader")],
 )
 async def get_collection(collection: str, services: InjectedServices) -> CollectionOverview:
@@ -106,7 +101,6 @@ async def rename_collection(
 @router.get(
     "/aliases",
     summary="All aliases",
-    responses=problem_responses(HTTPStatus.SERVICE_UNAVAILABLE),
     dependencies=[may("reader", somewhere=True)],
 )
 async def list_aliases(services: InjectedServices, principal: InjectedPrincipal) -> Aliases:

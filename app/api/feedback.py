@@ -19,20 +19,12 @@ router = APIRouter(
     prefix="/v1/collections/{collection}/feedback", tags=["feedback"], route_class=IdempotentRoute
 )
 
-_PROBLEMS = (
-    HTTPStatus.UNAUTHORIZED,
-    HTTPStatus.TOO_MANY_REQUESTS,
-    HTTPStatus.FORBIDDEN,
-    HTTPStatus.NOT_FOUND,
-    HTTPStatus.SERVICE_UNAVAILABLE,
-)
-
 
 @router.post(
     "",
     summary="Judge a hit",
     responses=problem_responses(
-        *_PROBLEMS,
+        HTTPStatus.NOT_FOUND,
         HTTPStatus.CONFLICT,
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
@@ -67,7 +59,7 @@ async def judge_hit(
 @router.get(
     "",
     summary="Count judgements",
-    responses=problem_responses(*_PROBLEMS),
+    responses=problem_responses(HTTPStatus.NOT_FOUND),
     dependencies=[may("curator")],
 )
 async def count_judgements(collection: str, services: InjectedServices) -> FeedbackSummary:

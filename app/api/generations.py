@@ -18,15 +18,8 @@ from index.generations.activation import generation_before, generation_of
 
 router = APIRouter(prefix="/v1/collections/{collection}", tags=["generations"], route_class=IdempotentRoute)
 
-_PROBLEMS = problem_responses(HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE)
-_CHANGE_PROBLEMS = problem_responses(
-    HTTPStatus.UNAUTHORIZED,
-    HTTPStatus.TOO_MANY_REQUESTS,
-    HTTPStatus.FORBIDDEN,
-    HTTPStatus.NOT_FOUND,
-    HTTPStatus.CONFLICT,
-    HTTPStatus.SERVICE_UNAVAILABLE,
-)
+_PROBLEMS = problem_responses(HTTPStatus.NOT_FOUND)
+_CHANGE_PROBLEMS = problem_responses(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 _LATER: dict[int | str, dict[str, Any]] = {
     202: {
         "model": JobEntry,

@@ -92,12 +92,7 @@ async def get_thumbnail(
     responses={
         **_FILE_ANSWERS,
         200: _PICTURE,
-        **problem_responses(
-            HTTPStatus.NOT_ACCEPTABLE,
-            HTTPStatus.TOO_MANY_REQUESTS,
-            HTTPStatus.SERVICE_UNAVAILABLE,
-            HTTPStatus.GATEWAY_TIMEOUT,
-        ),
+        **problem_responses(HTTPStatus.NOT_ACCEPTABLE, HTTPStatus.GATEWAY_TIMEOUT),
     },
 )
 async def get_rendition(
@@ -144,9 +139,7 @@ async def get_rendition(
     summary="Grey levels",
     responses={
         **_PROBLEMS,
-        **problem_responses(
-            HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT
-        ),
+        **problem_responses(HTTPStatus.GATEWAY_TIMEOUT),
     },
 )
 async def get_levels(

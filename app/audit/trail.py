@@ -55,6 +55,7 @@ def record_command(
     query: Mapping[str, Sequence[str]] | None = None,
     model: str | None = None,
     generation: int | None = None,
+    further: Mapping[str, Detail] | None = None,
     **details: Detail,
 ) -> None:
     """Write the event of a command to the audit trail, if there is one.
@@ -71,7 +72,8 @@ def record_command(
         query: Parts of a query.
         model: Digest of a model.
         generation: Number of a generation.
-        details: Further values.
+        further: Further values.
+        details: As well.
 
     Raises:
         CatalogueError: The catalogue cannot be written to.
@@ -87,7 +89,7 @@ def record_command(
         query=query,
         model=model,
         generation=generation,
-        details={"operation": command, **details},
+        details={"operation": command, **(further or {}), **details},
     )
     trail, parts = open_trail(settings, catalogue), in_parts(event, objects)
     if session is not None:
@@ -114,7 +116,7 @@ def writes_recorded(
             session=session,
             collection=collection,
             objects=outcomes,
-            **Counter(outcomes.values()),
+            further=Counter(outcomes.values()),
         )
 
     return record

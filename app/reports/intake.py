@@ -247,7 +247,7 @@ class ReportIntake:
             session=session,
             collection=self.collection,
             objects=objects,
-            **details,
+            further=details,
         )
 
     def _embedded(self, active: ActiveGeneration, sentences: Sequence[str]) -> dict[str, bytes]:

@@ -173,9 +173,7 @@ async def delete_case_list(
     response_class=Response,
     responses={
         **_READ_PROBLEMS,
-        **problem_responses(
-            HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.SERVICE_UNAVAILABLE
-        ),
+        **problem_responses(HTTPStatus.INTERNAL_SERVER_ERROR),
         200: _ZIP,
     },
     dependencies=[may("reader")],

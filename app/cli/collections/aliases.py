@@ -115,6 +115,6 @@ def _change(
             session=session,
             collection=collection or led_to,
             alias=alias,
-            **details,
+            further=details,
         )
     return before
