@@ -222,22 +222,18 @@ class Authenticator:
         return Principal("session", session.id, session.name, grants)
 
     async def _check(self, sent: str, request: Request) -> Principal:
-        if self._tokens is not None and _TOKEN.fullmatch(sent):
-            return await self._check_token(self._tokens, sent, clients_of(request))
-        return await self._check_key(sent, clients_of(request))
-
-    async def _check_token(self, tokens: TokenVerifier, sent: str, clients: list[str]) -> Principal:
+        if self._admin is not None and hmac.compare_digest(_digest(sent, "latin-1"), self._admin):
+            return _ADMIN
+        if self._tokens is None or not _TOKEN.fullmatch(sent):
+            return await self._check_key(sent, clients_of(request))
         try:
-            return await tokens.verify(sent)
+            return await self._tokens.verify(sent)
         except RequestError as error:
-            # An expired token had a right signature: it was no guess of a key.
-            if not self._admin_looks_like_token or error.kind is EXPIRED:
-                raise
-            if self._is_admin(sent):
-                return _ADMIN
-            # Without its provider nobody knows whether a token is right.
-            if error.kind.status != HTTPStatus.SERVICE_UNAVAILABLE:
-                self._refuse_early(clients, sent)
+            # An expired token had a right signature: it was no guess of a key. Without its provider nobody
+            # knows whether a token is right.
+            guessed = error.kind is not EXPIRED and error.kind.status != HTTPStatus.SERVICE_UNAVAILABLE
+            if self._admin_looks_like_token and guessed:
+                self._refuse_early(clients_of(request), sent)
             raise
 
     def _opened(self, principal: Principal) -> Principal:
@@ -250,8 +246,6 @@ class Authenticator:
         given, wanted = _digest("" if parts is None else parts[1]), _NO_DIGEST if key is None else key.digest
         if not hmac.compare_digest(given, wanted) or key is None:
             # Only wrong keys wait: others at the same address must not lock out the holder of a valid one.
-            if self._is_admin(sent):
-                return _ADMIN
             self._refuse_early(clients, sent)
             raise RequestError(
                 _WRONG, "The key is not known here: send another, or ask the service's administrator for one."
@@ -265,9 +259,6 @@ class Authenticator:
             )
         self._keys.was_used(key)
         return Principal("key", key.id, key.name, key.grants)
-
-    def _is_admin(self, sent: str) -> bool:
-        return self._admin is not None and hmac.compare_digest(_digest(sent, "latin-1"), self._admin)
 
     def _refuse_early(self, clients: list[str], wrong: str) -> None:
         """Count a wrong key; refuse to answer it as wrong where too many others came before it."""

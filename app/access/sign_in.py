@@ -192,7 +192,7 @@ class CodeFlow:
         }
         async with self._slots:
             token = await asyncio.to_thread(self._ask_for_token, discovery, form)
-        return await self._verifier.verify_id_token(token, attempt.nonce)
+        return await self._verifier.verify(token, attempt.nonce)
 
     async def sign_out_url(self) -> str | None:
         """Return the address where the provider ends its own session; None where it tells of none now."""

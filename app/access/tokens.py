@@ -56,31 +56,20 @@ class TokenVerifier:
         self._registry.max_header_length = _MAX_HEADER_LENGTH
         self._audience = audience
 
-    async def verify(self, token: str) -> Principal:
+    async def verify(self, token: str, nonce: str | None = None) -> Principal:
         """Return the caller that a token names.
+
+        Args:
+            token: The token.
+            nonce: Value that a sign-in was begun with, for the ID token that the token endpoint has given for
+                it (OpenID Connect Core 1.0, section 3.1.3.7); None: it is an access token.
 
         Raises:
             RequestError: The token is not valid or has expired (401), or the provider's keys are not known
                 and it does not answer (503).
         """
-        return await self._verify(token, _TYPES)
-
-    async def verify_id_token(self, token: str, nonce: str) -> Principal:
-        """Return the person that an ID token names (OpenID Connect Core 1.0, section 3.1.3.7).
-
-        Args:
-            token: The token, which the token endpoint has given.
-            nonce: Value that its sign-in was begun with.
-
-        Raises:
-            RequestError: As of `verify`.
-        """
-        nonce_is: dict[str, Any] = {"essential": True, "value": nonce}
-        return await self._verify(token, _ID_TYPES, nonce=nonce_is, azp={"value": self._audience})
-
-    async def _verify(self, token: str, types: Sequence[str], **further: Any) -> Principal:
         try:
-            claims = await self._claims_of(token, types, further)
+            claims = await self._claims_of(token, nonce)
         except ProviderError as error:
             raise RequestError(
                 _NO_PROVIDER, "The identity provider does not answer: try again later, or send an API key."
@@ -98,14 +87,17 @@ class TokenVerifier:
         name, grants = _name_of(claims), self._grants_of(claims)
         return Principal("token", f"{issuer}#{subject}", name, grants, float(claims["exp"]))
 
-    async def _claims_of(
-        self, token: str, types: Sequence[str], further: Mapping[str, Any]
-    ) -> Mapping[str, Any]:
+    async def _claims_of(self, token: str, nonce: str | None) -> Mapping[str, Any]:
         """Check everything of a token; return its claims."""
         if len(token) > _MAX_LENGTH:
             raise ValueError("The token is too long.")
         header = jws.extract_compact(token.encode("ascii"), registry=self._registry).headers()
         algorithm, kid, kind = header.get("alg"), header.get("kid"), header.get("typ", "JWT")
+        types: Sequence[str] = _TYPES
+        further: dict[str, Any] = {}
+        if nonce is not None:
+            types = _ID_TYPES
+            further = {"nonce": {"essential": True, "value": nonce}, "azp": {"value": self._audience}}
         if algorithm not in ALGORITHMS or str(kind).lower() not in types:
             raise ValueError("The token has another type or algorithm.")
         key = await self._provider.signing_key(algorithm, kid if isinstance(kid, str) else None)

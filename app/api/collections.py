@@ -31,7 +31,6 @@ from training.models.onnx.files import has_regions
 router = APIRouter(prefix="/v1", tags=["collections"], route_class=GuardedRoute)
 
 _PROBLEMS = problem_responses(
-    HTTPStatus.NOT_FOUND,
     HTTPStatus.CONFLICT,
     HTTPStatus.UNPROCESSABLE_ENTITY,
     HTTPStatus.INSUFFICIENT_STORAGE,
@@ -55,7 +54,6 @@ async def list_collections(services: InjectedServices, principal: InjectedPrinci
 @router.get(
     "/collections/{collection}",
     summary="One collection",
-    responses=problem_responses(HTTPStatus.NOT_FOUND),
     dependencies=[may("reader")],
 )
 async def get_collection(collection: str, services: InjectedServices) -> CollectionOverview:

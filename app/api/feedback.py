@@ -24,7 +24,6 @@ router = APIRouter(
     "",
     summary="Judge a hit",
     responses=problem_responses(
-        HTTPStatus.NOT_FOUND,
         HTTPStatus.CONFLICT,
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
@@ -59,7 +58,6 @@ async def judge_hit(
 @router.get(
     "",
     summary="Count judgements",
-    responses=problem_responses(HTTPStatus.NOT_FOUND),
     dependencies=[may("curator")],
 )
 async def count_judgements(collection: str, services: InjectedServices) -> FeedbackSummary:

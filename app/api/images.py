@@ -40,9 +40,7 @@ router = APIRouter(
     route_class=GuardedRoute,
 )
 
-_PROBLEMS = problem_responses(
-    HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.INTERNAL_SERVER_ERROR
-)
+_PROBLEMS = problem_responses(HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.INTERNAL_SERVER_ERROR)
 _FILE: dict[str, Any] = {"content": {"image/*": {"schema": {"type": "string", "format": "binary"}}}}
 _PICTURE: dict[str, Any] = {
     "description": "The picture.",

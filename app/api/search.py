@@ -28,7 +28,6 @@ router = APIRouter(
 
 _PROBLEMS = problem_responses(
     HTTPStatus.BAD_REQUEST,
-    HTTPStatus.NOT_FOUND,
     HTTPStatus.CONFLICT,
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE,

@@ -50,10 +50,10 @@ _REFUSALS = (
 
 def describe(schema: dict[str, Any]) -> dict[str, Any]:
     """Correct the generated description: what errors are, and nothing of the framework's own format."""
-    for path in schema["paths"].values():
-        for operation in path.values():
+    for path, operations in schema["paths"].items():
+        for operation in operations.values():
             if operation.get("security"):
-                _describe_role(operation)
+                _describe_role(path, operation)
             for status, response in operation["responses"].items():
                 if int(status) >= _FIRST_ERROR_STATUS:
                     response["content"] = {MEDIA_TYPE: {"schema": {"$ref": _PROBLEM_REFERENCE}}}
@@ -70,9 +70,9 @@ def describe(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def _describe_role(operation: dict[str, Any]) -> None:
-    """Say in words which role an operation needs, and what callers without it are answered."""
+def _describe_role(path: str, operation: dict[str, Any]) -> None:
+    """Say which role an operation needs, and what it answers without that, or without what its path names."""
     roles = {role for needed in operation["security"] for names in needed.values() for role in names}
     operation["description"] = f"{operation.get('description', '')}\n\nRole: {', '.join(sorted(roles))}."
-    for status in _REFUSALS:
+    for status in (*_REFUSALS, *((HTTPStatus.NOT_FOUND,) if "{" in path else ())):
         operation["responses"].setdefault(str(int(status)), {"description": status.phrase})

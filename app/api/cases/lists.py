@@ -41,11 +41,8 @@ from index.writes.live import Condition
 
 router = APIRouter(prefix="/v1/collections/{collection}/cases", tags=["cases"], route_class=GuardedRoute)
 
-_READ_PROBLEMS = problem_responses(
-    HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.GATEWAY_TIMEOUT
-)
+_READ_PROBLEMS = problem_responses(HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.GATEWAY_TIMEOUT)
 _WRITE_PROBLEMS = problem_responses(
-    HTTPStatus.NOT_FOUND,
     HTTPStatus.CONFLICT,
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE,

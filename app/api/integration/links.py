@@ -61,9 +61,7 @@ class PictureLink(Answer):
 @router.post(
     "/link",
     summary="Link to a picture",
-    responses=problem_responses(
-        HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.INTERNAL_SERVER_ERROR
-    ),
+    responses=problem_responses(HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.INTERNAL_SERVER_ERROR),
 )
 async def link_image(
     collection: str, image_id: str, wanted: LinkWanted, request: Request, services: InjectedServices

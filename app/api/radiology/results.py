@@ -20,7 +20,6 @@ router = APIRouter(tags=["studies"], route_class=IdempotentRoute)
     "/v1/collections/{collection}/studies/{study}/results",
     summary="Write similar cases back to the archive",
     responses=problem_responses(
-        HTTPStatus.NOT_FOUND,
         HTTPStatus.CONFLICT,
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         HTTPStatus.UNSUPPORTED_MEDIA_TYPE,

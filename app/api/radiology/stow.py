@@ -54,7 +54,6 @@ _BODY: Final = {
 _RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     **problem_responses(
         HTTPStatus.BAD_REQUEST,
-        HTTPStatus.NOT_FOUND,
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
         HTTPStatus.UNPROCESSABLE_ENTITY,
