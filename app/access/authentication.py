@@ -80,7 +80,8 @@ class Authenticator:
         self.links = LinkSigner(signer)
         self._open_reading = settings.open_reading
         self._open_feedback = settings.open_feedback
-        self._admin = None if settings.admin_key is None else _digest(settings.admin_key.get_secret_value())
+        key = None if settings.admin_key is None else settings.admin_key.get_secret_value()
+        self._admin = None if key is None else _digest(key)
         self._guesses = BruteForceLimiter(count)
         self._keys = _Keys(catalogue, threads)
         self._catalogue = catalogue
@@ -93,9 +94,8 @@ class Authenticator:
                 self._tokens = TokenVerifier(settings, provider, settings.oidc_audience)
             if settings.oidc_client_id is not None:
                 self.code_flow = CodeFlow(settings, provider, settings.oidc_client_id)
-        key = "" if settings.admin_key is None else settings.admin_key.get_secret_value()
         # A text in the form of a token may then be a guess of the key.
-        self._admin_looks_like_token = self._tokens is not None and _TOKEN.fullmatch(key) is not None
+        self._admin_looks_like_token = _TOKEN.fullmatch(key or "") is not None
 
     async def identify(self, request: Request) -> Principal:
         """Return the caller of a request.

@@ -15,6 +15,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
 from app.access.principal import Principal
+from app.http.addresses import is_over_tls
 from app.http.problem_kinds import Kind
 from app.http.problems import RequestError
 from index.keys.grants import Role
@@ -199,13 +200,6 @@ def cookie_attributes(request: HTTPConnection) -> dict[str, Any]:
         "httponly": True,
         "samesite": "strict",
     }
-
-
-def is_over_tls(request: HTTPConnection) -> bool:
-    """Whether the browser sent a request over HTTPS; a proxy that takes TLS off says so."""
-    # At the worst a browser keeps a Secure cookie to itself.
-    forwarded = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
-    return "https" in (request.url.scheme, forwarded)
 
 
 def _encoded(content: bytes) -> str:

@@ -23,8 +23,9 @@ from starlette.responses import Response
 
 from app.access.principal import Principal
 from app.access.provider import Discovery, Provider, ProviderError, ask
-from app.access.sessions import SessionSigner, cookie_attributes, is_over_tls
+from app.access.sessions import SessionSigner, cookie_attributes
 from app.access.tokens import TokenVerifier
+from app.http.addresses import service_url
 from app.settings import Settings
 
 COOKIE: Final = "recoquest_sign_in"
@@ -134,16 +135,13 @@ class CodeFlow:
         self.issuer = provider.issuer
         self._provider = provider
         self._client_id = client_id
-        self._client_secret = settings.oidc_client_secret
+        self._settings = settings
         self._verifier = TokenVerifier(settings, provider, client_id)
-        self._public_url = settings.public_url
         self._slots = asyncio.Semaphore(_AT_A_TIME)
 
     def redirect_uri(self, request: HTTPConnection) -> str:
         """Return the address that the provider sends browsers back to."""
-        scheme, host = "https" if is_over_tls(request) else "http", request.headers.get("host", "")
-        seen = f"{scheme}://{host}{request.scope.get('root_path', '')}"
-        return (self._public_url or seen) + CALLBACK
+        return service_url(request, self._settings) + CALLBACK
 
     async def authorization_url(self, attempt: SignInAttempt, redirect_uri: str) -> str:
         """Return the address of the provider where a person signs in.
@@ -207,8 +205,8 @@ class CodeFlow:
         url, headers = discovery.address("token_endpoint"), {}
         if url is None:
             raise ProviderError(f"{self.issuer} has no address that gives tokens.")
-        if self._client_secret is not None:
-            secret = self._client_secret.get_secret_value()
+        if self._settings.oidc_client_secret is not None:
+            secret = self._settings.oidc_client_secret.get_secret_value()
             # The first is the default of OpenID Connect Discovery.
             ways = discovery.texts("token_endpoint_auth_methods_supported") or {"client_secret_basic"}
             if "client_secret_basic" in ways:
