@@ -41,7 +41,8 @@ _SCOPES_OF_ALL: Final = ("openid", "profile")
 # Requests to the provider at a time; each takes a thread.
 _AT_A_TIME: Final = 4
 _ERROR: Final = re.compile(r"[a-z_]{1,64}")
-_TEMPORARY: Final = frozenset({"server_error", "temporarily_unavailable"})
+# Errors of a provider that pass.
+TEMPORARY: Final = frozenset({"server_error", "temporarily_unavailable"})
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -219,7 +220,7 @@ class CodeFlow:
         told = answer if isinstance(answer, dict) else {}
         if status >= HTTPStatus.MULTIPLE_CHOICES:
             reason = error_name(told.get("error"))
-            away = status >= HTTPStatus.INTERNAL_SERVER_ERROR or reason in _TEMPORARY
+            away = status >= HTTPStatus.INTERNAL_SERVER_ERROR or reason in TEMPORARY
             refused = ProviderError if away else CodeRefusedError
             raise refused(f"{url} answers with status {status}: {reason}.")
         token = told.get("id_token")

@@ -3,7 +3,7 @@
 from http import HTTPStatus
 from typing import Any
 
-from app.http.description.examples import add_examples
+from app.http.description.examples import add_example
 from app.http.problems import MEDIA_TYPE
 from app.schemas.integration.embeddings import EmbeddingsQuery
 from app.schemas.search.query import SearchQuery
@@ -52,6 +52,7 @@ def describe(schema: dict[str, Any]) -> dict[str, Any]:
     """Correct the generated description: what errors are, and nothing of the framework's own format."""
     for path, operations in schema["paths"].items():
         for operation in operations.values():
+            add_example(operation)
             if operation.get("security"):
                 _describe_role(path, operation)
             for status, response in operation["responses"].items():
@@ -60,7 +61,6 @@ def describe(schema: dict[str, Any]) -> dict[str, Any]:
                 elif _EVENTS in response.get("content", {}):
                     # The framework describes single events, for which OpenAPI 3.1 has no word.
                     response["content"][_EVENTS] = {"schema": {"type": "string"}}
-    add_examples(schema)
     # Bodies that are read by hand: the framework knows nothing of their schemas.
     for model in (SearchQuery, EmbeddingsQuery):
         described = model.model_json_schema(ref_template="#/components/schemas/{model}")

@@ -118,10 +118,8 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
         HTTPStatus.SERVICE_UNAVAILABLE,
         retry_after_s=1,
     ),
-    EncoderLostError: Kind(
-        "encoder-replaced",
-        "The encoder is being replaced",
-        HTTPStatus.SERVICE_UNAVAILABLE,
+    EncoderLostError: replace(
+        REPLACED,
         detail="The process that encodes was lost and is replaced; try again in a moment.",
         retry_after_s=2,
     ),

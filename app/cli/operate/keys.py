@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -181,8 +181,5 @@ def _opened(home: Path | None) -> "Iterator[Catalogue]":
     from app.settings import load_settings
 
     # Also before the first start of a service, and never in the catalogue of another home.
-    engine = open_engine(load_settings(home=home))
-    try:
+    with closing(open_engine(load_settings(home=home))) as engine:
         yield engine.home.catalogue
-    finally:
-        engine.close()
