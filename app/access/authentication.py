@@ -20,7 +20,7 @@ from app.access.principal import EVERY_COLLECTION, NOBODY, Grants, Principal, Ro
 from app.access.provider import Provider
 from app.access.sessions import COOKIE, Session, SessionSigner
 from app.access.sign_in import CodeFlow
-from app.access.tokens import EXPIRED, TokenVerifier
+from app.access.tokens import CHALLENGE, EXPIRED, TokenVerifier
 from app.concurrency.threads import Threads
 from app.http.problem_kinds import Kind
 from app.http.problems import RequestError
@@ -30,10 +30,9 @@ from index.generations.names import find_collection
 from index.keys.api_keys import ApiKey, find_key, note_use, split_key, today
 from training.errors import RecoquestError
 
-_CHALLENGE: Final = 'Bearer error="invalid_token"'
-_WRONG: Final = Kind("wrong-key", "The key is wrong", HTTPStatus.UNAUTHORIZED, authenticate=_CHALLENGE)
+_WRONG: Final = Kind("wrong-key", "The key is wrong", HTTPStatus.UNAUTHORIZED, authenticate=CHALLENGE)
 _ENDED: Final = Kind(
-    "key-ended", "The key is not valid any more", HTTPStatus.UNAUTHORIZED, authenticate=_CHALLENGE
+    "key-ended", "The key is not valid any more", HTTPStatus.UNAUTHORIZED, authenticate=CHALLENGE
 )
 KEY_NEEDED: Final = Kind(
     "authentication-needed", "A key is needed", HTTPStatus.UNAUTHORIZED, authenticate="Bearer"

@@ -24,12 +24,10 @@ _TYPES: Final = ("jwt", "at+jwt", "application/at+jwt")
 _ID_TYPES: Final = ("jwt",)
 # Claims with a name for people, the best first.
 _NAMES: Final = ("preferred_username", "name", "email", "client_id", "azp", "sub")
-_CHALLENGE: Final = 'Bearer error="invalid_token"'
-_WRONG: Final = Kind(
-    "wrong-token", "The token is not valid", HTTPStatus.UNAUTHORIZED, authenticate=_CHALLENGE
-)
+CHALLENGE: Final = 'Bearer error="invalid_token"'
+_WRONG: Final = Kind("wrong-token", "The token is not valid", HTTPStatus.UNAUTHORIZED, authenticate=CHALLENGE)
 EXPIRED: Final = Kind(
-    "token-expired", "The token has expired", HTTPStatus.UNAUTHORIZED, authenticate=_CHALLENGE
+    "token-expired", "The token has expired", HTTPStatus.UNAUTHORIZED, authenticate=CHALLENGE
 )
 _NO_PROVIDER: Final = Kind(
     "identity-provider-unavailable",
