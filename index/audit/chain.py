@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import insert, select, text, update
@@ -13,9 +12,7 @@ from sqlalchemy.orm import Session
 from index.audit.event import Event, QueryForm, canonical, digest_of, id_digest, in_parts
 from index.catalogue import Catalogue
 from index.catalogue.audit_tables import AuditEventRow, AuditHeadRow, AuditNameRow
-from index.keys.home_secret import home_secret
 
-KEY_FILE: Final = "audit.key"
 # The hash before the first event.
 GENESIS: Final = "0" * 64
 _HEAD: Final = 1
@@ -33,19 +30,6 @@ _FORGET: Final = text(
     "INSERT INTO audit_names (digest, collection, name) VALUES (:digest, :collection, NULL) "
     "ON CONFLICT (digest) DO UPDATE SET name = NULL"
 )
-
-
-def home_key(home: Path) -> bytes:
-    """Return the secret of the keyed hashes, kept in the home folder where no setting gives one.
-
-    It is drawn at the first call; only the owner can read its file.
-
-    Raises:
-        HomeError: The file cannot be read or written, or is damaged.
-    """
-    return home_secret(
-        home / KEY_FILE, "The key of the audit trail", without="ids and queries get other hashes then"
-    )
 
 
 @dataclass(frozen=True, slots=True)

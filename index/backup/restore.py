@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from index.audit.chain import KEY_FILE as AUDIT_KEY
 from index.audit.chain import find_head
+from index.audit.key import FILE as AUDIT_KEY
 from index.backup.contents import (
     CATALOGUE,
     FORMAT,
