@@ -14,10 +14,14 @@ from app.operations.services import InjectedServices
 from app.operations.writes.collection_names import refuse_alias, rename
 from app.operations.writes.conditions import write_condition
 from app.schemas.changes.etags import etag_of
-from app.schemas.changes.names import Alias, Aliases, AliasTarget, NewName, RemovedAlias
 from app.schemas.collections import (
+    Alias,
+    Aliases,
+    AliasTarget,
     CollectionOverview,
     Collections,
+    NewName,
+    RemovedAlias,
     RenamedCollection,
     collection_from,
     overview_from,

@@ -19,8 +19,13 @@ from app.operations.writes.erase import erase
 from app.operations.writes.idempotency import IdempotentRoute, idempotency_key, ids_left_out
 from app.operations.writes.read_uploads import SentImage, read_upload, read_uploads
 from app.operations.writes.write_images import WrittenImages, change_one, write_one, write_sent
-from app.schemas.changes.deletion import DeletedImages, ImagesToDelete
-from app.schemas.changes.erasure import ErasedImages, HoldingBackup, ImagesToErase
+from app.schemas.changes.deletion import (
+    DeletedImages,
+    ErasedImages,
+    HoldingBackup,
+    ImagesToDelete,
+    ImagesToErase,
+)
 from app.schemas.changes.etags import etag_of
 from app.schemas.changes.writes import (
     UPLOAD_BODY,
