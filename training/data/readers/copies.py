@@ -52,7 +52,7 @@ def settle(
             labels.update(dict.fromkeys(ties, least))
     named: dict[str, Split] = {}
     for record in records:
-        if not record.drawn:
+        if record.split is not None:
             named.setdefault(labels[_ties(record)[0]], record.split)
     before: defaultdict[str, set[Split]] = defaultdict(set)
     for record in records:
@@ -63,7 +63,7 @@ def settle(
     for record in records:
         label = labels[_ties(record)[0]]
         drawn = named.get(label) or kept.get(label) or draw_split(label[1:])
-        found.append(replace(record, split=drawn if record.drawn else record.split))
+        found.append(replace(record, split=record.split or drawn))
     return _grouped(found, notes)
 
 
@@ -76,7 +76,7 @@ def _split_by_paths(records: Sequence[Record], notes: list[str], *, extracted: b
     paths = {
         number: _components(record, extracted=extracted)
         for number, record in enumerate(records)
-        if record.drawn
+        if record.split is None
     }
     named = {number: found for number, path in paths.items() if (found := split_in(path)) is not None}
     if not named or len(named) < len(paths):
@@ -95,7 +95,7 @@ def _split_by_paths(records: Sequence[Record], notes: list[str], *, extracted: b
     settled = list(records)
     for number, (split, _) in named.items():
         labels = records[number].labels or (below[number] if labelled else ())
-        settled[number] = replace(records[number], split=split, labels=labels, drawn=False)
+        settled[number] = replace(records[number], split=split, labels=labels)
     return settled
 
 
@@ -109,7 +109,7 @@ def _joined(records: Sequence[Record], notes: list[str]) -> list[Record]:
     """One record for all of one file; its values are those of all of them."""
     alike: defaultdict[tuple[str | None, Split | None, str | None], list[Record]] = defaultdict(list)
     for record in records:
-        alike[record.sha256, None if record.drawn else record.split, record.group].append(record)
+        alike[record.sha256, record.split, record.group].append(record)
     if extra := len(records) - len(alike):
         several = sum(len(same) > 1 for same in alike.values())
         notes.append(

@@ -38,7 +38,8 @@ class ReplacedManifest:
         splits: defaultdict[str, set[Split]] = defaultdict(set)
         for record in records:
             for tie in _ties(record, record.image if record.sha256 is None else None):
-                splits[tie].add(record.split)
+                if record.split is not None:
+                    splits[tie].add(record.split)
         return cls(records, splits)
 
     def splits_of(self, record: Record, path: str) -> set[Split]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from training.data.readers.folder.columns import is_known_column, read_columns
 from training.data.readers.layouts import Layout
-from training.data.readers.tables import open_table
+from training.data.readers.tables.table import open_table
 from training.errors import DataError
 
 # Files of which one tells a layout, by their paths in small letters.

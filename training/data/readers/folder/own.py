@@ -11,7 +11,6 @@ from typing import Final
 from training.data.decoding.formats import READABLE_SUFFIXES
 from training.data.readers.common.reports import Report, make_report
 from training.data.readers.common.roles import Role
-from training.data.readers.common.splits import draw_split
 from training.data.readers.folder.beside import (
     hint_on_lone,
     is_named_report,
@@ -29,8 +28,8 @@ from training.data.readers.folder.rows import ImageRows, TableReader, split_of
 from training.data.readers.listing import Listing
 from training.data.readers.report import name_reasons
 from training.data.readers.sentences import report_sentences
-from training.data.readers.tables import Row, Table, open_table
 from training.data.readers.tables.encodings import reads_as_utf8
+from training.data.readers.tables.table import Row, Table, open_table
 from training.data.record import MetadataValue, Record
 from training.data.rejections import LeftOut, Rejection
 from training.errors import DataError
@@ -299,13 +298,12 @@ def _to_record(
         metadata: From columns without another meaning.
     """
     group, named = known.one("group"), known.one("split")
-    split = None if named is None else split_of(named)
     folder = PurePosixPath(image).parent.as_posix()
     place: dict[str, MetadataValue] = {} if folder == "." else {"folder": folder}
     return Record(
         id=own,
         image=image,
-        split=split or draw_split(group or image),
+        split=None if named is None else split_of(named),
         texts=tuple(texts),
         group=group,
         labels=tuple(known.labels),
@@ -313,5 +311,4 @@ def _to_record(
         metadata=place | dict(metadata or {}),
         line=known.line,
         rows=known.rows,
-        drawn=split is None,
     )

@@ -21,7 +21,7 @@ from training.data.readers.folder.columns import Columns
 from training.data.readers.folder.files import unreadable
 from training.data.readers.folder.metadata import Values
 from training.data.readers.folder.paths import PathFinder, is_like_image
-from training.data.readers.tables import Row, Table
+from training.data.readers.tables.table import Row, Table
 from training.data.readers.values import is_not_known, is_without_words, parse_list
 from training.data.record import Split
 from training.data.rejections import LeftOut, Rejection

@@ -11,7 +11,7 @@ from training.data.readers.common.arrow_tables import ArrowTable
 from training.data.readers.common.columns import Noted, describe
 from training.data.readers.common.extraction import FOLDER, Extraction
 from training.data.readers.common.image_files import is_image, walk_files
-from training.data.readers.common.splits import SPLITS, draw_split
+from training.data.readers.common.splits import SPLITS
 from training.data.readers.listing import Listing
 from training.data.record import Record, Split
 from training.data.rejections import Rejection
@@ -160,7 +160,7 @@ def _to_record(
     return Record(
         id=name,
         image=extraction.write(part, number, content),
-        split=split or draw_split(known.group or name),
+        split=split,
         texts=known.texts,
         group=known.group,
         labels=known.labels,
@@ -168,5 +168,4 @@ def _to_record(
         metadata=known.metadata,
         line=line,
         table=table,
-        drawn=split is None,
     )
