@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Final
 
 from training.data.decoding.images import ImageLimits
-from training.data.readers.folder import WITHOUT_TEXT_FILES, list_folder
 from training.data.readers.folder.files import refuse_file
+from training.data.readers.folder.own import WITHOUT_TEXT_FILES, list_folder
 from training.data.readers.layouts import Layout
 from training.data.readers.listing import MOST_DECODED, Listing, write_listing
 from training.data.readers.published.captions import list_coco, list_karpathy

@@ -16,9 +16,8 @@ from training.data.decoding.images import ImageLimits
 from training.data.decoding.processes.file_decoder import FileDecoder
 from training.data.manifest import write_manifest
 from training.data.readers.common.examples import Examples
-from training.data.readers.copies import settle
+from training.data.readers.copies import ReplacedManifest, settle
 from training.data.readers.doubts import Doubt, find_doubt
-from training.data.readers.replaced import ReplacedManifest
 from training.data.readers.report import Contents, ImportReport, Tally, name_reasons
 from training.data.record import Record
 from training.data.rejections import LeftOut, Rejection, Rejections

@@ -12,8 +12,8 @@ from typing import Final
 
 from training.atomic import atomic_file
 from training.data.decoding.images import ImageLimits
-from training.data.dicom.silence import silence_pydicom
-from training.data.dicom.vocabulary import MODALITIES
+from training.data.dicom.attributes import MODALITIES
+from training.data.dicom.elements import silence_pydicom
 from training.data.readers.common.extraction import FOLDER
 from training.data.readers.dicom.examination import MOST_FRAMES, Examined, Rules, examine
 from training.data.readers.dicom.places import Source, find_places

@@ -11,8 +11,7 @@ from pydicom.sequence import Sequence
 from pydicom.uid import UID, ExplicitVRLittleEndian, MediaStorageDirectoryStorage
 
 from tests.dicom_films import encoded, make_film
-from training.data.readers.dicom.medium import NamedFiles
-from training.data.readers.dicom.places import find_places
+from training.data.readers.dicom.places import NamedFiles, find_places
 from training.errors import DataError
 
 ORDER: Final = "; all its records are read in their order."
