@@ -71,24 +71,24 @@ _LUT_TAGS: Final = frozenset({Tag.LUT_DESCRIPTOR, Tag.LUT_DATA})
 
 def write_film(
     image: DicomImage,
-    frames: range,
+    frame: int,
     metadata: Mapping[str, MetadataValue],
     sop_class: str,
     *,
     looked_at: bool = False,
 ) -> bytes:
-    """Return a DICOM file that decodes as frames of an image do, and says nothing but its metadata.
+    """Return a DICOM file that decodes as a frame of an image does, and says nothing but its metadata.
 
     Args:
         image: The image as it came.
-        frames: Numbers of the frames, from 0; all get window and tables of the first.
+        frame: Number of the frame, from 0.
         metadata: As `read_attributes` returns it.
         sop_class: UID of the image's SOP class; "": it is not known.
         looked_at: Whether a person took it from quarantine, which it says then.
 
     Raises:
-        ImageTooLargeError: A frame has more parts than any program writes.
-        ImageError: One is damaged, or cannot be read.
+        ImageTooLargeError: The frame has more parts than any program writes.
+        ImageError: It is damaged, or cannot be read.
     """
     film = Dataset()
     film.SOPClassUID = sop_class or SecondaryCaptureImageStorage
@@ -101,8 +101,8 @@ def write_film(
             prefix = f"{colour}PaletteColorLookupTable"
             _write_table(film, elements, descriptor, data, f"{prefix}Descriptor", f"{prefix}Data")
     elif laid.is_grey:
-        _write_grey_scale(film, elements, laid, frames[0])
-    syntax = _write_pixels(film, image, frames)
+        _write_grey_scale(film, elements, laid, frame)
+    syntax = _write_pixels(film, image, frame)
     film.file_meta = FileMetaDataset()
     film.file_meta.TransferSyntaxUID = UID(syntax)
     film.file_meta.ImplementationClassUID = UID(IMPLEMENTATION)
@@ -194,7 +194,7 @@ def _write_table(
     film.add_new(keyword, "OW", content + bytes(len(content) % 2))
 
 
-def _write_pixels(film: Dataset, image: DicomImage, frames: range) -> str:
+def _write_pixels(film: Dataset, image: DicomImage, frame: int) -> str:
     """Write the pixels and how they are laid out; return their transfer syntax."""
     file, laid = image.file, image.attributes
     film.SamplesPerPixel, film.PhotometricInterpretation = laid.samples, laid.photometric
@@ -203,16 +203,14 @@ def _write_pixels(film: Dataset, image: DicomImage, frames: range) -> str:
     film.PixelRepresentation = int(laid.signed)
     if laid.samples > 1:
         film.PlanarConfiguration = 0
-    if len(frames) > 1:
-        film.NumberOfFrames = len(frames)
     if file.transfer_syntax not in NATIVE and file.transfer_syntax != _RLE:
-        stripped = [strip_comments(compressed_frame(file.elements, laid, frame)) for frame in frames]
-        film.add_new("PixelData", "OB", encapsulate(stripped))
+        stripped = strip_comments(compressed_frame(file.elements, laid, frame))
+        film.add_new("PixelData", "OB", encapsulate([stripped]))
         film["PixelData"].is_undefined_length = True
         return file.transfer_syntax
-    if len(frames) * laid.rows * laid.columns * laid.samples * laid.allocated // 8 > _MOST_BYTES:
+    if laid.rows * laid.columns * laid.samples * laid.allocated // 8 > _MOST_BYTES:
         raise ImageTooLargeError(f"The frames of the DICOM image take over {_MOST_BYTES / 1e6:,.0f} MB.")
-    content = b"".join(_samples(image, frame) for frame in frames)
+    content = _samples(image, frame)
     film.BitsAllocated = max(8, laid.allocated)
     if laid.photometric == YBR_422:
         film.PhotometricInterpretation = "YBR_FULL"
@@ -265,7 +263,7 @@ def write_films(
     """
     for frame in range(min(image.attributes.frames, most_frames)):
         try:
-            film = write_film(image, range(frame, frame + 1), metadata, sop_class, looked_at=looked_at)
+            film = write_film(image, frame, metadata, sop_class, looked_at=looked_at)
         except UNREADABLE:
             raise ImageError("The DICOM image is damaged: its attributes or pixels cannot be read.") from None
         yield film

@@ -10,9 +10,9 @@ import os
 import stat
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -21,7 +21,7 @@ from pydicom import Dataset, dcmread
 
 from training.data.decoding.dicom.file import SIGNATURE_BYTES, is_dicom, open_file
 from training.data.dicom.elements import UNREADABLE, items_of, silence_pydicom, values_of
-from training.data.rejections import LeftOut, Rejection
+from training.data.rejections import Rejection
 from training.errors import DataError, ImageError
 
 MOST_FILES: Final = 2_000_000
@@ -63,14 +63,14 @@ class Source:
         places: Places of the files, in order.
         order: How the numbers of files are counted, for messages.
         refused: Files that are named and not there.
-        left_out: Files that are passed over.
+        left_out: Number of files that are passed over, for each reason.
         notes: Sentences on the source.
     """
 
     places: Sequence[Place]
     order: str
     refused: Sequence[Rejection] = ()
-    left_out: Sequence[LeftOut] = ()
+    left_out: Mapping[str, int] = field(default_factory=dict)
     notes: Sequence[str] = ()
 
 
@@ -196,7 +196,7 @@ def _medium(directory: Path) -> Source:
             places.append(Place(number, path))
     known = {place.path for place in places} | {directory}
     others = sum(Path(os.fsdecode(path)) not in known for path in _files(directory.parent))
-    left_out = [LeftOut("files that the DICOMDIR does not name", others)] if others else []
+    left_out = {"files that the DICOMDIR does not name": others} if others else {}
     return Source(places, "the files in the DICOMDIR's order", refused, left_out, records.notes)
 
 

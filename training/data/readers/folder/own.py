@@ -111,11 +111,11 @@ def _list_files(images: Path, files: FoundFiles, encoding: str | None) -> Listin
     paths = files.images()
     used = {*texts.values(), *studies.values()}
     others = {path: reason for path, reason in files.reasons.items() if reason and path not in used}
-    left_out = [LeftOut(*item) for item in Counter(others.values()).items()]
+    left_out = Counter(others.values())
     notes = [*files.folders, *hints(images, others.keys() | used, paths, used)]
     notes += hint_on_lone({text: of for text, of in lone.items() if text not in used})
     if not paths:
-        shown = "; ".join(name_reasons(Counter(others.values())))
+        shown = "; ".join(name_reasons(left_out))
         error = DataError(
             f"{images} has no images ({', '.join(READABLE_SUFFIXES)}){shown and f'. Left out: {shown}'}."
         )
@@ -246,7 +246,7 @@ def _list_tables(
         images,
         total,
         (item for _, item in found),
-        left_out=[LeftOut(*item) for item in left_out.items()],
+        left_out=left_out,
         notes=notes,
         files=files.reasons,
     )

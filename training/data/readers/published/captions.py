@@ -12,7 +12,7 @@ from training.data.readers.common.image_files import image_paths
 from training.data.readers.common.splits import SPLITS
 from training.data.readers.listing import Listing
 from training.data.record import Record, Split
-from training.data.rejections import LeftOut, Rejection
+from training.data.rejections import Rejection
 from training.errors import DataError
 
 _BETWEEN: Final = re.compile(r"[\s,]*")
@@ -137,7 +137,7 @@ def list_coco(source: Path, images: Path | None = None) -> Listing:
         f"{name} is not read: its images are not there or come again in another year." for name in unread
     ]
     items: list[Record | Rejection] = []
-    beside: list[LeftOut] = []
+    beside: dict[str, int] = {}
     for part in chosen:
         captions, unusable = _coco_captions(part)
         items += _coco_records(part, captions)
@@ -146,8 +146,7 @@ def list_coco(source: Path, images: Path | None = None) -> Listing:
                 f"{unusable:,} captions of {part.file.name} lack image_id or caption and are passed over."
             )
         if captions:
-            reason = f"images that {part.file.name} does not list, with captions"
-            beside.append(LeftOut(reason, len(captions)))
+            beside[f"images that {part.file.name} does not list, with captions"] = len(captions)
     return Listing(
         source,
         root,

@@ -323,8 +323,7 @@ def _list_reports(reports: Path, images: Path, encoding: str | None = None) -> L
         )
     # A study's images, one after the other, wherever they lie: its report is read once.
     found.sort(key=lambda item: (item[1], item[2], item[0]))
-    beside = [LeftOut(reason, count) for reason, count in left_out.items() if count]
-    return Listing(images, images, len(found), _read(found, files), "image", beside)
+    return Listing(images, images, len(found), _read(found, files), "image", left_out)
 
 
 def _is_named_in_full(path: str, place: tuple[str, str]) -> bool:

@@ -387,7 +387,7 @@ def list_iu_xray(source: Path, images: Path | None = None) -> Listing:
 
     listing = _listing(table, files.folder, _IU, record, files.paths())
     alone = len(studies.keys() - {row["uid"].strip() for _, row in read_table(table, _IU)})
-    left_out = [LeftOut(f"reports of {reports.name} without an image", alone)] if alone else []
+    left_out = {f"reports of {reports.name} without an image": alone} if alone else {}
     return replace(listing, left_out=left_out)
 
 
@@ -420,7 +420,7 @@ def _list_open_i(folder: Path, images: Path) -> Listing:
                 else:
                     yield replace(study.record(name, study.uid, image), line=number, table=path.name)
 
-    left_out = [LeftOut("reports without an image", alone)] if alone else []
+    left_out = {"reports without an image": alone} if alone else {}
     return Listing(folder, images, total, items(), "image", left_out=left_out, files=files.paths())
 
 
