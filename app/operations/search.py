@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 
-from app.audit.noted import note_search
+from app.audit.noted import note_queries, shown
 from app.encoding.pool import LoadedEncoder
 from app.http.disconnect import unless_disconnected
 from app.http.request_context import milliseconds_since_arrival
@@ -70,7 +70,16 @@ async def answer_search(
     seconds = time.perf_counter() - encoded
     services.metrics.searched(seconds)
     digests = await digests_of(services, sent)
-    note_search(request, active, query, digests, page)
+    note_queries(
+        request,
+        active,
+        [query],
+        shown(page),
+        digests,
+        target=query.target,
+        limit=query.limit,
+        later_page=isinstance(query.cursor, str),
+    )
     took = TookMs(
         encode=round((encoded - started) * 1000, 3),
         search=round(seconds * 1000, 3),

@@ -7,7 +7,7 @@ import numpy as np
 from fastapi import Request
 from PIL import Image
 
-from app.audit.noted import note_map
+from app.audit.noted import note_queries
 from app.http.disconnect import unless_disconnected
 from app.operations.read_search import SentSearch
 from app.operations.search import PartMaker, digests_of, side_by_side, sources_of, stored_regions
@@ -44,7 +44,7 @@ async def make_map(
     made = await unless_disconnected(request, side_by_side([maker.make(source) for source in sources.all]))
     entry = await services.threads.read(sources.entry, engine, active, [one.part for one in made])
     digests = await digests_of(services, sent)
-    note_map(request, active, query, digests, image.id)
+    note_queries(request, active, [query], [image.id], digests)
     return SimilarityMap.of(image, active, grid, entry.vector)
 
 
