@@ -177,11 +177,9 @@ def _rewrite_snapshots(home: Home, collection: str) -> None:
     for generation in generations:
         folders = [home.snapshots_folder / name for name in (generation.uid, f"{generation.uid}-texts")]
         had = folders[0].is_dir()
-        for folder in folders:
-            if folder.is_dir():
-                # A running service may remove the manifest itself, or write others here: the folder stays.
-                for path in folder.iterdir():
-                    path.unlink(missing_ok=True)
+        # A running service may remove the manifest itself, or write others here: the folders stay.
+        for path in (path for folder in folders for path in folder.glob("*")):
+            path.unlink(missing_ok=True)
         if had:
             views = Views(home.snapshots_folder)
             try:

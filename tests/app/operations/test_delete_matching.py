@@ -256,7 +256,7 @@ settings = Settings(home=Path(sys.argv[1]))
 engine = open_engine(settings)
 condition = {"field": "view", "eq": "AP"}
 begun = Deletion.begin(settings, engine.home, "photos", condition, Actor("command"), operation="delete")
-for keys in parts(begun.matching.keys):
+for keys in lookup.parts(begun.matching.keys):
     begun.delete(keys)
     print("batch", flush=True)
     sys.stdin.readline()
