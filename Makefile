@@ -60,7 +60,7 @@ types: install
 screenshots: install
 	$(BIN)/python -m tests.browser.screenshots $(ARGS)
 
-# Types of clients/typescript, from the OpenAPI document of today; needs Node.js with npm.
+# Types of clients/typescript (src/schema.ts), which its build needs; from the OpenAPI document, by Node.js with npm.
 client-typescript: install
 	$(BIN)/python -m tests.clients.typescript
 
