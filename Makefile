@@ -54,6 +54,7 @@ format: install
 
 types: install
 	$(BIN)/mypy
+	cd clients/python && ../../$(BIN)/python -c "import setup; setup.write_client()"
 	$(BIN)/mypy clients/python
 
 # The pictures of docs/, from a running demo and with a key of a curator: make screenshots ARGS="http://localhost:8000 KEY"
