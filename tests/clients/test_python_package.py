@@ -78,7 +78,6 @@ def test_the_wheel_alone_goes_the_whole_way(tmp_path: Path) -> None:
         for path in tmp_path.glob("source/recoquest_client/**/*.py")
     }
     written = {name.replace("async_client", "client") for name in modules}
-    assert len(written - modules) >= 7
     needed = {*modules, *written, "recoquest_client/py.typed"}
     with zipfile.ZipFile(wheel) as archive:
         assert needed <= set(archive.namelist())
