@@ -36,7 +36,7 @@ def write_client() -> None:
 
 
 if __name__ == "__main__":
-    from setuptools import setup
+    from setuptools import setup  # type: ignore[import-untyped]
 
     write_client()
     setup()
