@@ -12,8 +12,8 @@ from training.reports import find_findings
 
 _GOLDEN = Path(__file__).with_name("rules_golden.txt")
 _ADVICE = (
-    "# What texts give by the rules for words and findings, number {}. After a change that is meant, raise RULES\n"
-    "# in index/catalogue/schema.py and run `python -m tests.index.catalogue.test_rules`.\n"
+    "# What texts give by the rules for words and findings, number {}. After a change that is meant, raise\n"
+    "# RULES in index/catalogue/schema.py and run `python -m tests.index.catalogue.test_rules`.\n"
 )
 
 
