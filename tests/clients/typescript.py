@@ -75,7 +75,7 @@ def write_types(packages: Path, target: Path) -> None:
         document = Path(temporary, "openapi.json")
         document.write_text(json.dumps(create_app().openapi()), encoding="utf-8")
         # A field of a request with a default may be left out.
-        generate = [generator, document, "--output", target, "--default-non-nullable=false"]
+        generate: list[str | Path] = [generator, document, "--output", target, "--default-non-nullable=false"]
         subprocess.run(generate, check=True, stdout=subprocess.DEVNULL, timeout=_COMPILE_S)
 
 
