@@ -13,7 +13,7 @@ from PIL import Image
 
 from training.data.decoding.dicom.attributes import PixelAttributes
 from training.data.decoding.dicom.codestreams import Codestream, read_codestream
-from training.data.decoding.dicom.decoders import decode_j2k, decode_jpeg, decode_lossless
+from training.data.decoding.dicom.decoders import decode_codestream
 from training.data.decoding.dicom.file import NATIVE, DicomFile
 from training.data.decoding.dicom.frames import NativeFrame, compressed_frame, native_frame
 from training.errors import ImageError
@@ -98,14 +98,11 @@ def decode_frame(file: DicomFile, attributes: PixelAttributes, frame: int) -> De
     shift = max(0, min(header.precision, attributes.high + 1) - attributes.stored)
     # A frame without the bit of the sign has no negative samples, unless it says so itself.
     signed = signed and (header.signed or header.precision >= attributes.stored)
-    if header.kind == "JPEG":
-        return DecodedFrame(decode_jpeg(content, header, attributes), bits, shift, ybr=False, signed=signed)
-    if header.kind == "JPEG 2000":
-        # The decoder undoes the transforms of JPEG 2000.
-        ybr = attributes.is_ybr and not header.colours
-        return DecodedFrame(decode_j2k(content), bits, shift, ybr, signed)
-    cells = decode_lossless(content, header, file.transfer_syntax)
-    return DecodedFrame(cells, bits, shift, attributes.is_ybr, signed)
+    # JPEG 2000 names its transform in the frame, and its decoder undoes it.
+    named = bool(header.colours) and header.kind in ("JPEG", "JPEG 2000")
+    cells = decode_codestream(content, header, to_rgb=named or attributes.is_ybr)
+    ybr = attributes.is_ybr and not named and header.kind != "JPEG"
+    return DecodedFrame(cells, bits, shift, ybr, signed)
 
 
 def _check_header(header: Codestream, attributes: PixelAttributes, kind: str) -> None:
