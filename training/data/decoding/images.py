@@ -385,7 +385,7 @@ def _load_page(file: _File, page: int, limits: ImageLimits) -> _Loaded:
     _check_page(tags, limits)
     found = tags.get(PROFILE)
     profile = found if isinstance(found, bytes) else None
-    deep = read_deep_tiff(file.content, tags, limits.max_pixels)
+    deep = read_deep_tiff(file.content, page, tags, limits.max_pixels)
     if deep is not None:
         return _Loaded(deep, number(tags, ORIENTATION, 1), profile)
     image = open_page(file.content, page, tags)
