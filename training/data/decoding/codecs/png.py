@@ -5,8 +5,12 @@ from typing import Final
 
 from training.data.decoding.colour import MOST_PROFILE_BYTES
 from training.data.decoding.depth import DeepImage, Samples, bands_of
-from training.errors import ImageError
+from training.errors import ImageError, ImageTooLargeError
 
+# libpng writes chunks of 8 KB: 2,560 in a file of 20 MB.
+_MOST_CHUNKS: Final = 50_000
+# One is the rule; each is decompressed to a megabyte.
+_MOST_PROFILES: Final = 16
 _SIGNATURE: Final = 8
 _CRITICAL: Final = frozenset({b"IHDR", b"PLTE", b"IDAT"})
 _END: Final = b"\0\0\0\0IEND\xaeB`\x82"
@@ -40,15 +44,22 @@ def clean_png(content: bytes, *, checked: bool = True) -> tuple[bytes, bytes | N
         The file without its profile, and the ICC profile as far as it is sound and not too large.
 
     Raises:
+        ImageTooLargeError: It has more chunks than any program writes.
         ImageError: The checksum of a chunk that the picture needs is wrong.
     """
     parts, profile = [content[:_SIGNATURE]], None
-    place, last, kinds = _SIGNATURE, b"", set[bytes]()
+    place, last, kinds, chunks, profiles = _SIGNATURE, b"", set[bytes](), 0, 0
     while last != b"IEND" and place + 12 <= len(content):
         end = place + 12 + int.from_bytes(content[place : place + 4])
         last = content[place + 4 : place + 8]
         if end > len(content):
             break
+        chunks, profiles = chunks + 1, profiles + (last == _PROFILE)
+        if chunks > _MOST_CHUNKS or profiles > _MOST_PROFILES:
+            raise ImageTooLargeError(
+                f"The PNG image has over {_MOST_CHUNKS:,} chunks, or over {_MOST_PROFILES} colour profiles; save "
+                "it anew without metadata."
+            )
         kinds.add(last)
         if last == b"IEND":
             # Nothing is in it, so its checksum says nothing of the picture.
