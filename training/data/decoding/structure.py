@@ -49,8 +49,8 @@ def check_structure(content: bytes, format_name: str) -> None:
         ImageTooLargeError: It has more parts than the limit, or describes more pixels than its bytes can.
         ImageError: It is a JPEG of another depth or coding than can be read.
     """
-    # Chunks of PNG are counted when they are copied. AVIF and HEIC have none: libavif and libheif bound the boxes that they keep, and
-    # `formats.stated_sizes` those it walks over.
+    # AVIF and HEIC have none: libavif and libheif bound the boxes that they keep, and
+    # `formats.stated_sizes` those it walks over. Chunks of PNG are counted when they are copied.
     if format_name in _CHECKS:
         _CHECKS[format_name](content)
 

@@ -57,8 +57,8 @@ def clean_png(content: bytes, *, checked: bool = True) -> tuple[bytes, bytes | N
         chunks, profiles = chunks + 1, profiles + (last == _PROFILE)
         if chunks > _MOST_CHUNKS or profiles > _MOST_PROFILES:
             raise ImageTooLargeError(
-                f"The PNG image has over {_MOST_CHUNKS:,} chunks, or over {_MOST_PROFILES} colour profiles; save "
-                "it anew without metadata."
+                f"The PNG image has over {_MOST_CHUNKS:,} chunks, or over {_MOST_PROFILES} colour profiles; "
+                "save it anew without metadata."
             )
         kinds.add(last)
         if last == b"IEND":
