@@ -200,10 +200,12 @@ def read_deep_tiff(
     # The package takes longer to load than most images to decode.
     from imagecodecs import tiff_decode
 
-    cells: Samples = tiff_decode(content, page)
-    if count > 1 and number(tags, _PLANAR, 1) == _SEPARATE:
-        cells = np.moveaxis(cells, 0, -1)
-    cells = cells.reshape(height, width, count)
+    separate = count > 1 and number(tags, _PLANAR, 1) == _SEPARATE
+    shape = (count, height, width) if separate else (height, width, count) if count > 1 else (height, width)
+    # The decoder refuses a page that is another one for it than by its tags here.
+    cells: Samples = np.empty(shape, bool if bits == 1 else f"{kind}{cell}")
+    tiff_decode(content, page, out=cells)
+    cells = np.moveaxis(cells, 0, -1) if separate else cells.reshape(height, width, count)
     extra = _extra(tags) if colours != _INKS and count > colours else 0
     opaque = _largest(kind, bits) if extra in (_PREMULTIPLIED, _OPACITY) else None
     kept = colours + (opaque is not None)
