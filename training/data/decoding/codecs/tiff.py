@@ -168,7 +168,7 @@ def read_deep_tiff(
 
     Raises:
         ImageTooLargeError: Its samples take more bytes than those of an image of so many pixels may.
-        Exception: As Pillow raises it for damaged files.
+        Exception: As libtiff raises it for damaged files.
     """
     photometric, count = number(tags, _PHOTOMETRIC, 0), number(tags, _SAMPLES, 1)
     bits, kind = _same(tags, _BITS), _KINDS.get(_same(tags, _SAMPLE_FORMAT))

@@ -5,7 +5,7 @@ imagecodecs decodes compressed frames, whose headers are judged before.
 
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -148,6 +148,7 @@ def _decode_codestream(content: bytes, header: Codestream, *, to_rgb: bool) -> S
     # The package takes longer to load than most images to decode.
     import imagecodecs
 
+    decode: Callable[[bytes], Samples]
     if header.kind == "JPEG 2000":
         decode = imagecodecs.jpeg2k_decode
     elif header.kind == "JPEG-LS":
@@ -160,10 +161,10 @@ def _decode_codestream(content: bytes, header: Codestream, *, to_rgb: bool) -> S
             )
         _check_scans(content, header.kind)
         as_stored = header.components > 1 and not (to_rgb and header.kind == "JPEG")
-        colours = {"colorspace": "RGB", "outcolorspace": "RGB"} if as_stored else {}
-        decode = partial(imagecodecs.jpeg8_decode, **colours)
+        space = "RGB" if as_stored else None
+        decode = partial(imagecodecs.jpeg8_decode, colorspace=space, outcolorspace=space)
     try:
-        samples: Samples = decode(content)
+        samples = decode(content)
     except (RuntimeError, ValueError) as error:
         if _OUT_OF_MEMORY in str(error):
             raise MemoryError from error

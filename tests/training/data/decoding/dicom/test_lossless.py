@@ -44,8 +44,10 @@ def test_frames_of_12_bits_keep_them(syntax: UID, subject: str) -> None:
     lossless = syntax == JPEGLosslessSV1
     stream = jpeg8_encode(whole, 98, bitspersample=12, lossless=lossless, outcolorspace=space)
     made = data_set(whole, photometric=photometric, stored=12)
-    seen = np.asarray(decode_whole(file_of(made)).pixels, int)
-    coded = np.asarray(decode_whole(file_of(with_frames(made, syntax, [padded(stream)]))).pixels, int)
+    seen = np.asarray(decode_whole(file_of(made)).pixels, np.int64)
+    coded = np.asarray(
+        decode_whole(file_of(with_frames(made, syntax, [padded(bytes(stream))]))).pixels, np.int64
+    )
     assert np.abs(coded - seen).max() <= (0 if lossless else 2)
 
 
