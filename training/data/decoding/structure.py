@@ -16,10 +16,6 @@ _MOST_JPEG_SEGMENTS: Final = 2_000
 _MOST_EXIF_SEGMENTS: Final = 64
 # Pillow steps through padding between segments byte by byte.
 _MOST_JPEG_PADDING: Final = 65_536
-# libpng writes chunks of 8 KB: 2,560 in a file of 20 MB.
-_MOST_PNG_CHUNKS: Final = 50_000
-# One is the rule; each is decompressed to a megabyte.
-_MOST_PNG_PROFILES: Final = 16
 _MOST_WEBP_CHUNKS: Final = 20_000
 # A full block has 255 bytes: 82,000 in a file of 20 MB.
 _MOST_GIF_BLOCKS: Final = 400_000
@@ -54,7 +50,7 @@ def check_structure(content: bytes, format_name: str) -> None:
         ImageError: It is a JPEG of another depth or coding than can be read.
     """
     # AVIF and HEIC have none: libavif and libheif bound the boxes that they keep, and
-    # `formats.stated_sizes` those it walks over.
+    # `formats.stated_sizes` those it walks over. Chunks of PNG are counted when they are copied.
     if format_name in _CHECKS:
         _CHECKS[format_name](content)
 
@@ -94,21 +90,6 @@ def _check_jpeg(content: bytes) -> None:
             )
         length = int.from_bytes(content[start + 2 : start + 4])
         place = start + 2 + (0 if marker in _WITHOUT_LENGTH else max(2, length))
-
-
-def _check_png(content: bytes) -> None:
-    """Walk over the chunks (PNG, third edition, section 5)."""
-    place, profiles = 8, 0
-    for _ in range(_MOST_PNG_CHUNKS):
-        if place + 12 > len(content) or content.startswith(b"IEND", place + 4):
-            return
-        profiles += content.startswith(b"iCCP", place + 4)
-        if profiles > _MOST_PNG_PROFILES:
-            raise ImageTooLargeError(
-                f"The PNG image has over {_MOST_PNG_PROFILES} colour profiles; save it without metadata."
-            )
-        place += 12 + int.from_bytes(content[place : place + 4])
-    raise ImageTooLargeError(f"The PNG image has over {_MOST_PNG_CHUNKS:,} chunks; save it anew.")
 
 
 def _check_webp(content: bytes) -> None:
@@ -215,7 +196,6 @@ def colour_table_size(flags: int) -> int:
 
 _CHECKS: Final[Mapping[str, Callable[[bytes], None]]] = {
     "JPEG": _check_jpeg,
-    "PNG": _check_png,
     "WebP": _check_webp,
     "GIF": _check_gif,
     "BMP": _check_bmp,

@@ -16,7 +16,7 @@ END_OF_IMAGE: Final = bytes([0xFF, EOI])
 # Frame headers but JPG, tables, scans, line counts, restart intervals, hierarchical headers.
 CODED: Final = frozenset({*range(0xC0, 0xC8), *range(0xC9, 0xD0), *range(0xDA, 0xE0)})
 _WITHOUT_LENGTH: Final = frozenset({0x01, *range(0xD0, 0xD8)})
-_FRAMES: Final = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
+FRAMES: Final = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
 # Frames of Huffman codes whose scans give all bits of a coefficient at once.
 _SEQUENTIAL: Final = frozenset({0xC0, 0xC1})
 # A marker that ends the data of a scan: no stuffed zero, restart or fill byte.
@@ -112,7 +112,7 @@ def with_end(content: bytes) -> bytes | None:
     try:
         for segment in segments(content, ImageError):
             payload = segment.payload
-            if segment.marker in _FRAMES and segment.marker not in _SEQUENTIAL:
+            if segment.marker in FRAMES and segment.marker not in _SEQUENTIAL:
                 return None
             if segment.marker in _SEQUENTIAL:
                 stated.update(payload[6::3])
