@@ -20,7 +20,7 @@ from index.catalogue.tables import ImageRow
 from index.engine import SearchEngine
 from index.errors import GenerationError, StoreError
 from index.files.bundles import installed_bundle, register_bundle
-from index.files.thumbnails import STORED_LIMITS
+from index.files.renditions import STORED_LIMITS
 from index.home import Home
 from index.writes.embedder import Embedder, ImageEncoder, embed_missing_texts
 from index.writes.missing_vectors import (

@@ -7,8 +7,8 @@ from typing import Final
 from sqlalchemy import select
 
 from index.catalogue.tables import GenerationRow
+from index.files.bundles import remove_unused
 from index.files.orphans import collect_orphans
-from index.files.unused_bundles import remove_unused
 from index.home import Home
 from index.writes.deletion import remove_hidden
 from index.writes.trim import trim_removals
