@@ -34,10 +34,9 @@ from index.backup.working_folder import working_folder
 from index.catalogue import open_catalogue
 from index.catalogue.tables import CollectionRow, GenerationRow, ModelRow
 from index.errors import BackupError
-from index.files.bundles import check_digest, install_bundle
+from index.files.bundles import changing_models, check_digest, install_bundle
 from index.files.image_store import WRITES_AT_ONCE
 from index.files.orphans import forget_used, mark_orphans
-from index.files.unused_bundles import changing_models
 from index.home import Home
 from training.models.bundle import read_bundle
 from training.progress import progress_bar

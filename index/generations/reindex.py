@@ -19,7 +19,7 @@ from index.catalogue.lookup import count_images
 from index.engine import SearchEngine
 from index.errors import GenerationError, IncompleteGenerationError, StoreError
 from index.files.bundles import installed_bundle, register_bundle
-from index.files.thumbnails import STORED_LIMITS
+from index.files.renditions import STORED_LIMITS
 from index.generations.activation import activate, mark_preloading
 from index.home import Home
 from index.writes.embedder import Embedder, ImageEncoder, embed_missing_texts

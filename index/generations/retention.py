@@ -20,7 +20,7 @@ from index.catalogue.collections import (
 )
 from index.catalogue.tables import EmbeddingRow, GenerationRow, ModelRow, TextEmbeddingRow
 from index.errors import GenerationError
-from index.files.unused_bundles import changing_models, note_unused
+from index.files.bundles import changing_models, note_unused
 from index.generations.activation import generation_of
 from index.home import Home
 from index.writes.garbage import collect_garbage

@@ -11,8 +11,8 @@ from index.catalogue import PAUSE_SECONDS, Catalogue
 from index.catalogue.collections import NOT_DELETED, TARGETS, Target, lock_collection, next_sequence
 from index.catalogue.tables import AttributeRow, CollectionRow, FieldRow, GenerationRow, RemovalRow
 from index.errors import StaleWriteError
+from index.files.bundles import remove_unused
 from index.files.orphans import collect_orphans
-from index.files.unused_bundles import remove_unused
 from index.home import Home
 from index.writes.deletion import remove_hidden
 

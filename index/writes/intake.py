@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from index.catalogue.collections import Generation
 from index.catalogue.tables import EmbeddingRow, ImageRow
 from index.files.image_store import ImageStore
-from index.files.metadata.strip import strip_metadata
+from index.files.metadata import strip_metadata
 from index.search.results import revision_of
 from index.writes.images import ImageWrite, PictureWrite
 from training.data.decoding.dicom.file import is_dicom

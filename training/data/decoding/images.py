@@ -12,7 +12,6 @@ from PIL.GifImagePlugin import GifImageFile
 from PIL.ImageFile import ImageFile as OpenedImage
 from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
-from training.data.decoding.codecs.frames import count_gif_frames, count_tiff_pages
 from training.data.decoding.codecs.jpeg import ended, with_end
 from training.data.decoding.codecs.png import EXIF_MARKS, clean_png, read_deep_png
 from training.data.decoding.codecs.tiff import (
@@ -33,7 +32,13 @@ from training.data.decoding.depth import DeepImage, Levels, bands_of, to_eight_b
 from training.data.decoding.dicom.picture import DicomImage, open_dicom
 from training.data.decoding.formats import MEDIA_TYPES, open_image, sniff_format, stated_sizes
 from training.data.decoding.pixels import is_blank, lay_on_ground, spread, turn
-from training.data.decoding.structure import check_size, check_structure, megapixels
+from training.data.decoding.structure import (
+    check_size,
+    check_structure,
+    count_gif_frames,
+    count_tiff_pages,
+    megapixels,
+)
 from training.data.decoding.window import Window
 from training.data.record import BLANK_FIELD, PICTURE_FIELDS, PREVIEW_FIELD, TRUNCATED_FIELD
 from training.errors import ImageError, ImageTooLargeError
