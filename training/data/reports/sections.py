@@ -11,9 +11,9 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from training.data.readers.sentences import sentence_places
-from training.data.reports.headings import SIGNATURE, Kind, heading_line, heading_within, kind_of_match
 from training.data.reports.identifiers import holds_identifiers, without_identifiers
 from training.reports.cues import OF_EARLIER_IMAGE
+from training.reports.headings import SIGNATURE, Kind, heading_line, heading_within, kind_of_match
 from training.reports.vocabulary import has_forms
 
 

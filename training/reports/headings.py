@@ -154,6 +154,23 @@ _MISSPELT: Final[dict[Kind, str]] = {
     "comparison": "comparison",
     "technique": "technique",
 }
+# Sections by suffixes of OBX-3 (HL7 v2.5, 7.2), codes of LOINC and codes of DICOM.
+SECTION_CODES: Final = {
+    code: heading
+    for heading, codes in (
+        ("FINDINGS", "GDT 59776-5 18782-3 121070 121071"),
+        ("IMPRESSION", "IMP 19005-8 121072 121073"),
+        ("CONCLUSION", "55110-1 121076 121077"),
+        ("SUMMARY", "121111"),
+        ("ADDENDUM", "ADT 55107-7 121078"),
+        ("RECOMMENDATION", "REC 18783-1 121074 121075"),
+        ("TECHNIQUE", "TCM 55111-9 121064 121065"),
+        ("COMPARISON", "18834-2 121068 121069"),
+        ("INDICATION", "18785-6 55115-0 121062 121109"),
+        ("HISTORY", "11329-0 121060"),
+    )
+    for code in codes.split()
+}
 _KINDS: Final = cast(tuple[Kind, ...], get_args(Kind))
 # Ends a section wherever it stands; what follows signs, addresses or prints.
 SIGNATURE: Final = re.compile(
