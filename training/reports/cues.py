@@ -11,8 +11,7 @@ from typing import Final, NamedTuple
 
 from training.reports.effects import Effect, Side
 from training.reports.english import ENGLISH, LIMIT
-from training.reports.german import GERMAN, GERMAN_UNSTATED
-from training.reports.spelling import near_words
+from training.reports.german import GERMAN
 
 _TABLES: Final = (*GERMAN, *ENGLISH)
 
@@ -147,24 +146,9 @@ _SUSPICION: Final = re.compile(
 _RATHER: Final = re.compile(r"rather than|instead of|as opposed to|(?:an)?statt|anstelle", re.IGNORECASE)
 _DENIAL: Final = re.compile(r"no|keine?r?s?|never", re.IGNORECASE)
 _DENIED: Final = re.compile(r"(?:[^;:]*\bor\b)?(?:(?!\band\b)[^,;:])*", re.IGNORECASE)
-_MISSPELT: Final = near_words(
-    "clinical indication history comparison technique examination fragestellung anamnese indikation "
-    "vorgeschichte"
-)
-UNSTATED_HEADING: Final = re.compile(
-    rf"\s*(?:(?:{_MISSPELT})(?: \w+)?|history|indications?|reason(?: for [\w ]+)?|comparisons?|technique|"
-    rf"exam(?:ination)?|procedure|study|views?|{GERMAN_UNSTATED})\s*:",
-    re.IGNORECASE,
-)
 # A text with one of these has its findings there, and none behind a comparison.
 FINDINGS_HEADING: Final = re.compile(
     r"(?:\A|\n|[.;]\s)\s*(?:\w+ )?(?:findings?|report|befunde?|\w*beschreibung)(?: \w+){0,3}\s*:",
-    re.IGNORECASE,
-)
-# Their first sentence says all that belongs to them.
-BRIEF_HEADING: Final = re.compile(
-    r"\s*(?:comparisons?|technique|exam(?:ination)?|procedure|study|views?|technik|methode|vergleich\w*|"
-    r"voraufnahmen?|untersuchung\w*)\s*:",
     re.IGNORECASE,
 )
 OF_EARLIER_IMAGE: Final = re.compile(

@@ -13,7 +13,6 @@ from typing import Final, Literal, NamedTuple
 
 from training.reports.cues import (
     BOTH_SIDES,
-    BRIEF_HEADING,
     CLAUSE,
     EXCEPT_ONE,
     FINDINGS_HEADING,
@@ -29,7 +28,6 @@ from training.reports.cues import (
     PRIOR,
     SHOWN,
     STAYS,
-    UNSTATED_HEADING,
     VERB,
     WITHOUT,
     Cue,
@@ -39,6 +37,7 @@ from training.reports.cues import (
     sides,
 )
 from training.reports.effects import Effect
+from training.reports.headings import BRIEF, CONTEXT, heading_line, kind_of_match
 from training.reports.language import has_other_words, is_read
 from training.reports.spelling import written_out
 from training.reports.vocabulary import (
@@ -154,8 +153,9 @@ def stated_sentences(text: str) -> Iterator[tuple[int, str]]:
             continue
         place = text.index(sentence, start)
         if HEADING.match(sentence):
-            stated = UNSTATED_HEADING.match(sentence) is None
-            is_brief = BRIEF_HEADING.match(sentence) is not None
+            heading = heading_line().match(sentence)
+            kind = None if heading is None else kind_of_match(heading)
+            stated, is_brief = kind not in CONTEXT, kind in BRIEF
             line = _FIRST_LINE.match(sentence)
             if is_brief and line and not has_findings and has_forms(sentence[line.end() :]):
                 stated, place, sentence = True, place + line.end(), sentence[line.end() :]

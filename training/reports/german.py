@@ -221,10 +221,3 @@ GERMAN: Final[CueTable] = (
         ),
     ),
 )
-# Headings of what is not stated of the image, without the colon.
-GERMAN_UNSTATED: Final = (
-    r"(?:klinische? (?:angaben?|fragestellung|frage|daten|information(?:en)?)|klinik|fragestellung|frage|"
-    r"anamnese|(?:rechtfertigende )?indikation|vorgeschichte|voraufnahmen?|voruntersuchung(?:en)?|"
-    r"vorbefunde?|vergleich(?:saufnahmen?)?|technik|methodik|untersuchung(?:stechnik)?|diagnosen?|"
-    r"überweisungsdiagnose)"
-)

@@ -154,6 +154,9 @@ _MISSPELT: Final[dict[Kind, str]] = {
     "comparison": "comparison",
     "technique": "technique",
 }
+# Sections that tell nothing of the image. The first sentence of the brief ones says all that belongs to them.
+BRIEF: Final = ("examination", "comparison", "technique")
+CONTEXT: Final = ("indication", *BRIEF)
 # Sections by suffixes of OBX-3 (HL7 v2.5, 7.2), codes of LOINC and codes of DICOM.
 SECTION_CODES: Final = {
     code: heading
@@ -226,7 +229,7 @@ def heading_within() -> re.Pattern[str]:
 def _alternatives(*, misspelt: bool = False) -> str:
     near = _MISSPELT if misspelt else {}
     every = (
-        (kind, (*_HEADINGS[kind], *([near_words(near[kind])] if kind in near else []))) for kind in _KINDS
+        (kind, (*_HEADINGS[kind], *([rf"(?:{own})(?: (?:{own}))?" for own in (near_words(near.get(kind, "")),) if own]))) for kind in _KINDS
     )
     return "|".join(
         rf"(?P<{kind}>{'|'.join(own)})".replace(" ?", r"\s?").replace(" ", r"[ \t]+") for kind, own in every
