@@ -37,14 +37,14 @@ LIMITED: Final = re.compile(
     r"(?:neu|grö(?:ß|ss)er|gro(?:ß|ss))e[rsnm]?)(?:\s+[\w\-]+)?\s+$",
     re.IGNORECASE,
 )
-_NO_ALTERNATIVE: Final = r"(?!.*(?:\bn?or\b|\boder\b|\bnoch\b|/))"
+_NO_ALTERNATIVE: Final = r"(?!.*(?:\bn?or\b|\boder\b|\bnoch (?=(?:\w+ )?\ufffc)|/))"
 _SIZE: Final = (
     r"(?:an?|small|tiny|trace|minimal|mild|slight|moderate|large|severe|marked|stable|unchanged|persistent|"
     r"new|old|(?:klein|winzig|gro(?:ß|ss)|gering|geringgradig|mäßig|mässig|mäßiggradig|deutlich|ausgeprägt|"
     r"massiv|diskret|minimal|leicht|schmal|neu|alt|stabil|unverändert)(?:e[rsnm]?)?)"
 )
 _PLACE: Final = (
-    r"(?:left|right|bi(?:lateral|basilar|basal|apical)(?:ly)?|links|rechts|beidseits|bds|"
+    r"(?:left|right|bas(?:al|ilar)(?:e[rsnm]?)?|apical|apikal(?:e[rsnm]?)?|bi(?:lateral|basilar|basal|apical)(?:ly)?|links|rechts|beidseits|bds|"
     r"beidseitig(?:e[rsnm]?)?|(?:links|rechts)(?:seitig|basal)(?:e[rsnm]?)?)"
 )
 _SIDES: Final = re.compile(
@@ -98,7 +98,7 @@ BOTH_SIDES: Final = re.compile(r"\b(?:bilaterally|beidseits|bds|beidseitig)\b", 
 # Behind a finding they say that it is there.
 STAYS: Final = re.compile(
     r"\b(?:unchanged|stable|again (?:seen|noted|demonstrated)|persists?|in (?:place|situ|projektion)|in "
-    r"(?:[\w\-]+ ){1,3}position|unverändert|stabil|rückläufig|progredient|vorbekannt|bekannt)\b",
+    r"(?:[\w\-]+ ){1,3}position|liegend|unverändert|stabil|rückläufig|progredient|vorbekannt|bekannt)\b",
     re.IGNORECASE,
 )
 PLURAL: Final = re.compile(r"(?:(?:ü|ue)ssen?|(?<![isu])s|en|ces|infiltrate|rundherde|ödeme)$", re.IGNORECASE)
@@ -107,13 +107,16 @@ PLURAL: Final = re.compile(r"(?:(?:ü|ue)ssen?|(?<![isu])s|en|ces|infiltrate|run
 NEW_STATEMENT: Final = re.compile(
     r"\b(?:is|are|was|were|has|have)\b[^,;]*?(?P<after>,|\band\b)|(?P<size>(?:,|\band\b|"
     rf"\bund\b)(?:\s+and)?\s+{_SIZE}\b){_NO_ALTERNATIVE}|(?P<side>,){_NO_ALTERNATIVE}(?:(?!\b(?:and|"
-    rf"und)\b)[^,;])*?\b(?:{_PLACE}|{STAYS.pattern})\b",
+    rf"und)\b)[^,;])*?\b(?:{_PLACE}|{STAYS.pattern})\b|"
+    # A list ends with the finding behind its "or", and a line with a finding is no part of the next.
+    rf"(?:\b(?:n?or|oder|noch)\b|/)[^,;\ufffc]*\ufffc[^,;]*?(?P<last>,){_NO_ALTERNATIVE}|"
+    r"(?P<line>(?<=\ufffc)[^\S\n]*\n)(?!\s*(?:(?:and|n?or|und|oder|noch|sowie)\b|[,/(]))",
     re.IGNORECASE | re.DOTALL,
 )
 # "Without pneumothorax, effusion present": the second of two is there, as it would not be behind "no".
 WITHOUT: Final = re.compile(r"without|ohne", re.IGNORECASE)
 SHOWN: Final = re.compile(
-    rf"\ufffc+(?P<after>,){_NO_ALTERNATIVE}(?:(?!\b(?:and|und)\b)[^,;])*\ufffc (?:is |are )?(?:present|seen|"
+    rf"\ufffc[^,;\ufffc]*(?P<after>,){_NO_ALTERNATIVE}(?:(?!\b(?:and|und)\b)[^,;])*\ufffc (?:is |are )?(?:\w+ly )?(?:present|seen|"
     r"noted|visible|vorhanden|sichtbar|nachweisbar|erkennbar)\b",
     re.IGNORECASE,
 )
@@ -127,10 +130,16 @@ EXCEPT_ONE: Final = re.compile(
     r"[^.;,\ufffc]*\W*\Z",
     re.IGNORECASE,
 )
+# Words between a finding and what is said of it, where no other finding follows them.
+ADJUNCT: Final = re.compile(r"(?:with|after|following|given|post|bei|mit|nach)\b", re.IGNORECASE)
 # What is there behind "instead of a mass" comes after a comma or a verb.
-INSTEAD: Final = re.compile(r"instead|in place|in lieu|statt|anstatt|anstelle|an stelle", re.IGNORECASE)
+INSTEAD: Final = re.compile(
+    r"instead|in place|in lieu|what|apparent|seeming|supposed|statt|anstatt|anstelle|an stelle|vermeint|schein",
+    re.IGNORECASE,
+)
 CLAUSE: Final = re.compile(
-    r",|\b(?:is|are|there|liegt|liegen|besteht|bestehen|zeigt|zeigen|findet|finden)\b", re.IGNORECASE
+    r",|\b(?:is|are|there|ist|sind|entspr\w+|liegt|liegen|besteht|bestehen|zeigt|zeigen|findet|finden)\b",
+    re.IGNORECASE,
 )
 # Words of sentences that compare with an earlier examination, or tell of one.
 PRIOR: Final = re.compile(
@@ -144,6 +153,8 @@ _SUSPICION: Final = re.compile(
     r"(?:suspicious|suspicion|concerning|worrisome|suggesti\w+)\s+(?:for|of)", re.IGNORECASE
 )
 _RATHER: Final = re.compile(r"rather than|instead of|as opposed to|(?:an)?statt|anstelle", re.IGNORECASE)
+_EXCLUDED: Final = re.compile(r"excluded|ruled out|ausgeschlossen", re.IGNORECASE)
+_BUT_NOT: Final = re.compile(r"not|nicht (?:jedoch|aber|hingegen|dagegen)", re.IGNORECASE)
 _DENIAL: Final = re.compile(r"no|keine?r?s?|never", re.IGNORECASE)
 _DENIED: Final = re.compile(r"(?:[^;:]*\bor\b)?(?:(?!\band\b)[^,;:])*", re.IGNORECASE)
 # A text with one of these has its findings there, and none behind a comparison.
@@ -156,7 +167,9 @@ OF_EARLIER_IMAGE: Final = re.compile(
     r"demonstrated|revealed|described|reported)\b",
     re.IGNORECASE,
 )
-HEADING: Final = re.compile(r"\s*[^\W\d_](?:[^\W\d_]|[ /]){2,40}:")
+HEADING: Final = re.compile(
+    r"\s*(?:[^\W\d_](?:[^\W\d_]|[ /]){2,40}:|[A-ZÄÖÜ]{6,}(?=[^\S\n]+[A-ZÄÖÜ][a-zäöü]))"
+)
 
 
 def sides(part: str) -> set[str]:
@@ -214,6 +227,10 @@ def find_cues(sentence: str) -> list[Cue]:
             effect = "none"
         before = next((cue.effect for cue in reversed(found) if cue.effect in ("uncertain", "end")), "end")
         if before == "uncertain" and _RATHER.match(match.group()):
+            effect = "uncertain"
+        if _BUT_NOT.fullmatch(match.group()) and any(
+            cue.effect == "absent" and _EXCLUDED.search(sentence, cue.start, cue.end) for cue in found
+        ):
             effect = "uncertain"
         found.append(Cue(effect, side, *match.span()))
     return found

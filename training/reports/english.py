@@ -62,13 +62,14 @@ ENGLISH: Final[CueTable] = (
             # What is so on one side alone is so of the other, or not: see `is_contrast`.
             rf"{_SIDE},? (?:(?:but|and|yet|though),? (?:no|not|without)|no|not)(?: (?:an?|any|on|the))* "
             rf"{_SIDE}",
+            r"(?:unlike|in contrast to|im gegensatz zu|anders als) (?:(?:on|the) )*(?:left|right|links|rechts)"
+            r"[^.;\ufffc]* (?:left|right|links|rechts)[^.;\ufffc]* (?:no|not|without|keine?r?|ohne)(?: any)?",
             r"(?:no|not|without|(?:lack|absence) of) (?:\w+ ){0,2}(?:improvement|change|resolution|response|"
             r"clearing|regression)(?: (?:of|in|to))?",
             r"(?:no|not) (?:more|greater|less|larger|worse|bigger|other) than",
             r"compar(?:ed|ison) (?:to|with) (?:the )?(?:prior|previous|last)(?: \w+)?(?= (?:without|with|"
             r"no)\b)",
             r"(?:not|never|no longer) (?:\w+ )?(?:without|free of|absent|clear (?:of|from))",
-            r"(?:no|not|without|never) (?:\w+ )?(?:absence|lack) of",
             r"(?:no|without|beyond) (?:any |reasonable |reason to )?doubt(?: that| of| about)?",
             rf"(?:no|not|without) {_HOW_MUCH}(?:changed?|differen(?:t|ce))",
             rf"(?:no|not|without) {_HOW_MUCH}(?:increased?|decreased?|improve(?:d|ment)|worse(?:ned)?|"
@@ -167,8 +168,6 @@ ENGLISH: Final[CueTable] = (
             rf"{_ISNT} (?:\w+ly )?(?:suggest(?:ive)?(?: of)?|indicat(?:e|ive)(?: of)?|consistent with|"
             r"compatible with|diagnostic of|represent(?:ing)?|(?:suspicious|concerning|worrisome) for)",
             r"no (?:\w+ )?(?:reason|cause) to suspect",
-            r"(?:(?:should|must|is|are) )?not (?:to )?(?:be )?(?:mistaken|confused|misread|misinterpreted) "
-            r"(?:for|with|as)",
         ),
     ),
     (
@@ -189,7 +188,6 @@ ENGLISH: Final[CueTable] = (
             rf"(?:{_BE}|(?:may|might|could|would) be) (?:\w+ly )?(?:considered )?(?:a )?(?:possible|"
             r"suspected|questioned|questionable|uncertain|equivocal|unlikely|less likely|doubtful|doubted|"
             r"a possibility|a concern|a consideration|in the differential)(?! that\b)",
-            rf"{_BE} (?:\w+ )?(?:likely|probable){_AT_END}",
             rf"(?:possible|likely|questioned|suspected|probable){_AT_END}",
             rf"(?:may|might|could) not be {_SEEN}",
             rf"(?:may|might|could) be {_SEEN}",
@@ -243,7 +241,7 @@ ENGLISH: Final[CueTable] = (
             r"suspicio(?:us|n) (?:for|of)",
             r"concern(?:ing)? (?:for|of)",
             r"worrisome for",
-            r"question(?:able|ed)?(?: of)?",
+            r"(?:question(?:able|ed)?|query|queried)(?: of)?",
             r"(?:equivocal|borderline|doubtful|doubt)",
             # "May" is no month here.
             r"(?:(?<!\d\x20)(?<!\bin\x20)(?<!\bof\x20)(?<!\bsince\x20)(?<!\bfrom\x20)may(?!,? \d)|might|"
@@ -266,11 +264,7 @@ ENGLISH: Final[CueTable] = (
             r"in the absence of",
             r"(?:treated|treatment|therapy|surgery|placement|insertion|drainage|thoracentesis|pleurodesis|"
             r"biopsy|resection) for",
-            r"(?:initial|original|earlier|preliminary) report (?:had )?(?:described|stated|mentioned|"
-            r"reported|noted|read)",
             r"(?:advise|recommend|obtain|request|repeat)(?:ed|s)? (?:[\w\-]+ ){1,4}for(?! the\b)",
-            r"what (?:looked like|(?:appeared|seemed) to be|was (?:thought|taken|read|believed|called|"
-            r"described)(?: (?:to be|as|for))?)",
             r"(?:the )?(?:sentence|statement|phrase|wording) (?:on|about|regarding|of)",
             r"(?:s/p|status post|after|following|post) (?:\w+ ){0,3}(?:drainage|evacuation|aspiration|"
             r"thoracentesis|biopsy|resection|repair|treatment|ablation) (?:of|for)",
@@ -279,8 +273,8 @@ ENGLISH: Final[CueTable] = (
             r"(?:rule|ruling) out",
             r"r/o",
             r"(?:exclude|excluding)",
-            r"(?:when |as |in )?compar(?:ed|ison|ing) (?:to|with)",
-            r"(?:than|since) (?:on )?(?:the )?(?:prior|previous)",
+            r"clinical(?:ly)? (?:concern|suspicion|question|indication)(?: (?:for|of|is))?",
+            r"(?:request|requisition|referral)(?: form)?:? (?:reads?|states?|says?|mentions?|asks?)(?: for)?",
             r"(?:if(?: there (?:is|are))?|should|in case of|at risk (?:of|for)|risk (?:of|for)|to prevent)",
         ),
     ),
@@ -333,11 +327,11 @@ ENGLISH: Final[CueTable] = (
             r"lacking|absent|excluded|ruled out(?! for\b))",
             rf"(?:resolved|removed|absent|excluded|ruled out){_AT_END}",
             r"(?:removal|withdrawal|explantation|extraction)(?! of\b)",
-            rf"{_BE} within (?:the )?(?:normal limits|limits of normal)",
             r"(?:on|in) neither (?:side|lung|base|apex)",
             rf"{_BE} (?:none|retracted|withdrawn|rescinded)",
             rf"{_BE} (?:merely )?(?:an? )?artifact\w*",
             rf"(?:{_BE} )?(?:by no means|in no way|nowhere) (?:to be )?{_SEEN}",
+            r"no (?:\w+ )?(?:recurrence|re-?accumulation)(?! of)",
             r"(?:has|have) not (?:recurred|returned|reappeared|re-?accumulated)",
         ),
     ),
@@ -354,6 +348,8 @@ ENGLISH: Final[CueTable] = (
             r"(?:resolution|clearing|removal) of",
             r"fail(?:s|ed)? to(?! (?:resolve|clear|improve|respond)\b)",
             r"(?:rather than|instead of|as opposed to|in place of|in lieu of)",
+            r"what (?:looked like|(?:appeared|seemed) to be|was (?:thought|taken|read|believed|called|"
+            r"described)(?: (?:to be|as|for))?)",
             r"(?:mimic|simulat|imitat|masquerad|feign)(?:s|es|e|ed|king|ing)?(?: as| of)?",
             r"(?:argu|speak|milit|weigh)(?:s|es|e|ed|ing|ates|ate)?(?: \w+)? against",
             r"(?:evidence|signs?|features?) against",
@@ -371,9 +367,9 @@ ENGLISH: Final[CueTable] = (
             r"(?:but|however|although|though|except|besides|whereas|while|yet|instead|which|with|showing|"
             r"bar|barring|given|save(?: for)?|excepting)",
             r"(?:other than|apart from|aside from|(?<!the\x20)following(?! (?:day|findings?)\b)|after)",
-            r"post (?!\w*(?:op|surg|procedur|traum|inflam|infect|obstruct|treat|radiat|stenot|term))",
             r"there (?:is|are|was|were|has been|have been)",
-            r"(?:and|,) (?:the|there|(?:slight |mild )?(?:de|in)crease in|improvement in|worsening of)",
+            r"[,] (?:the|der|die|das)(?= (?:[\w\-]+ ){0,2}\ufffc)",
+            r"and (?:the|there|(?:slight |mild )?(?:de|in)crease in|improvement in|worsening of)",
             r"[;:]",
         ),
     ),

@@ -12,6 +12,7 @@ from itertools import pairwise, takewhile
 from typing import Final, Literal, NamedTuple
 
 from training.reports.cues import (
+    ADJUNCT,
     BOTH_SIDES,
     CLAUSE,
     EXCEPT_ONE,
@@ -91,7 +92,9 @@ _ONCE: Final = re.compile(
     r"vergleich)\b",
     re.IGNORECASE,
 )
-_HISTORY: Final = re.compile(r"\b(?:history of|hx of|h/o|anamnes\w*|vorgeschichte)\b", re.IGNORECASE)
+_HISTORY: Final = re.compile(
+    r"\b(?:history of|hx of|h/o|request|requisition|referral|anamnes\w*|vorgeschichte)\b", re.IGNORECASE
+)
 # Sentences whose findings are kept: reports repeat each other, and the texts of an image its report.
 _CACHE: Final = 1 << 14
 
@@ -388,7 +391,7 @@ def _behind(
     if (
         new is None
         and (shown := SHOWN.search(masked, first, end))
-        and WITHOUT.fullmatch(masked, cue.start, cue.end)
+        and (cue.effect == "uncertain" or WITHOUT.fullmatch(masked, cue.start, cue.end))
     ):
         new = shown.start("after")
     # "Possible edema and small effusion" leaves both uncertain.
@@ -449,7 +452,11 @@ def _before(
     cue, start = cues[place], 0
     for other in reversed(cues[:place]):
         value = masked[other.start : other.end] == ":" and masked[: other.start].rstrip().endswith(_MASK)
-        if (other.effect == "end" and not value) or (other.side == "before" and other.effect != "none"):
+        # "Edema in a film with low volumes cannot be excluded."
+        adds = ADJUNCT.match(masked, other.start, other.end) and _MASK not in masked[other.end : cue.start]
+        if (other.effect == "end" and not value and not adds) or (
+            other.side == "before" and other.effect != "none"
+        ):
             start = other.end
             break
     own = [at for at, mention in enumerate(mentions) if start <= mention.start and mention.end <= cue.start]

@@ -5,7 +5,8 @@ from typing import Final
 from training.reports.effects import CueTable
 
 _ENDING: Final = r"(?:e[rsnm]?)?"
-_NO: Final = r"(?:kein(?:e[rsnm]?)?|ohne|nicht)"
+_NONE: Final = r"kein(?:erlei|e[rsnm]?)?"
+_NO: Final = rf"(?:{_NONE}|ohne|nicht)"
 _BE: Final = r"(?:ist|sind|war|waren|bleibt|bleiben|erscheint|erscheinen|wirkt|wirken)"
 _SEEN: Final = (
     r"(?:nachweisbar|nachgewiesen|nachzuweisen|nachweisen|abgrenzbar|abzugrenzen|abgegrenzt|abgrenzen|"
@@ -46,10 +47,10 @@ GERMAN: Final[CueTable] = (
             r"(?:nahezu|fast|beinahe|nicht|weitgehend|größtenteils|teilweise|annähernd|noch nicht) "
             rf"(?:{_WHOLE} )?{_GONE}{_ENDING}",
             rf"{_NO} (?:\w+ )?{_CHANGED}(?: (?:de[rs]|von|einer|eines))?",
-            r"nicht (?:nur|(?:\w+ )?frei von)",
-            r"(?:kein(?:e[rsnm]?)?|ohne) (?:zweifel(?: an| bezüglich)?|fehlen(?:de[rsnm]?)?)",
-            rf"{_SIDE},? (?:(?:aber|jedoch|und),? (?:nicht|kein(?:e[rsnm]?)?)|nicht(?: aber| jedoch)?|"
-            rf"kein(?:e[rsnm]?)?) {_SIDE}",
+            r"nicht (?:\w+ )?frei von",
+            r"(?:kein(?:erlei|e[rsnm]?)?|ohne) (?:zweifel(?: an| bezüglich)?|fehlen(?:de[rsnm]?)?)",
+            rf"{_SIDE},? (?:(?:aber|jedoch|und),? (?:nicht|kein(?:erlei|e[rsnm]?)?)|nicht(?: aber| jedoch)?|"
+            rf"kein(?:erlei|e[rsnm]?)?) {_SIDE}",
             r"(?:ausbleibende?|fehlende?|mangelnde?|keine)[rsnm]? (?:\w+ )?(?:besserung|rückbildung|"
             r"änderung|veränderung|regredienz|resorption|auflösung|rückgang)",
             r"(?:vereinbar|passend|kompatibel|im sinne|entsprechend)(?: (?:mit|zu|einer|eines|von))?",
@@ -59,7 +60,7 @@ GERMAN: Final[CueTable] = (
         "absent",
         "behind",
         (
-            r"(?:kein(?:e[rsnm]?)?|ohne) (?:\w+ )?(?:verdacht auf|hinweis(?:e|en)?(?: auf| für)?|"
+            r"(?:kein(?:erlei|e[rsnm]?)?|ohne) (?:\w+ )?(?:verdacht auf|hinweis(?:e|en)?(?: auf| für)?|"
             r"anhalt(?:spunkte?)?(?: für)?|zeichen|korrelat für)",
         ),
     ),
@@ -68,7 +69,7 @@ GERMAN: Final[CueTable] = (
         "behind",
         (
             r"kein(?:e[rn]?)? (?:\w+ )?ausschlu(?:ß|ss)(?: von| eine[sr])?",
-            r"(?:erlaubt|erlauben|gestattet|ermöglicht|zulässt|lässt) (?:\w+ )?(?:kein(?:e[rsnm]?)?|nicht) "
+            r"(?:erlaubt|erlauben|gestattet|ermöglicht|zulässt|lässt) (?:\w+ )?(?:kein(?:erlei|e[rsnm]?)?|nicht) "
             r"(?:\w+ ){0,2}(?:ausschlu(?:ß|ss)|beurteilung|aussage|nachweis|detektion)(?: (?:von|eine[sr]|"
             r"de[rs]|für|über|bezüglich|zu))*",
             rf"weder(?= [^.;]*\b{_EXCLUDE}\b)",
@@ -86,14 +87,20 @@ GERMAN: Final[CueTable] = (
             r"wahrscheinlich|verdacht|unklar|differen[tz]ialdiagnosen?) ?:",
         ),
     ),
-    ("absent", "behind", (rf"(?:ausgeschlossen|nicht (?:mehr )?{_SEEN}|fehlend|negativ) ?:",)),
+    (
+        "absent",
+        "behind",
+        (
+            rf"(?:ausgeschlossen|nicht (?:mehr )?{_SEEN}|fehlend|negativ) ?:",
+            r"\Aausgeschlossen (?:wurden?|wird|werden|ist|sind)\b",
+        ),
+    ),
     (
         "uncertain",
         "before",
         (
             rf"(?:nicht|nie|kaum|schwer|schlecht|nur) (?:(?!und\b|aber\b)\w+ ){{0,4}}{_EXCLUDE}",
             rf"weder (?:\w+ ){{1,2}}noch (?:\w+ )?{_EXCLUDE}",
-            rf"(?:{_BE} )?(?:\w+ )?(?:nicht|kaum)(?: \w+)? möglich",
             r"(?:wenig |kaum |nicht (?:\w+ )?|un|in)sensitiv",
             r"nicht (?:\w+ ){0,3}zu (?:unterscheiden|differenzieren|trennen)",
             r"(?:kann|können|könnte|könnten) (?:\w+ ){0,3}(?:übersehen|maskiert|überdeckt|verborgen|"
@@ -154,7 +161,7 @@ GERMAN: Final[CueTable] = (
         "uncertain",
         "behind",
         (
-            r"kein(?:e[rsnm]?)? (?:\w+ )?(?:sicher|eindeutig|zweifelsfrei|neu|neu aufgetreten|grö(?:ß|"
+            r"kein(?:erlei|e[rsnm]?)? (?:\w+ )?(?:sicher|eindeutig|zweifelsfrei|neu|neu aufgetreten|grö(?:ß|"
             r"ss)er|groesser|gro(?:ß|ss)|progredient|zunehmend|größenprogredient|weiter|"
             rf"zusätzlich){_ENDING}(?: (?:nachweis|hinweise?|anhalt)(?: (?:auf|für|von|eine[sr]))?)?",
             r"(?:v\. ?a\.?|va\.|vd\. ?(?:auf|a\.)|verdacht auf|suspekt(?:e[rsnm]?)? (?:auf|für)|hinweise? "
@@ -170,7 +177,6 @@ GERMAN: Final[CueTable] = (
         "before",
         (
             rf"nicht (?:mehr )?(?:\w+ ){{0,2}}{_SEEN}",
-            r"(?<=\ufffc)(?:frei(?:e[rsnm]?)?)\b",
             rf"{_SEEN} (?:\w+ )?nicht",
             rf"(?:{_BE} )?ausgeschlossen",
             r"(?:vor(?:ge)?täuscht|vortäuschen|imitiert|simuliert)",
@@ -181,6 +187,7 @@ GERMAN: Final[CueTable] = (
             r"(?:wird|werden) (?:zurückgenommen|widerrufen)",
             r"(?:besteht|bestehen|(?:findet|finden|zeigt|zeigen) sich)(?: \w+)? nicht",
             r"nicht bestätigt",
+            r"kein(?:e[rsnm]?)? (?:\w+ )?(?:rezidiv|nachlaufen)(?! (?:de[rs]|von|eine[rs])\b)",
             rf"(?:{_BE} )?(?:keinesfalls|keineswegs|nirgends) {_SEEN}",
             r"(?:hat|haben) sich (?:(?!nicht|teil|nahe|fast|weit)\w+ )?(?:zurückgebildet|aufgelöst|"
             r"resorbiert)",
@@ -196,7 +203,7 @@ GERMAN: Final[CueTable] = (
         "behind",
         (
             rf"{_WHOLE} (?:{_GONE})e[rsnm]?",
-            r"(?:kein(?:e[rsnm]?)?|ohne|weder|nie|niemals|fehlend(?:e[rsnm]?)?|fehlen (?:von|eine[rs]))",
+            r"(?:kein(?:erlei|e[rsnm]?)?|ohne|weder|nie|niemals|fehlend(?:e[rsnm]?)?|fehlen (?:von|eine[rs]))",
             r"frei von",
             r"täusch(?:t|en)",
             r"gegen(?: eine?n?| das vorliegen(?: eine[rs])?)?(?= [^.;]*\bspr(?:icht|echen)\b)",
@@ -204,7 +211,9 @@ GERMAN: Final[CueTable] = (
             r"(?:statt|anstatt|anstelle|an stelle|vielmehr als)(?: (?:eine[srm]|von|de[rs]))?",
             r"(?:spricht|sprechen|sprechend) (?:\w+ ){0,2}(?:gegen|nicht für)(?: (?:eine?n?|das "
             r"vorliegen(?: eine[rs])?))?",
-            r"(?:vortäuschend(?:e[rsnm]?)?|imitierend(?:e[rsnm]?)?|imitiert|simuliert|scheinbare?[rsnm]?)",
+            r"(?:vortäuschend(?:e[rsnm]?)?|imitierend(?:e[rsnm]?)?|imitiert|simuliert|(?:schein|vermeint)(?:bar|lich)e?[rsnm]?)",
+            r"nicht (?:mit|als)(?= [^.;]*\b(?:verwechs\w+|fehlzudeuten|fehlgedeutet)\b)",
+            r"nicht (?:jedoch|aber|hingegen|dagegen)",
             r"(?<!zum\x20)ausschlu(?:ß|ss)(?: (?:von|eine[rs]))?",
             r"(?:entfernung|explantation|rückbildung|auflösung) (?:de[rs]|von|eine[rs])",
         ),

@@ -54,10 +54,10 @@ _HEADINGS: Final[dict[Kind, tuple[str, ...]]] = {
     "examination": (
         r"(?:type of )?(?:exam(?:ination)?|study|procedure|modality)(?: (?:performed|type|name|"
         r"description))?",
-        r"(?:art der )?untersuchung(?:en|sart)?",
+        r"(?:art der )?untersuchung(?:en|sart)?|(?:untersuchungs)?auftrag|anforderung|überweisung(?:sgrund)?",
     ),
     "indication": (
-        r"(?:clinical )?(?:indications?|history|information|data|details|context|question|problem|statement)"
+        r"(?:clinical )?(?:indications?|history|info(?:rmation)?|data|details|context|question|problem|statement)"
         r"(?: ?(?:and|/|&) ?(?:indications?|history|reason(?: for exam(?:ination)?)?))?",
         r"clinical",
         r"(?:brief |patient )?history(?: of present illness)?",
@@ -215,7 +215,7 @@ def heading_line() -> re.Pattern[str]:
     """Return the pattern of a heading at the beginning of a line, with a colon or alone in it."""
     return re.compile(
         rf"^[ \t>*#]*(?:(?:final|interim|radiology|the) )?(?:{_alternatives(misspelt=True)})[*]*\s*"
-        r"(?P<colon>:(?!\d)[*]*|-(?=\s)|$)",
+        r"(?P<colon>:(?!\d)[*]*|-(?=\s)|$|(?-i:(?<=[A-ZÄÖÜ]{6})(?=[ \t]+[A-ZÄÖÜ][a-zäöü])))",
         re.IGNORECASE | re.MULTILINE,
     )
 
@@ -229,7 +229,14 @@ def heading_within() -> re.Pattern[str]:
 def _alternatives(*, misspelt: bool = False) -> str:
     near = _MISSPELT if misspelt else {}
     every = (
-        (kind, (*_HEADINGS[kind], *([rf"(?:{own})(?: (?:{own}))?" for own in (near_words(near.get(kind, "")),) if own]))) for kind in _KINDS
+        (
+            kind,
+            (
+                *_HEADINGS[kind],
+                *([rf"(?:{own})(?: (?:{own}))?" for own in (near_words(near.get(kind, "")),) if own]),
+            ),
+        )
+        for kind in _KINDS
     )
     return "|".join(
         rf"(?P<{kind}>{'|'.join(own)})".replace(" ?", r"\s?").replace(" ", r"[ \t]+") for kind, own in every

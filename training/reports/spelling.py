@@ -20,12 +20,16 @@ _SHORT: Final = (
     "htx=hemothorax emphys=emphysema calcs=calcifications w/o=without w/=with c/w=consistent_with "
     "s/o=suggestive_of c/f=concerning_for d/t=due_to 2/2=due_to b/l=bilateral bilat=bilateral neg=negative "
     "poss=possible prob=probable susp=suspicious k.=kein o.b.=unauffällig o._b.=unauffällig erg.=erguss "
-    "pleuraerg.=pleuraerguss grenzw.=grenzwertig "
+    "pleuraerg.=pleuraerguss grenzw.=grenzwertig verbr.=verbreitert vergr.=vergrößert "
+    # Marks that were dictated.
+    "comma=, komma=, new_paragraph=; new_line=; neue_zeile=; neuer_absatz=; "
     "unauff.=unauffällig -ve=negative +ve=positive nad=no_acute_disease wnl=within_normal_limits "
     "chf=heart_failure"
 )
 # Something else in small letters, or behind a number.
-_CAPITALS: Final = "CM=cardiomegaly TB=tuberculosis PPM=pacemaker LVAD=support_device IABP=support_device"
+_CAPITALS: Final = (
+    "CM=cardiomegaly RF=raumforderung TB=tuberculosis PPM=pacemaker LVAD=support_device IABP=support_device"
+)
 _WORDS: Final = (
     "adenopathy aspiration atelectases atelectasis atelectatic atelektase atelektasen auszuschließen "
     "belüftungsstörung bronchiectasis calcification calcifications calcified cardiomegaly catheter catheters "
@@ -57,7 +61,7 @@ _OTHERS: Final = (
     "starring subcutaneously suspecter suspicions tracheostoma tracheotomy tuberculose uncharged "
     "unquestionable vergrößern vergrößerte verkalking verkalkt verpackung verpackungen verschaffung "
     "verschaltung verschaltungen verschalungen verschanzungen verschrottung verschüttung verwaltung "
-    "verwaltungen"
+    "verwaltungen nachweis suspect question pneumo pleura cardio mediastin excluding"
 )
 # Words that are typed without a blank before one of the rules: "nopneumothorax".
 _JOINED: Final = (
@@ -66,6 +70,8 @@ _JOINED: Final = (
 )
 _FEWEST_LETTERS: Final = 8
 _TWO_EDITS: Final = 12
+# Of a word that is cut short.
+_LEAST_PART: Final = 0.6
 _TICKED: Final = r"\[[xX✓✔]\]|\([xX✓✔]\)|\(\+\)|[☒☑✓✔]"
 _BOX: Final = re.compile(rf"(?P<ticked>{_TICKED})|\[\s?\]|\(\s?\)|\([-–]\)|[☐□▢]")
 _OPTION: Final = re.compile(
@@ -145,7 +151,8 @@ def _tables() -> tuple[dict[str, str], re.Pattern[str], dict[str, tuple[str, ...
     words = "|".join(word for word in short if word.isalpha() and word.islower())
     near: dict[str, tuple[str, ...]] = {}
     for word in _WORDS.split():
-        for left in _shortened(word):
+        plain = _folded(word)
+        for left in {*_shortened(plain), "".join(sorted(plain))}:
             near[left] = (*near.get(left, ()), word)
     pattern = (
         rf"(?<!\w)(?:(?i:{signs})(?!\w)|(?:(?<!\d\s)(?<!\d)(?:{capitals})|(?i:{words}))(?!\w)|"
@@ -164,23 +171,33 @@ def _spelling(typed: str) -> str | None:
     for cut in range(1, len(word) - _FEWEST_LETTERS + 2):
         if word[:cut] in joined and word[cut:] in known:
             return f"{word[:cut]} {word[cut:]}"
-    table = _tables()[2]
+    table, plain = _tables()[2], _folded(word)
     # "Cardiomegalia" is a word of other languages.
     near = sorted(
         one
-        for one in {one for left in _shortened(word) for one in table.get(left, ())}
+        for one in {
+            one for left in {*_shortened(plain), "".join(sorted(plain))} for one in table.get(left, ())
+        }
         if word[-1] not in "aeio" or word[-1] == one[-1] or sorted(word) == sorted(one)
     )
-    for edits in (1, 2):
+    for edits in (0, 1, 2):
         for one in near:
-            if (edits == 1 or min(len(one), len(word)) >= _TWO_EDITS) and _is_near(word, one, edits):
+            if (edits < 2 or min(len(one), len(word)) >= _TWO_EDITS) and _is_near(plain, _folded(one), edits):
                 return one
-    return None
+    # "Aletektase" has its letters, "Verschattg." and "atelect" begin the word.
+    mixed = [one for one in near if sorted(plain) == sorted(_folded(one)) and plain[0] == one[0]]
+    stem = plain.removesuffix("g")
+    begun = (one for one in known if _folded(one).startswith(stem) and len(stem) >= _LEAST_PART * len(one))
+    return min((*mixed, *begun), key=lambda one: (len(one), one), default=None)
 
 
 @cache
 def _known() -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
     return frozenset(_WORDS.split()), frozenset(_OTHERS.split()), frozenset(_JOINED.split())
+
+
+def _folded(word: str) -> str:
+    return word.replace("ä", "ae").replace("ö", "oe").replace("ü", "ue").replace("ß", "ss")
 
 
 def _shortened(word: str) -> set[str]:

@@ -43,6 +43,13 @@ _RANDWINKEL: Final = (
 _SEITEN: Final = r"(?:(?:linken?|linker|rechten?|rechter|beider|lateralen?|dorsalen?|posterioren?) ){0,3}"
 _BLUNT: Final = r"(?:verstrichen|stumpf|(?:ab)?gestumpft)"
 
+# Behind words that mean something else in a photograph.
+_LIES: Final = (
+    r"(?=\.? (?:(?:is|remains?|still|noch|weiterhin) )*(?:in (?:situ|place)|(?:on|at|over|in) the (?:left|right)|"
+    r"left|right|links|rechts|li|re|tip|projects|projiziert|pe[ck]toral|liegt|liegend|unchanged|unverändert|"
+    r"regelrecht|korrekt)\b)"
+)
+
 # Forms that say that a finding is there, unless a cue says otherwise.
 _FORMS: Final[dict[str, tuple[str, ...]]] = {
     "aspiration": (r"aspiration",),
@@ -52,8 +59,7 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"(?:minder|fehl)belüftung(?:en)?",
         r"belüftungsstörung(?:en)?",
         r"atelecta(?:sis|ses|tic)",
-        r"(?:lobar|lung|lobe|segmental|basilar) collapse",
-        r"collapse of (?:the )?(?:(?:left|right|upper|lower|middle) ){0,3}(?:lungs?|lobes?)",
+        r"(?<!vertebral\s)(?<!body\s)(?<!end\splate\s)(?<!\d\s)collapse(?! of (?:the )?(?:[lt]\d|vertebra\w*))",
         r"collapsed (?:lung|lobe)",
         r"volume loss",
     ),
@@ -212,6 +218,12 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"lines? ?(?:or|and|/|&) ?tubes?",
         r"tubes? ?(?:or|and|/|&) ?lines?",
         r"[SP]M (?:aggregat|sonden?|elektroden?|kabel)",
+        rf"(?:ports?|drains?|drainagen?|SM){_LIES}",
+        r"(?:pigtail|surgical|pleural|mediastinal|basal|despite (?:the|a)) drains?",
+        r"port ?(?:kathetern?|systeme?|kammern?)|(?:katheter|tubus|sonden|drainagen|port)spitzen?",
+        r"(?:IJ|midline|femoral|hickman|tunnell?ed)(?: \w+)? lines?",
+        r"(?:aorten|mitral)?klappen(?:prothesen?|ersatz)",
+        r"(?:\w+(?:es|er|e) )?fremdmaterial(?:ien)?",
         r"(?:support|monitoring|implanted) (?:devices?|apparatus|hardware|lines?)",
         r"(?:pulse |cardiac |nerve )?(?:generators?|stimulators?)",
         r"stents?",
