@@ -45,7 +45,7 @@ _SIZE: Final = (
 )
 _PLACE: Final = (
     r"(?:left|right|bas(?:al|ilar)(?:e[rsnm]?)?|apical|apikal(?:e[rsnm]?)?|bi(?:lateral|basilar|basal|apical)(?:ly)?|links|rechts|beidseits|bds|"
-    r"beidseitig(?:e[rsnm]?)?|(?:links|rechts)(?:seitig|basal)(?:e[rsnm]?)?)"
+    r"li|re|beidseitig(?:e[rsnm]?)?|(?:links|rechts)(?:seitig|basal)(?:e[rsnm]?)?)"
 )
 _SIDES: Final = re.compile(
     r"\b(?:(?P<left>(?i:left|linke[rsnm]?|li|links\w*)|L|Lt)|(?P<right>(?i:right|rechte[rsnm]?|re|rechts\w*)|"
@@ -65,7 +65,7 @@ PARTS: Final = re.compile(
 )
 _STILL: Final = (
     r"remain(?:s|ing)?|still|noch|\d+(?:[.,]\d+)?(?:\s?[cm]m)?|persist\w*|unchanged|stable|present|seen|"
-    r"noted|visible|small|tiny|trace|minimal|mild|slight|moderate|large|(?:de|in)creas\w+|improv\w+|residual|"
+    r"noted|visible|small|tiny|trace|minimal|mild|slight|moderate|large|(?:de|in)creas\w+|improv\w+|wors\w+|grown|larger|bigger|smaller|zugenommen|größer|kleiner|residual|"
     r"new|yes|vorhanden|nachweisbar|sichtbar|besteh\w+|ja|(?:gering|klein|schmal|mäßig|deutlich|unverändert|"
     r"rückläufig|persistier|neu)\w*"
 )

@@ -15,7 +15,7 @@ _CANNOT: Final = r"(?:cannot|can not|can['’]t)"
 _NOT: Final = rf"(?:{_CANNOT}|could not|couldn['’]t|{_ISNT})"
 _SEEN: Final = (
     r"(?:seen|identified|visuali[sz]ed|visible|present|evident|noted|detected|demonstrated|appreciated|found|"
-    r"apparent|observed|shown|recogni[sz]ed|discernible|in evidence|suspected)"
+    r"apparent|observed|shown|recogni[sz]ed|reproduced|discernible|in evidence|suspected)"
 )
 _BE: Final = r"(?:is|are|was|were|has been|have been|remains?|appears?|seems?)"
 LIMIT: Final = (
@@ -55,15 +55,16 @@ ENGLISH: Final[CueTable] = (
         "behind",
         (
             r"not only",
-            r"not (?:true|the case|correct) that there (?:is|are) no",
+            r"(?:not (?:true|the case|correct)|wrong|untrue|false)(?: to (?:say|state|claim))?(?: that)? there "
+            r"(?:is|are) no",
             r"(?:evaluat|characteri[sz]|quantif|clarif)\w* (?:the|this|these)(?= (?:(?!for\b)\w+ "
             r"){0,3}\ufffc)",
             r"should (?:read|say|state)",
             # What is so on one side alone is so of the other, or not: see `is_contrast`.
             rf"{_SIDE},? (?:(?:but|and|yet|though),? (?:no|not|without)|no|not)(?: (?:an?|any|on|the))* "
             rf"{_SIDE}",
-            r"(?:unlike|in contrast to|im gegensatz zu|anders als) (?:(?:on|the) )*(?:left|right|links|rechts)"
-            r"[^.;\ufffc]* (?:left|right|links|rechts)[^.;\ufffc]* (?:no|not|without|keine?r?|ohne)(?: any)?",
+            r"(?:unlike|in contrast to|im (?:gegensatz|unterschied) zu|anders als) (?:(?:on|the) )*(?:left|right|"
+            r"links|rechts)[^.;\ufffc]* (?:no|not|without|keine?r?|ohne)(?: any)?",
             r"(?:no|not|without|(?:lack|absence) of) (?:\w+ ){0,2}(?:improvement|change|resolution|response|"
             r"clearing|regression)(?: (?:of|in|to))?",
             r"(?:no|not) (?:more|greater|less|larger|worse|bigger|other) than",
@@ -246,7 +247,8 @@ ENGLISH: Final[CueTable] = (
             # "May" is no month here.
             r"(?:(?<!\d\x20)(?<!\bin\x20)(?<!\bof\x20)(?<!\bsince\x20)(?<!\bfrom\x20)may(?!,? \d)|might|"
             r"could)",
-            r"whether(?: there (?:is|are))?",
+            r"(?:whether|wonder(?:ing)? (?:about|if))(?: there (?:is|are))?",
+            r"(?:thought|felt|believed) to (?:be|represent|reflect)",
             r"suggest(?:s|ed|ing|ive|ion)?(?: of)?",
             r"differential(?: \w+)?(?: includes?)?",
             r"consider(?:ed|ation of)?",
@@ -274,8 +276,8 @@ ENGLISH: Final[CueTable] = (
             r"r/o",
             r"(?:exclude|excluding)",
             r"clinical(?:ly)? (?:concern|suspicion|question|indication)(?: (?:for|of|is))?",
-            r"(?:request|requisition|referral)(?: form)?:? (?:reads?|states?|says?|mentions?|asks?)(?: for)?",
-            r"(?:if(?: there (?:is|are))?|should|in case of|at risk (?:of|for)|risk (?:of|for)|to prevent)",
+            r"(?:request|requisition|referr(?:al|ed))(?: form)?:? (?:reads?|states?|says?|mentions?|asks?|for)",
+            r"(?:if(?: there (?:is|are))?|should(?! not\b)|in case of|at risk (?:of|for)|risk (?:of|for)|to prevent)",
         ),
     ),
     (
@@ -321,11 +323,12 @@ ENGLISH: Final[CueTable] = (
             rf"(?:{_BE} )?(?:now )?no longer {_SEEN}",
             rf"(?:can |could )?no longer be {_SEEN}",
             rf"{_CANNOT} be {_HOW_MUCH}{_SEEN}",
-            rf"(?:{_BE} )?{_ISNT} {_HOW_MUCH}{_SEEN}",
+            rf"(?:{_BE} )?{_ISNT} {_HOW_MUCH}{_SEEN}(?! to\b)",
+            r"(?:turn(?:s|ed)? out|prove[sd]?) to be(?! (?:[\w\-]+ ){0,3}\ufffc)",
             r"(?:has|have|had|is|are|was|were) (?:(?!not |never |nearly |almost |partially |incompletely |"
             r"partly |largely )\w+ ){0,3}(?:resolved|cleared|disappeared|removed|withdrawn|explanted|gone|"
             r"lacking|absent|excluded|ruled out(?! for\b))",
-            rf"(?:resolved|removed|absent|excluded|ruled out){_AT_END}",
+            rf"(?:resolved|cleared|removed|absent|excluded|ruled out){_AT_END}",
             r"(?:removal|withdrawal|explantation|extraction)(?! of\b)",
             r"(?:on|in) neither (?:side|lung|base|apex)",
             rf"{_BE} (?:none|retracted|withdrawn|rescinded)",
@@ -348,7 +351,7 @@ ENGLISH: Final[CueTable] = (
             r"(?:resolution|clearing|removal) of",
             r"fail(?:s|ed)? to(?! (?:resolve|clear|improve|respond)\b)",
             r"(?:rather than|instead of|as opposed to|in place of|in lieu of)",
-            r"what (?:looked like|(?:appeared|seemed) to be|was (?:thought|taken|read|believed|called|"
+            r"what (?:looked like|(?:appeared|seemed) to be|(?:was|had been) (?:thought|taken|read|believed|called|"
             r"described)(?: (?:to be|as|for))?)",
             r"(?:mimic|simulat|imitat|masquerad|feign)(?:s|es|e|ed|king|ing)?(?: as| of)?",
             r"(?:argu|speak|milit|weigh)(?:s|es|e|ed|ing|ates|ate)?(?: \w+)? against",
@@ -356,7 +359,7 @@ ENGLISH: Final[CueTable] = (
             r"(?:is|are|was|were) (?:\w+ )?against",
             r"(?:apparent|seeming|supposed|so-called|spurious|pseudo)(?= [^.;]*\b(?:due to|because of|"
             r"caused by|related to|secondary to|explained by|attributable to|(?<!likely\x20)(?:reflects|"
-            r"represents)|results? (?:from|of)|accounted|owing to|artifact\w*|projection\w*|in fact|"
+            r"represents)|results? (?:from|of)|accounted|owing to|(?:is|are) (?:an?|the) (?!\ufffc)|artifact\w*|projection\w*|in fact|"
             r"actually|really|merely|nipple|skin fold|overlap\w*|summation)\b)",
         ),
     ),
@@ -369,7 +372,8 @@ ENGLISH: Final[CueTable] = (
             r"(?:other than|apart from|aside from|(?<!the\x20)following(?! (?:day|findings?)\b)|after)",
             r"there (?:is|are|was|were|has been|have been)",
             r"[,] (?:the|der|die|das)(?= (?:[\w\-]+ ){0,2}\ufffc)",
-            r"and (?:the|there|(?:slight |mild )?(?:de|in)crease in|improvement in|worsening of)",
+            r"(?<=,\s)presence of",
+            r"and (?:the|there|presence of|(?:slight |mild )?(?:de|in)crease in|improvement in|worsening of)",
             r"[;:]",
         ),
     ),

@@ -93,8 +93,10 @@ _ONCE: Final = re.compile(
     re.IGNORECASE,
 )
 _HISTORY: Final = re.compile(
-    r"\b(?:history of|hx of|h/o|request|requisition|referral|anamnes\w*|vorgeschichte)\b", re.IGNORECASE
+    r"\b(?:history of|hx of|h/o|request|requisition|referr\w+|anamnes\w*|vorgeschichte)\b", re.IGNORECASE
 )
+_NOW: Final = re.compile(r"\b(?:now|today|currently|jetzt|nun|aktuell|heute)\b", re.IGNORECASE)
+_COMMA_OR_NOW: Final = re.compile(rf",|{_NOW.pattern}", re.IGNORECASE)
 # Sentences whose findings are kept: reports repeat each other, and the texts of an image its report.
 _CACHE: Final = 1 << 14
 
@@ -397,12 +399,11 @@ def _behind(
     # "Possible edema and small effusion" leaves both uncertain.
     if new is not None and (cue.effect == "absent" or masked[new] == ","):
         end = new
-    if (
-        cue.effect in ("unstated", "past")
-        and (comma := masked.find(",", cue.end, end)) >= 0
-        and not _is_history(masked, cue)
-    ):
-        end = comma
+    if cue.effect in ("unstated", "past"):
+        stop = (_NOW if _HISTORY.search(masked, cue.start, cue.end) else _COMMA_OR_NOW).search(
+            masked, cue.end, end
+        )
+        end = end if stop is None else stop.start()
     for at, mention in enumerate(mentions):
         if cue.end <= mention.start < end:
             if mention.start > first and VERB.search(sentence, mention.start, mention.end):
@@ -439,10 +440,6 @@ def _ends_list(masked: str, first: int, comma: int, end: int, sentence: str) -> 
         and BOTH_SIDES.search(masked, last.end(), end) is not None
         and (PLURAL.search(sentence, *head.span()) is None) == (PLURAL.search(sentence, *last.span()) is None)
     )
-
-
-def _is_history(masked: str, cue: Cue) -> bool:
-    return _HISTORY.search(masked, cue.start, cue.end) is not None
 
 
 def _before(

@@ -26,6 +26,7 @@ _GONE: Final = (
     r"(?:rückläufig|zurückgebildet|resorbiert|aufgelöst|regredient|verschwunden|aufgehoben|ausgeheilt|"
     r"entfernt|abgeklungen|evakuiert|entfaltet)"
 )
+_NEARLY: Final = r"(?:nahezu|fast|beinahe|weitgehend|größtenteils|teilweise|annähernd)"
 _WHOLE: Final = rf"(?:vollständig|komplett|vollkommen|gänzlich|restlos|völlig){_ENDING}"
 _AT_END: Final = r"(?= ?(?:[.,;:)?]|$|(?:und|aber|jedoch|bei|im|am|links|rechts|beidseits|ist|sind)\b))"
 
@@ -44,8 +45,8 @@ GERMAN: Final[CueTable] = (
         "none",
         "behind",
         (
-            r"(?:nahezu|fast|beinahe|nicht|weitgehend|größtenteils|teilweise|annähernd|noch nicht) "
-            rf"(?:{_WHOLE} )?{_GONE}{_ENDING}",
+            rf"(?:{_NEARLY}|(?:noch )?nicht) (?:{_WHOLE} )?(?:{_GONE}{_ENDING}|(?:rückbildung|auflösung|"
+            r"resorption|regredienz)(?: (?:de[rs]|von|eine[rs]))?)",
             rf"{_NO} (?:\w+ )?{_CHANGED}(?: (?:de[rs]|von|einer|eines))?",
             r"nicht (?:\w+ )?frei von",
             r"(?:kein(?:erlei|e[rsnm]?)?|ohne) (?:zweifel(?: an| bezüglich)?|fehlen(?:de[rsnm]?)?)",
@@ -92,7 +93,7 @@ GERMAN: Final[CueTable] = (
         "behind",
         (
             rf"(?:ausgeschlossen|nicht (?:mehr )?{_SEEN}|fehlend|negativ) ?:",
-            r"\Aausgeschlossen (?:wurden?|wird|werden|ist|sind)\b",
+            rf"\A(?:ausgeschlossen|nicht (?:mehr )?{_SEEN}) (?:wurden?|wird|werden|ist|sind)\b",
         ),
     ),
     (
@@ -126,7 +127,8 @@ GERMAN: Final[CueTable] = (
             r"bei (?:\w+ )?verdacht auf(?= [^.;]*(?:empf|\bct\b|\bmrt\b|kontroll|erwäg|\w*sono))",
             r"(?:falls|sofern|wenn|sollte|sollten|zum ausschlu(?:ß|ss)|ausschlu(?:ß|ss)diagnostik|frage "
             r"nach|fragestellung|zur frage)",
-            r"bei (?:\w+ )?(?:klinische[mnr]?|anhaltende[mnr]?|weitere[mnr]?|bestehende[mnr]?) (?:v\. ?a\.|"
+            r"(?:bei (?:\w+ )?)?klinisch(?:e[mnrs]?)? (?:v\. ?a\.|verdacht(?: auf)?)",
+            r"bei (?:\w+ )?(?:anhaltende[mnr]?|weitere[mnr]?|bestehende[mnr]?) (?:v\. ?a\.|"
             r"verdacht(?: auf)?)",
             r"(?:anamnestisch|anamnese|vorgeschichte)(?: (?:mit|einer|eines|von))?",
         ),
@@ -168,7 +170,7 @@ GERMAN: Final[CueTable] = (
             r"auf|hinweisend auf|verdächtig(?:e[rsnm]?)?(?: (?:auf|für))?)",
             r"(?:möglich|fraglich|(?:un)?wahrscheinlich|vermutlich|mutma(?:ß|ss)lich|denkbar|"
             rf"zweifelhaft){_ENDING}",
-            r"(?:möglicherweise|eventuell|evtl\.|ggf\.|gegebenenfalls|(?:am )?ehesten|eher|vielleicht|"
+            r"(?:möglicherweise|wohl|eventuell|evtl\.|ggf\.|gegebenenfalls|(?:am )?ehesten|eher|vielleicht|"
             r"womöglich|a\. ?e\.|könnte|könnten|dürfte)",
         ),
     ),
@@ -176,14 +178,15 @@ GERMAN: Final[CueTable] = (
         "absent",
         "before",
         (
-            rf"nicht (?:mehr )?(?:\w+ ){{0,2}}{_SEEN}",
+            rf"(?:nicht|keine[rns]?) (?:mehr )?(?:\w+ ){{0,2}}{_SEEN}",
             rf"{_SEEN} (?:\w+ )?nicht",
             rf"(?:{_BE} )?ausgeschlossen",
             r"(?:vor(?:ge)?täuscht|vortäuschen|imitiert|simuliert)",
-            rf"(?:{_BE} )?(?:\w+ )?{_WHOLE} {_GONE}",
-            rf"(?:{_BE} )?(?:\w+ )?(?:verschwunden|aufgelöst|resorbiert|entfernt|abgeklungen|"
+            rf"(?:{_BE} )?(?:(?!nicht|noch|{_NEARLY})\w+ )?{_WHOLE} {_GONE}",
+            rf"(?:{_BE} )?(?:(?!nicht|noch|{_NEARLY})\w+ )?(?:verschwunden|aufgelöst|resorbiert|entfernt|abgeklungen|"
             rf"ausgeheilt){_AT_END}",
             rf"(?:fehlt|fehlen|fehlend|negativ){_AT_END}",
+            r"(?:entpuppt|erweist|stellt) sich als(?! (?:[\w\-]+ ){0,3}\ufffc)",
             r"(?:wird|werden) (?:zurückgenommen|widerrufen)",
             r"(?:besteht|bestehen|(?:findet|finden|zeigt|zeigen) sich)(?: \w+)? nicht",
             r"nicht bestätigt",
@@ -207,7 +210,7 @@ GERMAN: Final[CueTable] = (
             r"frei von",
             r"täusch(?:t|en)",
             r"gegen(?: eine?n?| das vorliegen(?: eine[rs])?)?(?= [^.;]*\bspr(?:icht|echen)\b)",
-            r"und nicht(?= (?:eine?[rmns]? )?\ufffc)",
+            r"und nicht(?: um)?(?= (?:eine?[rmns]? )?\ufffc)",
             r"(?:statt|anstatt|anstelle|an stelle|vielmehr als)(?: (?:eine[srm]|von|de[rs]))?",
             r"(?:spricht|sprechen|sprechend) (?:\w+ ){0,2}(?:gegen|nicht für)(?: (?:eine?n?|das "
             r"vorliegen(?: eine[rs])?))?",

@@ -14,7 +14,7 @@ _SHORT: Final = (
     "ptx=pneumothorax pnx=pneumothorax ptxs=pneumothoraces pna=pneumonia pnas=pneumonias eff=effusion "
     "effs=effusions plef=effusion atx=atelectasis atel=atelectasis opac=opacity opacs=opacities "
     "consol=consolidation infil=infiltrate infiltr=infiltrate cardiomeg=cardiomegaly nod=nodule nods=nodules "
-    "fx=fracture fxs=fractures frx=fracture ett=endotracheal_tube ngt=nasogastric_tube ogt=orogastric_tube "
+    "fx=fracture fxs=fractures frx=fracture rippenfx=rippenfraktur ett=endotracheal_tube ngt=nasogastric_tube ogt=orogastric_tube "
     "dht=feeding_tube cvc=central_venous_catheter cvl=central_line cath=catheter caths=catheters "
     "pacer=pacemaker hsm=herzschrittmacher djd=degenerative_joint_disease ggo=opacity ggos=opacities "
     "htx=hemothorax emphys=emphysema calcs=calcifications w/o=without w/=with c/w=consistent_with "
@@ -27,9 +27,7 @@ _SHORT: Final = (
     "chf=heart_failure"
 )
 # Something else in small letters, or behind a number.
-_CAPITALS: Final = (
-    "CM=cardiomegaly RF=raumforderung TB=tuberculosis PPM=pacemaker LVAD=support_device IABP=support_device"
-)
+_CAPITALS: Final = "CM=cardiomegaly RF=raumforderung RH=rundherd TB=tuberculosis PPM=pacemaker LVAD=support_device IABP=support_device"
 _WORDS: Final = (
     "adenopathy aspiration atelectases atelectasis atelectatic atelektase atelektasen auszuschließen "
     "belüftungsstörung bronchiectasis calcification calcifications calcified cardiomegaly catheter catheters "
