@@ -33,11 +33,11 @@ _WORDS: Final = (
     "belüftungsstörung bronchiectasis calcification calcifications calcified cardiomegaly catheter catheters "
     "cavitary cavitation congestion consolidation consolidations consolidative costophrenic defibrillator "
     "degenerative dystelektase dystelektasen effusion effusions emphysem emphysema emphysematous "
-    "endotracheal enlarged excluded fibrosis fibrotic fracture fractured fractures granuloma granulomas "
+    "endotracheal enlarged erguss excluded fibrosis fibrotic fracture fractured fractures granuloma granulomas "
     "hemothorax herzschrittmacher hiatushernie hydropneumothorax hyperexpanded hyperinflated hyperinflation "
     "infiltrat infiltrate infiltrates infiltration kardiomegalie konsolidierung konsolidierungen kyphosis "
     "lungenemphysem lungenödem lymphadenopathie lymphadenopathy mediastinal mediastinalverbreiterung "
-    "mediastinum minderbelüftung nachweisbar nasogastric neoplasm opacification opacities opacity osteopenia "
+    "mediastinum minderbelüftung nachweisbar nasogastric nodule nodules neoplasm opacification opacities opacity osteopenia "
     "osteoporosis pacemaker pericardial perikarderguss plattenatelektase plattenatelektasen pleuraerguss "
     "pleuraergusses pleuraergüsse pleural pleuraschwiele pneumomediastinum pneumonia pneumonias pneumonie "
     "pneumonien pneumonisch pneumoperitoneum pneumothoraces pneumothorax possible possibly questionable "
@@ -59,17 +59,18 @@ _OTHERS: Final = (
     "starring subcutaneously suspecter suspicions tracheostoma tracheotomy tuberculose uncharged "
     "unquestionable vergrößern vergrößerte verkalking verkalkt verpackung verpackungen verschaffung "
     "verschaltung verschaltungen verschalungen verschanzungen verschrottung verschüttung verwaltung "
-    "verwaltungen nachweis suspect question pneumo pleura cardio mediastin excluding"
+    "verwaltungen verguss verguß module modules plural unlike widen fibro nachweis suspect question pneumo pleura cardio mediastin excluding"
 )
 # Words that are typed without a blank before one of the rules: "nopneumothorax".
 _JOINED: Final = (
     "a acute and bilateral focal kein keine keinen large left mild no of ohne or pleural possible right "
     "small the und with without"
 )
-_FEWEST_LETTERS: Final = 8
+_FEWEST_LETTERS: Final = 5
+_LONG_WORD: Final = 8
 _TWO_EDITS: Final = 12
 # Of a word that is cut short.
-_LEAST_PART: Final = 0.6
+_LEAST_PART: Final = 0.62
 _TICKED: Final = r"\[[xX✓✔]\]|\([xX✓✔]\)|\(\+\)|[☒☑✓✔]"
 _BOX: Final = re.compile(rf"(?P<ticked>{_TICKED})|\[\s?\]|\(\s?\)|\([-–]\)|[☐□▢]")
 _OPTION: Final = re.compile(
@@ -154,7 +155,7 @@ def _tables() -> tuple[dict[str, str], re.Pattern[str], dict[str, tuple[str, ...
             near[left] = (*near.get(left, ()), word)
     pattern = (
         rf"(?<!\w)(?:(?i:{signs})(?!\w)|(?:(?<!\d\s)(?<!\d)(?:{capitals})|(?i:{words}))(?!\w)|"
-        rf"[^\W\d_]{{{_FEWEST_LETTERS - 1},40}})"
+        rf"[^\W\d_]{{{_FEWEST_LETTERS},40}})"
     )
     return short, re.compile(pattern), near
 
@@ -166,7 +167,7 @@ def _spelling(typed: str) -> str | None:
     known, others, joined = _known()
     if word in known or word in others or re.search(r"[^a-zäöüß]", word):
         return None
-    for cut in range(1, len(word) - _FEWEST_LETTERS + 2):
+    for cut in range(1, len(word) - _LONG_WORD + 2):
         if word[:cut] in joined and word[cut:] in known:
             return f"{word[:cut]} {word[cut:]}"
     table, plain = _tables()[2], _folded(word)
