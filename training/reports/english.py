@@ -88,18 +88,10 @@ ENGLISH: Final[CueTable] = (
         ),
     ),
     (
-        "unstated",
-        "behind",
-        (
-            r"(?:can|may|might|could|would) (?:help|aid|be (?:used|helpful|useful|considered|obtained|"
-            rf"performed))(?: to| in)? (?:\w+ )?(?:{_ASSESS}|look|detecting|excluding)(?: for)?",
-        ),
-    ),
-    # Values of keys: "Effusion: none", "Effusion? No.", "effusion -".
-    (
         "absent",
         "before",
         (
+            # Values of keys: "Effusion: none", "Effusion? No.", "effusion -".
             r"\((?:none|no|absent|negative|nein|keine?r?)\)",
             r"[:=] ?[nN0](?= ?(?:[.,;)\n]|$))",
             r"[:=?] ?(?:none|no|not|absent|negative|neg|nil|resolved|free)(?= ?(?:[.,;)\n]|$))",
@@ -160,11 +152,11 @@ ENGLISH: Final[CueTable] = (
             r"suspicion|questionable|uncertain|equivocal|differential(?: diagnos[ei]s)?) ?:",
         ),
     ),
-    ("absent", "behind", (rf"(?:not {_SEEN}|excluded|ruled out|absent|none|negative|resolved|removed) ?:",)),
     (
         "absent",
         "behind",
         (
+            rf"(?:not {_SEEN}|excluded|ruled out|absent|none|negative|resolved|removed) ?:",
             rf"(?:no longer|\Anot) {_SEEN} {_BE}",
             rf"{_ISNT} (?:\w+ly )?(?:suggest(?:ive)?(?: of)?|indicat(?:e|ive)(?: of)?|consistent with|"
             r"compatible with|diagnostic of|represent(?:ing)?|(?:suspicious|concerning|worrisome) for)",
@@ -261,6 +253,8 @@ ENGLISH: Final[CueTable] = (
         "unstated",
         "behind",
         (
+            r"(?:can|may|might|could|would) (?:help|aid|be (?:used|helpful|useful|considered|obtained|"
+            rf"performed))(?: to| in)? (?:\w+ )?(?:{_ASSESS}|look|detecting|excluding)(?: for)?",
             r"(?:past |known |clinical |prior )*(?:history|hx) of",
             r"h/o",
             r"in the absence of",

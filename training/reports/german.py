@@ -58,14 +58,6 @@ GERMAN: Final[CueTable] = (
         ),
     ),
     (
-        "absent",
-        "behind",
-        (
-            r"(?:kein(?:erlei|e[rsnm]?)?|ohne) (?:\w+ )?(?:verdacht auf|hinweis(?:e|en)?(?: auf| für)?|"
-            r"anhalt(?:spunkte?)?(?: für)?|zeichen|korrelat für)",
-        ),
-    ),
-    (
         "uncertain",
         "behind",
         (
@@ -117,7 +109,15 @@ GERMAN: Final[CueTable] = (
             r"(?:könnte|könnten|kann|dürfte) (?:\w+ ){0,2}(?:vorliegen|entsprechen)",
         ),
     ),
-    ("uncertain", "both", (r"dd:?(?=\s)", r"differen[tz]ialdiagnostisch", r"(?:versus|bzw\.? eher)")),
+    (
+        "uncertain",
+        "both",
+        (
+            r"dd:?(?=\s)",
+            r"differen[tz]ialdiagnostisch",
+            r"(?:versus|bzw\.? eher)",
+        ),
+    ),
     (
         "unstated",
         "behind",
@@ -142,11 +142,7 @@ GERMAN: Final[CueTable] = (
             r"hinzutreten|vorkommen)",
         ),
     ),
-    (
-        "past",
-        "before",
-        (r"(?<=\ufffc\x20)vor (?:\w+ )?(?:tag|woche|monat|jahr)\w*",),
-    ),
+    ("past", "before", (r"(?<=\ufffc\x20)vor (?:\w+ )?(?:tag|woche|monat|jahr)\w*",)),
     (
         "past",
         "behind",
@@ -205,6 +201,8 @@ GERMAN: Final[CueTable] = (
         "absent",
         "behind",
         (
+            r"(?:kein(?:erlei|e[rsnm]?)?|ohne) (?:\w+ )?(?:verdacht auf|hinweis(?:e|en)?(?: auf| für)?|"
+            r"anhalt(?:spunkte?)?(?: für)?|zeichen|korrelat für)",
             rf"{_WHOLE} (?:{_GONE})e[rsnm]?",
             r"(?:kein(?:erlei|e[rsnm]?)?|ohne|weder|nie|niemals|fehlend(?:e[rsnm]?)?|fehlen (?:von|eine[rs]))",
             r"frei von",
