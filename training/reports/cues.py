@@ -40,7 +40,7 @@ LIMITED: Final = re.compile(
 _NO_ALTERNATIVE: Final = r"(?!.*(?:\bn?or\b|\boder\b|\bnoch (?=(?:\w+ )?\ufffc)|/))"
 _SIZE: Final = (
     r"(?:an?|small|tiny|trace|minimal|mild|slight|moderate|large|severe|marked|stable|unchanged|persistent|"
-    r"new|old|(?:klein|winzig|gro(?:ß|ss)|gering|geringgradig|mäßig|mässig|mäßiggradig|deutlich|ausgeprägt|"
+    r"new|old|sm|lg|mod|kl|ger|(?:klein|winzig|gro(?:ß|ss)|gering|geringgradig|mäßig|mässig|mäßiggradig|deutlich|ausgeprägt|"
     r"massiv|diskret|minimal|leicht|schmal|neu|alt|stabil|unverändert)(?:e[rsnm]?)?)"
 )
 _PLACE: Final = (
@@ -75,7 +75,7 @@ _OPEN: Final = (
 )
 # What is left out of "no effusion on the right, small on the left", and of "... the right is not".
 _ELLIPSIS: Final = re.compile(
-    r"(?:\W*\b(?:the|an?|on|at|in|of|is|are|has|have|contains?|shows?|only|now|that|those|it|ones?|there|"
+    r"(?:\W*\b(?:the|an?|on|at|in|of|is|are|has|have|contains?|shows?|only|now|two|three|several|zwei|drei|mehrere|that|those|it|ones?|there|"
     r"base|apex|basal|apical|apikal|basilar|however|side|sided|left|right|links\w*|rechts\w*|linke[rsnm]?|"
     rf"rechte[rsnm]?|li|re|auf|de[rsnm]|die|das|seite|weiter(?:hin)?|fort|er|aber|jedoch|hingegen|dagegen|eine?r?|ist|sind|{_STILL}|"
     rf"{_OPEN})\b)+\W*|.*\b(?:side|lung|ones?|base|left|right|seite)\W+(?:with (?:it|one)|(?:is|are|has|"
@@ -168,7 +168,7 @@ OF_EARLIER_IMAGE: Final = re.compile(
     re.IGNORECASE,
 )
 HEADING: Final = re.compile(
-    r"\s*(?:[^\W\d_](?:[^\W\d_]|[ /]){2,40}:|[A-ZÄÖÜ]{6,}(?=[^\S\n]+[A-ZÄÖÜ][a-zäöü]))"
+    r"\s*(?:[^\W\d_](?:[^\W\d_]|[ /]){1,40}:|[A-ZÄÖÜ]{6,}(?=[^\S\n]+[A-ZÄÖÜ][a-zäöü]))"
 )
 
 

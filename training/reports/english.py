@@ -63,7 +63,7 @@ ENGLISH: Final[CueTable] = (
             # What is so on one side alone is so of the other, or not: see `is_contrast`.
             rf"{_SIDE},? (?:(?:but|and|yet|though),? (?:no|not|without)|no|not)(?: (?:an?|any|on|the))* "
             rf"{_SIDE}",
-            r"(?:unlike|in contrast to|im (?:gegensatz|unterschied) zu|anders als) (?:(?:on|the) )*(?:left|right|"
+            r"(?:unlike|other than|except|au(?:ß|ss)er|in contrast to|im (?:gegensatz|unterschied) zu|anders als) (?:(?:on|the) )*(?:left|right|"
             r"links|rechts)[^.;\ufffc]* (?:no|not|without|keine?r?|ohne)(?: any)?",
             r"(?:no|not|without|(?:lack|absence) of) (?:\w+ ){0,2}(?:improvement|change|resolution|response|"
             r"clearing|regression)(?: (?:of|in|to))?",
@@ -83,7 +83,7 @@ ENGLISH: Final[CueTable] = (
             r"without (?:prior|previous|comparison)",
             r"(?:partial|incomplete|near[\- ]complete|almost complete|ensure|document|confirm|until) "
             r"(?:(?:complete|full|the) )*(?:resolution|clearing)(?: of)?",
-            r"(?:partially|incompletely|nearly|almost) (?:completely )?(?:resolved|cleared)",
+            r"(?:partially|incompletely|nearly|almost|largely|mostly|partly) (?:completely )?(?:resolved|cleared)",
             r"(?:consistent|compatible|keeping|associated) with(?! the (?:prior|previous))",
         ),
     ),
@@ -182,7 +182,7 @@ ENGLISH: Final[CueTable] = (
             r"suspected|questioned|questionable|uncertain|equivocal|unlikely|less likely|doubtful|doubted|"
             r"a possibility|a concern|a consideration|in the differential)(?! that\b)",
             rf"(?:possible|likely|questioned|suspected|probable){_AT_END}",
-            rf"(?:may|might|could) not be {_SEEN}",
+            rf"(?:may|might|could|would) not be {_SEEN}",
             rf"(?:may|might|could) be {_SEEN}",
             # Behind a finding: "effusion, if any", not "small, if any, effusion".
             r"[, ](?<=\ufffc[, ]) ?if (?:any|present)\b",
@@ -259,13 +259,14 @@ ENGLISH: Final[CueTable] = (
             r"h/o",
             r"in the absence of",
             r"(?:treated|treatment|therapy|surgery|placement|insertion|drainage|thoracentesis|pleurodesis|"
-            r"biopsy|resection) for",
+            r"biopsy|resection|\w+ectomy) for",
+            r"present(?:s|ed|ing) with",
             r"(?:advise|recommend|obtain|request|repeat)(?:ed|s)? (?:[\w\-]+ ){1,4}for(?! the\b)",
             r"(?:the )?(?:sentence|statement|phrase|wording) (?:on|about|regarding|of)",
             r"(?:s/p|status post|after|following|post) (?:\w+ ){0,3}(?:drainage|evacuation|aspiration|"
             r"thoracentesis|biopsy|resection|repair|treatment|ablation) (?:of|for)",
             r"correlat(?:e|ion)(?: \w+)?(?: for| with)",
-            r"(?:evaluat|assess|check|look|screen|monitor)(?:e|ing|ion|ment)?(?: (?:for|of))?",
+            r"(?:evaluat|assess|check|look|screen)(?:e|ing|ion|ment)?(?: (?:for|of))?",
             r"(?:rule|ruling) out",
             r"r/o",
             r"(?:exclude|excluding)",
@@ -306,6 +307,7 @@ ENGLISH: Final[CueTable] = (
         (
             rf"(?:was|were) (?:{_SEEN} |described )?(?:on|in|at) (?:the |an? )?{_EARLIER}{_ENDS}",
             rf"(?<=\ufffc\x20)(?:on|in|at) (?:the |an? )?{_EARLIER}{_ENDS}",
+            rf"(?<=\ufffc\x20)in (?:\w+ )?(?:19|20)\d\d{_ENDS}",
             r"(?<=\ufffc\x20)(?:\d+|one|two|three|four|several|a few|some) (?:days?|weeks?|months?|years?) "
             rf"ago{_ENDS}",
         ),
@@ -320,7 +322,7 @@ ENGLISH: Final[CueTable] = (
             rf"(?:{_BE} )?{_ISNT} {_HOW_MUCH}{_SEEN}(?! to\b)",
             r"(?:turn(?:s|ed)? out|prove[sd]?) to be(?! (?:[\w\-]+ ){0,3}\ufffc)",
             r"(?:has|have|had|is|are|was|were) (?:(?!not |never |nearly |almost |partially |incompletely |"
-            r"partly |largely )\w+ ){0,3}(?:resolved|cleared|disappeared|removed|withdrawn|explanted|gone|"
+            r"partly |largely )\w+ ){0,3}(?:resolved|cleared|disappeared|removed|pulled|withdrawn|explanted|gone|"
             r"lacking|absent|excluded|ruled out(?! for\b))",
             rf"(?:resolved|cleared|removed|absent|excluded|ruled out){_AT_END}",
             r"(?:removal|withdrawal|explantation|extraction)(?! of\b)",
@@ -328,6 +330,7 @@ ENGLISH: Final[CueTable] = (
             rf"{_BE} (?:none|retracted|withdrawn|rescinded)",
             rf"{_BE} (?:merely )?(?:an? )?artifact\w*",
             rf"(?:{_BE} )?(?:by no means|in no way|nowhere) (?:to be )?{_SEEN}",
+            r"(?<=\ufffc\x20)out(?= ?(?:[.,;]|$))",
             r"no (?:\w+ )?(?:recurrence|re-?accumulation)(?! of)",
             r"(?:has|have) not (?:recurred|returned|reappeared|re-?accumulated)",
         ),
@@ -351,7 +354,7 @@ ENGLISH: Final[CueTable] = (
             r"(?:argu|speak|milit|weigh)(?:s|es|e|ed|ing|ates|ate)?(?: \w+)? against",
             r"(?:evidence|signs?|features?) against",
             r"(?:is|are|was|were) (?:\w+ )?against",
-            r"(?:apparent|seeming|supposed|so-called|spurious|pseudo)(?= [^.;]*\b(?:due to|because of|"
+            r"(?:apparent|seeming|questioned|supposed|so-called|spurious|pseudo)(?= [^.;]*\b(?:due to|because of|"
             r"caused by|related to|secondary to|explained by|attributable to|(?<!likely\x20)(?:reflects|"
             r"represents)|results? (?:from|of)|accounted|owing to|(?:is|are) (?:an?|the) (?!\ufffc)|artifact\w*|projection\w*|in fact|"
             r"actually|really|merely|nipple|skin fold|overlap\w*|summation)\b)",

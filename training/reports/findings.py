@@ -63,9 +63,11 @@ _SIZES: Final = (
 # A period of "1.5", "vs.", "V.a.", "k." or "02.05." ends nothing; one before a capital does without a blank.
 # The answer to "Effusion? No." belongs to the question.
 _SENTENCE_END: Final = re.compile(
-    r"(?<!\b[Vv][Ss])(?<!\b[VZ])(?<!\b[VZ][an])(?<!\b[VZ]\.[aAnN])(?<!\b[VZ]\.\s[aAnN])(?<!\b[kKou])"
+    r"(?<!\b[Vv][Ss])(?<!\b[VZ])(?<!\b[VZ][an])(?<!\b[VZ]\.[aAnN])(?<!\b[VZ]\.\s[aAnN])(?<!\ba\.e)(?<!\ba\.\se)(?<!\b[kKou])"
     r"(?<!\b(?:kl|ca))(?<!\b(?:re|li)(?=\.\s[a-zäöü]))(?<!\b(?:bds|ger|erg|Erg)(?=\.\s[a-zäöü]))"
-    r"(?<!(?:grenzw|uraerg)(?=\.\s[a-zäöü]))(?<!\d\.\d\d(?=\.\s[a-zäöü]))[.!](?=\s|$|[A-Z])|"
+    r"(?<!(?:grenzw|uraerg)(?=\.\s[a-zäöü]))(?<!\d\.\d\d(?=\.\s[a-zäöü]))[.!](?=\s|$|[A-Z])"
+    # "Fraktur der 6. und 7. Rippe".
+    r"(?!(?<=\d\.)\s+(?i:rippen?|icr|[bhl]wk|\w*wirbel\w*|interkostal\w*|segment\w*|(?:und|bis)\s+\d)\b)|"
     r"\?(?=\s*$)|(?:(?<=[\w)])|(?<=[\w)]\s))\?(?=\s+[A-Z])"
     r"(?!\s+(?i:(?:yes|no|none|not|nein|ja|keine?[rs]?|nicht|absent|present|negative|"
     rf"{_SIZES})"
@@ -397,7 +399,7 @@ def _behind(
     ):
         new = shown.start("after")
     # "Possible edema and small effusion" leaves both uncertain.
-    if new is not None and (cue.effect == "absent" or masked[new] == ","):
+    if new is not None and (cue.effect == "absent" or not masked[new].isalpha()):
         end = new
     if cue.effect in ("unstated", "past"):
         stop = (_NOW if _HISTORY.search(masked, cue.start, cue.end) else _COMMA_OR_NOW).search(
@@ -457,7 +459,8 @@ def _before(
             start = other.end
             break
     own = [at for at, mention in enumerate(mentions) if start <= mention.start and mention.end <= cue.start]
-    listed = False
+    # "Erguss, Stauung, Infiltrat: keine."
+    listed = masked[cue.start] in ":="
     for earlier, at in enumerate(reversed(own)):
         mention = mentions[at]
         if earlier == 0:

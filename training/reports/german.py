@@ -107,6 +107,7 @@ GERMAN: Final[CueTable] = (
             rf"vermutet|zu vermuten|anzunehmen|zu diskutieren|unklar|unsicher){_AT_END}",
             r"(?:kommt|kommen|käme|kämen) (?:\w+ ){0,2}(?:in betracht|in frage|infrage)",
             r"(?:könnte|könnten|kann|dürfte) (?:\w+ ){0,2}(?:vorliegen|entsprechen)",
+            rf"(?:wäre|würde)n? (?:\w+ ){{0,4}}nicht (?:\w+ )?(?:{_SEEN}|erfasst)",
         ),
     ),
     (
@@ -127,7 +128,8 @@ GERMAN: Final[CueTable] = (
             r"bei (?:\w+ )?verdacht auf(?= [^.;]*(?:empf|\bct\b|\bmrt\b|kontroll|erwäg|\w*sono))",
             r"(?:falls|sofern|wenn|sollte|sollten|zum ausschlu(?:ß|ss)|ausschlu(?:ß|ss)diagnostik|frage "
             r"nach|fragestellung|zur frage)",
-            r"(?:bei (?:\w+ )?)?klinisch(?:e[mnrs]?)? (?:v\. ?a\.|verdacht(?: auf)?)",
+            r"(?:bei (?:\w+ )?)?klinisch(?:e[mnrs]?)? (?:(?=\ufffc)|v\. ?a\.|verdacht(?: auf)?)",
+            r"(?:zuweisung|einweisung|vorstellung) (?:wegen|bei|mit|zu[mr]?)(?: (?:v\. ?a\.|verdacht auf))?",
             r"bei (?:\w+ )?(?:anhaltende[mnr]?|weitere[mnr]?|bestehende[mnr]?) (?:v\. ?a\.|"
             r"verdacht(?: auf)?)",
             r"(?:anamnestisch|anamnese|vorgeschichte)(?: (?:mit|einer|eines|von))?",
@@ -148,6 +150,7 @@ GERMAN: Final[CueTable] = (
         "behind",
         (
             r"(?:z\. ?n\.?|zn|zustand nach|st\. ?n\.|status nach)(?!\w)",
+            r"\Avor (?:\w+ )?(?:tag|woche|monat|jahr)\w*\b",
             r"nach (?:(?:abgelaufener|stattgehabter|alter|früherer|durchgemachter) )?(?=\ufffc)",
             r"(?:voraufnahme|voruntersuchung|vorbild)(?: (?:vom|von|am|der|des|[\d.]+)){0,4} mit",
             r"(?:patient(?:in|en)?|bekanntem?) (?:mit|nach) (?:bekannte[rmn] )?(?=\ufffc)",
@@ -191,7 +194,7 @@ GERMAN: Final[CueTable] = (
             r"(?:hat|haben) sich (?:(?!nicht|teil|nahe|fast|weit)\w+ )?(?:zurückgebildet|aufgelöst|"
             r"resorbiert)",
             r"(?:liegt|liegen)(?: \w+)? (?:nicht|keine?r?s?) (?:\w+ )?vor",
-            r"[:=?] ?(?:nein|negativ|keine?[rsn]?|nicht (?:vorhanden|nachweisbar|erkennbar|sichtbar)|ø|"
+            r"[:=?] ?(?:jeweils )?(?:nein|negativ|keine?[rsn]?|nicht (?:vorhanden|nachweisbar|erkennbar|sichtbar)|ø|"
             r"ohne)(?= ?(?:[.,;)\n]|$)| (?:nachweisbar|erkennbar|sichtbar|sicher\w*|frisch\w*|abgrenzbar)\b)",
             r"(?<=\s)[-–] ?(?:nein|negativ|keine?[rsn]?)(?= ?(?:[.,;)\n]|$))",
             r"(?<=\ufffc)[- ]?(?:entfernung|explantation|rückzug)",
@@ -204,7 +207,7 @@ GERMAN: Final[CueTable] = (
             r"(?:kein(?:erlei|e[rsnm]?)?|ohne) (?:\w+ )?(?:verdacht auf|hinweis(?:e|en)?(?: auf| für)?|"
             r"anhalt(?:spunkte?)?(?: für)?|zeichen|korrelat für)",
             rf"{_WHOLE} (?:{_GONE})e[rsnm]?",
-            r"(?:kein(?:erlei|e[rsnm]?)?|ohne|weder|nie|niemals|fehlend(?:e[rsnm]?)?|fehlen (?:von|eine[rs]))",
+            r"(?:kein(?:erlei|e[rsnm]?)?|ohne|weder|nie|niemals|nirgends|nirgendwo|fehlend(?:e[rsnm]?)?|fehlen (?:von|eine[rs]))",
             r"frei von",
             r"täusch(?:t|en)",
             r"gegen(?: eine?n?| das vorliegen(?: eine[rs])?)?(?= [^.;]*\bspr(?:icht|echen)\b)",
@@ -215,7 +218,7 @@ GERMAN: Final[CueTable] = (
             r"(?:vortäuschend(?:e[rsnm]?)?|imitierend(?:e[rsnm]?)?|imitiert|simuliert|(?:schein|vermeint)(?:bar|lich)e?[rsnm]?)",
             r"nicht (?:mit|als)(?= [^.;]*\b(?:verwechs\w+|fehlzudeuten|fehlgedeutet)\b)",
             r"nicht (?:jedoch|aber|hingegen|dagegen)",
-            r"(?<!zum\x20)ausschlu(?:ß|ss)(?: (?:von|eine[rs]))?",
+            r"ausschlu(?:ß|ss)(?: (?:von|eine[rs]))?",
             r"(?:entfernung|explantation|rückbildung|auflösung) (?:de[rs]|von|eine[rs])",
         ),
     ),

@@ -59,7 +59,7 @@ _HEADINGS: Final[dict[Kind, tuple[str, ...]]] = {
     "indication": (
         r"(?:clinical )?(?:indications?|history|info(?:rmation)?|data|details|context|question|problem|statement)"
         r"(?: ?(?:and|/|&) ?(?:indications?|history|reason(?: for exam(?:ination)?)?))?",
-        r"clinical",
+        r"clinical|hx|(?:untersuchungs)?grund(?: der untersuchung)?",
         r"(?:brief |patient )?history(?: of present illness)?",
         r"reasons? for (?:the )?(?:exam(?:ination)?|study|referral|request|visit|test|procedure|this "
         r"exam(?:ination)?)",

@@ -22,9 +22,9 @@ _SHORT: Final = (
     "poss=possible prob=probable susp=suspicious k.=kein o.b.=unauffällig o._b.=unauffällig erg.=erguss "
     "pleuraerg.=pleuraerguss grenzw.=grenzwertig verbr.=verbreitert vergr.=vergrößert "
     # Marks that were dictated.
-    "comma=, komma=, new_paragraph=; new_line=; neue_zeile=; neuer_absatz=; "
+    "period=; full_stop=; punkt=; comma=, komma=, new_paragraph=; new_line=; neue_zeile=; neuer_absatz=; "
     "unauff.=unauffällig -ve=negative +ve=positive nad=no_acute_disease wnl=within_normal_limits "
-    "chf=heart_failure"
+    "chf=heart_failure dz=disease trach=tracheostomy_tube"
 )
 # Something else in small letters, or behind a number.
 _CAPITALS: Final = "CM=cardiomegaly RF=raumforderung RH=rundherd TB=tuberculosis PPM=pacemaker LVAD=support_device IABP=support_device"
@@ -33,8 +33,8 @@ _WORDS: Final = (
     "belüftungsstörung bronchiectasis calcification calcifications calcified cardiomegaly catheter catheters "
     "cavitary cavitation congestion consolidation consolidations consolidative costophrenic defibrillator "
     "degenerative dystelektase dystelektasen effusion effusions emphysem emphysema emphysematous "
-    "endotracheal enlarged erguss excluded fibrosis fibrotic fracture fractured fractures granuloma granulomas "
-    "hemothorax herzschrittmacher hiatushernie hydropneumothorax hyperexpanded hyperinflated hyperinflation "
+    "edema endotracheal enlarged erguss excluded fibrosis fibrotic fracture fractured fractures granuloma granulomas "
+    "hemothorax hernia herzschrittmacher hiatushernie hydropneumothorax hyperexpanded hyperinflated hyperinflation "
     "infiltrat infiltrate infiltrates infiltration kardiomegalie konsolidierung konsolidierungen kyphosis "
     "lungenemphysem lungenödem lymphadenopathie lymphadenopathy mediastinal mediastinalverbreiterung "
     "mediastinum minderbelüftung nachweisbar nasogastric nodule nodules neoplasm opacification opacities opacity osteopenia "
@@ -59,7 +59,7 @@ _OTHERS: Final = (
     "starring subcutaneously suspecter suspicions tracheostoma tracheotomy tuberculose uncharged "
     "unquestionable vergrößern vergrößerte verkalking verkalkt verpackung verpackungen verschaffung "
     "verschaltung verschaltungen verschalungen verschanzungen verschrottung verschüttung verwaltung "
-    "verwaltungen verguss verguß module modules plural unlike widen fibro nachweis suspect question pneumo pleura cardio mediastin excluding"
+    "verwaltungen verguss verguß module modules plural unlike widen fibro enema nachweis suspect question pneumo pleura cardio mediastin excluding"
 )
 # Words that are typed without a blank before one of the rules: "nopneumothorax".
 _JOINED: Final = (

@@ -46,7 +46,7 @@ _BLUNT: Final = r"(?:verstrichen|stumpf|(?:ab)?gestumpft)"
 # Behind words that mean something else in a photograph.
 _LIES: Final = (
     r"(?=\.? (?:(?:is|remains?|still|noch|weiterhin) )*(?:in (?:situ|place)|(?:on|at|over|in) the (?:left|right)|"
-    r"left|right|links|rechts|li|re|tip|projects|projiziert|pe[ck]toral|liegt|liegend|unchanged|unverändert|"
+    r"left|right|links|rechts|li|re|tip|projects|projiziert|removed|entfernt|gezogen|pe[ck]toral|liegt|liegend|unchanged|unverändert|"
     r"regelrecht|korrekt)\b)"
 )
 
