@@ -116,8 +116,8 @@ NEW_STATEMENT: Final = re.compile(
 # "Without pneumothorax, effusion present": the second of two is there, as it would not be behind "no".
 WITHOUT: Final = re.compile(r"without|ohne", re.IGNORECASE)
 SHOWN: Final = re.compile(
-    rf"\ufffc[^,;\ufffc]*(?P<after>,){_NO_ALTERNATIVE}(?:(?!\b(?:and|und)\b)[^,;])*\ufffc (?:is |are )?(?:\w+ly )?(?:present|seen|"
-    r"noted|visible|vorhanden|sichtbar|nachweisbar|erkennbar)\b",
+    rf"\ufffc[^,;\ufffc]*(?P<after>,){_NO_ALTERNATIVE}(?:(?!\b(?:and|und)\b)[^,;])*\ufffc (?:is |are "
+    r")?(?:\w+ly )?(?:present|seen|noted|visible|vorhanden|sichtbar|nachweisbar|erkennbar)\b",
     re.IGNORECASE,
 )
 _EXCEPT: Final = (
@@ -134,7 +134,8 @@ EXCEPT_ONE: Final = re.compile(
 ADJUNCT: Final = re.compile(r"(?:with|after|following|given|post|bei|mit|nach)\b", re.IGNORECASE)
 # What is there behind "instead of a mass" comes after a comma or a verb.
 INSTEAD: Final = re.compile(
-    r"instead|in place|in lieu|what|apparent|seeming|supposed|statt|anstatt|anstelle|an stelle|vermeint|schein",
+    r"instead|in place|in lieu|what|apparent|seeming|supposed|statt|anstatt|anstelle|an stelle|vermeint|"
+    r"schein",
     re.IGNORECASE,
 )
 CLAUSE: Final = re.compile(
@@ -209,8 +210,8 @@ def _cues() -> tuple[re.Pattern[str], tuple[tuple[Effect, Side], ...]]:
 
 
 def _is_bare(pattern: str) -> bool:
-    """Tell whether a pattern begins with a sign, or looks behind: it is taken as it is."""
-    return pattern[0] in "\\[:" or pattern.startswith("(?<")
+    """Tell whether a pattern begins with a sign, or behind a finding or a blank: it is taken as it is."""
+    return pattern[0] in "\\[:" or pattern.startswith((r"(?<=\ufffc)", r"(?<=\s)"))
 
 
 def _spaced(pattern: str) -> str:

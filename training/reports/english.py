@@ -55,15 +55,16 @@ ENGLISH: Final[CueTable] = (
         "behind",
         (
             r"not only",
-            r"(?:not (?:true|the case|correct)|wrong|untrue|false)(?: to (?:say|state|claim))?(?: that)? there "
-            r"(?:is|are) no",
+            r"(?:not (?:true|the case|correct)|wrong|untrue|false)(?: to (?:say|state|claim))?(?: that)? "
+            r"there (?:is|are) no",
             r"(?:evaluat|characteri[sz]|quantif|clarif)\w* (?:the|this|these)(?= (?:(?!for\b)\w+ "
             r"){0,3}\ufffc)",
             r"should (?:read|say|state)",
             # What is so on one side alone is so of the other, or not: see `is_contrast`.
             rf"{_SIDE},? (?:(?:but|and|yet|though),? (?:no|not|without)|no|not)(?: (?:an?|any|on|the))* "
             rf"{_SIDE}",
-            r"(?:unlike|other than|except|au(?:ß|ss)er|in contrast to|im (?:gegensatz|unterschied) zu|anders als) (?:(?:on|the) )*(?:left|right|"
+            r"(?:unlike|other than|except|au(?:ß|ss)er|in contrast to|im (?:gegensatz|unterschied) zu|"
+            r"anders als) (?:(?:on|the) )*(?:left|right|"
             r"links|rechts)[^.;\ufffc]* (?:no|not|without|keine?r?|ohne)(?: any)?",
             r"(?:no|not|without|(?:lack|absence) of) (?:\w+ ){0,2}(?:improvement|change|resolution|response|"
             r"clearing|regression)(?: (?:of|in|to))?",
@@ -83,7 +84,8 @@ ENGLISH: Final[CueTable] = (
             r"without (?:prior|previous|comparison)",
             r"(?:partial|incomplete|near[\- ]complete|almost complete|ensure|document|confirm|until) "
             r"(?:(?:complete|full|the) )*(?:resolution|clearing)(?: of)?",
-            r"(?:partially|incompletely|nearly|almost|largely|mostly|partly) (?:completely )?(?:resolved|cleared)",
+            r"(?:partially|incompletely|nearly|almost|largely|mostly|partly) (?:completely )?(?:resolved|"
+            r"cleared)",
             r"(?:consistent|compatible|keeping|associated) with(?! the (?:prior|previous))",
         ),
     ),
@@ -271,8 +273,10 @@ ENGLISH: Final[CueTable] = (
             r"r/o",
             r"(?:exclude|excluding)",
             r"clinical(?:ly)? (?:concern|suspicion|question|indication)(?: (?:for|of|is))?",
-            r"(?:request|requisition|referr(?:al|ed))(?: form)?:? (?:reads?|states?|says?|mentions?|asks?|for)",
-            r"(?:if(?: there (?:is|are))?|should(?! not\b)|in case of|at risk (?:of|for)|risk (?:of|for)|to prevent)",
+            r"(?:request|requisition|referr(?:al|ed))(?: form)?:? (?:reads?|states?|says?|mentions?|asks?|"
+            r"for)",
+            r"(?:if(?: there (?:is|are))?|should(?! not\b)|in case of|at risk (?:of|for)|risk (?:of|for)|to "
+            r"prevent)",
         ),
     ),
     (
@@ -322,8 +326,8 @@ ENGLISH: Final[CueTable] = (
             rf"(?:{_BE} )?{_ISNT} {_HOW_MUCH}{_SEEN}(?! to\b)",
             r"(?:turn(?:s|ed)? out|prove[sd]?) to be(?! (?:[\w\-]+ ){0,3}\ufffc)",
             r"(?:has|have|had|is|are|was|were) (?:(?!not |never |nearly |almost |partially |incompletely |"
-            r"partly |largely )\w+ ){0,3}(?:resolved|cleared|disappeared|removed|pulled|withdrawn|explanted|gone|"
-            r"lacking|absent|excluded|ruled out(?! for\b))",
+            r"partly |largely )\w+ ){0,3}(?:resolved|cleared|disappeared|removed|pulled|withdrawn|explanted|"
+            r"gone|lacking|absent|excluded|ruled out(?! for\b))",
             rf"(?:resolved|cleared|removed|absent|excluded|ruled out){_AT_END}",
             r"(?:removal|withdrawal|explantation|extraction)(?! of\b)",
             r"(?:on|in) neither (?:side|lung|base|apex)",
@@ -348,16 +352,17 @@ ENGLISH: Final[CueTable] = (
             r"(?:resolution|clearing|removal) of",
             r"fail(?:s|ed)? to(?! (?:resolve|clear|improve|respond)\b)",
             r"(?:rather than|instead of|as opposed to|in place of|in lieu of)",
-            r"what (?:looked like|(?:appeared|seemed) to be|(?:was|had been) (?:thought|taken|read|believed|called|"
-            r"described)(?: (?:to be|as|for))?)",
+            r"what (?:looked like|(?:appeared|seemed) to be|(?:was|had been) (?:thought|taken|read|believed|"
+            r"called|described)(?: (?:to be|as|for))?)",
             r"(?:mimic|simulat|imitat|masquerad|feign)(?:s|es|e|ed|king|ing)?(?: as| of)?",
             r"(?:argu|speak|milit|weigh)(?:s|es|e|ed|ing|ates|ate)?(?: \w+)? against",
             r"(?:evidence|signs?|features?) against",
             r"(?:is|are|was|were) (?:\w+ )?against",
-            r"(?:apparent|seeming|questioned|supposed|so-called|spurious|pseudo)(?= [^.;]*\b(?:due to|because of|"
-            r"caused by|related to|secondary to|explained by|attributable to|(?<!likely\x20)(?:reflects|"
-            r"represents)|results? (?:from|of)|accounted|owing to|(?:is|are) (?:an?|the) (?!\ufffc)|artifact\w*|projection\w*|in fact|"
-            r"actually|really|merely|nipple|skin fold|overlap\w*|summation)\b)",
+            r"(?:apparent|seeming|questioned|supposed|so-called|spurious|pseudo)(?= [^.;]*\b(?:due to|"
+            r"because of|caused by|related to|secondary to|explained by|attributable to|"
+            r"(?<!likely\x20)(?:reflects|represents)|results? (?:from|of)|accounted|owing to|(?:is|are) "
+            r"(?:an?|the) (?!\ufffc)|artifact\w*|projection\w*|in fact|actually|really|merely|nipple|skin "
+            r"fold|overlap\w*|summation)\b)",
         ),
     ),
     (

@@ -47,6 +47,7 @@ from training.reports.vocabulary import (
     compounds,
     forms,
     has_forms,
+    has_written_forms,
     normal_forms,
     other_forms,
 )
@@ -68,12 +69,10 @@ _SENTENCE_END: Final = re.compile(
     r"(?<!(?:grenzw|uraerg)(?=\.\s[a-zäöü]))(?<!\d\.\d\d(?=\.\s[a-zäöü]))[.!](?=\s|$|[A-Z])"
     # "Fraktur der 6. und 7. Rippe".
     r"(?!(?<=\d\.)\s+(?i:rippen?|icr|[bhl]wk|\w*wirbel\w*|interkostal\w*|segment\w*|(?:und|bis)\s+\d)\b)|"
-    r"\?(?=\s*$)|(?:(?<=[\w)])|(?<=[\w)]\s))\?(?=\s+[A-Z])"
-    r"(?!\s+(?i:(?:yes|no|none|not|nein|ja|keine?[rs]?|nicht|absent|present|negative|"
-    rf"{_SIZES})"
-    r"(?: (?:seen|noted|identified|visible|nachweisbar|sichtbar))?)\s*(?:[.,;\n]|$))|"
-    r"\n\s*\n|\n(?=\s*(?:[-*•\[(☐☒☑]|\d+[.)]|[A-Z][A-Z /]+:))|\n(?=[^\n:]{3,40}\s[-–=]\s)"
-    rf"|\n(?={HEADING.pattern})"
+    r"\?(?=\s*$)|(?:(?<=[\w)])|(?<=[\w)]\s))\?(?=\s+[A-Z])(?!\s+(?i:(?:yes|no|none|not|nein|ja|keine?[rs]?|"
+    rf"nicht|absent|present|negative|{_SIZES})(?: (?:seen|noted|identified|visible|nachweisbar|"
+    r"sichtbar))?)\s*(?:[.,;\n]|$))|\n\s*\n|\n(?=\s*(?:[-*•\[(☐☒☑]|\d+[.)]|[A-Z][A-Z /]+:))|"
+    rf"\n(?=[^\n:]{{3,40}}\s[-–=]\s)|\n(?={HEADING.pattern})"
 )
 _BLANK_LINE: Final = re.compile(r"\n\s*\n")
 # A line that is not filled ends what a heading has.
@@ -89,9 +88,8 @@ _BARE: Final = re.compile(
 # Words of what was there once; of other findings that are left out, nobody says that they are not there.
 _ONCE: Final = re.compile(
     r"\b(?:history|hx|h/o|prior|previous(?:ly)?|former(?:ly)?|earlier|s/p|status post|after|following|post|"
-    r"compar\w+|ago|was|"
-    r"were|anamnes\w*|vorgeschichte|z\. ?n|zn|zustand|st\. ?n|nach|früher\w*|ehemalig\w*|vor\w*|im "
-    r"vergleich)\b",
+    r"compar\w+|ago|was|were|anamnes\w*|vorgeschichte|z\. ?n|zn|zustand|st\. ?n|nach|früher\w*|ehemalig\w*|"
+    r"vor\w*|im vergleich)\b",
     re.IGNORECASE,
 )
 _HISTORY: Final = re.compile(
@@ -265,6 +263,8 @@ def _in_sentence(sentence: str) -> tuple[Finding, ...]:
 
 def _mentions(sentence: str) -> list[_Mention]:
     """Return all mentions in order; those within a longer one of another form are left out."""
+    if not has_written_forms(sentence):
+        return []
     tables: tuple[tuple[State | None, tuple[tuple[str, re.Pattern[str]], ...]], ...] = (
         ("absent", normal_forms()),
         ("uncertain", borderline_forms()),
@@ -277,8 +277,6 @@ def _mentions(sentence: str) -> list[_Mention]:
         for match in pattern.finditer(sentence)
     ]
     found += [_Mention(name, None, start, end) for name, start, end in compounds(sentence)]
-    if not found:
-        return []
     found += [_Mention("", None, *match.span()) for match in other_forms().finditer(sentence)]
     found.sort(key=lambda mention: (mention.start, -mention.end))
     kept: list[_Mention] = []

@@ -62,9 +62,9 @@ GERMAN: Final[CueTable] = (
         "behind",
         (
             r"kein(?:e[rn]?)? (?:\w+ )?ausschlu(?:ß|ss)(?: von| eine[sr])?",
-            r"(?:erlaubt|erlauben|gestattet|ermöglicht|zulässt|lässt) (?:\w+ )?(?:kein(?:erlei|e[rsnm]?)?|nicht) "
-            r"(?:\w+ ){0,2}(?:ausschlu(?:ß|ss)|beurteilung|aussage|nachweis|detektion)(?: (?:von|eine[sr]|"
-            r"de[rs]|für|über|bezüglich|zu))*",
+            r"(?:erlaubt|erlauben|gestattet|ermöglicht|zulässt|lässt) (?:\w+ )?(?:kein(?:erlei|e[rsnm]?)?|"
+            r"nicht) (?:\w+ ){0,2}(?:ausschlu(?:ß|ss)|beurteilung|aussage|nachweis|detektion)(?: (?:von|"
+            r"eine[sr]|de[rs]|für|über|bezüglich|zu))*",
             rf"weder(?= [^.;]*\b{_EXCLUDE}\b)",
             rf"nicht (?:\w+ ){{0,3}}{_EXCLUDE} (?:ist|sind|bleibt|bleiben|wäre)",
             r"keine (?:\w+ )?aussage (?:zu[mr]?|über|bezüglich|hinsichtlich)(?: eine[srnm])?",
@@ -182,8 +182,8 @@ GERMAN: Final[CueTable] = (
             rf"(?:{_BE} )?ausgeschlossen",
             r"(?:vor(?:ge)?täuscht|vortäuschen|imitiert|simuliert)",
             rf"(?:{_BE} )?(?:(?!nicht|noch|{_NEARLY})\w+ )?{_WHOLE} {_GONE}",
-            rf"(?:{_BE} )?(?:(?!nicht|noch|{_NEARLY})\w+ )?(?:verschwunden|aufgelöst|resorbiert|entfernt|abgeklungen|"
-            rf"ausgeheilt){_AT_END}",
+            rf"(?:{_BE} )?(?:(?!nicht|noch|{_NEARLY})\w+ )?(?:verschwunden|aufgelöst|resorbiert|entfernt|"
+            rf"abgeklungen|ausgeheilt){_AT_END}",
             rf"(?:fehlt|fehlen|fehlend|negativ){_AT_END}",
             r"(?:entpuppt|erweist|stellt) sich als(?! (?:[\w\-]+ ){0,3}\ufffc)",
             r"(?:wird|werden) (?:zurückgenommen|widerrufen)",
@@ -194,7 +194,8 @@ GERMAN: Final[CueTable] = (
             r"(?:hat|haben) sich (?:(?!nicht|teil|nahe|fast|weit)\w+ )?(?:zurückgebildet|aufgelöst|"
             r"resorbiert)",
             r"(?:liegt|liegen)(?: \w+)? (?:nicht|keine?r?s?) (?:\w+ )?vor",
-            r"[:=?] ?(?:jeweils )?(?:nein|negativ|keine?[rsn]?|nicht (?:vorhanden|nachweisbar|erkennbar|sichtbar)|ø|"
+            r"[:=?] ?(?:jeweils )?(?:nein|negativ|keine?[rsn]?|nicht (?:vorhanden|nachweisbar|erkennbar|"
+            r"sichtbar)|ø|"
             r"ohne)(?= ?(?:[.,;)\n]|$)| (?:nachweisbar|erkennbar|sichtbar|sicher\w*|frisch\w*|abgrenzbar)\b)",
             r"(?<=\s)[-–] ?(?:nein|negativ|keine?[rsn]?)(?= ?(?:[.,;)\n]|$))",
             r"(?<=\ufffc)[- ]?(?:entfernung|explantation|rückzug)",
@@ -207,7 +208,8 @@ GERMAN: Final[CueTable] = (
             r"(?:kein(?:erlei|e[rsnm]?)?|ohne) (?:\w+ )?(?:verdacht auf|hinweis(?:e|en)?(?: auf| für)?|"
             r"anhalt(?:spunkte?)?(?: für)?|zeichen|korrelat für)",
             rf"{_WHOLE} (?:{_GONE})e[rsnm]?",
-            r"(?:kein(?:erlei|e[rsnm]?)?|ohne|weder|nie|niemals|nirgends|nirgendwo|fehlend(?:e[rsnm]?)?|fehlen (?:von|eine[rs]))",
+            r"(?:kein(?:erlei|e[rsnm]?)?|ohne|weder|nie|niemals|nirgends|nirgendwo|fehlend(?:e[rsnm]?)?|"
+            r"fehlen (?:von|eine[rs]))",
             r"frei von",
             r"täusch(?:t|en)",
             r"gegen(?: eine?n?| das vorliegen(?: eine[rs])?)?(?= [^.;]*\bspr(?:icht|echen)\b)",

@@ -45,9 +45,9 @@ _BLUNT: Final = r"(?:verstrichen|stumpf|(?:ab)?gestumpft)"
 
 # Behind words that mean something else in a photograph.
 _LIES: Final = (
-    r"(?=\.? (?:(?:is|remains?|still|noch|weiterhin) )*(?:in (?:situ|place)|(?:on|at|over|in) the (?:left|right)|"
-    r"left|right|links|rechts|li|re|tip|projects|projiziert|removed|entfernt|gezogen|pe[ck]toral|liegt|liegend|unchanged|unverändert|"
-    r"regelrecht|korrekt)\b)"
+    r"(?=\.? (?:(?:is|remains?|still|noch|weiterhin) )*(?:in (?:situ|place)|(?:on|at|over|in) the (?:left|"
+    r"right)|left|right|links|rechts|li|re|tip|projects|projiziert|removed|entfernt|gezogen|pe[ck]toral|"
+    r"liegt|liegend|unchanged|unverändert|regelrecht|korrekt)\b)"
 )
 
 # Forms that say that a finding is there, unless a cue says otherwise.
@@ -59,7 +59,8 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"(?:minder|fehl)belüftung(?:en)?",
         r"belüftungsstörung(?:en)?",
         r"atelecta(?:sis|ses|tic)",
-        r"(?<!vertebral\s)(?<!body\s)(?<!end\splate\s)(?<!\d\s)collapse(?! of (?:the )?(?:[lt]\d|vertebra\w*))",
+        r"(?<!vertebral\s)(?<!body\s)(?<!end\splate\s)(?<!\d\s)collapse(?! of (?:the )?(?:[lt]\d|"
+        r"vertebra\w*))",
         r"collapsed (?:lung|lobe)",
         r"volume loss",
     ),
@@ -222,11 +223,12 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"(?:pigtail|surgical|pleural|mediastinal|basal|despite (?:the|a)) drains?",
         r"port ?(?:kathetern?|systeme?|kammern?)|(?:katheter|tubus|sonden|drainagen|port)spitzen?",
         r"(?:(?:IJ|midline|femoral|hickman|tunnell?ed)(?: \w+)?|subclavian) (?:lines?|sheaths?|ports?)",
-        r"(?:ECMO|dialysis) cannula[es]?|dobb?hoff|swan ganz|impella|watchman|loop recorders?|event ?re[ck]order",
+        r"(?:ECMO|dialysis) cannula[es]?|dobb?hoff|swan ganz|impella|watchman|loop recorders?|event "
+        r"?re[ck]order",
         r"(?:spinal|orthopa?edic|surgical|fixation|fusion) (?:hardware|rods?|plates?|screws?)",
         r"valve (?:prosthes[ie]s|replacement)|TAV[IR](?: ?prothese)?|PEG(?: ?sonde)?",
         r"(?:aorten|mitral)?klappen(?:prothesen?|ersatz)",
-        r"(?:\w+(?:es|er|e) )?fremdmaterial(?:ien)?",
+        r"fremdmaterial(?:ien)?",
         r"(?:support|monitoring|implanted) (?:devices?|apparatus|hardware|lines?)",
         r"(?:pulse |cardiac |nerve )?(?:generators?|stimulators?)",
         r"stents?",
@@ -321,9 +323,8 @@ _OTHER_COMPOUND: Final = re.compile(
 _MAX_FIRST_PARTS: Final = 60
 # Without one of these a text has no such compound.
 _PARTS: Final = (
-    "telektase verkalkung konsolidierung fraktur infiltrat verschattung tumor rundherd rundschatten "
-    "erguss erguß "
-    "ergüss erguess pneumonie pneumothora schrittmacher katheter tubus cerclage"
+    "telektase verkalkung konsolidierung fraktur infiltrat verschattung tumor rundherd rundschatten erguss "
+    "erguß ergüss erguess pneumonie pneumothora schrittmacher katheter tubus cerclage"
 )
 # Findings that procedures leave behind: "status post pacemaker placement".
 DEVICE: Final = "support device"
@@ -348,14 +349,17 @@ def _any_form() -> re.Pattern[str]:
     return re.compile(_spaced(every).lower())
 
 
-def _has_forms(text: str) -> bool:
+def has_written_forms(text: str) -> bool:
+    """Tell whether a text that is written out has any form of the vocabulary."""
     lowered = text.lower()
     return _any_form().search(lowered) is not None or any(compounds(lowered))
 
 
 def has_forms(text: str) -> bool:
     """Tell whether a text has any form of the vocabulary: most captions of photographs have none."""
-    return _has_forms(text) or ((written := written_out(text).text) != text and _has_forms(written))
+    return has_written_forms(text) or (
+        (written := written_out(text).text) != text and has_written_forms(written)
+    )
 
 
 @cache

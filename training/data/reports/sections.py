@@ -104,12 +104,10 @@ _OF_EXAMINATION: Final = re.compile(
 _RULE: Final = re.compile(r"\s*[_=*\-#~]{4,}\s*")
 _WORDS_OF_IMAGES: Final = re.compile(
     r"\b(?:lungs?|heart|cardiac|chest|thora\w+|pleura\w*|mediastin\w+|hil(?:ar|um|a|i|us)|diaphragm\w*|ribs?|"
-    r"spine|"
-    r"bon[ey]s?|osseous|abdom\w+|normal|clear|unremarkable|unchanged|stable|acute|none|views?|radiograph\w*|"
-    r"film|"
-    r"x-?ray|ct|herz\w*|lungen?\w*|zwerchfell\w*|röntgen\w*|aufnahme\w*|unauffällig\w*|regelrecht\w*|"
-    r"altersentsprechend\w*"
-    r"|kein\w*|frei|vaskul\w+|pulmon\w+|skelett\w*|wirbel\w*|tubes?|lines?|catheters?)\b",
+    r"spine|bon[ey]s?|osseous|abdom\w+|normal|clear|unremarkable|unchanged|stable|acute|none|views?|"
+    r"radiograph\w*|film|x-?ray|ct|herz\w*|lungen?\w*|zwerchfell\w*|röntgen\w*|aufnahme\w*|unauffällig\w*|"
+    r"regelrecht\w*|altersentsprechend\w*|kein\w*|frei|vaskul\w+|pulmon\w+|skelett\w*|wirbel\w*|tubes?|"
+    r"lines?|catheters?)\b",
     re.IGNORECASE,
 )
 _NAME_WORD: Final = re.compile(
