@@ -13,11 +13,10 @@ from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
 from opentelemetry.trace import Tracer, TracerProvider
 from starlette.middleware.cors import CORSMiddleware
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.access.authentication import Authenticator
-from app.access.hosts import AllowedHosts, HostCheck
-from app.access.origins import OriginCheck
+from app.access.hosts import AllowedHosts, SiteCheck
 from app.access.security import SecurityHeaders
 from app.access.sessions import SessionSigner
 from app.api import (
@@ -88,6 +87,15 @@ class RecoquestService(FastAPI):
         if scope["type"] == "http":
             scope["path"] = self.root_path + scope["path"]
         await super().__call__(scope, receive, send)
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """The application inside its middleware, which sees requests alone: start and end pass it by."""
+        inside = super().build_middleware_stack()
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            await (inside if scope["type"] == "http" else self.router)(scope, receive, send)
+
+        return answer
 
     def openapi(self) -> dict[str, Any]:
         """The description, made once."""
@@ -332,8 +340,8 @@ def _add_middleware(
                 "Server-Timing",
             ],
         )
-    application.add_middleware(OriginCheck, allowed=settings.cors_origins)
-    application.add_middleware(HostCheck, allowed=AllowedHosts(settings.allowed_hosts, settings.host))
+    hosts = AllowedHosts(settings.allowed_hosts, settings.host)
+    application.add_middleware(SiteCheck, hosts=hosts, origins=settings.cors_origins)
     application.add_middleware(AuditTrail)
     application.add_middleware(RequestContext, metrics=metrics, origins=settings.cors_origins, tracer=tracer)
     application.add_middleware(

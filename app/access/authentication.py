@@ -19,8 +19,8 @@ from app.access.links import LinkSigner, ended_link, link_of, wrong_link
 from app.access.principal import EVERY_COLLECTION, NOBODY, Grants, Principal, Role
 from app.access.provider import Provider
 from app.access.sessions import COOKIE, Session, SessionSigner
-from app.access.sign_in.code_flow import CodeFlow
-from app.access.tokens import EXPIRED, TokenVerifier
+from app.access.sign_in import CodeFlow
+from app.access.tokens import CHALLENGE, EXPIRED, TokenVerifier
 from app.concurrency.threads import Threads
 from app.http.problem_kinds import Kind
 from app.http.problems import RequestError
@@ -30,10 +30,9 @@ from index.generations.names import find_collection
 from index.keys.api_keys import ApiKey, find_key, note_use, split_key, today
 from training.errors import RecoquestError
 
-_CHALLENGE: Final = 'Bearer error="invalid_token"'
-_WRONG: Final = Kind("wrong-key", "The key is wrong", HTTPStatus.UNAUTHORIZED, authenticate=_CHALLENGE)
+_WRONG: Final = Kind("wrong-key", "The key is wrong", HTTPStatus.UNAUTHORIZED, authenticate=CHALLENGE)
 _ENDED: Final = Kind(
-    "key-ended", "The key is not valid any more", HTTPStatus.UNAUTHORIZED, authenticate=_CHALLENGE
+    "key-ended", "The key is not valid any more", HTTPStatus.UNAUTHORIZED, authenticate=CHALLENGE
 )
 KEY_NEEDED: Final = Kind(
     "authentication-needed", "A key is needed", HTTPStatus.UNAUTHORIZED, authenticate="Bearer"
@@ -80,17 +79,22 @@ class Authenticator:
         self.links = LinkSigner(signer)
         self._open_reading = settings.open_reading
         self._open_feedback = settings.open_feedback
-        self._admin = None if settings.admin_key is None else _digest(settings.admin_key.get_secret_value())
+        key = None if settings.admin_key is None else settings.admin_key.get_secret_value()
+        self._admin = None if key is None else _digest(key)
         self._guesses = BruteForceLimiter(count)
         self._keys = _Keys(catalogue, threads)
         self._catalogue = catalogue
         self._threads = threads
-        provider = None if settings.oidc_issuer is None else Provider(settings.oidc_issuer)
-        self._tokens = None if provider is None else TokenVerifier.of(settings, provider)
-        self.code_flow = None if provider is None else CodeFlow.of(settings, provider)
-        key = "" if settings.admin_key is None else settings.admin_key.get_secret_value()
+        self._tokens: TokenVerifier | None = None
+        self.code_flow: CodeFlow | None = None
+        if settings.oidc_issuer is not None:
+            provider = Provider(settings.oidc_issuer)
+            if settings.oidc_audience is not None:
+                self._tokens = TokenVerifier(settings, provider, settings.oidc_audience)
+            if settings.oidc_client_id is not None:
+                self.code_flow = CodeFlow(settings, provider, settings.oidc_client_id)
         # A text in the form of a token may then be a guess of the key.
-        self._admin_looks_like_token = self._tokens is not None and _TOKEN.fullmatch(key) is not None
+        self._admin_looks_like_token = _TOKEN.fullmatch(key or "") is not None
 
     async def identify(self, request: Request) -> Principal:
         """Return the caller of a request.
@@ -217,22 +221,18 @@ class Authenticator:
         return Principal("session", session.id, session.name, grants)
 
     async def _check(self, sent: str, request: Request) -> Principal:
-        if self._tokens is not None and _TOKEN.fullmatch(sent):
-            return await self._check_token(self._tokens, sent, clients_of(request))
-        return await self._check_key(sent, clients_of(request))
-
-    async def _check_token(self, tokens: TokenVerifier, sent: str, clients: list[str]) -> Principal:
+        if self._admin is not None and hmac.compare_digest(_digest(sent, "latin-1"), self._admin):
+            return _ADMIN
+        if self._tokens is None or not _TOKEN.fullmatch(sent):
+            return await self._check_key(sent, clients_of(request))
         try:
-            return await tokens.verify(sent)
+            return await self._tokens.verify(sent)
         except RequestError as error:
-            # An expired token had a right signature: it was no guess of a key.
-            if not self._admin_looks_like_token or error.kind is EXPIRED:
-                raise
-            if self._is_admin(sent):
-                return _ADMIN
-            # Without its provider nobody knows whether a token is right.
-            if error.kind.status != HTTPStatus.SERVICE_UNAVAILABLE:
-                self._refuse_early(clients, sent)
+            # An expired token had a right signature: it was no guess of a key. Without its provider nobody
+            # knows whether a token is right.
+            guessed = error.kind is not EXPIRED and error.kind.status != HTTPStatus.SERVICE_UNAVAILABLE
+            if self._admin_looks_like_token and guessed:
+                self._refuse_early(clients_of(request), sent)
             raise
 
     def _opened(self, principal: Principal) -> Principal:
@@ -245,8 +245,6 @@ class Authenticator:
         given, wanted = _digest("" if parts is None else parts[1]), _NO_DIGEST if key is None else key.digest
         if not hmac.compare_digest(given, wanted) or key is None:
             # Only wrong keys wait: others at the same address must not lock out the holder of a valid one.
-            if self._is_admin(sent):
-                return _ADMIN
             self._refuse_early(clients, sent)
             raise RequestError(
                 _WRONG, "The key is not known here: send another, or ask the service's administrator for one."
@@ -260,9 +258,6 @@ class Authenticator:
             )
         self._keys.was_used(key)
         return Principal("key", key.id, key.name, key.grants)
-
-    def _is_admin(self, sent: str) -> bool:
-        return self._admin is not None and hmac.compare_digest(_digest(sent, "latin-1"), self._admin)
 
     def _refuse_early(self, clients: list[str], wrong: str) -> None:
         """Count a wrong key; refuse to answer it as wrong where too many others came before it."""
@@ -288,6 +283,13 @@ class Authenticator:
                 if readers.may("reader", place):
                     widened[collection] = roles | {"judge"}
         return widened
+
+
+def authenticator_of(request: Request) -> Authenticator:
+    """What checks the credentials of a request."""
+    found = request.app.state.authenticator
+    assert isinstance(found, Authenticator)
+    return found
 
 
 class _Keys:

@@ -1,14 +1,20 @@
-"""The names under which the service answers: a page of another site may give its own name our address."""
+"""The names under which the service answers, and the pages that may ask it.
+
+A page of another site may give its own name our address. Requests of one that is open in a browser here are
+refused, unless the settings allow its origin.
+"""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app.http.addresses import path_of
 from app.http.problem_kinds import Kind
 from app.http.problems import problem_response
 from index.errors import shortened
@@ -22,6 +28,20 @@ _AUTHORITY: Final = re.compile(
 )
 # Health checks of load balancers speak it without a Host; no browser does.
 _OLD_HTTP: Final = "1.0"
+_FOREIGN: Final = Kind("foreign-page", "Pages of other sites are not answered", HTTPStatus.FORBIDDEN)
+_DETAIL: Final = (
+    "A page of another site has sent this: if it may call the service, add its origin to "
+    "RECOQUEST_CORS_ORIGINS."
+)
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+_READING: Final = frozenset({"GET", "HEAD"})
+# A link may lead here from anywhere: the answer is a page of the service's own.
+# The identity provider sends browsers back to the last.
+_PAGES: Final = frozenset({"/", "/room", "/operate", "/docs", "/v1/session/callback"})
+_FILES: Final = "/page/"
+# Links are made for pages of other sites; the cookie of a session does not count with one.
+_LINKED: Final = re.compile(r"/v1/collections/[^/]+/images/.+/(thumbnail|rendition|content)", re.DOTALL)
+_PICTURE: Final = re.compile(r"/v1/collections/[^/]+/images/.+/(thumbnail|content)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,19 +119,35 @@ class AllowedHosts:
         return (self._addresses and host.address is not None) or host.name.endswith(self._parents)
 
 
+def is_own_origin(origin: str, host: Authority) -> bool:
+    """Whether an Origin header names the service that was asked as `host`; a proxy may have added TLS."""
+    scheme, separator, rest = origin.lower().partition("://")
+    authority = parse_authority(rest)
+    default = _DEFAULT_PORTS.get(scheme)
+    if not separator or authority is None or default is None:
+        return False
+    return authority.name == host.name and (authority.port or default) == (host.port or default)
+
+
 @dataclass(slots=True)
-class HostCheck:
-    """ASGI middleware that answers under the service's own names only, on every path."""
+class SiteCheck:
+    """ASGI middleware that answers under the service's own names only, and no page of a foreign origin.
+
+    Browsers say of each request where it comes from: `Origin` with all that a script or a form sends, and
+    `Sec-Fetch-Site` with the rest. Programs say neither and pass.
+
+    Attributes:
+        hosts: Names of the service.
+        origins: Origins whose pages may call it.
+    """
 
     app: ASGIApp
-    allowed: AllowedHosts
+    hosts: AllowedHosts
+    origins: Sequence[str] = ()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        wrong = self._judge(scope)
+        wrong = self._wrong_host(scope) or (None if self._passes(scope) else (_FOREIGN, _DETAIL))
         if wrong is None:
             await self.app(scope, receive, send)
             return
@@ -119,7 +155,7 @@ class HostCheck:
         response = problem_response(kind, detail, scope=scope)
         await response(scope, receive, send)
 
-    def _judge(self, scope: Scope) -> tuple[Kind, str] | None:
+    def _wrong_host(self, scope: Scope) -> tuple[Kind, str] | None:
         """Return the problem of a request's Host, if it has one."""
         sent = [value for name, value in scope["headers"] if name == b"host"]
         if not sent and scope["http_version"] == _OLD_HTTP:
@@ -132,9 +168,38 @@ class HostCheck:
                 _BAD_HOST,
                 "The Host header is no name or address with a port: send one such as localhost:8000.",
             )
-        if self.allowed.has(host):
+        if self.hosts.has(host):
             return None
         return _WRONG_HOST, (
             f"The service does not answer as {shortened(host.name)!r}: ask it by a name of its own, or "
             "add this one to RECOQUEST_ALLOWED_HOSTS."
         )
+
+    def _passes(self, scope: Scope) -> bool:
+        headers, path = Headers(scope=scope), path_of(scope)
+        reads = scope["method"] in _READING
+        mode = headers.get("sec-fetch-mode", "")
+        if reads and mode == "navigate" and (path in _PAGES or path.startswith(_FILES)):
+            return True
+        site = headers.get("sec-fetch-site", "")
+        origins = headers.getlist("origin")
+        if origins:
+            return len(origins) == 1 and self._may_call(origins[0], site, headers.get("host", ""))
+        if site != "cross-site" or (reads and _LINKED.fullmatch(path) and _brings_link(scope)):
+            return True
+        # Elements of an embedding page load these without an Origin; it cannot read the pixels.
+        shared = path.startswith(_FILES) or _PICTURE.fullmatch(path) is not None
+        return bool(self.origins) and reads and mode == "no-cors" and shared
+
+    def _may_call(self, origin: str, site: str, host: str) -> bool:
+        if origin in self.origins:
+            return True
+        # The browser compares with the address that it shows, also where a proxy sends another Host.
+        if site == "same-origin":
+            return True
+        asked = parse_authority(host)
+        return asked is not None and is_own_origin(origin, asked)
+
+
+def _brings_link(scope: Scope) -> bool:
+    return any(part.startswith(b"link=") for part in scope["query_string"].split(b"&"))

@@ -1,20 +1,18 @@
 """Links to single pictures: addresses with a signature, which need no credential until they end."""
 
-import json
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import parse_qsl, urlencode
 
-from pydantic import TypeAdapter, ValidationError
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
 from app.access.principal import Principal
-from app.access.sessions import Session, SessionSigner
+from app.access.sessions import SESSION, Session, SessionSigner
 from app.http.problem_kinds import Kind
 from app.http.problems import RequestError
 from app.schemas.search.page import image_path
@@ -26,20 +24,19 @@ _PICTURES: Final = {"get_thumbnail": "thumbnail", "get_rendition": "rendition", 
 _MAX_NAME: Final = 200
 _WRONG: Final = Kind("wrong-link", "The link is not valid", HTTPStatus.FORBIDDEN)
 _ENDED: Final = Kind("link-ended", "The link has ended", HTTPStatus.FORBIDDEN)
-_MAKER: Final = TypeAdapter(Session)
 
 
+@dataclass(frozen=True, slots=True)
 class LinkSigner:
     """Signs and reads links, by the secret of sessions.
 
-    Args:
+    Attributes:
         sessions: Has the secret.
         clock: Seconds since 1970.
     """
 
-    def __init__(self, sessions: SessionSigner, clock: Callable[[], float] = time.time) -> None:
-        self._sessions = sessions
-        self._clock = clock
+    sessions: SessionSigner
+    clock: Callable[[], float] = time.time
 
     def seal(self, maker: Session, address: str) -> str:
         """Return the value of the parameter `link` for an address.
@@ -48,10 +45,9 @@ class LinkSigner:
             maker: Session of whoever makes the link, with its end.
             address: What the link opens; see `linked_address`.
         """
-        grants = {place: sorted(roles) for place, roles in maker.grants.items()}
-        kept = {**asdict(maker), "grants": grants, "name": maker.name[:_MAX_NAME]}
-        content = json.dumps(kept, separators=(",", ":")).encode()
-        return self._sessions.seal_content(_purpose(address), content)
+        return self.sessions.seal_content(
+            _purpose(address), SESSION, replace(maker, name=maker.name[:_MAX_NAME])
+        )
 
     def open(self, sealed: str, address: str) -> Session:
         """Return the maker of a link.
@@ -59,15 +55,10 @@ class LinkSigner:
         Raises:
             RequestError: The link is of another address or not signed here, or has ended (403).
         """
-        content = self._sessions.open_content(_purpose(address), sealed)
-        if content is None:
+        maker = self.sessions.open_content(_purpose(address), SESSION, sealed)
+        if maker is None:
             raise wrong_link()
-        try:
-            maker = _MAKER.validate_json(content)
-        except ValidationError:
-            # Signed by an older version.
-            raise wrong_link() from None
-        if self._clock() >= maker.expires:
+        if self.clock() >= maker.expires:
             raise ended_link()
         return maker
 

@@ -9,7 +9,7 @@ from fastapi import Depends, Request, Response, Security
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from app.access.authentication import KEY_NEEDED, Authenticator
+from app.access.authentication import KEY_NEEDED, authenticator_of
 from app.access.links import keep_as_long
 from app.access.principal import Principal, Role, principal_of
 from app.http.problem_kinds import Kind
@@ -57,8 +57,7 @@ class Permission:
                 not its session's CSRF token (403), or cannot be checked now (503).
         """
         if "principal" not in request.scope["state"]:
-            authenticator: Authenticator = request.app.state.authenticator
-            request.state.principal = await authenticator.identify(request)
+            request.state.principal = await authenticator_of(request).identify(request)
         principal, asked = principal_of(request), request.path_params.get(_COLLECTION)
         collection = asked
         # A caller who has the role nowhere is refused without a look at the catalogue.
@@ -73,9 +72,8 @@ class Permission:
 
         A caller that cannot be checked now is as it was.
         """
-        authenticator: Authenticator = request.app.state.authenticator
         try:
-            principal, _ = await authenticator.recognize(request)
+            principal, _ = await authenticator_of(request).recognize(request)
         except RequestError as error:
             return error if error.kind.status == HTTPStatus.UNAUTHORIZED else None
         asked = request.path_params.get(_COLLECTION)

@@ -3,13 +3,13 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from http.client import HTTPException, HTTPResponse
-from itertools import chain
 from typing import Any, Final
-from urllib.error import HTTPError
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.parse import urlencode
+from urllib.request import HTTPErrorProcessor, Request, build_opener
 
 import structlog
 from joserfc.errors import JoseError
@@ -45,22 +45,21 @@ class UnknownSigningKeyError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoints:
-    """Addresses of a provider, and the choices that it offers there.
+class Discovery:
+    """What a provider tells of itself (OpenID Connect Discovery 1.0)."""
 
-    Attributes:
-        authorization: Page where people sign in; None: it has none that is safe.
-        token: Address that gives tokens for codes; None: it has none that is safe.
-        end_session: Page where people sign out; None: it has none that is safe.
-        scopes: Scopes that it knows; empty: it does not tell.
-        token_authentication: Ways in which clients prove themselves at the token address.
-    """
+    document: Mapping[str, Any]
 
-    authorization: str | None
-    token: str | None
-    end_session: str | None
-    scopes: frozenset[str]
-    token_authentication: frozenset[str]
+    def address(self, name: str) -> str | None:
+        """A safe address, which may have a query of its own; None where it tells of none."""
+        found = self.document.get(name)
+        fits = isinstance(found, str) and "#" not in found and is_safe_url(found.partition("?")[0])
+        return found if fits else None
+
+    def texts(self, name: str) -> frozenset[str]:
+        """A list of texts; empty where it tells of none."""
+        found = self.document.get(name)
+        return frozenset(one for one in (found if isinstance(found, list) else ()) if isinstance(one, str))
 
 
 class Provider:
@@ -78,8 +77,8 @@ class Provider:
         self.issuer = issuer
         self._fetch = fetch or fetch_json
         self._clock = clock
-        self._keys: dict[str | None, list[SigningKey]] = {}
-        self._endpoints: Endpoints | None = None
+        self._keys: list[SigningKey] = []
+        self._discovery: Discovery | None = None
         self._fetched_at: float | None = None
         self._tried_at: float | None = None
         self._lock = asyncio.Lock()
@@ -106,25 +105,25 @@ class Provider:
             raise ProviderError(f"{self.issuer} does not answer.")
         raise UnknownSigningKeyError
 
-    async def endpoints(self) -> Endpoints:
-        """Return the addresses of the provider.
+    async def discovery(self) -> Discovery:
+        """Return what the provider tells of itself.
 
         Raises:
-            ProviderError: It cannot be asked now, and they are not known from before.
+            ProviderError: It cannot be asked now, and this is not known from before.
         """
-        if self._endpoints is None or self._is_older_than(2 * _MAX_AGE_S):
+        if self._is_older_than(2 * _MAX_AGE_S):
             await self._renew()
-        if self._endpoints is None:
+        if self._discovery is None:
             raise ProviderError(f"{self.issuer} does not answer.")
-        return self._endpoints
+        return self._discovery
 
     def _is_older_than(self, seconds: float) -> bool:
         return self._fetched_at is None or self._clock() - self._fetched_at > seconds
 
     def _find(self, algorithm: str, kid: str | None) -> SigningKey | None:
+        named = [key for key in self._keys if kid is None or key.kid == kid]
         wanted = _KEY_TYPES[algorithm]
-        keys = self._keys.get(kid, []) if kid is not None else list(chain.from_iterable(self._keys.values()))
-        fitting = [key for key in keys if key.key_type == wanted and key.get("alg", algorithm) == algorithm]
+        fitting = [key for key in named if key.key_type == wanted and key.get("alg", algorithm) == algorithm]
         # Without an identifier, two keys cannot be told apart.
         return fitting[0] if len(fitting) == 1 else None
 
@@ -136,57 +135,28 @@ class Provider:
                 return
             self._tried_at = now
             try:
-                self._endpoints, self._keys = await asyncio.to_thread(self._read_documents)
+                self._discovery, self._keys = await asyncio.to_thread(self._read_documents)
             except ProviderError as error:
                 _log.warning("the identity provider cannot be used", reason=str(error))
             else:
                 self._fetched_at = now
 
-    def _read_documents(self) -> tuple[Endpoints, dict[str | None, list[SigningKey]]]:
+    def _read_documents(self) -> tuple[Discovery, list[SigningKey]]:
         found = self._fetch(self.issuer.rstrip("/") + _DISCOVERY)
         if not isinstance(found, dict) or found.get("issuer") != self.issuer:
             raise ProviderError(
                 f"The provider's own name is not {self.issuer!r}: mend RECOQUEST_OIDC_ISSUER."
             )
-        address = found.get("jwks_uri")
-        if not isinstance(address, str) or not is_safe_url(address):
+        discovery = Discovery(found)
+        address = discovery.address("jwks_uri")
+        if address is None:
             raise ProviderError("The provider names no address of its keys that begins with https.")
         documents = self._fetch(address)
         entries = documents.get("keys") if isinstance(documents, dict) else None
         if not isinstance(entries, list):
             raise ProviderError("The provider's keys are no JSON Web Key Set.")
-        keys: dict[str | None, list[SigningKey]] = {}
-        for entry in entries[:_MAX_KEYS]:
-            key = _signing_key(entry)
-            if key is not None:
-                keys.setdefault(entry.get("kid"), []).append(key)
-        return _endpoints_of(found), keys
-
-
-def _endpoints_of(discovery: dict[str, Any]) -> Endpoints:
-    return Endpoints(
-        _address(discovery, "authorization_endpoint"),
-        _address(discovery, "token_endpoint"),
-        _address(discovery, "end_session_endpoint"),
-        _texts(discovery, "scopes_supported"),
-        # The default of OpenID Connect Discovery.
-        _texts(discovery, "token_endpoint_auth_methods_supported") or frozenset({"client_secret_basic"}),
-    )
-
-
-def _address(discovery: dict[str, Any], name: str) -> str | None:
-    """A safe address, which may have a query of its own."""
-    found = discovery.get(name)
-    return (
-        found
-        if isinstance(found, str) and "#" not in found and is_safe_url(found.partition("?")[0])
-        else None
-    )
-
-
-def _texts(discovery: dict[str, Any], name: str) -> frozenset[str]:
-    found = discovery.get(name)
-    return frozenset(one for one in found if isinstance(one, str)) if isinstance(found, list) else frozenset()
+        keys = (_signing_key(entry) for entry in entries[:_MAX_KEYS])
+        return discovery, [key for key in keys if key is not None]
 
 
 def _signing_key(entry: Any) -> SigningKey | None:
@@ -209,45 +179,58 @@ def _signing_key(entry: Any) -> SigningKey | None:
 _UNUSED: Final = frozenset({"x5c", "x5t", "x5t#S256", "x5u"})
 
 
-class _NoRedirects(HTTPRedirectHandler):
-    """Follows no redirection: it could lead to an address that is not safe."""
+class _AnyStatus(HTTPErrorProcessor):
+    """Passes every answer on; a redirection is not followed: it may lead to an address that is not safe."""
 
-    def redirect_request(self, *_: Any) -> None:
-        """Refuse; the answer becomes an error."""
+    def http_response(self, request: Request, response: HTTPResponse) -> HTTPResponse:  # noqa: ARG002
+        """Return the answer as it is."""
+        return response
+
+    https_response = http_response
 
 
 def fetch_json(url: str) -> Any:
-    """Read a JSON document of limited size within a limited time.
+    """Read a JSON document.
 
     Raises:
-        ProviderError: There is none.
+        ProviderError: There is none; see `ask`.
     """
-    request = Request(url, headers={"Accept": "application/json", "User-Agent": "recoquest"})
+    status, document = ask(url)
+    if status >= HTTPStatus.MULTIPLE_CHOICES:
+        raise ProviderError(f"{url} answers with status {status}.")
+    return document
+
+
+def ask(url: str, form: Mapping[str, str] | None = None, **headers: str) -> tuple[int, Any]:
+    """Send a request; return the status and the JSON document of its answer.
+
+    The document is of limited size and read within a limited time. It is None where an answer that tells of
+    no success has none.
+
+    Args:
+        url: Address.
+        form: Fields of a form to send; None: the document is only read.
+        headers: Further headers.
+
+    Raises:
+        ProviderError: Nobody answers, or a success without such a document.
+    """
+    sent = {"Accept": "application/json", "User-Agent": "recoquest", **headers}
+    request = Request(url, None if form is None else urlencode(form).encode("ascii"), sent)
+    status = 0
     try:
-        return open_json(request)
-    except HTTPError as error:
-        error.close()
-        raise ProviderError(f"{url} answers with status {error.code}.") from error
+        with build_opener(_AnyStatus).open(request, timeout=_TIMEOUT_S) as answer:
+            status = answer.status
+            return status, json.loads(_read_limited(answer))
     except (OSError, HTTPException) as error:
         raise ProviderError(f"{url} cannot be reached: {getattr(error, 'reason', error)}.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
+        if status >= HTTPStatus.MULTIPLE_CHOICES:
+            return status, None
         raise ProviderError(f"{url} has no JSON document.") from error
 
 
-def open_json(request: Request) -> Any:
-    """Send a request; read a JSON document of limited size within a limited time.
-
-    Raises:
-        HTTPError: The answer has another status, which may be one of a redirection.
-        OSError: Nobody answers.
-        HTTPException: The answer is no HTTP.
-        ValueError: The document is none, too long, or comes too slowly.
-    """
-    with build_opener(_NoRedirects).open(request, timeout=_TIMEOUT_S) as answer:
-        return json.loads(read_limited(answer))
-
-
-def read_limited(answer: HTTPResponse) -> bytes:
+def _read_limited(answer: HTTPResponse) -> bytes:
     """Read an answer whole; the limit of the connection holds for each part of it only.
 
     Raises:

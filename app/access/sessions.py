@@ -1,22 +1,21 @@
 """Sessions of browsers: signed cookies, so that no server keeps them and every process takes them."""
 
 import base64
-import binascii
 import hmac
-import json
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
 from app.access.principal import Principal
+from app.http.addresses import is_over_tls
 from app.http.problem_kinds import Kind
 from app.http.problems import RequestError
 from index.keys.grants import Role
@@ -65,7 +64,8 @@ class Session:
     nonce: str
 
 
-_SESSION: Final = TypeAdapter(Session)
+SESSION: Final = TypeAdapter(Session)
+Content = TypeVar("Content")
 
 
 class SessionSigner:
@@ -122,44 +122,35 @@ class SessionSigner:
         Raises:
             RequestError: No browser keeps a cookie of this length (422).
         """
-        grants = {place: sorted(roles) for place, roles in session.grants.items()}
-        content = json.dumps({**asdict(session), "grants": grants}, separators=(",", ":"))
-        sealed = self.seal_content("session", content.encode())
+        sealed = self.seal_content("session", SESSION, session)
         if len(sealed) > _MAX_LENGTH:
             raise RequestError(
                 _TOO_LARGE,
-                f"The token gives roles in {len(grants)} collections, which no cookie holds: let its groups "
-                "give roles in all collections (*), or sign in with an API key.",
+                f"The token gives roles in {len(session.grants)} collections, which no cookie holds: let its "
+                "groups give roles in all collections (*), or sign in with an API key.",
             )
         return sealed
 
     def open(self, sealed: str) -> Session | None:
         """Return the session of a cookie; None where it has ended or is none of this service."""
-        content = self.open_content("session", sealed)
-        if content is None:
-            return None
-        try:
-            session = _SESSION.validate_json(content)
-        except ValidationError:
-            # Signed by an older version.
-            return None
-        return session if self._clock() < session.expires else None
+        session = self.open_content("session", SESSION, sealed)
+        return session if session is not None and self._clock() < session.expires else None
 
-    def seal_content(self, purpose: str, content: bytes) -> str:
+    def seal_content(self, purpose: str, kind: TypeAdapter[Content], content: Content) -> str:
         """Return a content with its signature, as a cookie has it; one for another purpose is not opened."""
-        payload = _encoded(content)
+        payload = _encoded(kind.dump_json(content))
         return f"{payload}.{_encoded(self._sign(purpose, payload))}"
 
-    def open_content(self, purpose: str, sealed: str) -> bytes | None:
-        """Return a content that was sealed for a purpose; None where its signature is not of this service."""
+    def open_content(self, purpose: str, kind: TypeAdapter[Content], sealed: str) -> Content | None:
+        """Return a content that was sealed for a purpose; None where this version of the service has not."""
         payload, _, signature = sealed.partition(".")
         signed = self._sign(purpose, payload)
         try:
             if len(sealed) > _MAX_LENGTH or not hmac.compare_digest(_decoded(signature), signed):
                 return None
-            return _decoded(payload)
+            return kind.validate_json(_decoded(payload))
         except ValueError:
-            # Not in base64.
+            # Not in base64, or signed by an older version.
             return None
 
     def csrf_token(self, session: Session) -> str:
@@ -211,13 +202,6 @@ def cookie_attributes(request: HTTPConnection) -> dict[str, Any]:
     }
 
 
-def is_over_tls(request: HTTPConnection) -> bool:
-    """Whether the browser sent a request over HTTPS; a proxy that takes TLS off says so."""
-    # At the worst a browser keeps a Secure cookie to itself.
-    forwarded = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
-    return "https" in (request.url.scheme, forwarded)
-
-
 def _encoded(content: bytes) -> str:
     return base64.urlsafe_b64encode(content).rstrip(b"=").decode("ascii")
 
@@ -228,7 +212,4 @@ def _decoded(text: str) -> bytes:
     Raises:
         ValueError: The text is none.
     """
-    try:
-        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-    except binascii.Error as error:
-        raise ValueError("The text is not in base64.") from error
+    return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)

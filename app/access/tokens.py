@@ -24,12 +24,10 @@ _TYPES: Final = ("jwt", "at+jwt", "application/at+jwt")
 _ID_TYPES: Final = ("jwt",)
 # Claims with a name for people, the best first.
 _NAMES: Final = ("preferred_username", "name", "email", "client_id", "azp", "sub")
-_CHALLENGE: Final = 'Bearer error="invalid_token"'
-_WRONG: Final = Kind(
-    "wrong-token", "The token is not valid", HTTPStatus.UNAUTHORIZED, authenticate=_CHALLENGE
-)
+CHALLENGE: Final = 'Bearer error="invalid_token"'
+_WRONG: Final = Kind("wrong-token", "The token is not valid", HTTPStatus.UNAUTHORIZED, authenticate=CHALLENGE)
 EXPIRED: Final = Kind(
-    "token-expired", "The token has expired", HTTPStatus.UNAUTHORIZED, authenticate=_CHALLENGE
+    "token-expired", "The token has expired", HTTPStatus.UNAUTHORIZED, authenticate=CHALLENGE
 )
 _NO_PROVIDER: Final = Kind(
     "identity-provider-unavailable",
@@ -43,54 +41,33 @@ class TokenVerifier:
     """Turns tokens into principals.
 
     Args:
+        settings: Tell the claim with the groups, where dots lead into objects, and grants by group.
         provider: Source of the signing keys.
         audience: Value that the claim `aud` must have or hold.
-        groups_claim: Claim with the groups; dots lead into objects.
-        roles: Grants by group.
     """
 
-    def __init__(
-        self, provider: Provider, audience: str, groups_claim: str, roles: Mapping[str, Grants]
-    ) -> None:
+    def __init__(self, settings: Settings, provider: Provider, audience: str) -> None:
         self._provider = provider
-        self._groups_claim = groups_claim
-        self._roles = roles
+        self._groups_claim = settings.oidc_groups_claim
+        self._roles = settings.oidc_roles
         self._registry = JWSRegistry(algorithms=ALGORITHMS, strict_check_header=False)
         self._registry.max_header_length = _MAX_HEADER_LENGTH
         self._audience = audience
 
-    @classmethod
-    def of(cls, settings: Settings, provider: Provider) -> "TokenVerifier | None":
-        """The verifier of tokens that programs send; None where the settings name no audience of these."""
-        if settings.oidc_audience is None:
-            return None
-        return cls(provider, settings.oidc_audience, settings.oidc_groups_claim, settings.oidc_roles)
-
-    async def verify(self, token: str) -> Principal:
+    async def verify(self, token: str, nonce: str | None = None) -> Principal:
         """Return the caller that a token names.
+
+        Args:
+            token: The token.
+            nonce: Value that a sign-in was begun with, for the ID token that the token endpoint has given for
+                it (OpenID Connect Core 1.0, section 3.1.3.7); None: it is an access token.
 
         Raises:
             RequestError: The token is not valid or has expired (401), or the provider's keys are not known
                 and it does not answer (503).
         """
-        return await self._verify(token, _TYPES)
-
-    async def verify_id_token(self, token: str, nonce: str) -> Principal:
-        """Return the person that an ID token names (OpenID Connect Core 1.0, section 3.1.3.7).
-
-        Args:
-            token: The token, which the token endpoint has given.
-            nonce: Value that its sign-in was begun with.
-
-        Raises:
-            RequestError: As of `verify`.
-        """
-        nonce_is: dict[str, Any] = {"essential": True, "value": nonce}
-        return await self._verify(token, _ID_TYPES, nonce=nonce_is, azp={"value": self._audience})
-
-    async def _verify(self, token: str, types: Sequence[str], **further: Any) -> Principal:
         try:
-            claims = await self._claims_of(token, types, further)
+            claims = await self._claims_of(token, nonce)
         except ProviderError as error:
             raise RequestError(
                 _NO_PROVIDER, "The identity provider does not answer: try again later, or send an API key."
@@ -108,14 +85,17 @@ class TokenVerifier:
         name, grants = _name_of(claims), self._grants_of(claims)
         return Principal("token", f"{issuer}#{subject}", name, grants, float(claims["exp"]))
 
-    async def _claims_of(
-        self, token: str, types: Sequence[str], further: Mapping[str, Any]
-    ) -> Mapping[str, Any]:
+    async def _claims_of(self, token: str, nonce: str | None) -> Mapping[str, Any]:
         """Check everything of a token; return its claims."""
         if len(token) > _MAX_LENGTH:
             raise ValueError("The token is too long.")
         header = jws.extract_compact(token.encode("ascii"), registry=self._registry).headers()
         algorithm, kid, kind = header.get("alg"), header.get("kid"), header.get("typ", "JWT")
+        types: Sequence[str] = _TYPES
+        further: dict[str, Any] = {}
+        if nonce is not None:
+            types = _ID_TYPES
+            further = {"nonce": {"essential": True, "value": nonce}, "azp": {"value": self._audience}}
         if algorithm not in ALGORITHMS or str(kind).lower() not in types:
             raise ValueError("The token has another type or algorithm.")
         key = await self._provider.signing_key(algorithm, kid if isinstance(kid, str) else None)

@@ -13,16 +13,13 @@ from index.audit.listing import Entry, read_events
 
 router = APIRouter(prefix="/v1/audit", tags=["audit"], route_class=GuardedRoute)
 
-_PROBLEMS = problem_responses(
-    HTTPStatus.UNAUTHORIZED,
-    HTTPStatus.TOO_MANY_REQUESTS,
-    HTTPStatus.FORBIDDEN,
-    HTTPStatus.UNPROCESSABLE_ENTITY,
-    HTTPStatus.SERVICE_UNAVAILABLE,
+
+@router.get(
+    "",
+    summary="Audit trail",
+    responses=problem_responses(HTTPStatus.UNPROCESSABLE_ENTITY),
+    dependencies=[may("auditor")],
 )
-
-
-@router.get("", summary="Audit trail", responses=_PROBLEMS, dependencies=[may("auditor")])
 async def list_audit(wanted: Annotated[AuditWanted, Query()], services: InjectedServices) -> AuditPage:
     """Searches, views, exports, judgements and changes with their callers, the oldest first, page by page.
 

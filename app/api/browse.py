@@ -31,12 +31,7 @@ router = APIRouter(
     route_class=GuardedRoute,
 )
 
-_PROBLEMS = problem_responses(
-    HTTPStatus.NOT_FOUND,
-    HTTPStatus.CONFLICT,
-    HTTPStatus.UNPROCESSABLE_ENTITY,
-    HTTPStatus.SERVICE_UNAVAILABLE,
-)
+_PROBLEMS = problem_responses(HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY)
 
 
 class _Filtered(BaseModel):

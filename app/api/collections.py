@@ -14,10 +14,14 @@ from app.operations.services import InjectedServices
 from app.operations.writes.collection_names import refuse_alias, rename
 from app.operations.writes.conditions import write_condition
 from app.schemas.changes.etags import etag_of
-from app.schemas.changes.names import Alias, Aliases, AliasTarget, NewName, RemovedAlias
 from app.schemas.collections import (
+    Alias,
+    Aliases,
+    AliasTarget,
     CollectionOverview,
     Collections,
+    NewName,
+    RemovedAlias,
     RenamedCollection,
     collection_from,
     overview_from,
@@ -31,13 +35,8 @@ from training.models.onnx.files import has_regions
 router = APIRouter(prefix="/v1", tags=["collections"], route_class=GuardedRoute)
 
 _PROBLEMS = problem_responses(
-    HTTPStatus.UNAUTHORIZED,
-    HTTPStatus.TOO_MANY_REQUESTS,
-    HTTPStatus.FORBIDDEN,
-    HTTPStatus.NOT_FOUND,
     HTTPStatus.CONFLICT,
     HTTPStatus.UNPROCESSABLE_ENTITY,
-    HTTPStatus.SERVICE_UNAVAILABLE,
     HTTPStatus.INSUFFICIENT_STORAGE,
 )
 _ALIAS_PROBLEMS = _PROBLEMS | problem_responses(HTTPStatus.PRECONDITION_FAILED)
@@ -47,7 +46,6 @@ _ETAG = {"ETag": {"description": "Of the alias as it is now.", "schema": {"type"
 @router.get(
     "/collections",
     summary="All collections",
-    responses=problem_responses(HTTPStatus.SERVICE_UNAVAILABLE),
     dependencies=[may("reader", somewhere=True)],
 )
 async def list_collections(services: InjectedServices, principal: InjectedPrincipal) -> Collections:
@@ -60,7 +58,6 @@ async def list_collections(services: InjectedServices, principal: InjectedPrinci
 @router.get(
     "/collections/{collection}",
     summary="One collection",
-    responses=problem_responses(HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE),
     dependencies=[may("reader")],
 )
 async def get_collection(collection: str, services: InjectedServices) -> CollectionOverview:
@@ -106,7 +103,6 @@ async def rename_collection(
 @router.get(
     "/aliases",
     summary="All aliases",
-    responses=problem_responses(HTTPStatus.SERVICE_UNAVAILABLE),
     dependencies=[may("reader", somewhere=True)],
 )
 async def list_aliases(services: InjectedServices, principal: InjectedPrincipal) -> Aliases:

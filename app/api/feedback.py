@@ -19,20 +19,11 @@ router = APIRouter(
     prefix="/v1/collections/{collection}/feedback", tags=["feedback"], route_class=IdempotentRoute
 )
 
-_PROBLEMS = (
-    HTTPStatus.UNAUTHORIZED,
-    HTTPStatus.TOO_MANY_REQUESTS,
-    HTTPStatus.FORBIDDEN,
-    HTTPStatus.NOT_FOUND,
-    HTTPStatus.SERVICE_UNAVAILABLE,
-)
-
 
 @router.post(
     "",
     summary="Judge a hit",
     responses=problem_responses(
-        *_PROBLEMS,
         HTTPStatus.CONFLICT,
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
@@ -67,7 +58,6 @@ async def judge_hit(
 @router.get(
     "",
     summary="Count judgements",
-    responses=problem_responses(*_PROBLEMS),
     dependencies=[may("curator")],
 )
 async def count_judgements(collection: str, services: InjectedServices) -> FeedbackSummary:

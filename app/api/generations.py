@@ -18,15 +18,7 @@ from index.generations.activation import generation_before, generation_of
 
 router = APIRouter(prefix="/v1/collections/{collection}", tags=["generations"], route_class=IdempotentRoute)
 
-_PROBLEMS = problem_responses(HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE)
-_CHANGE_PROBLEMS = problem_responses(
-    HTTPStatus.UNAUTHORIZED,
-    HTTPStatus.TOO_MANY_REQUESTS,
-    HTTPStatus.FORBIDDEN,
-    HTTPStatus.NOT_FOUND,
-    HTTPStatus.CONFLICT,
-    HTTPStatus.SERVICE_UNAVAILABLE,
-)
+_PROBLEMS = problem_responses(HTTPStatus.CONFLICT)
 _LATER: dict[int | str, dict[str, Any]] = {
     202: {
         "model": JobEntry,
@@ -38,7 +30,7 @@ _Async = Annotated[bool, Depends(prefers_async)]
 _Number = Annotated[int, Path(ge=1, lt=2**63, description="Number of the generation.")]
 
 
-@router.get("/generations", summary="All generations", responses=_PROBLEMS, dependencies=[may("reader")])
+@router.get("/generations", summary="All generations", dependencies=[may("reader")])
 async def list_generations(collection: str, services: InjectedServices) -> Generations:
     """Every generation that is kept, with its state and what was measured of it."""
     found = await services.threads.read(listing.list_generations, services.engine.home, collection)
@@ -48,7 +40,7 @@ async def list_generations(collection: str, services: InjectedServices) -> Gener
 @router.post(
     "/generations/{number}/activate",
     summary="Search in this generation",
-    responses=_CHANGE_PROBLEMS | _LATER,
+    responses=_PROBLEMS | _LATER,
     response_model=Generation,
     dependencies=[may("admin"), Depends(idempotency_key)],
 )
@@ -73,7 +65,7 @@ async def activate_generation(
 @router.post(
     "/rollback",
     summary="Search in the generation before",
-    responses=_CHANGE_PROBLEMS | _LATER,
+    responses=_PROBLEMS | _LATER,
     response_model=Generation,
     dependencies=[may("admin"), Depends(idempotency_key)],
 )

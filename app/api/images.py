@@ -6,12 +6,14 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import FileResponse, Response
+from pydantic import Field
 from starlette.types import Receive, Scope, Send
 
 from app.access.permissions import GuardedRoute, may
 from app.http.disconnect import unless_disconnected
 from app.http.problems import problem_responses
 from app.operations.renditions import (
+    MAX_SIZE,
     chosen_rendition,
     find_levels,
     make,
@@ -20,9 +22,7 @@ from app.operations.renditions import (
 )
 from app.operations.services import InjectedServices
 from app.schemas.changes.etags import etag_of
-from app.schemas.grey_levels import GreyLevels, grey_levels_from
-from app.schemas.integration.links import MAX_SIZE
-from app.schemas.search.page import ImageInfo, image_info_from
+from app.schemas.search.page import Answer, ImageInfo, image_info_from
 from app.server.admission import BusyError
 from app.server.places import Budget
 from index.engine import SearchEngine
@@ -31,7 +31,9 @@ from index.files.renditions import LARGEST_SIDES
 from index.files.thumbnails import THUMBNAIL_MEDIA_TYPE
 from index.home import Home
 from index.search.results import StoredImage
+from training.data.decoding.depth import Levels
 from training.data.decoding.images import PIXELS_VERSION
+from training.data.decoding.window import Window
 
 router = APIRouter(
     prefix="/v1/collections/{collection}/images/{image_id}",
@@ -40,9 +42,7 @@ router = APIRouter(
     route_class=GuardedRoute,
 )
 
-_PROBLEMS = problem_responses(
-    HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.INTERNAL_SERVER_ERROR
-)
+_PROBLEMS = problem_responses(HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.INTERNAL_SERVER_ERROR)
 _FILE: dict[str, Any] = {"content": {"image/*": {"schema": {"type": "string", "format": "binary"}}}}
 _PICTURE: dict[str, Any] = {
     "description": "The picture.",
@@ -74,6 +74,28 @@ WindowText = Annotated[
 _Variant = Literal["content", "thumbnail"]
 
 
+class GreyWindow(Answer):
+    """A window, in stored values."""
+
+    centre: float = Field(description="Value that becomes middle grey.")
+    width: float = Field(description="Distance of the values that become black and white.")
+
+
+class GreyLevels(Answer):
+    """The stored values of an image and windows to see it through; null where a sample has up to 8 bits."""
+
+    deep: bool = Field(description="Whether a sample has more than 8 bits.")
+    smallest: float | None = Field(default=None, description="Smallest value found in the image.")
+    largest: float | None = None
+    automatic: GreyWindow | None = Field(
+        default=None,
+        description="The window of its renditions, thumbnail and vector; null for an image of one value.",
+    )
+    stated: GreyWindow | None = Field(
+        default=None, description="The window that the file states; null without one."
+    )
+
+
 @router.get("/thumbnail", summary="Small picture", response_class=FileResponse, responses=_FILE_ANSWERS)
 async def get_thumbnail(
     collection: str, image_id: str, services: InjectedServices, if_none_match: IfNoneMatch = None
@@ -92,12 +114,7 @@ async def get_thumbnail(
     responses={
         **_FILE_ANSWERS,
         200: _PICTURE,
-        **problem_responses(
-            HTTPStatus.NOT_ACCEPTABLE,
-            HTTPStatus.TOO_MANY_REQUESTS,
-            HTTPStatus.SERVICE_UNAVAILABLE,
-            HTTPStatus.GATEWAY_TIMEOUT,
-        ),
+        **problem_responses(HTTPStatus.NOT_ACCEPTABLE, HTTPStatus.GATEWAY_TIMEOUT),
     },
 )
 async def get_rendition(
@@ -144,9 +161,7 @@ async def get_rendition(
     summary="Grey levels",
     responses={
         **_PROBLEMS,
-        **problem_responses(
-            HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT
-        ),
+        **problem_responses(HTTPStatus.GATEWAY_TIMEOUT),
     },
 )
 async def get_levels(
@@ -154,7 +169,7 @@ async def get_levels(
 ) -> GreyLevels:
     """The stored values of an image and its windows, to ask for renditions with another one."""
     image = await services.threads.read(services.engine.image, collection, image_id)
-    return grey_levels_from(await unless_disconnected(request, find_levels(services, image)))
+    return _levels_from(await unless_disconnected(request, find_levels(services, image)))
 
 
 @router.get("/content", summary="The file itself", response_class=FileResponse, responses=_FILE_ANSWERS)
@@ -268,3 +283,23 @@ class _Picture(Response):
             await super().__call__(scope, receive, send)
         finally:
             self._budget.free(size)
+
+
+def _levels_from(levels: Levels | None) -> GreyLevels:
+    """Describe the levels of an image; None is one of up to 8 bits."""
+    if levels is None:
+        return GreyLevels(deep=False)
+    automatic = None
+    if levels.high > levels.low:
+        automatic = Window((levels.low + levels.high) / 2, levels.high - levels.low)
+    return GreyLevels(
+        deep=True,
+        smallest=levels.smallest,
+        largest=levels.largest,
+        automatic=_window_from(automatic),
+        stated=_window_from(levels.stated),
+    )
+
+
+def _window_from(window: Window | None) -> GreyWindow | None:
+    return None if window is None else GreyWindow(centre=window.centre, width=window.width)

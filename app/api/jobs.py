@@ -43,13 +43,7 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=IdempotentRoute
 _LOOK_SECONDS = 0.5
 # Keys, tokens and sessions may end while a stream goes on.
 _RECHECK_SECONDS = 5.0
-_COMMON = (
-    HTTPStatus.UNAUTHORIZED,
-    HTTPStatus.TOO_MANY_REQUESTS,
-    HTTPStatus.FORBIDDEN,
-    HTTPStatus.SERVICE_UNAVAILABLE,
-)
-_PROBLEMS = problem_responses(*_COMMON, HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
+_PROBLEMS = problem_responses(HTTPStatus.UNPROCESSABLE_ENTITY)
 _Number = Annotated[int, Path(ge=1, lt=2**63, description="Number of the job.")]
 _Limit = Annotated[int, Query(ge=1, le=1000, description="Number of jobs on a page.")]
 # Of numbers that a database can look for.
@@ -68,7 +62,7 @@ async def known_job(job: _Number, services: InjectedServices) -> Job:
     summary="Give a job to the workers",
     status_code=HTTPStatus.ACCEPTED,
     responses=_PROBLEMS
-    | problem_responses(HTTPStatus.CONFLICT)
+    | problem_responses(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
     | {202: {"headers": {"Location": {"description": "The job.", "schema": {"type": "string"}}}}},
     dependencies=[may("admin"), Depends(idempotency_key)],
 )
@@ -102,7 +96,7 @@ def _sync_arguments(services: Services) -> list[str]:
 @router.get(
     "",
     summary="All jobs",
-    responses=problem_responses(*_COMMON, HTTPStatus.UNPROCESSABLE_ENTITY),
+    responses=_PROBLEMS,
     dependencies=[may("admin")],
 )
 async def list_jobs(

@@ -21,19 +21,14 @@ from index.generations import models
 router = APIRouter(prefix="/v1/models", tags=["models"], route_class=IdempotentRoute)
 
 _NO_MODEL = Kind("no-model", "The job has made no model", HTTPStatus.CONFLICT)
-_PROBLEMS = problem_responses(
-    HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.SERVICE_UNAVAILABLE
-)
-_CHANGE_PROBLEMS = _PROBLEMS | problem_responses(
-    HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.FORBIDDEN, HTTPStatus.CONFLICT
-)
+_PROBLEMS = problem_responses(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
+_CHANGE_PROBLEMS = _PROBLEMS | problem_responses(HTTPStatus.CONFLICT)
 _Digest = Annotated[str, Path(pattern=DIGEST_PATTERN, description="Digest of the model.")]
 
 
 @router.get(
     "",
     summary="All models",
-    responses=problem_responses(HTTPStatus.SERVICE_UNAVAILABLE),
     dependencies=[may("reader")],
 )
 async def list_models(services: InjectedServices) -> Models:

@@ -1,33 +1,38 @@
 """The pages and the description of the service, none of which needs another server."""
 
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 
 from fastapi import APIRouter
 from fastapi.responses import FileResponse, HTMLResponse, Response
 
-from app.http.description.problems import problems_page
-
 router = APIRouter(include_in_schema=False)
 
 PAGE_FOLDER = Path(__file__).parent.parent / "page"
 
-_DOCS = """<!doctype html>
+SOURCE = PAGE_FOLDER.with_name("http") / "description" / "problems.md"
+
+_HTML = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
-<title>recoquest: HTTP interface</title>
+<title>recoquest: {title}</title>
 <link rel="icon" href="data:,">
-<link rel="stylesheet" href="docs/assets/swagger-ui.css">
-</head>
+{links}</head>
 <body>
-<div id="description"></div>
-<script src="docs/assets/swagger-ui-bundle.js"></script>
-<script src="docs/start.js"></script>
-</body>
+{content}</body>
 </html>
 """
+_DOCS = _HTML.format(
+    title="HTTP interface",
+    links='<link rel="stylesheet" href="docs/assets/swagger-ui.css">\n',
+    content="""<div id="description"></div>
+<script src="docs/assets/swagger-ui-bundle.js"></script>
+<script src="docs/start.js"></script>
+""",
+)
 _START = """SwaggerUIBundle({
   url: "openapi.json",
   dom_id: "#description",
@@ -75,8 +80,18 @@ async def get_docs_start() -> Response:
 
 @router.get("/docs/problems")
 async def get_problems() -> Response:
-    """The kinds of problems, with what to do about each; a problem document leads here."""
-    return HTMLResponse(problems_page(), headers={"Cache-Control": "no-cache"})
+    """The kinds of problems, with what to do about each; a problem document leads to the name of its kind."""
+    # The page is seldom asked for.
+    from markdown_it import MarkdownIt
+
+    markdown = MarkdownIt()
+    tokens = markdown.parse(SOURCE.read_text(encoding="utf-8"))
+    for opening, text in pairwise(tokens):
+        if opening.type == "heading_open" and opening.tag == "h2":
+            opening.attrSet("id", text.content)
+    content = f"<main>\n{markdown.renderer.render(tokens, markdown.options, {})}</main>\n"
+    page = _HTML.format(title="problems", links="", content=content)
+    return HTMLResponse(page, headers={"Cache-Control": "no-cache"})
 
 
 def _page(name: str) -> Response:

@@ -19,8 +19,13 @@ from app.operations.writes.erase import erase
 from app.operations.writes.idempotency import IdempotentRoute, idempotency_key, ids_left_out
 from app.operations.writes.read_uploads import SentImage, read_upload, read_uploads
 from app.operations.writes.write_images import WrittenImages, change_one, write_one, write_sent
-from app.schemas.changes.deletion import DeletedImages, ImagesToDelete
-from app.schemas.changes.erasure import ErasedImages, HoldingBackup, ImagesToErase
+from app.schemas.changes.deletion import (
+    DeletedImages,
+    ErasedImages,
+    HoldingBackup,
+    ImagesToDelete,
+    ImagesToErase,
+)
 from app.schemas.changes.etags import etag_of
 from app.schemas.changes.writes import (
     UPLOAD_BODY,
@@ -47,14 +52,10 @@ router = APIRouter(
 )
 
 _PROBLEMS = (
-    HTTPStatus.UNAUTHORIZED,
-    HTTPStatus.TOO_MANY_REQUESTS,
-    HTTPStatus.FORBIDDEN,
     HTTPStatus.NOT_FOUND,
     HTTPStatus.CONFLICT,
     HTTPStatus.UNPROCESSABLE_ENTITY,
     HTTPStatus.INTERNAL_SERVER_ERROR,
-    HTTPStatus.SERVICE_UNAVAILABLE,
     HTTPStatus.INSUFFICIENT_STORAGE,
 )
 _ENCODING_PROBLEMS = problem_responses(
@@ -62,7 +63,6 @@ _ENCODING_PROBLEMS = problem_responses(
     HTTPStatus.BAD_REQUEST,
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-    HTTPStatus.TOO_MANY_REQUESTS,
     HTTPStatus.GATEWAY_TIMEOUT,
 )
 _CONDITION_PROBLEMS = problem_responses(HTTPStatus.PRECONDITION_FAILED)

@@ -113,9 +113,7 @@ class AuditTrail:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        recorder: Recorder | None = None
-        if scope["type"] == "http":
-            recorder = getattr(scope["app"].state, "recorder", None)
+        recorder: Recorder | None = getattr(scope["app"].state, "recorder", None)
         if recorder is None:
             await self.app(scope, receive, send)
             return

@@ -1,6 +1,6 @@
 """Notes of a route for the audit trail; the rest of an event is known from the address and the answer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fastapi import Request
@@ -57,86 +57,36 @@ def note(request: Request, noted: Noted) -> None:
     setattr(request.state, _STATE, noted)
 
 
-def note_search(
+def note_queries(
     request: Request,
     active: ActiveGeneration | None,
-    query: SearchQuery,
-    files: Sequence[str],
-    page: SearchPage,
+    queries: Sequence[SearchQuery],
+    objects: Iterable[str],
+    files: Sequence[str] = (),
+    **details: Detail,
 ) -> None:
-    """Note a search and the hits that it shows.
+    """Note the queries of a request, and the images that it shows or compares with them.
 
     Args:
         request: The request.
         active: The generation that was searched; None for a list of a collection without one.
-        query: The search.
+        queries: The queries.
+        objects: Ids of the images.
         files: SHA-256 of the image files that were sent.
-        page: The hits.
-    """
-    details: dict[str, Detail] = {
-        "target": query.target,
-        "limit": query.limit,
-        "later_page": isinstance(query.cursor, str),
-    }
-    note(
-        request,
-        Noted(
-            objects=shown(page),
-            query=query_parts(query, files),
-            model=None if active is None else active.digest,
-            generation=None if active is None else active.generation,
-            details=details,
-        ),
-    )
-
-
-def note_map(
-    request: Request, active: ActiveGeneration, query: SearchQuery, files: Sequence[str], image: str
-) -> None:
-    """Note what an image was compared with.
-
-    Args:
-        request: The request.
-        active: The generation whose model compared them.
-        query: The query.
-        files: SHA-256 of the image files that were sent.
-        image: Id of the image.
-    """
-    note(
-        request,
-        Noted(
-            objects=[image],
-            query=query_parts(query, files),
-            model=active.digest,
-            generation=active.generation,
-        ),
-    )
-
-
-def note_batch(
-    request: Request,
-    active: ActiveGeneration,
-    answered: Sequence[tuple[SearchQuery, SearchPage]],
-) -> None:
-    """Note searches of one request, and the hits that any of them shows.
-
-    Args:
-        request: The request.
-        active: The generation that was searched.
-        answered: The searches that had no problem, with their hits.
+        details: Further values.
     """
     parts: dict[str, list[str]] = {}
-    for query, _ in answered:
-        for name, texts in query_parts(query).items():
+    for query in queries:
+        for name, texts in query_parts(query, files).items():
             parts.setdefault(name, []).extend(texts)
     note(
         request,
         Noted(
-            objects=list(dict.fromkeys(id for _, page in answered for id in shown(page))),
+            objects=list(dict.fromkeys(objects)),
             query=parts,
-            model=active.digest,
-            generation=active.generation,
-            details={"searches": len(answered)},
+            model=None if active is None else active.digest,
+            generation=None if active is None else active.generation,
+            details=details,
         ),
     )
 

@@ -5,7 +5,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import Future
 from typing import Final
 
 import structlog
@@ -39,15 +39,6 @@ class AuditUnavailableError(RecoquestError):
     """An event could not be written to the audit trail in time."""
 
 
-@dataclass(slots=True)
-class _Waiting:
-    """A request that waits until all events up to a number are on the disk."""
-
-    number: int
-    loop: asyncio.AbstractEventLoop
-    written: "asyncio.Future[None]"
-
-
 class Recorder:
     """Writes the events of this process by one thread, in the order in which they come.
 
@@ -77,7 +68,8 @@ class Recorder:
         self._changed = threading.Condition()
         self._events: deque[Event] = deque()
         self._ids = self._added = self._written = self._urgent = 0
-        self._waiting: list[_Waiting] = []
+        # Of requests that wait until all events up to a number are on the disk.
+        self._waiting: list[tuple[int, Future[None]]] = []
         self._closing: float | None = None
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
         self._thread.start()
@@ -97,20 +89,18 @@ class Recorder:
             AuditUnavailableError: The trail takes no events; a durable one stays in the queue.
         """
         deadline = time.monotonic() + self._patience_s
-        waiting = None
         while (number := self._add(event, urgent=durable)) is None:
             if time.monotonic() > deadline:
                 raise AuditUnavailableError("The audit trail takes no events: nothing was answered.")
             await asyncio.sleep(_LOOK_SECONDS)
         if durable:
-            loop = asyncio.get_running_loop()
-            waiting = _Waiting(number, loop, loop.create_future())
+            written: Future[None] = Future()
             with self._changed:
                 if self._written >= number:
                     return
-                self._waiting.append(waiting)
+                self._waiting.append((number, written))
             try:
-                await asyncio.wait_for(waiting.written, max(0.0, deadline - time.monotonic()))
+                await asyncio.wait_for(asyncio.wrap_future(written), max(0.0, deadline - time.monotonic()))
             except TimeoutError:
                 raise AuditUnavailableError(
                     "The change is made, but the audit trail does not take its event yet."
@@ -226,16 +216,9 @@ class Recorder:
                 self._ids -= len(self._events.popleft().objects)
             self._written += count
             self._alone = max(0, self._alone - count)
-            ready = [waiting for waiting in self._waiting if waiting.number <= self._written]
-            self._waiting = [waiting for waiting in self._waiting if waiting.number > self._written]
-        for waiting in ready:
-            try:
-                waiting.loop.call_soon_threadsafe(_tell, waiting.written)
-            except RuntimeError:
-                # The loop is closed, and nobody waits any more.
-                continue
-
-
-def _tell(written: "asyncio.Future[None]") -> None:
-    if not written.done():
-        written.set_result(None)
+            ready = [written for number, written in self._waiting if number <= self._written]
+            self._waiting = [(number, written) for number, written in self._waiting if number > self._written]
+        for written in ready:
+            # False: the request waits no more.
+            if written.set_running_or_notify_cancel():
+                written.set_result(None)

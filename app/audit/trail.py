@@ -50,26 +50,31 @@ def record_command(
     action: Action,
     command: str,
     *,
+    session: Session | None = None,
     collection: str | None = None,
     objects: Iterable[str] = (),
     query: Mapping[str, Sequence[str]] | None = None,
     model: str | None = None,
     generation: int | None = None,
+    further: Mapping[str, Detail] | None = None,
     **details: Detail,
 ) -> None:
-    """Write the event of a command to the audit trail, if there is one; many images in several transactions.
+    """Write the event of a command to the audit trail, if there is one.
 
     Args:
         settings: Settings of the command.
         catalogue: The catalogue that it has read or changed.
         action: The kind of event.
         command: Name of the command.
+        session: The transaction that makes the change, of which this is the last step; None: the event has
+            its own, and several where it names many images.
         collection: Name of the collection.
         objects: Ids of images.
         query: Parts of a query.
         model: Digest of a model.
         generation: Number of a generation.
-        details: Further values.
+        further: Further values.
+        details: As well.
 
     Raises:
         CatalogueError: The catalogue cannot be written to.
@@ -85,37 +90,35 @@ def record_command(
         query=query,
         model=model,
         generation=generation,
-        details={"operation": command, **details},
+        details={"operation": command, **(further or {}), **details},
     )
     trail, parts = open_trail(settings, catalogue), in_parts(event, objects)
+    if session is not None:
+        trail.append_in(session, list(parts))
+        return
     while some := list(islice(parts, _PARTS_AT_ONCE)):
         trail.append(some)
 
 
 def writes_recorded(
     settings: Settings, catalogue: Catalogue, collection: str, command: str
-) -> Callable[[Session, Mapping[str, str]], None] | None:
+) -> Callable[[Session, Mapping[str, str]], None]:
     """Return what writes the event of each batch of images of a command, in the transaction of the batch.
 
-    The function takes the transaction and the outcomes by the ids of images. None: there is no audit trail.
-
-    Raises:
-        HomeError: The key in the home folder cannot be used.
+    The function takes the transaction and the outcomes by the ids of images.
     """
-    if not settings.audit:
-        return None
-    trail, actor = open_trail(settings, catalogue), command_actor()
 
     def record(session: Session, outcomes: Mapping[str, str]) -> None:
-        counts = Counter(outcomes.values())
-        event = Event(
-            action="create",
-            actor=actor,
+        record_command(
+            settings,
+            catalogue,
+            "create",
+            command,
+            session=session,
             collection=collection,
-            objects=list(outcomes),
-            details={"operation": command, **counts},
+            objects=outcomes,
+            further=Counter(outcomes.values()),
         )
-        trail.append_in(session, [event])
 
     return record
 
@@ -129,7 +132,16 @@ def removals_recorded(
     """
 
     def record(session: Session, ids: Sequence[str]) -> None:
-        record_in(settings, catalogue, session, "delete", command, collection=collection, objects=ids)
+        if ids:
+            record_command(
+                settings,
+                catalogue,
+                "delete",
+                command,
+                session=session,
+                collection=collection,
+                objects=ids,
+            )
 
     return record
 
@@ -141,63 +153,23 @@ def moves_recorded(
 
     Its ids are pairs of the former and the new one, by which an erasure finds what an image was called.
     """
+    removed = removals_recorded(settings, catalogue, collection, command)
 
     def record(session: Session, moves: "Moves") -> None:
-        if moves.replaced:
-            record_in(
-                settings, catalogue, session, "delete", command, collection=collection, objects=moves.replaced
-            )
+        removed(session, moves.replaced)
         pairs = [name for pair in moves.ids.items() for name in pair]
-        record_in(
+        record_command(
             settings,
             catalogue,
-            session,
             "change",
             command,
+            session=session,
             collection=collection,
             objects=pairs,
             moved=len(moves.ids),
         )
 
     return record
-
-
-def record_in(
-    settings: Settings,
-    catalogue: Catalogue,
-    session: Session,
-    action: Action,
-    command: str,
-    *,
-    collection: str | None = None,
-    objects: Sequence[str] = (),
-    **details: Detail,
-) -> None:
-    """Write the event of a command in the transaction that makes its change, if there is an audit trail.
-
-    Args:
-        settings: Settings of the command.
-        catalogue: The catalogue that is changed.
-        session: The transaction.
-        action: The kind of event.
-        command: Name of the command.
-        collection: Name of the collection.
-        objects: Ids of images.
-        details: Further values.
-
-    Raises:
-        HomeError: The key in the home folder cannot be used.
-    """
-    if not settings.audit:
-        return
-    event = Event(
-        action=action,
-        actor=command_actor(),
-        collection=collection,
-        objects=objects,
-        details={"operation": command, **details},
-    )
-    open_trail(settings, catalogue).append_in(session, [event])
 
 
 def record_searches(

@@ -19,7 +19,7 @@ from training.data.decoding.processes.pool import DecodingPool, PoolLimits, Prio
 from training.data.decoding.processes.process import Answer, DecoderLimits, Task
 from training.data.dicom.attributes import read_attributes
 from training.data.dicom.elements import uid_of
-from training.data.dicom.instances import group_of, look_at, with_uid, write_films
+from training.data.dicom.films import group_of, look_at, with_uid, write_films
 from training.data.dicom.objects import kind_of, read_object
 from training.data.readers.common.splits import draw_split
 from training.data.readers.dicom.examination import MOST_FRAMES

@@ -21,6 +21,14 @@ def path_of(scope: Mapping[str, Any]) -> str:
     return path.removeprefix(root_of(scope)) or "/"
 
 
+def is_over_tls(request: HTTPConnection) -> bool:
+    """Whether the browser sent a request over HTTPS; a proxy that takes TLS off says so."""
+    # At the worst a browser keeps a Secure cookie to itself.
+    forwarded = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
+    return "https" in (request.url.scheme, forwarded)
+
+
 def service_url(request: HTTPConnection, settings: Settings) -> str:
     """Return the address of the service as the caller sees it, without a final slash."""
-    return settings.public_url or str(request.base_url).rstrip("/")
+    scheme = "https" if is_over_tls(request) else "http"
+    return settings.public_url or str(request.base_url.replace(scheme=scheme)).rstrip("/")

@@ -38,14 +38,9 @@ class BodyLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        headers = Headers(scope=scope)
-        is_form = headers.get("content-type", "").lower().startswith("multipart/")
-        limit = self.max_form_bytes if is_form or self._takes_files(scope) else self.max_other_bytes
-        declared = headers.get("content-length", "")
-        if declared.isdecimal() and (len(declared) > _MAX_DIGITS or int(declared) > limit):
+        takes_files = is_form(scope) or scope["path"].endswith(self.files_in_json)
+        limit = self.max_form_bytes if takes_files else self.max_other_bytes
+        if (declared_length(scope) or 0) > limit:
             response = problem_response(
                 TOO_LARGE,
                 _detail(limit),
@@ -56,9 +51,6 @@ class BodyLimit:
             await response(scope, receive, send)
             return
         await self.app(scope, _Counted(receive, limit), send)
-
-    def _takes_files(self, scope: Scope) -> bool:
-        return bool(self.files_in_json) and scope["path"].endswith(self.files_in_json)
 
 
 @dataclass(slots=True)
@@ -74,6 +66,20 @@ class _Counted:
             if self.received > self.limit:
                 raise BodyTooLargeError(self.limit)
         return message
+
+
+def is_form(scope: Scope) -> bool:
+    """Whether the body of a request is a form, which may have files."""
+    return Headers(scope=scope).get("content-type", "").lower().startswith("multipart/")
+
+
+def declared_length(scope: Scope) -> int | None:
+    """The length of a body as its head tells it; None where it comes in chunks of any number."""
+    headers = Headers(scope=scope)
+    length = headers.get("content-length", "0")
+    if "transfer-encoding" in headers or not length.isdecimal():
+        return None
+    return int(length[: _MAX_DIGITS + 1])
 
 
 def _detail(limit: int) -> str:

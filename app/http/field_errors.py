@@ -11,56 +11,50 @@ from index.errors import shortened
 # More help nobody, and there can be hundreds of thousands.
 _MAX_ERRORS: Final = 8
 _MAX_MESSAGE_LENGTH: Final = 400
-_A_DAY: Final = "It must be a day such as 2026-01-31."
-_A_TIME: Final = "It must be a day such as 2026-01-31, or a time such as 2026-01-31T12:00:00Z."
 _ANOTHER_FORM: Final = "It is not of the form that is described in /docs."
 # Of errors that validators of the service raise, `value_error` has the words of the validator.
 _OF_PYDANTIC: Final = frozenset(get_args(ErrorType)) - {"value_error"}
-# Messages for a caller in place of pydantic's messages for programmers.
-_SENTENCES: Final[Mapping[str, str]] = {
-    "json_invalid": "This is not JSON: {error}.",
-    "missing": "It is missing.",
-    "extra_forbidden": "It is unknown.",
-    "int_parsing": "It must be a whole number.",
-    "string_type": "It must be a text.",
-    "string_too_short": "There is nothing in it.",
-    "string_too_long": "It may have at most {max_length} characters.",
-    "int_type": "It must be a whole number.",
-    "int_from_float": "It must be a whole number.",
-    "float_type": "It must be a number.",
-    "bool_type": "It must be true or false.",
-    "list_type": "It must be a list.",
-    "dict_type": "It must be a JSON object.",
-    "model_type": "It must be a JSON object.",
-    "model_attributes_type": "It must be a JSON object.",
-    "literal_error": "It must be {expected}.",
-    "greater_than": "It must be greater than {gt}.",
-    "less_than": "It must be less than {lt}.",
-    "greater_than_equal": "It must be at least {ge}.",
-    "less_than_equal": "It must be at most {le}.",
-    "too_short": "{actual_length} are too few; send at least {min_length}.",
-    "too_long": "{actual_length} are too many; send at most {max_length}.",
-    "string_pattern_mismatch": _ANOTHER_FORM,
-    "float_parsing": "It must be a number.",
-    "finite_number": "It must be a finite number.",
-    "int_parsing_size": "It is too large a number.",
-    "bool_parsing": "It must be true or false.",
-    "string_unicode": "It is not text in Unicode.",
-    "none_required": "It must be null.",
-    "set_type": "It must be a list.",
-    "tuple_type": "It must be a list.",
-    "bytes_type": "It must be bytes.",
-    "date_type": _A_DAY,
-    "date_parsing": _A_DAY,
-    "date_from_datetime_parsing": _A_DAY,
-    "date_from_datetime_inexact": _A_DAY,
-    "datetime_type": _A_TIME,
-    "datetime_parsing": _A_TIME,
-    "datetime_from_date_parsing": _A_TIME,
-    "datetime_object_invalid": _A_TIME,
-    "union_tag_invalid": "Its {discriminator} must be one of {expected_tags}.",
-    "union_tag_not_found": "Its {discriminator} is missing.",
+# Messages for a caller in place of pydantic's messages for programmers, each with the errors that it is of.
+_ERRORS: Final[Mapping[str, Sequence[str]]] = {
+    "This is not JSON: {error}.": ("json_invalid",),
+    "It is missing.": ("missing",),
+    "It is unknown.": ("extra_forbidden",),
+    "It must be a whole number.": ("int_parsing", "int_type", "int_from_float"),
+    "It must be a text.": ("string_type",),
+    "There is nothing in it.": ("string_too_short",),
+    "It may have at most {max_length} characters.": ("string_too_long",),
+    "It must be a number.": ("float_type", "float_parsing"),
+    "It must be true or false.": ("bool_type", "bool_parsing"),
+    "It must be a list.": ("list_type", "set_type", "tuple_type"),
+    "It must be a JSON object.": ("dict_type", "model_type", "model_attributes_type"),
+    "It must be {expected}.": ("literal_error",),
+    "It must be greater than {gt}.": ("greater_than",),
+    "It must be less than {lt}.": ("less_than",),
+    "It must be at least {ge}.": ("greater_than_equal",),
+    "It must be at most {le}.": ("less_than_equal",),
+    "{actual_length} are too few; send at least {min_length}.": ("too_short",),
+    "{actual_length} are too many; send at most {max_length}.": ("too_long",),
+    "It must be a finite number.": ("finite_number",),
+    "It is too large a number.": ("int_parsing_size",),
+    "It is not text in Unicode.": ("string_unicode",),
+    "It must be null.": ("none_required",),
+    "It must be bytes.": ("bytes_type",),
+    "It must be a day such as 2026-01-31.": (
+        "date_type",
+        "date_parsing",
+        "date_from_datetime_parsing",
+        "date_from_datetime_inexact",
+    ),
+    "It must be a day such as 2026-01-31, or a time such as 2026-01-31T12:00:00Z.": (
+        "datetime_type",
+        "datetime_parsing",
+        "datetime_from_date_parsing",
+        "datetime_object_invalid",
+    ),
+    "Its {discriminator} must be one of {expected_tags}.": ("union_tag_invalid",),
+    "Its {discriminator} is missing.": ("union_tag_not_found",),
 }
+_SENTENCES: Final = {error: sentence for sentence, errors in _ERRORS.items() for error in errors}
 
 
 class FieldError(BaseModel):

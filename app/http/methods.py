@@ -49,10 +49,10 @@ class Methods:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] == "http" and scope["method"] == "HEAD":
+        if scope["method"] == "HEAD":
             await self._answer_head(scope, receive, send)
             return
-        if scope["type"] == "http" and scope["method"] == "OPTIONS":
+        if scope["method"] == "OPTIONS":
             allowed = allowed_methods(scope["app"], scope)
             if allowed:
                 headers = {"Allow": ", ".join(allowed)}

@@ -3,7 +3,7 @@
 from http import HTTPStatus
 from typing import Any
 
-from app.http.description.examples import add_examples
+from app.http.description.examples import add_example
 from app.http.problems import MEDIA_TYPE
 from app.schemas.integration.embeddings import EmbeddingsQuery
 from app.schemas.search.query import SearchQuery
@@ -50,17 +50,17 @@ _REFUSALS = (
 
 def describe(schema: dict[str, Any]) -> dict[str, Any]:
     """Correct the generated description: what errors are, and nothing of the framework's own format."""
-    for path in schema["paths"].values():
-        for operation in path.values():
+    for path, operations in schema["paths"].items():
+        for operation in operations.values():
+            add_example(operation)
             if operation.get("security"):
-                _describe_role(operation)
+                _describe_role(path, operation)
             for status, response in operation["responses"].items():
                 if int(status) >= _FIRST_ERROR_STATUS:
                     response["content"] = {MEDIA_TYPE: {"schema": {"$ref": _PROBLEM_REFERENCE}}}
                 elif _EVENTS in response.get("content", {}):
                     # The framework describes single events, for which OpenAPI 3.1 has no word.
                     response["content"][_EVENTS] = {"schema": {"type": "string"}}
-    add_examples(schema)
     # Bodies that are read by hand: the framework knows nothing of their schemas.
     for model in (SearchQuery, EmbeddingsQuery):
         described = model.model_json_schema(ref_template="#/components/schemas/{model}")
@@ -70,9 +70,9 @@ def describe(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def _describe_role(operation: dict[str, Any]) -> None:
-    """Say in words which role an operation needs, and what callers without it are answered."""
+def _describe_role(path: str, operation: dict[str, Any]) -> None:
+    """Say which role an operation needs, and what it answers without that, or without what its path names."""
     roles = {role for needed in operation["security"] for names in needed.values() for role in names}
     operation["description"] = f"{operation.get('description', '')}\n\nRole: {', '.join(sorted(roles))}."
-    for status in _REFUSALS:
+    for status in (*_REFUSALS, *((HTTPStatus.NOT_FOUND,) if "{" in path else ())):
         operation["responses"].setdefault(str(int(status)), {"description": status.phrase})

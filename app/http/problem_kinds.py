@@ -14,48 +14,8 @@ from app.encoding import (
     QueueFullError,
 )
 from app.encoding.pool import EncoderBrokenError, EncoderLoadingError
-from index.errors import (
-    AliasLimitError,
-    AliasNameError,
-    AliasTakenError,
-    CaseListExistsError,
-    CasesFullError,
-    CatalogueBusyError,
-    CatalogueError,
-    CatalogueTimeoutError,
-    CollectionExistsError,
-    CollectionInUseError,
-    CollectionNameError,
-    ConditionError,
-    CursorError,
-    DiskFullError,
-    FeedbackFullError,
-    FilterError,
-    GenerationError,
-    HomeError,
-    IncompleteGenerationError,
-    JobExistsError,
-    JobStateError,
-    KeyInUseError,
-    KeyReusedError,
-    KeyScopeError,
-    NoActiveGenerationError,
-    QueryError,
-    StaleWriteError,
-    StoreError,
-    StoreWriteError,
-    UnexpectedCountError,
-    UnknownAliasError,
-    UnknownCaseListError,
-    UnknownCollectionError,
-    UnknownGenerationError,
-    UnknownImageError,
-    UnknownJobError,
-    UnknownModelError,
-    UnregisteredModelError,
-    ViewError,
-    shortened,
-)
+from index import errors
+from index.errors import shortened
 from training.data.decoding.processes.errors import (
     DecodersBusyError,
     DecodersClosedError,
@@ -98,7 +58,7 @@ def type_of(kind: Kind) -> str:
 
 
 def help_of(kind: Kind) -> str:
-    """Return the path of the section that explains a kind, in the page of `app.http.description.problems`."""
+    """Return the path of the section that explains a kind, in `app/http/description/problems.md`."""
     return f"/docs/problems#{kind.slug}"
 
 
@@ -130,14 +90,16 @@ DEFECT = Kind(
 )
 
 KINDS: Mapping[type[RecoquestError], Kind] = {
-    UnknownCollectionError: Kind("unknown-collection", "There is no such collection", HTTPStatus.NOT_FOUND),
-    UnknownImageError: Kind("unknown-image", "There is no such image", HTTPStatus.NOT_FOUND),
-    NoActiveGenerationError: Kind(
+    errors.UnknownCollectionError: Kind(
+        "unknown-collection", "There is no such collection", HTTPStatus.NOT_FOUND
+    ),
+    errors.UnknownImageError: Kind("unknown-image", "There is no such image", HTTPStatus.NOT_FOUND),
+    errors.NoActiveGenerationError: Kind(
         "nothing-indexed", "The collection cannot be searched yet", HTTPStatus.CONFLICT
     ),
-    QueryError: INVALID,
-    FilterError: Kind("invalid-filter", "The filter is not valid", INVALID.status, field="filter"),
-    CursorError: Kind("invalid-cursor", "The cursor is not valid", INVALID.status, field="cursor"),
+    errors.QueryError: INVALID,
+    errors.FilterError: Kind("invalid-filter", "The filter is not valid", INVALID.status, field="filter"),
+    errors.CursorError: Kind("invalid-cursor", "The cursor is not valid", INVALID.status, field="cursor"),
     ImageTooLargeError: Kind("image-too-large", "The image is too large", TOO_LARGE.status, field="image"),
     ImageError: Kind("not-an-image", "The file is not a usable image", UNSUPPORTED.status, field="image"),
     MissingModalityError: Kind(
@@ -156,10 +118,8 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
         HTTPStatus.SERVICE_UNAVAILABLE,
         retry_after_s=1,
     ),
-    EncoderLostError: Kind(
-        "encoder-replaced",
-        "The encoder is being replaced",
-        HTTPStatus.SERVICE_UNAVAILABLE,
+    EncoderLostError: replace(
+        REPLACED,
         detail="The process that encodes was lost and is replaced; try again in a moment.",
         retry_after_s=2,
     ),
@@ -187,112 +147,124 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
         HTTPStatus.SERVICE_UNAVAILABLE,
         detail="The collection's encoder cannot be loaded; the service's log has the reason.",
     ),
-    CatalogueError: Kind(
+    errors.CatalogueError: Kind(
         "catalogue-unavailable",
         "The catalogue cannot be read",
         HTTPStatus.SERVICE_UNAVAILABLE,
         detail="The catalogue cannot be read; the service's log has the reason.",
         retry_after_s=2,
     ),
-    CatalogueBusyError: Kind(
+    errors.CatalogueBusyError: Kind(
         "catalogue-busy",
         "Another process writes to the catalogue",
         HTTPStatus.SERVICE_UNAVAILABLE,
         detail="Another process is writing to the catalogue; nothing was written: send the request again.",
         retry_after_s=2,
     ),
-    CatalogueTimeoutError: Kind(
+    errors.CatalogueTimeoutError: Kind(
         "catalogue-timeout",
         "The catalogue took too long",
         HTTPStatus.GATEWAY_TIMEOUT,
         detail="The catalogue took too long to answer and was not waited for: ask for less, or try again.",
         retry_after_s=2,
     ),
-    HomeError: Kind(
+    errors.HomeError: Kind(
         "home-moved",
         "The home folder was moved or replaced",
         HTTPStatus.SERVICE_UNAVAILABLE,
         detail="The service's home folder is not where it was, and nothing was written; its log has more.",
         retry_after_s=30,
     ),
-    UnknownGenerationError: Kind("unknown-generation", "There is no such generation", HTTPStatus.NOT_FOUND),
-    IncompleteGenerationError: Kind(
+    errors.UnknownGenerationError: Kind(
+        "unknown-generation", "There is no such generation", HTTPStatus.NOT_FOUND
+    ),
+    errors.IncompleteGenerationError: Kind(
         "incomplete-generation", "The generation is not complete", HTTPStatus.CONFLICT
     ),
-    GenerationError: Kind(
+    errors.GenerationError: Kind(
         "generation-replaced",
         "The index was replaced meanwhile",
         HTTPStatus.CONFLICT,
         detail="The generation that this search began with is no longer searched; search again.",
     ),
-    ViewError: Kind(
+    errors.ViewError: Kind(
         "vectors-damaged",
         "The vectors are read again",
         HTTPStatus.SERVICE_UNAVAILABLE,
         detail="The file of the collection's vectors was damaged; they are read from the catalogue again.",
         retry_after_s=2,
     ),
-    UnknownJobError: Kind("unknown-job", "There is no such job", HTTPStatus.NOT_FOUND),
-    JobExistsError: Kind("job-exists", "A job for this collection is already running", HTTPStatus.CONFLICT),
-    CollectionInUseError: Kind("collection-in-use", "Work on the collection goes on", HTTPStatus.CONFLICT),
-    JobStateError: Kind("job-ended", "The job has ended", HTTPStatus.CONFLICT),
-    StoreError: Kind(
+    errors.UnknownJobError: Kind("unknown-job", "There is no such job", HTTPStatus.NOT_FOUND),
+    errors.JobExistsError: Kind(
+        "job-exists", "A job for this collection is already running", HTTPStatus.CONFLICT
+    ),
+    errors.CollectionInUseError: Kind(
+        "collection-in-use", "Work on the collection goes on", HTTPStatus.CONFLICT
+    ),
+    errors.JobStateError: Kind("job-ended", "The job has ended", HTTPStatus.CONFLICT),
+    errors.StoreError: Kind(
         "image-file-unavailable",
         "The image's file cannot be read",
         HTTPStatus.INTERNAL_SERVER_ERROR,
         detail="The file of an image is missing or damaged; the service's log has the reason.",
     ),
-    StoreWriteError: Kind(
+    errors.StoreWriteError: Kind(
         "file-not-written",
         "A file cannot be written",
         HTTPStatus.INTERNAL_SERVER_ERROR,
         detail="The disk of the service does not take a file, or does not let go of one; "
         "the service's log has the reason.",
     ),
-    FeedbackFullError: Kind(
+    errors.FeedbackFullError: Kind(
         "feedback-full",
         "The collection keeps no more judgements",
         HTTPStatus.CONFLICT,
         detail="The collection has as many judgements as it keeps: whoever runs the service can remove them "
         "or allow more.",
     ),
-    UnknownCaseListError: Kind("unknown-case-list", "There is no such list of cases", HTTPStatus.NOT_FOUND),
-    CaseListExistsError: Kind(
+    errors.UnknownCaseListError: Kind(
+        "unknown-case-list", "There is no such list of cases", HTTPStatus.NOT_FOUND
+    ),
+    errors.CaseListExistsError: Kind(
         "case-list-exists", "There is such a list of cases", HTTPStatus.CONFLICT, field="name"
     ),
-    CasesFullError: Kind("cases-full", "No more cases are kept here", HTTPStatus.CONFLICT),
-    CollectionNameError: Kind("invalid-name", "The name is not valid", INVALID.status, field="name"),
-    CollectionExistsError: Kind(
+    errors.CasesFullError: Kind("cases-full", "No more cases are kept here", HTTPStatus.CONFLICT),
+    errors.CollectionNameError: Kind("invalid-name", "The name is not valid", INVALID.status, field="name"),
+    errors.CollectionExistsError: Kind(
         "collection-exists", "There is such a collection", HTTPStatus.CONFLICT, field="name"
     ),
-    AliasNameError: Kind("invalid-name", "The name is not valid", INVALID.status, field="alias"),
-    AliasTakenError: Kind(
+    errors.AliasNameError: Kind("invalid-name", "The name is not valid", INVALID.status, field="alias"),
+    errors.AliasTakenError: Kind(
         "collection-exists", "There is such a collection", HTTPStatus.CONFLICT, field="alias"
     ),
-    UnknownAliasError: Kind("unknown-alias", "There is no such alias", HTTPStatus.NOT_FOUND),
-    AliasLimitError: Kind("too-many-aliases", "There are too many aliases", HTTPStatus.CONFLICT),
-    KeyScopeError: Kind("keys-of-name", "Keys have roles in this name", HTTPStatus.CONFLICT, field="name"),
-    UnknownModelError: Kind("unknown-model", "There is no such model", INVALID.status, field="model"),
-    UnregisteredModelError: Kind("unregistered-model", "There is no such model", HTTPStatus.NOT_FOUND),
-    StaleWriteError: Kind(
+    errors.UnknownAliasError: Kind("unknown-alias", "There is no such alias", HTTPStatus.NOT_FOUND),
+    errors.AliasLimitError: Kind("too-many-aliases", "There are too many aliases", HTTPStatus.CONFLICT),
+    errors.KeyScopeError: Kind(
+        "keys-of-name", "Keys have roles in this name", HTTPStatus.CONFLICT, field="name"
+    ),
+    errors.UnknownModelError: Kind("unknown-model", "There is no such model", INVALID.status, field="model"),
+    errors.UnregisteredModelError: Kind("unregistered-model", "There is no such model", HTTPStatus.NOT_FOUND),
+    errors.StaleWriteError: Kind(
         "changed-meanwhile", "Somebody else changed it", HTTPStatus.CONFLICT, retry_after_s=1
     ),
-    UnexpectedCountError: Kind(
+    errors.UnexpectedCountError: Kind(
         "unexpected-count", "The filter finds another number of images", HTTPStatus.CONFLICT
     ),
-    ConditionError: Kind(
+    errors.ConditionError: Kind(
         "precondition-failed",
         "The condition of the request does not hold",
         HTTPStatus.PRECONDITION_FAILED,
     ),
-    KeyInUseError: Kind(
+    errors.KeyInUseError: Kind(
         "request-in-progress",
         "The first request is still being answered",
         HTTPStatus.CONFLICT,
         retry_after_s=1,
     ),
-    KeyReusedError: Kind("idempotency-key-reused", "The key was sent with another request", INVALID.status),
-    DiskFullError: Kind(
+    errors.KeyReusedError: Kind(
+        "idempotency-key-reused", "The key was sent with another request", INVALID.status
+    ),
+    errors.DiskFullError: Kind(
         "disk-full",
         "The disk is full",
         HTTPStatus.INSUFFICIENT_STORAGE,
@@ -305,12 +277,12 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
 
 # Failed writes and failed reads have words of their own.
 _UNWRITABLE = replace(
-    KINDS[CatalogueError],
+    KINDS[errors.CatalogueError],
     title="The catalogue cannot be written",
     detail="The catalogue cannot be written; the service's log has the reason.",
 )
 _NO_SPACE_TO_READ = replace(
-    KINDS[DiskFullError],
+    KINDS[errors.DiskFullError],
     detail="The disk of the service is full, so the catalogue cannot be read. Free some space there and "
     "send it again.",
 )
@@ -320,11 +292,11 @@ def kind_of(error: Exception) -> Kind:
     """Return the kind of problem that an error is."""
     kind = next(KINDS[cls] for cls in type(error).__mro__ if cls in KINDS)
     # Errors that wait or time out have kinds of their own, for reads as for writes.
-    if isinstance(error, CatalogueError) and error.writing and kind is KINDS[CatalogueError]:
+    if isinstance(error, errors.CatalogueError) and error.writing and kind is KINDS[errors.CatalogueError]:
         return _UNWRITABLE
-    if isinstance(error, DiskFullError) and not error.writing:
+    if isinstance(error, errors.DiskFullError) and not error.writing:
         return _NO_SPACE_TO_READ
-    if isinstance(error, UnknownCollectionError):
+    if isinstance(error, errors.UnknownCollectionError):
         # The error's own words list collections that the caller may not know.
         name = shortened(error.collection)
         return replace(

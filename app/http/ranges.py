@@ -28,10 +28,10 @@ class Ranges:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] != "http" or not any(name == b"range" for name, _ in scope["headers"]):
+        if not any(name == b"range" for name, _ in scope["headers"]):
             await self.app(scope, receive, send)
             return
-        ranges = _ranges_of(scope)
+        before, ranges = dict(scope), _ranges_of(scope)
         caught = _Caught(send)
         await self._ask(scope, ranges, receive, caught)
         if caught.content_range is None:
@@ -39,7 +39,8 @@ class Ranges:
         size = int(caught.content_range.rpartition("/")[2])
         inside = [part for part in ranges if _is_inside(part, size)]
         if inside and len(inside) < len(ranges):
-            # The framework refuses all for one that is outside.
+            # The framework refuses all for one that is outside. Routing begins anew.
+            scope.update(before)
             await self._ask(scope, inside, receive, send)
             return
         response = problem_response(
@@ -55,13 +56,9 @@ class Ranges:
         headers = [(name, value) for name, value in scope["headers"] if name != b"range"]
         if ranges:
             headers.append((b"range", f"bytes={','.join(part[0] for part in ranges)}".encode()))
-        inner = {**scope, "headers": headers}
-        try:
-            await self.app(inner, receive, send)
-        finally:
-            # By it the log names the operation.
-            if "endpoint" in inner:
-                scope["endpoint"] = inner["endpoint"]
+        # In the scope itself: the log and the audit trail look there for the operation.
+        scope["headers"] = headers
+        await self.app(scope, receive, send)
 
 
 @dataclass(slots=True)

@@ -49,9 +49,6 @@ class RequestContext:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
         started = time.perf_counter()
         request_id = _request_id(scope)
         scope.setdefault("state", {}).update(request_id=request_id, started=started)

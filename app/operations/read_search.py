@@ -1,19 +1,22 @@
 """Reads searches and forms of callers, and refuses those over a limit before any work."""
 
+import codecs
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 
-from app.http.content_type import UNREADABLE_FORM, check_form_type
 from app.http.field_errors import FieldError
-from app.http.problem_kinds import INVALID, TOO_LARGE, UNSUPPORTED
+from app.http.problem_kinds import INVALID, TOO_LARGE, UNSUPPORTED, Kind
 from app.http.problems import RequestError
 from app.schemas.search.query import MAX_EXAMPLES, BatchQuery, CountQuery, SearchQuery
 from app.schemas.whole_text import parse_json
@@ -24,6 +27,11 @@ from index.search.request import SearchRequest
 
 _JSON = "application/json"
 _MULTIPART = "multipart/form-data"
+_UNREADABLE_FORM: Final = Kind("bad-request", "The form cannot be read", HTTPStatus.BAD_REQUEST)
+# The longest of RFC 2046; a body is searched for it.
+_MAX_BOUNDARY: Final = 70
+# Any bytes have texts in these, and none of them half of a character.
+_CHARSETS: Final = frozenset({"utf-8", "ascii", "iso8859-1"})
 # By what the framework says.
 _UNREADABLE = {
     "The Content-Disposition header": "A part of the form has no name: give each the name of its field.",
@@ -136,7 +144,7 @@ async def opened_form(request: Request, settings: Settings, shape: FormShape) ->
     Raises:
         RequestError: The form exceeds a limit, or is not whole.
     """
-    check_form_type(request.headers.get("content-type", ""))
+    _check_form_type(request.headers.get("content-type", ""))
     try:
         async with request.form(
             max_files=shape.max_files, max_fields=shape.max_texts, max_part_size=settings.max_json_bytes
@@ -159,7 +167,7 @@ def _form_error(error: HTTPException, shape: FormShape, settings: Settings) -> H
         return RequestError(TOO_LARGE, message, errors=[FieldError(field=shape.text, message=message)])
     for words, message in _UNREADABLE.items():
         if error.detail.startswith(words):
-            return RequestError(UNREADABLE_FORM, message)
+            return RequestError(_UNREADABLE_FORM, message)
     return error
 
 
@@ -211,3 +219,33 @@ def _check_lengths(query: SearchQuery, settings: Settings, place: str = "") -> N
     for field, text in texts.items():
         check_length(f"{place}{field}", text or "", settings.max_text_length)
     check_length(f"{place}filter", json.dumps(query.filter), settings.max_filter_length)
+
+
+def _check_form_type(content_type: str) -> None:
+    """Refuse a form whose boundary or charset cannot be used.
+
+    Raises:
+        RequestError: With status 400 for the boundary, 415 for the charset.
+    """
+    _, parameters = parse_options_header(content_type)
+    boundary = parameters.get(b"boundary", b"")
+    if not boundary:
+        raise RequestError(
+            _UNREADABLE_FORM,
+            f"The content type is {_MULTIPART} without a boundary: let the HTTP client write it.",
+        )
+    if len(boundary) > _MAX_BOUNDARY or not (boundary.isascii() and boundary.decode("ascii").isprintable()):
+        raise RequestError(
+            _UNREADABLE_FORM,
+            f"The boundary of the form is longer than {_MAX_BOUNDARY} characters, or not of ASCII: let "
+            "the HTTP client write it.",
+        )
+    if not _is_known(parameters.get(b"charset", b"utf-8").decode("latin-1")):
+        raise RequestError(UNSUPPORTED, "The charset of the form is not supported: send its texts as UTF-8.")
+
+
+def _is_known(charset: str) -> bool:
+    try:
+        return codecs.lookup(charset).name in _CHARSETS
+    except (LookupError, ValueError):
+        return False

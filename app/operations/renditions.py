@@ -16,6 +16,7 @@ from training.data.decoding.depth import Levels
 from training.data.decoding.window import Window
 from training.errors import ImageError, ImageTooLargeError
 
+MAX_SIZE: Final = 65_500
 _MAX_NUMBER_CHARACTERS: Final = 64
 # The formats whose samples may have more than 8 bits.
 _DEEP_MEDIA_TYPES: Final = frozenset({"image/png", "image/tiff", "application/dicom"})

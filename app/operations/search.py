@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 
-from app.audit.noted import note_search
+from app.audit.noted import note_queries, shown
 from app.http.disconnect import unless_disconnected
 from app.http.request_context import milliseconds_since_arrival
 from app.operations.query_sources import (
@@ -70,7 +70,16 @@ async def answer_search(
     services.metrics.searched(seconds)
     files = (*sent.images, *sent.unlike_images)
     digests = await services.threads.read(digests_of, files) if files else []
-    note_search(request, active, query, digests, page)
+    note_queries(
+        request,
+        active,
+        [query],
+        shown(page),
+        digests,
+        target=query.target,
+        limit=query.limit,
+        later_page=isinstance(query.cursor, str),
+    )
     took = TookMs(
         encode=round((encoded - started) * 1000, 3),
         search=round(seconds * 1000, 3),

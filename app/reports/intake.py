@@ -9,7 +9,7 @@ from typing import Final
 
 from sqlalchemy.orm import Session
 
-from app.audit.trail import record_in
+from app.audit.trail import record_command
 from app.lifecycle.bulk_encoder import load_bulk_encoder
 from app.settings import Settings
 from index.audit.event import Action, Detail
@@ -239,15 +239,15 @@ class ReportIntake:
         self, session: Session, *, action: Action, objects: Sequence[str] = (), **details: Detail
     ) -> None:
         """Write an event of the command in the transaction of its change."""
-        record_in(
+        record_command(
             self.settings,
             self.engine.home.catalogue,
-            session,
             action,
             self.command,
+            session=session,
             collection=self.collection,
             objects=objects,
-            **details,
+            further=details,
         )
 
     def _embedded(self, active: ActiveGeneration, sentences: Sequence[str]) -> dict[str, bytes]:

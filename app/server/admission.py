@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from http import HTTPMethod, HTTPStatus
 from typing import Final
 
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.http.addresses import path_of
+from app.http.body_limit import declared_length, is_form
 from app.http.problem_kinds import BUSY, LATE
 from app.http.problems import problem_response
-from app.server.answers import raw_answer
 from app.server.places import Budget, ConcurrencyLimiter, Place
 from app.settings import Settings
 
@@ -29,8 +29,6 @@ _GRACE_S: Final = 0.5
 # Writes embed many images, and changes of a whole collection load or remove all of it.
 _WRITE_DEADLINES: Final = 6
 _CHANGE_DEADLINES: Final = 60
-# Python refuses to read a number of thousands of digits.
-_MAX_DIGITS: Final = 18
 
 
 class BusyError(HTTPException):
@@ -88,8 +86,7 @@ class Stages:
         if path.endswith("/similarity-map"):
             return self.image_searches
         if path.endswith("/search"):
-            is_form = Headers(scope=scope).get("content-type", "").lower().startswith("multipart/")
-            return self.image_searches if is_form else self.searches
+            return self.image_searches if is_form(scope) else self.searches
         if path.endswith(("/activate", "/rollback")) or (
             method == HTTPMethod.DELETE and "/images/" not in path
         ):
@@ -111,10 +108,10 @@ class Admission:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or refuse it."""
-        if scope["type"] != "http" or path_of(scope) in _HEALTH:
+        if path_of(scope) in _HEALTH:
             await self.app(scope, receive, send)
             return
-        stage, declared = self._stages.of(scope), _declared(scope)
+        stage, declared = self._stages.of(scope), declared_length(scope)
         if stage.places.is_full or not stage.bodies.has_room(max(0, (declared or 0) - _SMALL)):
             # The server throws the body away, so that a caller that still sends it reads the answer.
             refusal = problem_response(BUSY, stage.refusal().detail, scope=scope)
@@ -252,15 +249,14 @@ def count_as(scope: Scope, weight: int) -> None:
         passage.count_as(weight)
 
 
+def raw_answer(answer: Response) -> bytes:
+    """The bytes of a whole HTTP/1.1 answer, for what is answered before there is a request."""
+    head = [f"HTTP/1.1 {answer.status_code} {HTTPStatus(answer.status_code).phrase}".encode()]
+    head += [name + b": " + value for name, value in answer.raw_headers]
+    return b"\r\n".join([*head, b"", bytes(answer.body)])
+
+
 def raw_refusal(root_path: str, *, close: bool) -> bytes:
     """The bytes of a refusal, for a server that refuses a search without a look at it."""
     headers = {"Cache-Control": "no-store", **({"Connection": "close"} if close else {})}
     return raw_answer(problem_response(BUSY, _BUSY, scope={"root_path": root_path}, headers=headers))
-
-
-def _declared(scope: Scope) -> int | None:
-    headers = Headers(scope=scope)
-    if "transfer-encoding" in headers:
-        return None
-    length = headers.get("content-length", "0")
-    return int(length) if length.isdecimal() and len(length) <= _MAX_DIGITS else None

@@ -13,7 +13,7 @@ from uvicorn.server import ServerState
 
 from app.http.problem_kinds import Kind
 from app.http.problems import problem_response
-from app.server.answers import raw_answer
+from app.server.admission import raw_answer
 from app.server.connections import Connections, Reason
 from app.server.heads import MAX_DISCARDED, BoundedConnection, OverBoundError
 from app.server.shedding import Shedding

@@ -14,7 +14,7 @@ from sqlalchemy import make_url
 from typer.testing import CliRunner
 
 from app.access.hosts import AllowedHosts, parse_authority
-from app.access.sign_in.code_flow import CALLBACK
+from app.access.sign_in import CALLBACK
 from app.application import create_app
 from app.cli.main import build
 from app.observability.installation import Installation

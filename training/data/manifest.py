@@ -165,7 +165,7 @@ class _KnownLines:
 
     def __init__(self) -> None:
         self._ids: dict[str, int] = {}
-        self._groups: dict[str, tuple[Split, int]] = {}
+        self._groups: dict[str, tuple[Split | None, int]] = {}
 
     def add(self, record: Record) -> None:
         if record.id in self._ids:

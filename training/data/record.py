@@ -37,7 +37,7 @@ class Record:
     Attributes:
         id: Name of the image, unique in its manifest.
         image: POSIX path of the file, relative to the manifest's folder and never leaving it.
-        split: Which part of the data it belongs to.
+        split: Which part of the data it belongs to; None: a reader leaves it to the import to draw it.
         texts: Sentences or captions; may be empty.
         group: Ties images that must stay in one split together, such as those of one patient.
         labels: Classes, in any number.
@@ -49,12 +49,11 @@ class Record:
         line: Line of the manifest, from 1; 0 for a record that was not read from one.
         table: Name of the table that has the line, where a data set has several.
         rows: Number of rows of a table that it was made from.
-        drawn: Whether a reader drew the split because the data set names none.
     """
 
     id: str
     image: str
-    split: Split
+    split: Split | None = None
     texts: tuple[str, ...] = ()
     group: str | None = None
     labels: tuple[str, ...] = ()
@@ -66,7 +65,6 @@ class Record:
     line: int = field(default=0, compare=False)
     table: str = field(default="", compare=False)
     rows: int = field(default=1, compare=False)
-    drawn: bool = field(default=False, compare=False)
 
 
 class LineError(Exception):

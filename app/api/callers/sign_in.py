@@ -7,12 +7,18 @@ import structlog
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import RedirectResponse
 
-from app.access.authentication import Authenticator
+from app.access.authentication import Authenticator, authenticator_of
 from app.access.permissions import GuardedRoute
 from app.access.provider import ProviderError
 from app.access.sessions import set_cookie
-from app.access.sign_in.attempt import SignInAttempt, SignInAttempts
-from app.access.sign_in.code_flow import CodeFlow, CodeRefusedError, error_name
+from app.access.sign_in import (
+    TEMPORARY,
+    CodeFlow,
+    CodeRefusedError,
+    SignInAttempt,
+    SignInAttempts,
+    error_name,
+)
 from app.audit.noted import Noted, note
 from app.http.addresses import root_of
 from app.http.problem_kinds import INVALID, Kind
@@ -25,12 +31,6 @@ Reason = Literal["refused", "unavailable", "ended", "unfit", "too-many-roles"]
 
 _NO_CLIENT: Final = Kind("no-sign-in", "Nobody signs in at an identity provider here", HTTPStatus.NOT_FOUND)
 _MAX_LENGTH: Final = 4_096
-# Errors of an authorization endpoint, with the reason that the page gives; others are of the settings.
-_REASONS: Final[dict[str, Reason]] = {
-    "access_denied": "refused",
-    "server_error": "unavailable",
-    "temporarily_unavailable": "unavailable",
-}
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -91,7 +91,9 @@ async def finish_sign_in(
         response = _failed(request, attempt.return_to, "unfit")
     elif error or not code:
         _log.warning("the identity provider refuses a sign-in", reason=error_name(error))
-        response = _failed(request, attempt.return_to, _REASONS.get(error, "unfit"))
+        # Other errors are of the settings.
+        reason: Reason = "unavailable" if error in TEMPORARY else "unfit"
+        response = _failed(request, attempt.return_to, "refused" if error == "access_denied" else reason)
     else:
         response = await _begin_session(request, authenticator, flow, attempt, code)
     attempts.take_cookie(request, response)
@@ -127,8 +129,7 @@ async def _begin_session(
 
 
 def _flow_of(request: Request) -> tuple[Authenticator, CodeFlow]:
-    authenticator = request.app.state.authenticator
-    assert isinstance(authenticator, Authenticator)
+    authenticator = authenticator_of(request)
     if authenticator.code_flow is None:
         raise RequestError(
             _NO_CLIENT,

@@ -41,11 +41,8 @@ from index.writes.live import Condition
 
 router = APIRouter(prefix="/v1/collections/{collection}/cases", tags=["cases"], route_class=GuardedRoute)
 
-_READ_PROBLEMS = problem_responses(
-    HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.GATEWAY_TIMEOUT
-)
+_READ_PROBLEMS = problem_responses(HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.GATEWAY_TIMEOUT)
 _WRITE_PROBLEMS = problem_responses(
-    HTTPStatus.NOT_FOUND,
     HTTPStatus.CONFLICT,
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
@@ -173,9 +170,7 @@ async def delete_case_list(
     response_class=Response,
     responses={
         **_READ_PROBLEMS,
-        **problem_responses(
-            HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.SERVICE_UNAVAILABLE
-        ),
+        **problem_responses(HTTPStatus.INTERNAL_SERVER_ERROR),
         200: _ZIP,
     },
     dependencies=[may("reader")],

@@ -2,19 +2,21 @@
 
 from datetime import UTC, datetime
 from http import HTTPStatus
+from typing import Annotated, Final, Literal
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
+from pydantic import Field
 
-from app.access.authentication import Authenticator
+from app.access.authentication import authenticator_of
 from app.access.links import PARAMETER, linked_address
 from app.access.permissions import GuardedRoute, may
 from app.audit.noted import Noted, note
 from app.http.problems import problem_responses
-from app.operations.renditions import parse_window
+from app.operations.renditions import MAX_SIZE, parse_window
 from app.operations.services import InjectedServices, Services
-from app.schemas.integration.links import LinkedRendition, LinkWanted, PictureLink
-from app.schemas.search.page import image_path
+from app.schemas.search import body
+from app.schemas.search.page import Answer, image_path
 from index.catalogue.collections import require_collection
 
 router = APIRouter(
@@ -24,13 +26,42 @@ router = APIRouter(
     route_class=GuardedRoute,
 )
 
+_DAY_S: Final = 86_400
+
+
+class LinkedRendition(body.Request):
+    """Parameters of a rendition."""
+
+    size: Annotated[int, Field(ge=1, le=MAX_SIZE)] | None = Field(
+        default=None, description="Longest side in pixels; without it the whole."
+    )
+    window: str = Field(default="auto", description="Centre and width in stored values, or `auto`.")
+
+
+class LinkWanted(body.Request):
+    """A picture, and how long others may see it."""
+
+    rendition: LinkedRendition | Literal["thumbnail", "content"] = Field(
+        default=LinkedRendition(),
+        description="The image as it is searched; `thumbnail`: a small picture; `content`: the stored file.",
+        examples=[{"size": 1024}],
+    )
+    expires_in: Annotated[int, Field(ge=1, le=_DAY_S)] = Field(
+        default=3600, description="Seconds that the link holds; a day at most."
+    )
+
+
+class PictureLink(Answer):
+    """A link to a picture."""
+
+    url: str = Field(description="Path on this server, with parameters and signature.")
+    expires: str = Field(description="Time of its end, in UTC.", examples=["2026-03-01T12:00:00Z"])
+
 
 @router.post(
     "/link",
     summary="Link to a picture",
-    responses=problem_responses(
-        HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.INTERNAL_SERVER_ERROR
-    ),
+    responses=problem_responses(HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.INTERNAL_SERVER_ERROR),
 )
 async def link_image(
     collection: str, image_id: str, wanted: LinkWanted, request: Request, services: InjectedServices
@@ -42,8 +73,7 @@ async def link_image(
     """
     picture, parameters = _picture(wanted)
     await services.threads.read(services.engine.image, collection, image_id)
-    authenticator = request.app.state.authenticator
-    assert isinstance(authenticator, Authenticator)
+    authenticator = authenticator_of(request)
     maker = await authenticator.maker_of(request, collection, wanted.expires_in)
     key = await services.threads.read(_key_of, services, collection)
     sealed = authenticator.links.seal(maker, linked_address(key, image_id, picture, parameters.items()))

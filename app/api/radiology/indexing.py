@@ -28,15 +28,7 @@ router = APIRouter(prefix="/v1/collections", tags=["studies"], route_class=Idemp
     "/{collection}/studies/{study}/index",
     summary="Index a study of the archive",
     status_code=HTTPStatus.ACCEPTED,
-    responses=problem_responses(
-        HTTPStatus.UNAUTHORIZED,
-        HTTPStatus.FORBIDDEN,
-        HTTPStatus.NOT_FOUND,
-        HTTPStatus.CONFLICT,
-        HTTPStatus.UNPROCESSABLE_ENTITY,
-        HTTPStatus.TOO_MANY_REQUESTS,
-        HTTPStatus.SERVICE_UNAVAILABLE,
-    )
+    responses=problem_responses(HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY)
     | {202: {"headers": {"Location": {"description": "The job.", "schema": {"type": "string"}}}}},
     dependencies=[may("curator"), Depends(idempotency_key)],
 )

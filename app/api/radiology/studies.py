@@ -22,12 +22,7 @@ router = APIRouter(tags=["studies"], route_class=GuardedRoute)
 MAX_LIMIT: Final = 100
 _MAX_UID_LENGTH: Final = 255
 _PROBLEMS = problem_responses(
-    HTTPStatus.NOT_FOUND,
-    HTTPStatus.CONFLICT,
-    HTTPStatus.UNPROCESSABLE_ENTITY,
-    HTTPStatus.TOO_MANY_REQUESTS,
-    HTTPStatus.SERVICE_UNAVAILABLE,
-    HTTPStatus.GATEWAY_TIMEOUT,
+    HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.GATEWAY_TIMEOUT
 )
 _IN_ONE: Final = [may("reader")]
 _IN_ANY: Final = [may("reader", somewhere=True)]

@@ -99,7 +99,7 @@ def _change(
     change: "Callable[[Session], _Before]",
 ) -> _Before:
     """Change an alias and write the event, in one transaction; return the alias before."""
-    from app.audit.trail import record_in
+    from app.audit.trail import record_command
     from app.settings import load_settings
 
     settings = load_settings(home=home)
@@ -107,15 +107,14 @@ def _change(
         before = change(session)
         led_to = None if before is None else before.collection
         details: dict[str, Detail] = {} if collection is None else {"led_to": led_to}
-        record_in(
+        record_command(
             settings,
             engine.home.catalogue,
-            session,
             action,
             command,
+            session=session,
             collection=collection or led_to,
             alias=alias,
-            objects=(),
-            **details,
+            further=details,
         )
     return before

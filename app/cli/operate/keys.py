@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -137,11 +137,11 @@ def _record(
     command: str,
     key: "ApiKey",
 ) -> None:
-    from app.audit.trail import record_in
+    from app.audit.trail import record_command
     from app.settings import load_settings
 
     settings = load_settings(home=home)
-    record_in(settings, catalogue, session, action, command, key=key.id, name=key.name)
+    record_command(settings, catalogue, action, command, session=session, key=key.id, name=key.name)
 
 
 def _role(name: str) -> Role:
@@ -181,8 +181,5 @@ def _opened(home: Path | None) -> "Iterator[Catalogue]":
     from app.settings import load_settings
 
     # Also before the first start of a service, and never in the catalogue of another home.
-    engine = open_engine(load_settings(home=home))
-    try:
+    with closing(open_engine(load_settings(home=home))) as engine:
         yield engine.home.catalogue
-    finally:
-        engine.close()

@@ -108,7 +108,7 @@ def refuse_open_network(taken: socket.socket, settings: "Settings") -> None:
 
 def _make_first_key(catalogue: "Catalogue", settings: "Settings") -> None:
     """Give the administrator of a new service a key; it is printed once, and not to the log."""
-    from app.audit.trail import record_in
+    from app.audit.trail import record_command
     from index.keys.api_keys import create_first_key
 
     if settings.admin_key is not None:
@@ -116,7 +116,8 @@ def _make_first_key(catalogue: "Catalogue", settings: "Settings") -> None:
     with catalogue.write() as session:
         made = create_first_key(session)
         if made is not None:
-            record_in(settings, catalogue, session, "create", "serve", key=made.key.id, name=made.key.name)
+            name, key = made.key.name, made.key.id
+            record_command(settings, catalogue, "create", "serve", session=session, key=key, name=name)
     if made is not None:
         typer.echo(
             f"The administrator's key, named {made.key.name!r}. It has every right; keep it, for it is shown "

@@ -1,7 +1,7 @@
 """Examples of all operations, which can be tried on a demo: `make demo` fills its collection `scenes`."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -109,20 +109,14 @@ EXAMPLES: Final[Mapping[str, Example]] = {
 }
 
 
-def add_examples(schema: dict[str, Any]) -> None:
-    """Write the examples into an OpenAPI description: of parameters, and of bodies."""
-    for operation in _operations(schema):
-        example = EXAMPLES.get(operation["operationId"], Example())
-        for parameter in operation.get("parameters", ()):
-            if parameter["name"] in example.parameters:
-                parameter["example"] = example.parameters[parameter["name"]]
-        content = operation.get("requestBody", {}).get("content", {})
-        if example.body is not None:
-            content[_JSON]["example"] = example.body
-        if example.form is not None:
-            content[_FORM]["example"] = dict(example.form)
-
-
-def _operations(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for path in schema["paths"].values():
-        yield from path.values()
+def add_example(operation: dict[str, Any]) -> None:
+    """Write the example of an operation into its OpenAPI description: of parameters, and of the body."""
+    example = EXAMPLES.get(operation["operationId"], Example())
+    for parameter in operation.get("parameters", ()):
+        if parameter["name"] in example.parameters:
+            parameter["example"] = example.parameters[parameter["name"]]
+    content = operation.get("requestBody", {}).get("content", {})
+    if example.body is not None:
+        content[_JSON]["example"] = example.body
+    if example.form is not None:
+        content[_FORM]["example"] = dict(example.form)

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 from fastapi import Request
 from pydantic import Field
 
-from app.audit.noted import note_batch
+from app.audit.noted import note_queries, shown
 from app.http.disconnect import unless_disconnected
 from app.http.problem_kinds import kind_of
 from app.http.problems import Problem, answer_recoquest_error
@@ -62,11 +62,17 @@ async def answer_batch(
     encoded = time.perf_counter()
     found = await services.threads.read(_find_all, engine, active, queries, sources, made)
     searched = time.perf_counter()
-    answered = zip(queries, found, strict=True)
-    note_batch(
+    answered = [
+        (query, one[0])
+        for query, one in zip(queries, found, strict=True)
+        if not isinstance(one, RecoquestError)
+    ]
+    note_queries(
         request,
         active,
-        [(query, one[0]) for query, one in answered if not isinstance(one, RecoquestError)],
+        [query for query, _ in answered],
+        [image for _, page in answered for image in shown(page)],
+        searches=len(answered),
     )
     encode, search = 1000 * (encoded - started), 1000 * (searched - encoded)
     for _ in queries:

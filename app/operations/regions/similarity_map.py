@@ -7,7 +7,7 @@ import numpy as np
 from fastapi import Request
 from PIL import Image
 
-from app.audit.noted import note_map
+from app.audit.noted import note_queries
 from app.http.disconnect import unless_disconnected
 from app.operations.query_sources import QuerySources
 from app.operations.read_search import SentSearch
@@ -49,7 +49,7 @@ async def make_map(
     entry = await services.threads.read(sources.entry, engine, active, [one.part for one in made])
     files = (*sent.images, *sent.unlike_images)
     digests = await services.threads.read(digests_of, files) if files else []
-    note_map(request, active, query, digests, image.id)
+    note_queries(request, active, [query], [image.id], digests)
     return SimilarityMap.of(image, active, grid, entry.vector)
 
 

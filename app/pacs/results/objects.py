@@ -16,10 +16,9 @@ from pydicom.uid import UID, ExplicitVRLittleEndian
 
 from app.pacs.dicomweb.archive import Archive, ArchiveError
 from app.pacs.dicomweb.listing import items, text
-from training.data.dicom.elements import UNREADABLE
+from training.data.dicom.elements import UNREADABLE, silence_pydicom
 from training.data.dicom.films import IMPLEMENTATION
 from training.data.dicom.objects import MANUFACTURER
-from training.data.dicom.silence import silence_pydicom
 
 NOTICE: Final = "Not for diagnosis. Similar cases found by recoquest."
 WHOSE: Final = {True: "Same patient", False: "Another patient", None: "Patient not known"}

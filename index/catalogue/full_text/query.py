@@ -1,5 +1,6 @@
 """Words as a person types them, and the places of texts that they match."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -30,6 +31,11 @@ MAX_WORDS: Final = 64
 _RUN_WORD: Final = 32
 # Parts of compounds are looked for for the first words of a query: each is compared with all known words.
 _MAX_PARTS: Final = 16
+# English and German words that say nothing of an image; negations are none of them.
+_FUNCTION_WORDS: Final = re.compile(
+    "an?|and|are|as|at|by|for|from|has|have|in|is|its?|of|on|or|that|the|there|this|to|was|were|which|with|"
+    "am|auf|beim?|das|de[mnrs]|die|eine?|eine[mnrs]|im|ist|mit|oder|sind|und|vo[mn]|zu[mr]?"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +125,7 @@ class WordQuery:
 
 @lru_cache(maxsize=64)
 def parse_words(words: str) -> WordQuery:
-    """Read what a person typed; nothing of it is syntax."""
+    """Read what a person typed; nothing of it is syntax. Function words count only alone."""
     typed: dict[str, tuple[str, bool, str]] = {}
     folded = fold_aligned(words)
     # Both have as many words: letters alone take the place of letters.
@@ -128,9 +134,10 @@ def parse_words(words: str) -> WordQuery:
         text = word.text if word.unspaced else word.text[:MAX_WORD_LENGTH]
         spelt = words[folded.starts[word.start] : folded.ends[word.end - 1]]
         typed.setdefault(text, (spelt, word.unspaced, other.text[:MAX_WORD_LENGTH]))
+    content = {text: own for text, own in typed.items() if not _FUNCTION_WORDS.fullmatch(text)}
     found: list[QueryWord] = []
     parts = 0
-    for text, (spelt, is_run, digraphs) in typed.items():
+    for text, (spelt, is_run, digraphs) in (content or typed).items():
         if is_run:
             found.append(QueryWord(text, spelt, unspaced=True))
             continue

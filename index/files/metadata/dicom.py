@@ -30,10 +30,10 @@ def strip_dicom(content: bytes) -> bytes:
     try:
         if _is_film(content, image):
             return content
-        unnamed = write_film(image, range(1), {"sop": "2.25.0"}, _SECONDARY_CAPTURE)
+        unnamed = write_film(image, 0, {"sop": "2.25.0"}, _SECONDARY_CAPTURE)
         # Equal pixels get the same UID.
         number = int.from_bytes(hashlib.sha256(unnamed).digest()[:16])
-        return write_film(image, range(1), {"sop": f"2.25.{number}"}, _SECONDARY_CAPTURE)
+        return write_film(image, 0, {"sop": f"2.25.{number}"}, _SECONDARY_CAPTURE)
     except (ImageError, MemoryError):
         raise
     except Exception as error:
@@ -59,5 +59,5 @@ def _is_film(content: bytes, image: DicomImage) -> bool:
     if "sop" not in metadata:
         return False
     looked_at = LOOKED_AT in str(dataset.get("DeidentificationMethod"))
-    film = write_film(image, range(1), metadata, str(dataset.SOPClassUID), looked_at=looked_at)
+    film = write_film(image, 0, metadata, str(dataset.SOPClassUID), looked_at=looked_at)
     return film == content

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import pytest
 from fastapi.testclient import TestClient
 
-from app.access.hosts import Authority
-from app.access.origins import is_own_origin
+from app.access.hosts import Authority, is_own_origin
 from app.application import create_app
 from tests.app.api.test_search import SEARCH, problem
 from tests.app.conftest import COLLECTION, Indexed

@@ -172,6 +172,15 @@ def test_a_provider_that_is_another_or_not_safe_is_not_used(discovery: Any, keys
         _found(Provider(ISSUER, site, Clock()), "RS256", "rsa")
 
 
+def test_the_address_of_the_keys_may_have_a_query() -> None:
+    site, address = Site(RSA), f"{KEYS}?p=staff"
+    site.documents = {
+        f"{ISSUER}/.well-known/openid-configuration": {"issuer": ISSUER, "jwks_uri": address},
+        address: site.documents[KEYS],
+    }
+    assert _found(Provider(ISSUER, site, Clock()), "RS256", "rsa") == "rsa"
+
+
 @contextmanager
 def _answering(status: int, body: bytes, **headers: str) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):

@@ -50,6 +50,25 @@ def test_operations_are_named_as_their_routes_are(service: TestClient) -> None:
     assert READS.keys() | WRITES.keys() <= operations | {finish_sign_in.__name__, read_archive.__name__}
 
 
+@pytest.mark.parametrize("part", ["bytes=0-3", "bytes=0-3,999999-", "bytes=-5", "lines=1-2"])
+def test_a_part_of_a_file_is_exported_as_the_whole_is(service: TestClient, part: str) -> None:
+    answer = service.get(f"{HERE}/images/image-4/content", headers={"Range": part})
+    assert answer.status_code in (200, 206)
+    (event,) = _events(service, action="export")
+    assert (event["collection"], event["ids"]) == (COLLECTION, ["image-4"])
+    assert event["details"]["operation"] == "get_content"
+
+
+def test_a_header_of_parts_hides_no_search_and_no_change(service: TestClient) -> None:
+    aside = {"Range": "bytes=0-"}
+    assert service.post(f"{HERE}/search", json={"text": "two dogs"}, headers=aside).status_code == 200
+    assert service.get(f"{HERE}/images/image-2/thumbnail", headers=aside).status_code == 206
+    assert service.delete(f"{HERE}/images/image-5", headers=aside).status_code == 200
+    seen = [(event["action"], event["details"]["operation"]) for event in _events(service)]
+    assert ("search", "search_images") in seen
+    assert ("delete", "delete_image") in seen
+
+
 def test_a_search_names_the_hits_that_were_shown(service: TestClient) -> None:
     body = {
         "text": "two dogs",

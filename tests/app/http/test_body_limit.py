@@ -41,7 +41,7 @@ def ask(reader: Reader, chunks: list[bytes], *headers: tuple[bytes, bytes]) -> l
     async def send(message: Message) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "headers": list(headers), "state": {}}
+    scope = {"type": "http", "path": "/", "headers": list(headers), "state": {}}
     asyncio.run(BodyLimit(reader, max_form_bytes=100, max_other_bytes=10)(scope, receive, send))
     return sent
 

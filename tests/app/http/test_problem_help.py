@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from app.http.description.problems import SOURCE
+from app.api.pages import SOURCE
 from app.http.problem_kinds import FRAMEWORK_KINDS, KINDS, Kind
 from app.settings import PREFIX, Settings
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from app.http.description.problems import SOURCE
+from app.api.pages import SOURCE
 from app.http.problem_kinds import KINDS
 from tests.app.page.scripts import Literal, Reader, table
 from training.reports.vocabulary import FINDINGS

@@ -80,7 +80,7 @@ def test_there_are_as_many_images_as_asked_for(radiographs: Manifest, scenes: Ma
 
 
 def test_no_patient_is_in_two_splits(radiographs: Manifest) -> None:
-    splits: dict[str | None, set[str]] = {}
+    splits: dict[str | None, set[str | None]] = {}
     for record in radiographs.records:
         splits.setdefault(record.group, set()).add(record.split)
     assert None not in splits

@@ -1,8 +1,10 @@
-"""Texts, dates and ages in DICOM data sets, whatever their value representation says."""
+"""Texts, dates and ages in DICOM data sets, whatever their value representation says; no log quotes them."""
 
 import datetime
+import logging
 import re
 import struct
+import warnings
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -30,6 +32,8 @@ OLDEST: Final = 90
 _IMPOSSIBLE: Final = 130
 _UID: Final = re.compile(r"[0-9]+(\.[0-9]+)*")
 _LONGEST_UID: Final = 64
+
+_MODULES: Final = r"pydicom(\.|$)"
 
 
 def text_of(dataset: Dataset, keyword: str) -> str:
@@ -135,3 +139,9 @@ def _decoded(value: bytes, encodings: list[str]) -> str:
         return decode_bytes(value, encodings, _DELIMITERS)
     except (LookupError, UnicodeError):
         return value.decode("latin-1")
+
+
+def silence_pydicom() -> None:
+    """Turn off pydicom's warnings and log lines in this process; errors are raised as before."""
+    logging.getLogger("pydicom").setLevel(logging.CRITICAL + 1)
+    warnings.filterwarnings("ignore", module=_MODULES)

@@ -1,7 +1,11 @@
-"""A film as it is stored: a DICOM file of one frame, with allow-listed attributes and pixels only."""
+"""A film as it is stored: a DICOM file of one frame, with allow-listed attributes and pixels only.
 
+An instance gives a film for each frame, with the UIDs and the group of their records.
+"""
+
+import hashlib
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -21,9 +25,13 @@ from training.data.decoding.dicom.grey import MOST_WINDOWS, functional_group
 from training.data.decoding.dicom.picture import DicomImage
 from training.data.decoding.dicom.samples import decode_frame
 from training.data.decoding.dicom.tags import Tag
+from training.data.decoding.images import ImageLimits, decode_whole
+from training.data.dicom.burned_text import as_grey, find_text
 from training.data.dicom.codestreams import strip_comments
+from training.data.dicom.elements import UNREADABLE
+from training.data.dicom.pseudonyms import keyed_hash
 from training.data.record import MetadataValue
-from training.errors import ImageTooLargeError
+from training.errors import ImageError, ImageTooLargeError
 
 _RLE: Final = "1.2.840.10008.1.2.5"
 # A number of this program's own, made once.
@@ -63,24 +71,24 @@ _LUT_TAGS: Final = frozenset({Tag.LUT_DESCRIPTOR, Tag.LUT_DATA})
 
 def write_film(
     image: DicomImage,
-    frames: range,
+    frame: int,
     metadata: Mapping[str, MetadataValue],
     sop_class: str,
     *,
     looked_at: bool = False,
 ) -> bytes:
-    """Return a DICOM file that decodes as frames of an image do, and says nothing but its metadata.
+    """Return a DICOM file that decodes as a frame of an image does, and says nothing but its metadata.
 
     Args:
         image: The image as it came.
-        frames: Numbers of the frames, from 0; all get window and tables of the first.
+        frame: Number of the frame, from 0.
         metadata: As `read_attributes` returns it.
         sop_class: UID of the image's SOP class; "": it is not known.
         looked_at: Whether a person took it from quarantine, which it says then.
 
     Raises:
-        ImageTooLargeError: A frame has more parts than any program writes.
-        ImageError: One is damaged, or cannot be read.
+        ImageTooLargeError: The frame has more parts than any program writes.
+        ImageError: It is damaged, or cannot be read.
     """
     film = Dataset()
     film.SOPClassUID = sop_class or SecondaryCaptureImageStorage
@@ -93,8 +101,8 @@ def write_film(
             prefix = f"{colour}PaletteColorLookupTable"
             _write_table(film, elements, descriptor, data, f"{prefix}Descriptor", f"{prefix}Data")
     elif laid.is_grey:
-        _write_grey_scale(film, elements, laid, frames[0])
-    syntax = _write_pixels(film, image, frames)
+        _write_grey_scale(film, elements, laid, frame)
+    syntax = _write_pixels(film, image, frame)
     film.file_meta = FileMetaDataset()
     film.file_meta.TransferSyntaxUID = UID(syntax)
     film.file_meta.ImplementationClassUID = UID(IMPLEMENTATION)
@@ -186,7 +194,7 @@ def _write_table(
     film.add_new(keyword, "OW", content + bytes(len(content) % 2))
 
 
-def _write_pixels(film: Dataset, image: DicomImage, frames: range) -> str:
+def _write_pixels(film: Dataset, image: DicomImage, frame: int) -> str:
     """Write the pixels and how they are laid out; return their transfer syntax."""
     file, laid = image.file, image.attributes
     film.SamplesPerPixel, film.PhotometricInterpretation = laid.samples, laid.photometric
@@ -195,16 +203,14 @@ def _write_pixels(film: Dataset, image: DicomImage, frames: range) -> str:
     film.PixelRepresentation = int(laid.signed)
     if laid.samples > 1:
         film.PlanarConfiguration = 0
-    if len(frames) > 1:
-        film.NumberOfFrames = len(frames)
     if file.transfer_syntax not in NATIVE and file.transfer_syntax != _RLE:
-        stripped = [strip_comments(compressed_frame(file.elements, laid, frame)) for frame in frames]
-        film.add_new("PixelData", "OB", encapsulate(stripped))
+        stripped = strip_comments(compressed_frame(file.elements, laid, frame))
+        film.add_new("PixelData", "OB", encapsulate([stripped]))
         film["PixelData"].is_undefined_length = True
         return file.transfer_syntax
-    if len(frames) * laid.rows * laid.columns * laid.samples * laid.allocated // 8 > _MOST_BYTES:
+    if laid.rows * laid.columns * laid.samples * laid.allocated // 8 > _MOST_BYTES:
         raise ImageTooLargeError(f"The frames of the DICOM image take over {_MOST_BYTES / 1e6:,.0f} MB.")
-    content = b"".join(_samples(image, frame) for frame in frames)
+    content = _samples(image, frame)
     film.BitsAllocated = max(8, laid.allocated)
     if laid.photometric == YBR_422:
         film.PhotometricInterpretation = "YBR_FULL"
@@ -218,3 +224,64 @@ def _samples(image: DicomImage, frame: int) -> bytes:
     used = np.array(((1 << decoded.bits) - 1) << decoded.shift, decoded.cells.dtype)
     cells: NDArray[Any] = decoded.cells & used
     return cells.astype(cells.dtype.newbyteorder("<")).tobytes()
+
+
+def with_uid(metadata: Mapping[str, MetadataValue], content: bytes) -> Mapping[str, MetadataValue]:
+    """Return metadata with the UID of its instance: one of the file's content where there is no valid one."""
+    if "sop" in metadata:
+        return metadata
+    return {**metadata, "sop": f"2.25.{int.from_bytes(hashlib.sha256(content).digest()[:16])}"}
+
+
+def group_of(metadata: Mapping[str, MetadataValue], key: bytes) -> str:
+    """Return the pseudonym of the patient, else of the study, else of the instance: these stay together."""
+    return str(
+        metadata.get("patient") or keyed_hash(key, "study", str(metadata.get("study") or metadata["sop"]))
+    )
+
+
+def write_films(
+    image: DicomImage,
+    metadata: Mapping[str, MetadataValue],
+    sop_class: str,
+    most_frames: int,
+    *,
+    looked_at: bool = False,
+) -> Iterator[bytes]:
+    """Give the film of each frame in order.
+
+    Args:
+        image: The image as it came.
+        metadata: As `read_attributes` returns it.
+        sop_class: UID of the image's SOP class; "": it is not known.
+        most_frames: Number of the first frames to write.
+        looked_at: Whether a person took it from quarantine.
+
+    Raises:
+        ImageTooLargeError: A frame has more parts than any program writes.
+        ImageError: One is damaged, or cannot be read.
+    """
+    for frame in range(min(image.attributes.frames, most_frames)):
+        try:
+            film = write_film(image, frame, metadata, sop_class, looked_at=looked_at)
+        except UNREADABLE:
+            raise ImageError("The DICOM image is damaged: its attributes or pixels cannot be read.") from None
+        yield film
+
+
+def look_at(film: bytes, limits: ImageLimits) -> tuple[str, bool]:
+    """Decode a film, and return where there seems to be text on it, as `find_text` does.
+
+    Returns:
+        The place of the text, and whether the film's window or table shows nothing of its picture.
+
+    Raises:
+        ImageTooLargeError: The film exceeds the limits.
+        ImageError: The film cannot be decoded.
+    """
+    decoded = decode_whole(film, limits)
+    is_unfit = decoded.levels is not None and decoded.levels.unfit
+    grey = as_grey(decoded.pixels)
+    # The search for text needs the memory of the pixels.
+    del decoded
+    return find_text(grey), is_unfit

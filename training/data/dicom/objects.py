@@ -9,9 +9,8 @@ from pydicom import Dataset, dcmread
 from pydicom.uid import UID
 
 from training.data.decoding.dicom.file import open_file
-from training.data.dicom.elements import UNREADABLE, text_of, uid_of, values_of
-from training.data.dicom.silence import silence_pydicom
-from training.data.dicom.vocabulary import MODALITIES
+from training.data.dicom.attributes import MODALITIES
+from training.data.dicom.elements import UNREADABLE, silence_pydicom, text_of, uid_of, values_of
 from training.errors import ImageError
 
 DIRECTORY: Final = "1.2.840.10008.1.3.10"

@@ -1,18 +1,117 @@
-"""Splits of images, which equal files share, and one image for the equal files of tables and shards."""
+"""Splits of images, which equal files share and a new import keeps, and one image for equal files.
+
+The manifest that an import replaces gives the splits of its images, and what is gone of it is said.
+"""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import Final, get_args
+from pathlib import Path, PurePosixPath
+from typing import Final, Self, get_args
 
+from training.data.manifest import MANIFEST_NAME
 from training.data.readers.common.examples import Examples
 from training.data.readers.common.splits import draw_split, split_in
-from training.data.readers.replaced import NOTHING_REPLACED, ReplacedManifest
-from training.data.record import MetadataValue, Record, Scalar, Split
+from training.data.record import LineError, MetadataValue, Record, Scalar, Split, parse_line
+from training.errors import DataError
 
 _GROUP_LENGTH: Final = len("copies-") + 16
+
+_SHOWN: Final = 5
+
+
+@dataclass(frozen=True)
+class ReplacedManifest:
+    """The usable records of a manifest, and their splits by what ties a later record to them."""
+
+    records: Sequence[Record]
+    splits: Mapping[str, set[Split]]
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read the manifest of a folder; there are no records where there is none.
+
+        Raises:
+            DataError: It cannot be read.
+        """
+        path = folder / MANIFEST_NAME
+        try:
+            lines = path.read_bytes().split(b"\n")
+        except FileNotFoundError:
+            lines = []
+        except OSError as error:
+            raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
+        records = list(_usable(lines))
+        splits: defaultdict[str, set[Split]] = defaultdict(set)
+        for record in records:
+            for tie in _former_ties(record, record.image if record.sha256 is None else None):
+                if record.split is not None:
+                    splits[tie].add(record.split)
+        return cls(records, splits)
+
+    def splits_of(self, record: Record, path: str) -> set[Split]:
+        """Return the splits of a record's file and group, and of its path where no digest is known."""
+        return set().union(*(self.splits.get(tie, ()) for tie in _former_ties(record, path)))
+
+    def sentences(self, paths: Mapping[str, str | None]) -> Iterator[str]:
+        """Say what a new manifest has no more, by folder.
+
+        Args:
+            paths: Digest of each image of the new one, by its path.
+        """
+        digests = frozenset(paths.values()) - {None}
+        gone, moved, changed = list[Record](), 0, 0
+        for record in self.records:
+            if record.sha256 in digests:
+                moved += paths.get(record.image) != record.sha256
+            elif record.image not in paths:
+                gone.append(record)
+            else:
+                changed += record.sha256 is not None
+        if not (gone or moved or changed):
+            return
+        before, after = Counter(map(_folder, self.records)), Counter(map(_folder, gone))
+        named = [
+            f"{'all ' if count == before[folder] else ''}{count:,} in {folder}"
+            for folder, count in after.most_common(_SHOWN)
+        ]
+        more = ", ..." if len(after) > _SHOWN else ""
+        parts = [
+            f"{count:,} {'has' if count == 1 else 'have'} another {what} now"
+            for count, what in ((moved, "path"), (changed, "file"))
+            if count
+        ]
+        if gone:
+            verb = "is" if len(gone) == 1 else "are"
+            parts.append(f"{len(gone):,} {verb} gone ({', '.join(named)}{more})")
+        total = len(self.records)
+        yield f"Of the {total:,} images in the manifest that this one replaces, {' and '.join(parts)}."
+
+
+def _former_ties(record: Record, path: str | None) -> list[str]:
+    """What ties a record to others: its file, its path or its group."""
+    named = (("file", record.sha256), ("path", path), ("group", record.group))
+    return [f"{kind} {name}" for kind, name in named if name is not None]
+
+
+def _usable(lines: Sequence[bytes]) -> Iterator[Record]:
+    for number, line in enumerate(lines, 1):
+        try:
+            if line.strip():
+                yield parse_line(line, number)
+        except LineError:
+            # What it was of is not known; indexing has named it.
+            continue
+
+
+def _folder(record: Record) -> str:
+    folder = PurePosixPath(record.image).parent.as_posix()
+    return "the folder itself" if folder == "." else f"{folder}/"
+
+
+NOTHING_REPLACED: Final = ReplacedManifest((), {})
 
 
 def settle(
@@ -52,7 +151,7 @@ def settle(
             labels.update(dict.fromkeys(ties, least))
     named: dict[str, Split] = {}
     for record in records:
-        if not record.drawn:
+        if record.split is not None:
             named.setdefault(labels[_ties(record)[0]], record.split)
     before: defaultdict[str, set[Split]] = defaultdict(set)
     for record in records:
@@ -63,7 +162,7 @@ def settle(
     for record in records:
         label = labels[_ties(record)[0]]
         drawn = named.get(label) or kept.get(label) or draw_split(label[1:])
-        found.append(replace(record, split=drawn if record.drawn else record.split))
+        found.append(replace(record, split=record.split or drawn))
     return _grouped(found, notes)
 
 
@@ -76,7 +175,7 @@ def _split_by_paths(records: Sequence[Record], notes: list[str], *, extracted: b
     paths = {
         number: _components(record, extracted=extracted)
         for number, record in enumerate(records)
-        if record.drawn
+        if record.split is None
     }
     named = {number: found for number, path in paths.items() if (found := split_in(path)) is not None}
     if not named or len(named) < len(paths):
@@ -95,7 +194,7 @@ def _split_by_paths(records: Sequence[Record], notes: list[str], *, extracted: b
     settled = list(records)
     for number, (split, _) in named.items():
         labels = records[number].labels or (below[number] if labelled else ())
-        settled[number] = replace(records[number], split=split, labels=labels, drawn=False)
+        settled[number] = replace(records[number], split=split, labels=labels)
     return settled
 
 
@@ -109,7 +208,7 @@ def _joined(records: Sequence[Record], notes: list[str]) -> list[Record]:
     """One record for all of one file; its values are those of all of them."""
     alike: defaultdict[tuple[str | None, Split | None, str | None], list[Record]] = defaultdict(list)
     for record in records:
-        alike[record.sha256, None if record.drawn else record.split, record.group].append(record)
+        alike[record.sha256, record.split, record.group].append(record)
     if extra := len(records) - len(alike):
         several = sum(len(same) > 1 for same in alike.values())
         notes.append(

@@ -1,40 +1,31 @@
 """Doubts about image files that an import takes by their beginnings: cut files, previews in TIFF."""
 
 import os
-import struct
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import BinaryIO, Final, Literal
 
+from training.data.decoding.codecs.jpeg import END_OF_IMAGE, EOI, segments
 from training.data.decoding.codecs.tiff import HEIGHT, WIDTH, first_page, number, read_tags
+from training.errors import ImageError
 
 Doubt = Literal["", "cut", "preview"]
 
 _TAIL_BYTES: Final = 64
 # Larger files are not read whole for a doubt.
 _MOST_BYTES: Final = 1 << 26
-_START_OF_SCAN: Final = 0xDA
 _MOST_PAGES: Final = 16
-# Pillow's errors for damaged directories, and the end of the pages.
-_DAMAGED_OR_LAST: Final = (
-    EOFError,
-    SyntaxError,
-    ValueError,
-    KeyError,
-    TypeError,
-    OverflowError,
-    struct.error,
-)
 _MOST_BOXES: Final = 1000
-_LARGE_BOX: Final = 1
+_LARGE_BOX: Final = b"\0\0\0\1"
 
 
 def find_doubt(file: BinaryIO, format_name: str) -> Doubt:
     """Return why the picture in an open file may not be what its owner expects; "" without a doubt.
 
-    A JPEG file is cut if it ends within its header, or no end of an image follows its first scan; a PNG file
-    without its last chunk; WebP, AVIF and HEIC files if a part has more bytes than the file has left. A TIFF
-    file may begin with a page that is smaller than another one and is not marked as a preview.
+    A JPEG file is cut if its segments do not lead to the end of an image; a PNG file without its last chunk;
+    WebP, AVIF and HEIC files if a part has more bytes than the file has left. A TIFF file may begin with a
+    page that is smaller than another one and is not marked as a preview.
     """
     looked = _DOUBTS.get(format_name)
     try:
@@ -53,18 +44,13 @@ def _tail_or_whole(file: BinaryIO, size: int, mark: bytes) -> bytes | None:
 
 
 def _doubt_of_jpeg(file: BinaryIO, size: int) -> Doubt:
-    content = _tail_or_whole(file, size, b"\xff\xd9")
-    if content is None:
-        return ""
-    place = 2
-    while place + 4 <= len(content) and content[place] == 0xFF:
-        marker = content[place + 1]
-        if marker == _START_OF_SCAN:
-            # Exif data ahead may hold a whole thumbnail.
-            return "" if content.find(b"\xff\xd9", place) >= 0 else "cut"
-        place += 1 if marker == 0xFF else 2 + int.from_bytes(content[place + 2 : place + 4])
-    # A header that is damaged is named when it is decoded.
-    return "cut" if place + 4 > len(content) else ""
+    content = _tail_or_whole(file, size, END_OF_IMAGE)
+    try:
+        # Exif data ahead may hold a whole thumbnail.
+        ends = content is None or any(segment.marker == EOI for segment in segments(content, ImageError))
+        return "" if ends else "cut"
+    except ImageError:
+        return "cut"
 
 
 def _doubt_of_png(file: BinaryIO, size: int) -> Doubt:
@@ -80,18 +66,14 @@ def _doubt_of_webp(file: BinaryIO, size: int) -> Doubt:
 def _doubt_of_boxes(file: BinaryIO, size: int) -> Doubt:
     place = 0
     for _ in range(_MOST_BOXES):
-        if place >= size:
-            return "cut" if place > size else ""
         file.seek(place)
         head = file.read(16)
-        length = int.from_bytes(head[:4])
-        if length == _LARGE_BOX:
-            length = int.from_bytes(head[8:16])
+        length = int.from_bytes(head[8:16] if head[:4] == _LARGE_BOX else head[:4])
         # A box without a length goes to the end.
-        if length < 8:
-            return ""
+        if place >= size or length < 8:
+            break
         place += length
-    return ""
+    return "cut" if place > size else ""
 
 
 def _doubt_of_tiff(file: BinaryIO, size: int) -> Doubt:
@@ -100,17 +82,13 @@ def _doubt_of_tiff(file: BinaryIO, size: int) -> Doubt:
     file.seek(0)
     content = file.read()
     areas: list[int] = []
-    # Pillow warns of damaged directories as well.
-    with warnings.catch_warnings(action="ignore"):
-        try:
-            taken = first_page(content, _MOST_PAGES)
-            for page in range(_MOST_PAGES):
-                tags = read_tags(content, page)
-                areas.append(number(tags, WIDTH, 0) * number(tags, HEIGHT, 0))
-        except _DAMAGED_OR_LAST:
-            if not areas:
-                return ""
-    return "preview" if areas[min(taken, len(areas) - 1)] < max(areas) else ""
+    # Pillow warns of damaged directories, and raises whatever their bytes lead to.
+    with warnings.catch_warnings(action="ignore"), suppress(Exception):
+        taken = first_page(content, _MOST_PAGES)
+        for page in range(_MOST_PAGES):
+            tags = read_tags(content, page)
+            areas.append(number(tags, WIDTH, 0) * number(tags, HEIGHT, 0))
+    return "preview" if areas and areas[min(taken, len(areas) - 1)] < max(areas) else ""
 
 
 _DOUBTS: Final[Mapping[str, Callable[[BinaryIO, int], Doubt]]] = {

@@ -5,19 +5,20 @@ from pathlib import Path
 from typing import Final
 
 from training.data.decoding.images import ImageLimits
-from training.data.readers.folder import WITHOUT_TEXT_FILES, list_folder
 from training.data.readers.folder.files import refuse_file
+from training.data.readers.folder.own import WITHOUT_TEXT_FILES, list_folder
 from training.data.readers.layouts import Layout
 from training.data.readers.listing import MOST_DECODED, Listing, write_listing
-from training.data.readers.published.chexpert import list_chexpert
-from training.data.readers.published.chexpert_plus import list_chexpert_plus
-from training.data.readers.published.coco import list_coco
+from training.data.readers.published.captions import list_coco, list_karpathy
 from training.data.readers.published.huggingface import list_huggingface
-from training.data.readers.published.iu_xray import list_iu_xray
-from training.data.readers.published.karpathy import list_karpathy
 from training.data.readers.published.mimic_cxr import list_mimic_cxr
-from training.data.readers.published.nih_cxr14 import list_nih_cxr14
-from training.data.readers.published.padchest import list_padchest
+from training.data.readers.published.radiographs import (
+    list_chexpert,
+    list_chexpert_plus,
+    list_iu_xray,
+    list_nih_cxr14,
+    list_padchest,
+)
 from training.data.readers.published.webdataset import list_webdataset
 from training.data.readers.report import ImportReport
 from training.errors import DataError

@@ -16,9 +16,8 @@ from training.data.decoding.images import ImageLimits
 from training.data.decoding.processes.file_decoder import FileDecoder
 from training.data.manifest import write_manifest
 from training.data.readers.common.examples import Examples
-from training.data.readers.copies import settle
+from training.data.readers.copies import ReplacedManifest, settle
 from training.data.readers.doubts import Doubt, find_doubt
-from training.data.readers.replaced import ReplacedManifest
 from training.data.readers.report import Contents, ImportReport, Tally, name_reasons
 from training.data.record import Record
 from training.data.rejections import LeftOut, Rejection, Rejections
@@ -53,7 +52,7 @@ class Listing:
         items: Records, what cannot be used, what is left out on purpose, and counts of other things, such as
             the reports of images.
         unit: What `source` lists, for messages.
-        left_out: What is left out beside the items, and is not in `total`.
+        left_out: Number of items that are left out beside these, for each reason; not in `total`.
         notes: Sentences on how the source was read, such as a column taken for another.
         extracted: Whether the images were written out of tables or shards: records of equal files are joined.
         decoded: Whether the reader has decoded the images.
@@ -66,7 +65,7 @@ class Listing:
     total: int
     items: Iterator[Record | Rejection | LeftOut | Tally]
     unit: str = "line"
-    left_out: Sequence[LeftOut] = ()
+    left_out: Mapping[str, int] = field(default_factory=dict)
     notes: Sequence[str] = ()
     extracted: bool = False
     decoded: bool = False
@@ -133,9 +132,7 @@ def write_listing(
     rejections = Rejections(
         listing.total, max_rejected, source=str(listing.source), unit=listing.unit, patience=_PATIENCE
     )
-    found = _Found()
-    for left_out in listing.left_out:
-        found.left_out[left_out.reason] += left_out.count
+    found = _Found(left_out=Counter(listing.left_out))
     try:
         out.mkdir(parents=True, exist_ok=True)
         prefix = _prefix(listing.images, out)
@@ -305,7 +302,7 @@ def _rows(item: Record | Rejection | LeftOut) -> int:
 
 
 def _tallies(listing: Listing, rejections: Rejections, found: _Found) -> Iterator[Tally]:
-    beside = sum(left_out.count for left_out in listing.left_out)
+    beside = sum(listing.left_out.values())
     unit = "row" if listing.unit == "line" else listing.unit
     rows = found.rows
     # The number of entries that a reader expects may be an estimate from below.

@@ -86,6 +86,16 @@ def dicom_age_years(value: str) -> int | float | None:
     return number if unit == "Y" else round(number * _YEARS[unit], 3)
 
 
+def age_in_years(text: str) -> int | float | None:
+    """Years of an age such as 58, 58.0 or, as in DICOM, 058Y or 006M; None for anything else."""
+    age = dicom_age_years(text)
+    if age is None:
+        age = parse_number(text.strip())
+    if age is None or age < 0:
+        return None
+    return int(age) if age == int(age) else age
+
+
 def is_dicom_date(value: str) -> bool:
     """Whether a value is a day of the years 1800 to 2999 as DICOM writes it, such as 20210312."""
     if not _DATE.fullmatch(value):

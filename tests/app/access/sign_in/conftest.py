@@ -16,8 +16,7 @@ from joserfc.jwk import RSAKey
 
 from app.access.provider import Provider
 from app.access.sessions import SessionSigner
-from app.access.sign_in.attempt import SignInAttempts
-from app.access.sign_in.code_flow import CodeFlow
+from app.access.sign_in import CodeFlow, SignInAttempts
 from app.settings import Settings
 
 CLIENT = "page & more"
@@ -42,9 +41,7 @@ class Site:
             "oidc_issuer": self.address, "oidc_client_id": CLIENT, "oidc_groups_claim": "groups",
             "oidc_roles": {"readers": {"scenes": ["reader"]}}, **settings,
         }  # fmt: skip
-        flow = CodeFlow.of(Settings.model_validate(given), Provider(self.address))
-        assert flow is not None
-        return flow
+        return CodeFlow(Settings.model_validate(given), Provider(self.address), CLIENT)
 
     def give(self, **changed: Any) -> None:
         """Answer the next code with an ID token."""

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from app.access.principal import Principal
 from app.access.sessions import SessionSigner
-from app.access.sign_in.attempt import COOKIE, LIFETIME_S, SignInAttempts, is_own_path
+from app.access.sign_in import COOKIE, LIFETIME_S, SignInAttempts, is_own_path
 
 SIGNER = SessionSigner(b"s" * 32)
 HERE = "https://images.example.org/"

@@ -13,8 +13,7 @@ from starlette.requests import Request
 
 from app.access.principal import Principal
 from app.access.provider import Provider, ProviderError
-from app.access.sign_in.attempt import SignInAttempt
-from app.access.sign_in.code_flow import CodeFlow, CodeRefusedError
+from app.access.sign_in import CodeFlow, CodeRefusedError, SignInAttempt
 from app.http.problems import RequestError
 from app.settings import Settings
 from tests.app.access.sign_in.conftest import ATTEMPT, CLIENT, SECRET, Site
@@ -185,8 +184,7 @@ def test_the_sign_out_of_the_provider_is_told_where_it_has_one(site: Site) -> No
     del site.discovery["end_session_endpoint"]
     assert asyncio.run(site.flow().sign_out_url()) is None
     nobody = Settings(oidc_issuer="http://127.0.0.1:1", oidc_client_id=CLIENT)
-    flow = CodeFlow.of(nobody, Provider("http://127.0.0.1:1"))
-    assert flow is not None
+    flow = CodeFlow(nobody, Provider("http://127.0.0.1:1"), CLIENT)
     assert asyncio.run(flow.sign_out_url()) is None
 
 

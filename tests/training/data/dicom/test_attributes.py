@@ -16,8 +16,8 @@ from pydicom.tag import Tag
 from pydicom.uid import ExplicitVRLittleEndian
 
 from training.data.dicom.attributes import read_attributes
+from training.data.dicom.elements import silence_pydicom
 from training.data.dicom.pseudonyms import keyed_hash
-from training.data.dicom.silence import silence_pydicom
 from training.data.record import MetadataValue, Record, format_line
 
 KEY: Final = bytes(range(32))

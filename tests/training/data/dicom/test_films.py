@@ -70,8 +70,8 @@ METADATA: Final[dict[str, MetadataValue]] = {
 }
 
 
-def _written(content: bytes, frames: range = range(1)) -> bytes:
-    return write_film(open_dicom(content, 1 << 30, 1 << 28), frames, METADATA, CLASS)
+def _written(content: bytes, frame: int = 0) -> bytes:
+    return write_film(open_dicom(content, 1 << 30, 1 << 28), frame, METADATA, CLASS)
 
 
 def _pixels(content: bytes, frame: int = 1) -> NDArray[np.uint8]:
@@ -206,7 +206,7 @@ def test_runs_that_end_too_soon_are_refused() -> None:
 
 def test_a_view_that_fits_is_kept() -> None:
     content = GreyForm().make()
-    written = write_film(open_dicom(content, 1 << 30, 1 << 28), range(1), {**METADATA, "view": "PA"}, CLASS)
+    written = write_film(open_dicom(content, 1 << 30, 1 << 28), 0, {**METADATA, "view": "PA"}, CLASS)
     assert dcmread(io.BytesIO(written)).ViewPosition == "PA"
 
 
@@ -217,7 +217,5 @@ def test_frames_of_several_become_files_of_their_own() -> None:
     film.NumberOfFrames = 2
     content = file_of(film)
     for frame in range(2):
-        single = _written(content, range(frame, frame + 1))
+        single = _written(content, frame)
         assert np.array_equal(_pixels(single), _pixels(content, frame + 1))
-    both = _written(content, range(2))
-    assert np.array_equal(_pixels(both, 2), _pixels(content, 2))

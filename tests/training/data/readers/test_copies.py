@@ -18,7 +18,7 @@ NUMBERS = range(60)
 
 
 def record(name: str, sha256: str, group: str | None = None, **values: object) -> Record:
-    known: dict[str, Any] = {"split": "train", "drawn": True, **values}
+    known: dict[str, Any] = values
     return Record(name, f"{name}.jpg", group=group, sha256=sha256, **known)
 
 
@@ -59,17 +59,17 @@ def test_groups_that_share_files_are_drawn_together() -> None:
 def test_drawn_records_follow_a_named_split() -> None:
     records = [
         *(record("a", "1" * 64, "g"), record("b", "2" * 64, "g"), record("c", "2" * 64)),
-        record("d", "3" * 64, split="test", drawn=False),
+        record("d", "3" * 64, split="test"),
     ]
-    named = [*records, record("e", "2" * 64, split="val", drawn=False)]
+    named = [*records, record("e", "2" * 64, split="val")]
     assert [one.split for one in settle(named, [], extracted=False)] == ["val", "val", "val", "test", "val"]
 
 
 def test_copies_in_two_named_splits_are_told_and_stay() -> None:
     notes: list[str] = []
     records = [
-        record("a", "1" * 64, split="train", drawn=False),
-        record("b", "1" * 64, split="test", drawn=False),
+        record("a", "1" * 64, split="train"),
+        record("b", "1" * 64, split="test"),
     ]
     assert settle(records, notes, extracted=True) == records
     assert notes == [
@@ -81,9 +81,7 @@ def test_copies_in_two_named_splits_are_told_and_stay() -> None:
 def test_one_written_file_in_two_named_splits_is_told() -> None:
     notes: list[str] = []
     parts: tuple[tuple[str, Any], ...] = (("a", "train"), ("b", "test"), ("c", "test"))
-    records = [
-        replace(record(name, "1" * 64, split=split, drawn=False), image="x.jpg") for name, split in parts
-    ]
+    records = [replace(record(name, "1" * 64, split=split), image="x.jpg") for name, split in parts]
     settled = settle(records, notes, extracted=True)
     assert [(one.id, one.group) for one in settled] == [("a", None), ("b", None)]
     assert notes[-1] == (

@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_every_item_is_taken_refused_or_left_out(folder: Path) -> None:
-    listing = Listing(folder / "t.csv", folder, 9, items(), left_out=(LeftOut("patients of the test", 1),))
+    listing = Listing(folder / "t.csv", folder, 9, items(), left_out={"patients of the test": 1})
     report = write_listing(listing, folder, max_rejected=0.5)
     (tally,) = report.tallies
     assert (tally.found, tally.taken, tally.refused, tally.unaccounted) == (10, 2, 4, 0)
@@ -82,7 +82,7 @@ def test_nothing_is_written_when_the_last_item_is_one_too_many(folder: Path) -> 
 
 
 def test_many_reasons_are_all_named(folder: Path) -> None:
-    left_out = [LeftOut(f".x{number} files", number) for number in range(1, 16)]
+    left_out = {f".x{number} files": number for number in range(1, 16)}
     listing = Listing(folder, folder, 1, iter([Record("1", "1.jpg", "train")]), left_out=left_out)
     line = write_listing(listing, folder).sentences()[1]
     assert line.startswith("Left out: .x15 files: 15; .x14 files: 14;")

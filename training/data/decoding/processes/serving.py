@@ -48,7 +48,7 @@ def serve(tasks: Mapping[str, DoTask], arguments: Sequence[str]) -> None:
             except MemoryError:
                 send(connection, {"outcome": "memory"})
                 return
-            _allow(cpu_s)
+            allow_cpu(cpu_s)
             outcome, body = _answer(tasks, header, content)
             del content
             send(connection, outcome, body)
@@ -64,7 +64,8 @@ def _address_space() -> int:
     return int(pages) * resource.getpagesize()
 
 
-def _allow(cpu_s: int) -> None:
+def allow_cpu(cpu_s: int) -> None:
+    """Give this process so many seconds of CPU time from now on."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     soft = math.ceil(used.ru_utime + used.ru_stime) + cpu_s
     # Later tasks may have more.

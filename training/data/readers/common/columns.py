@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from training.data.readers.common.report_sections import read_report_or_text
-from training.data.readers.common.reports import Report, make_report
+from training.data.readers.common.reports import Report, make_report, read_report_or_text
 from training.data.readers.common.roles import NAMES, normal_name
 from training.data.readers.values import is_not_known, parse_list
 from training.data.record import LARGEST_INTEGER, MetadataValue, Scalar

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from training.data.decoding.formats import is_readable_suffix
+from training.data.record import LineError
 
 
 def walk_files(folder: Path) -> Iterator[str]:
@@ -36,7 +37,7 @@ class ImageFiles:
     """Images below a folder by their names, wherever a download has unpacked them."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self._paths: dict[str, list[str]] = {}
         for path in walk_files(folder):
             if is_image(path):
@@ -58,9 +59,20 @@ class ImageFiles:
             return None
         return chosen[0] if chosen else None
 
+    def need(self, name: str, folder: str = "") -> str:
+        """Like `find`, for an image that a row needs.
+
+        Raises:
+            LineError: There is none to take.
+        """
+        path = self.find(name, folder)
+        if path is None:
+            raise LineError(self.why_not(name))
+        return path
+
     def _same(self, one: str, other: str) -> bool:
         try:
-            return filecmp.cmp(self._folder / one, self._folder / other, shallow=False)
+            return filecmp.cmp(self.folder / one, self.folder / other, shallow=False)
         except OSError:
             return False
 

@@ -13,7 +13,7 @@ from training.data.decoding.dicom.picture import open_dicom
 from training.data.decoding.images import ImageLimits
 from training.data.dicom.attributes import read_attributes
 from training.data.dicom.elements import UNREADABLE, uid_of
-from training.data.dicom.instances import group_of, look_at, with_uid, write_films
+from training.data.dicom.films import group_of, look_at, with_uid, write_films
 from training.data.dicom.objects import DIRECTORY, kind_of, read_object
 from training.data.readers.dicom.places import Place, read_place
 from training.data.record import MetadataValue

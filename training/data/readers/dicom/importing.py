@@ -12,10 +12,9 @@ from typing import Final
 
 from training.atomic import atomic_file
 from training.data.decoding.images import ImageLimits
-from training.data.dicom.silence import silence_pydicom
-from training.data.dicom.vocabulary import MODALITIES
+from training.data.dicom.attributes import MODALITIES
+from training.data.dicom.elements import silence_pydicom
 from training.data.readers.common.extraction import FOLDER
-from training.data.readers.common.splits import draw_split
 from training.data.readers.dicom.examination import MOST_FRAMES, Examined, Rules, examine
 from training.data.readers.dicom.places import Source, find_places
 from training.data.readers.dicom.workers import examine_all
@@ -179,13 +178,11 @@ class _Import:
             yield Record(
                 id=name.removesuffix(".dcm"),
                 image=name,
-                split=draw_split(examined.group),
                 group=examined.group,
                 metadata={**examined.metadata, **({"frame": frame} if several else {})},
                 line=examined.number,
                 # All frames come from one file.
                 rows=1 if frame == 1 else 0,
-                drawn=True,
             )
 
     def _mixed(self) -> Iterator[str]:

@@ -1,21 +1,27 @@
-"""The DICOM files of a source: a file, a folder, a zip archive, or a medium with a DICOMDIR."""
+"""The DICOM files of a source: a file, a folder, a zip archive, or a medium.
 
+The DICOMDIR of a medium names its files (PS3.10, chapter 8; PS3.3, annex F).
+"""
+
+import io
 import itertools
 import lzma
 import os
 import stat
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from training.data.decoding.dicom.file import SIGNATURE_BYTES, is_dicom
-from training.data.readers.dicom.medium import DIRECTORY_NAME, NamedFiles, read_directory
-from training.data.rejections import LeftOut, Rejection
+from pydicom import Dataset, dcmread
+
+from training.data.decoding.dicom.file import SIGNATURE_BYTES, is_dicom, open_file
+from training.data.dicom.elements import UNREADABLE, items_of, silence_pydicom, values_of
+from training.data.rejections import Rejection
 from training.errors import DataError, ImageError
 
 MOST_FILES: Final = 2_000_000
@@ -23,6 +29,15 @@ _DIRECTORY_BYTES: Final = 256 << 20
 # An archive of films inflates to a few times its size.
 _LARGEST_RATIO: Final = 200
 _SMALL_ARCHIVE: Final = 1 << 30
+
+DIRECTORY_NAME: Final = "DICOMDIR"
+_MOST_BYTES: Final = 1 << 30
+_MOST_PARTS: Final = 8
+_FIRST: Final = "OffsetOfTheFirstDirectoryRecordOfTheRootDirectoryEntity"
+_NEXT: Final = "OffsetOfTheNextDirectoryRecord"
+_BELOW: Final = "OffsetOfReferencedLowerLevelDirectoryEntity"
+_INACTIVE: Final = 0
+_ENDINGS: Final = (".DCM", ".DICOM", ".DIC", ".IMA")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +63,14 @@ class Source:
         places: Places of the files, in order.
         order: How the numbers of files are counted, for messages.
         refused: Files that are named and not there.
-        left_out: Files that are passed over.
+        left_out: Number of files that are passed over, for each reason.
         notes: Sentences on the source.
     """
 
     places: Sequence[Place]
     order: str
     refused: Sequence[Rejection] = ()
-    left_out: Sequence[LeftOut] = ()
+    left_out: Mapping[str, int] = field(default_factory=dict)
     notes: Sequence[str] = ()
 
 
@@ -181,5 +196,114 @@ def _medium(directory: Path) -> Source:
             places.append(Place(number, path))
     known = {place.path for place in places} | {directory}
     others = sum(Path(os.fsdecode(path)) not in known for path in _files(directory.parent))
-    left_out = [LeftOut("files that the DICOMDIR does not name", others)] if others else []
+    left_out = {"files that the DICOMDIR does not name": others} if others else {}
     return Source(places, "the files in the DICOMDIR's order", refused, left_out, records.notes)
+
+
+@dataclass(frozen=True)
+class Directory:
+    """The files that a directory names.
+
+    Attributes:
+        files: Parts of the path of each, in the order of the records.
+        notes: Sentences on links between records that lead nowhere or in circles.
+    """
+
+    files: Sequence[tuple[str, ...]]
+    notes: Sequence[str]
+
+
+def read_directory(content: bytes) -> Directory:
+    """Read a DICOMDIR.
+
+    All records count that name a file and are in use, whether a link leads to them or not.
+
+    Raises:
+        ImageError: It is damaged, or no DICOMDIR.
+    """
+    silence_pydicom()
+    open_file(content, _MOST_BYTES)
+    try:
+        directory = dcmread(io.BytesIO(content), force=True)
+        records = {_offset_of(item): item for item in items_of(directory, "DirectoryRecordSequence")}
+        if not records:
+            raise ImageError("it has no records")
+        in_use = [record for record in records.values() if _number(record, "RecordInUseFlag") != _INACTIVE]
+        named = (tuple(values_of(record, "ReferencedFileID")) for record in in_use)
+        return Directory(list(dict.fromkeys(filter(None, named))), list(_follow(directory, records)))
+    except UNREADABLE:
+        raise ImageError("it is damaged") from None
+
+
+def _follow(directory: Dataset, records: dict[int, Dataset]) -> list[str]:
+    """Follow the links between records, each once; name those that lead in circles or nowhere."""
+    seen: set[int] = set()
+    circles = nowhere = 0
+    waiting = [_number(directory, _FIRST)]
+    while waiting:
+        offset = waiting.pop()
+        if not offset:
+            continue
+        if offset in seen:
+            circles += 1
+        elif offset not in records:
+            nowhere += 1
+        else:
+            seen.add(offset)
+            waiting += [_number(records[offset], _NEXT), _number(records[offset], _BELOW)]
+    counted = (
+        (circles, "Links of the DICOMDIR that lead to a record a second time"),
+        (nowhere, "Links of the DICOMDIR that lead to no record"),
+        (len(records) - len(seen), "Records of the DICOMDIR that no link reaches"),
+    )
+    return [
+        f"{what}: {count:,}; all its records are read in their order." for count, what in counted if count
+    ]
+
+
+def _offset_of(item: Dataset) -> int:
+    # The offset is that of the item's own tag.
+    return int(item.seq_item_tell or 0)
+
+
+def _number(dataset: Dataset, keyword: str) -> int:
+    value = dataset.get(keyword)
+    return value if isinstance(value, int) else -1 if keyword == "RecordInUseFlag" else 0
+
+
+class NamedFiles:
+    """Files below a folder by the names that a directory has, whatever a system made of their letters."""
+
+    def __init__(self, folder: Path) -> None:
+        self._root = folder
+        self._folders: dict[Path, dict[str, Path]] = {}
+
+    def find(self, parts: Sequence[str]) -> Path | None:
+        """Return a file inside the folder; None where there is none."""
+        path = self._root
+        if not 0 < len(parts) <= _MOST_PARTS:
+            return None
+        for place, part in enumerate(parts, 1):
+            # The names come from the folder itself, so no part leads out of it.
+            names, name = self._below(path), _plain(part)
+            below = names.get(name)
+            if below is None and place == len(parts):
+                # Programs that copy media add an ending.
+                below = next((names[name + end] for end in _ENDINGS if name + end in names), None)
+            if below is None or below.is_symlink():
+                return None
+            path = below
+        return path if path.is_file() else None
+
+    def _below(self, folder: Path) -> dict[str, Path]:
+        if folder not in self._folders:
+            try:
+                self._folders[folder] = {_plain(path.name): path for path in folder.iterdir()}
+            except OSError:
+                self._folders[folder] = {}
+        return self._folders[folder]
+
+
+def _plain(name: str) -> str:
+    """Fold case, and leave out the version of ISO 9660 and the dot of a missing ending."""
+    return name.partition(";")[0].rstrip(".").upper()

@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Final, cast
 
+from training.data.decoding.processes.serving import allow_cpu
 from training.data.readers.dicom.examination import Examined, Rules, limit_memory
 from training.data.readers.dicom.places import Place
 from training.errors import DataError
@@ -161,18 +162,9 @@ def _serve(connection: Connection, parent: int, examine: Work, rules: Rules, cpu
         os.dup2(nothing.fileno(), 2)
     while True:
         place = connection.recv()
-        _allow(cpu_s)
+        allow_cpu(cpu_s)
         try:
             answer: Examined | DataError = examine(place, rules)
         except DataError as error:
             answer = error
         connection.send(answer)
-
-
-def _allow(cpu_s: int) -> None:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    soft = math.ceil(used.ru_utime + used.ru_stime) + cpu_s
-    resource.setrlimit(
-        resource.RLIMIT_CPU, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard)
-    )

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from training.data.readers.common.examples import Examples
-from training.data.readers.common.report_sections import described_report
+from training.data.readers.common.reports import described_report
 from training.data.readers.common.roles import NAMES, normal_name
 from training.data.readers.folder.files import unreadable
 from training.data.readers.sentences import report_sentences, split_sentences

@@ -8,8 +8,7 @@ from typing import Final, get_args
 from training.data.readers.common.examples import shortened
 from training.data.readers.common.roles import LAST_TEXTS, NAMES, Role, normal_name
 from training.data.readers.folder.paths import is_like_image
-from training.data.readers.tables import Table
-from training.data.readers.tables.table import is_unnamed
+from training.data.readers.tables.table import Table, is_unnamed
 from training.errors import DataError
 
 _ROLES: Final[dict[str, Role]] = {

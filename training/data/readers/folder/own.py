@@ -1,17 +1,18 @@
-"""Turns a folder of images, and a table about them, into records."""
+"""Turns a folder of images, and a table about them, into records, and says which command would read more."""
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path, PurePosixPath
+from shlex import quote
 from typing import Final
 
 from training.data.decoding.formats import READABLE_SUFFIXES
 from training.data.readers.common.reports import Report, make_report
 from training.data.readers.common.roles import Role
-from training.data.readers.common.splits import draw_split
 from training.data.readers.folder.beside import (
     hint_on_lone,
     is_named_report,
@@ -22,15 +23,15 @@ from training.data.readers.folder.beside import (
 )
 from training.data.readers.folder.columns import is_known_column, read_columns
 from training.data.readers.folder.files import FoundFiles, find_files
-from training.data.readers.folder.hints import hints, is_table
-from training.data.readers.folder.metadata import Values, metadata_of, read_values
+from training.data.readers.folder.metadata import Values, read_values
 from training.data.readers.folder.paths import PathFinder, is_like_image, make_ids
 from training.data.readers.folder.rows import ImageRows, TableReader, split_of
+from training.data.readers.layouts import Layout
 from training.data.readers.listing import Listing
 from training.data.readers.report import name_reasons
 from training.data.readers.sentences import report_sentences
-from training.data.readers.tables import Row, Table, open_table
 from training.data.readers.tables.encodings import reads_as_utf8
+from training.data.readers.tables.table import Row, Table, open_table
 from training.data.record import MetadataValue, Record
 from training.data.rejections import LeftOut, Rejection
 from training.errors import DataError
@@ -45,6 +46,26 @@ WITHOUT_TEXT_FILES: Final = (
     "An encoding belongs to a folder's --table or to the reports of mimic-cxr, or to texts beside images: "
     "give the table as well, or convert files of other layouts to UTF-8 with iconv."
 )
+
+# Files of which one tells a layout, by their paths in small letters.
+_SIGNS: Final[Mapping[Layout, str]] = {
+    "mimic-cxr": r"mimic-cxr-2\.[0-9.]+-split\.csv(?:\.gz)?|p\d{3,}/(?:s\d+/)?s\d+\.txt",
+    "chexpert-plus": r"df_chexpert_plus_.*\.csv",
+    "chexpert": r"chexpert[^/]*/(?:train|valid)\.csv",
+    "nih-cxr14": r"data_entry_2017.*\.csv",
+    "padchest": r"padchest_.*\.csv(?:\.gz)?",
+    "iu-xray": r"indiana_reports\.csv|ecgen-radiology/.*\.xml",
+    "karpathy": r"dataset_(?:flickr8k|flickr30k|coco)\.json",
+    "coco": r"annotations/captions_(?:train|val)\d+\.json",
+    "huggingface": r".*\.(?:parquet|arrow)",
+    "webdataset": r".*\.(?:tar|tgz|tar\.gz)",
+}
+_TABLE: Final = re.compile(r"(?:[^/]+/)?[^/]+\.(?:csv|tsv|jsonl|txt|token|csv\.gz)", re.IGNORECASE)
+# What Takeout and programs for photographs write beside images; Takeout cuts long names.
+_BESIDE: Final = re.compile(r"\.xmp$|(?<!/metadata)(?<!^metadata)\.json$", re.IGNORECASE)
+_SAYING: Final = frozenset({"text", "report", "findings", "impression", "labels"})
+# A folder with more files that may be tables has texts, not tables.
+_MOST_TABLES: Final = 20
 
 
 def list_folder(
@@ -90,11 +111,11 @@ def _list_files(images: Path, files: FoundFiles, encoding: str | None) -> Listin
     paths = files.images()
     used = {*texts.values(), *studies.values()}
     others = {path: reason for path, reason in files.reasons.items() if reason and path not in used}
-    left_out = [LeftOut(*item) for item in Counter(others.values()).items()]
+    left_out = Counter(others.values())
     notes = [*files.folders, *hints(images, others.keys() | used, paths, used)]
     notes += hint_on_lone({text: of for text, of in lone.items() if text not in used})
     if not paths:
-        shown = "; ".join(name_reasons(Counter(others.values())))
+        shown = "; ".join(name_reasons(left_out))
         error = DataError(
             f"{images} has no images ({', '.join(READABLE_SUFFIXES)}){shown and f'. Left out: {shown}'}."
         )
@@ -209,9 +230,12 @@ def _list_tables(
                 found.append((number, Rejection(of.line, reason, names[number], of.rows)))
     ids, changed = make_ids(list(known), [of.one("id") for _, of in known.values()])
     for (image, (number, of)), own in zip(known.items(), ids, strict=True):
-        places = read[number].columns.metadata
-        named = {place: columns[name] for place, name in places.items()}
-        record = _to_record(image, own, of, _texts(of), dict(metadata_of(of.known, places, named)))
+        metadata = {
+            name: columns[name].get(value, value)
+            for place, name in read[number].columns.metadata.items()
+            if (value := of.known.get(place)) is not None
+        }
+        record = _to_record(image, own, of, _texts(of), metadata)
         found.append((number, replace(record, table=names[number])))
     notes += [*files.folders, *_note_on_ids(changed)]
     found.sort(key=lambda item: (item[0], item[1].line))
@@ -222,7 +246,7 @@ def _list_tables(
         images,
         total,
         (item for _, item in found),
-        left_out=[LeftOut(*item) for item in left_out.items()],
+        left_out=left_out,
         notes=notes,
         files=files.reasons,
     )
@@ -299,13 +323,12 @@ def _to_record(
         metadata: From columns without another meaning.
     """
     group, named = known.one("group"), known.one("split")
-    split = None if named is None else split_of(named)
     folder = PurePosixPath(image).parent.as_posix()
     place: dict[str, MetadataValue] = {} if folder == "." else {"folder": folder}
     return Record(
         id=own,
         image=image,
-        split=split or draw_split(group or image),
+        split=None if named is None else split_of(named),
         texts=tuple(texts),
         group=group,
         labels=tuple(known.labels),
@@ -313,5 +336,51 @@ def _to_record(
         metadata=place | dict(metadata or {}),
         line=known.line,
         rows=known.rows,
-        drawn=split is None,
     )
+
+
+def hints(
+    folder: Path, others: Collection[str], images: Collection[str], used: Collection[str] = ()
+) -> Iterator[str]:
+    """Commands that read more of a folder than its images, a sentence each.
+
+    Args:
+        folder: The folder.
+        others: Paths of its files that are no images.
+        images: Paths of its images.
+        used: Those of them that are taken for texts of images.
+    """
+    for layout, pattern in _SIGNS.items():
+        sign = re.compile(rf"(?:.*/)?(?:{pattern})")
+        found = min((path for path in others if sign.fullmatch(path.lower())), default=None)
+        if found is not None:
+            out = " OUT" if layout in ("huggingface", "webdataset") else ""
+            yield (
+                f"{found!r} is a file of the layout {layout}: `recoquest import {layout} "
+                f"{quote(str(folder))}{out}` reads it."
+            )
+    folders = {path.rpartition("/")[0] for path in images}
+    beside = [path for path in others if _BESIDE.search(path) and path.rpartition("/")[0] in folders]
+    if beside:
+        yield (
+            f"{len(beside):,} {'file' if len(beside) == 1 else 'files'} such as {min(beside)!r} may have "
+            "captions and keywords, which are not read: write them into a table with the columns file_name "
+            "and text, and give it with --table (`exiftool -csv -r FOLDER > table.csv` writes those of .xmp "
+            "files and of images)."
+        )
+    tables = sorted(path for path in others if path not in used and _TABLE.fullmatch(path))
+    for path in tables if len(tables) <= _MOST_TABLES else ():
+        if is_table(folder / path):
+            yield (
+                f"{path!r} is a table of images: `recoquest import folder {quote(str(folder))} "
+                f"--table {quote(str(folder / path))}` takes what it says of them."
+            )
+
+
+def is_table(path: Path) -> bool:
+    """Whether a file is a table that names images and says something of them."""
+    try:
+        columns = read_columns(open_table(path, is_known_column))
+    except DataError:
+        return False
+    return not _SAYING.isdisjoint(columns.places)

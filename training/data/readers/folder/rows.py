@@ -16,12 +16,11 @@ from training.data.decoding.images import ImageLimits, check_signature
 from training.data.readers.common.examples import Examples, shortened
 from training.data.readers.common.roles import Role
 from training.data.readers.common.splits import SPLITS
-from training.data.readers.folder.beginnings import as_path
 from training.data.readers.folder.columns import Columns
 from training.data.readers.folder.files import unreadable
 from training.data.readers.folder.metadata import Values
-from training.data.readers.folder.paths import PathFinder, is_like_image
-from training.data.readers.tables import Row, Table
+from training.data.readers.folder.paths import PathFinder, as_path, is_like_image
+from training.data.readers.tables.table import Row, Table
 from training.data.readers.values import is_not_known, is_without_words, parse_list
 from training.data.record import Split
 from training.data.rejections import LeftOut, Rejection

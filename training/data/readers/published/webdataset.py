@@ -13,7 +13,6 @@ from training.data.decoding.formats import is_readable_suffix
 from training.data.readers.common.columns import Noted, describe
 from training.data.readers.common.extraction import FOLDER, Extraction
 from training.data.readers.common.image_files import walk_files
-from training.data.readers.common.splits import draw_split
 from training.data.readers.listing import Listing
 from training.data.record import Record
 from training.data.rejections import LeftOut, Rejection
@@ -224,7 +223,6 @@ def _to_record(
     return Record(
         id="-".join(f"{folder}/{inside}/{name}".replace("//", "/").split("/")),
         image=image,
-        split=draw_split(known.group or f"{folder}/{sample.key}"),
         texts=known.texts,
         group=known.group or (f"{folder}/{sample.key}" if sample.is_one else None),
         labels=known.labels,
@@ -232,7 +230,6 @@ def _to_record(
         metadata=known.metadata,
         line=number,
         table=shard,
-        drawn=True,
     )
 
 

@@ -1,15 +1,20 @@
-"""A table of text: its header, its dialect, and its rows with their lines."""
+"""A table of text: its header, its dialect, and its rows with their lines.
 
+Lines of JSON objects are rows, too: metadata.jsonl beside images, with file_name and text.
+"""
+
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from training.data.readers.common.roles import LAST_TEXTS, NAMES, normal_name
 from training.data.readers.tables.encodings import open_text
-from training.data.readers.tables.json_lines import JsonLineError, columns_of_lines, rows_of_lines
 from training.data.readers.tables.records import DELIMITERS, QuoteError, RecordReader
+from training.data.record import LineError
 from training.data.rejections import LeftOut, Rejection
 from training.errors import DataError
 
@@ -27,6 +32,9 @@ _ODD_QUOTES: Final = ("\u201c", "\u201e", "\u201d", "''", "'")
 _UNNAMED: Final = re.compile(r"(?:Unnamed: [0-9]+)?")
 # A title ahead of the header is passed over for a line with so many known columns.
 _HEADER_LIKE: Final = 2
+_LABELS: Final = frozenset(NAMES["labels"])
+_TEXTS: Final = frozenset((*NAMES["text"], *LAST_TEXTS))
+_SEPARATOR: Final = ";"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +90,7 @@ class Table:
                 yield from map(_caption, count(1), text)
                 return
             if self.is_known is not None:
-                for line, values in rows_of_lines(text, self.columns, self.is_known):
-                    if isinstance(values, JsonLineError):
-                        yield Rejection(line, str(values))
-                    else:
-                        checked = self._checked(line, values.values)
-                        yield replace(checked, texts=values.texts) if isinstance(checked, Row) else checked
+                yield from self._rows_of_objects(text, self.is_known)
                 return
             reader = RecordReader(text, self.delimiter, begins_row)
             for _ in range(self.header_records):
@@ -101,6 +104,26 @@ class Table:
                 if record is None:
                     return
                 yield self._checked(*record)
+
+    def _rows_of_objects(
+        self, lines: Iterable[str], is_known: Callable[[str], bool]
+    ) -> Iterator[Row | Rejection | LeftOut]:
+        for number, line in enumerate(lines, 1):
+            if line.isspace():
+                continue
+            try:
+                known = _object(line)
+                values = [_text_of(name, known.get(name), is_known) for name in self.columns]
+            except LineError as error:
+                yield Rejection(number, str(error))
+                continue
+            texts = {
+                place: tuple(known[name])
+                for place, name in enumerate(self.columns)
+                if normal_name(name) in _TEXTS and _is_list_of_texts(known.get(name))
+            }
+            checked = self._checked(number, values)
+            yield replace(checked, texts=texts) if isinstance(checked, Row) else checked
 
     def _checked(self, line: int, values: list[str]) -> Row | Rejection | LeftOut:
         if not any(values) or not any(value.strip() for value in values):
@@ -141,7 +164,7 @@ def open_table(
         raise DataError(f"{path} is empty; its first line has to name the columns.")
     if first.lstrip("\ufeff \t").startswith(("{", "[")):
         with open_text(path, encoding, offered=offered) as text:
-            columns = columns_of_lines(text) if first.lstrip("\ufeff \t").startswith("{") else ()
+            columns = _columns_of_objects(text) if first.lstrip("\ufeff \t").startswith("{") else ()
         if not any(map(is_known, columns)):
             raise DataError(
                 f"{path} is JSON, not a table; give a line with one object for each image, such as "
@@ -226,3 +249,59 @@ def _check_names(path: Path, columns: Sequence[str]) -> None:
 
 def _counted(fields: int) -> str:
     return "1 field" if fields == 1 else f"{fields} fields"
+
+
+def _columns_of_objects(lines: Iterable[str]) -> tuple[str, ...]:
+    """The keys of all lines, in the order in which they come; () where the first one is no whole object."""
+    columns: dict[str, None] = {}
+    for line in lines:
+        if line.isspace():
+            continue
+        try:
+            columns.update(dict.fromkeys(_object(line)))
+        except LineError:
+            if not columns:
+                return ()
+    return tuple(columns)
+
+
+def _object(line: str) -> dict[str, Any]:
+    try:
+        known = json.loads(line.lstrip("\ufeff"), object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise LineError("it is not one JSON object, as other lines are") from error
+    if not isinstance(known, dict):
+        raise LineError("it is not one JSON object, as other lines are")
+    return known
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    known = dict(pairs)
+    if len(known) < len(pairs):
+        raise LineError(f"it gives one of its keys twice: {', '.join(name for name, _ in pairs)}")
+    return known
+
+
+def _text_of(name: str, value: object, is_known: Callable[[str], bool]) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and _is_list_of_texts(value):
+        if normal_name(name) in _LABELS:
+            return _SEPARATOR.join(value)
+        if not value:
+            return ""
+        if len(value) == 1:
+            return str(value[0])
+        if normal_name(name) in _TEXTS:
+            return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list | dict) and is_known(name):
+        raise LineError(
+            f"{name!r} is a list or an object; give a text, a list of texts, or each text a line of its own"
+        )
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _is_list_of_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.data.readers.common.report_sections import read_report
+from training.data.readers.common.reports import read_report
 from training.data.reports.sections import section_places
 
 FINAL = """\

@@ -2,9 +2,9 @@
 
 import pytest
 
-from training.data.readers.common.ages import age_in_years
 from training.data.readers.common.reports import make_report, without_marks
 from training.data.readers.common.splits import draw_split, split_in
+from training.data.readers.values import age_in_years
 from training.data.record import Split
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from training.data.readers.folder.columns import Columns, is_known_column, read_columns
-from training.data.readers.tables import open_table
+from training.data.readers.tables.table import open_table
 from training.errors import DataError
 
 

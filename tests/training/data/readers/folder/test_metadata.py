@@ -12,7 +12,7 @@ def read(name: str, *values: str, delimiter: str = ",") -> tuple[list[Scalar], l
     for line, value in enumerate(values, 2):
         seen.add(value, line)
     column = read_values(name, seen, delimiter, notes)
-    return [column.read(value) for value in values], notes
+    return [column.get(value, value) for value in values], notes
 
 
 def test_numbers_in_every_spelling() -> None:

@@ -9,7 +9,6 @@ import pytest
 from tests.image_files import write_photo
 from training.data.manifest import read_manifest
 from training.data.readers.importing import import_data_set
-from training.data.readers.published.karpathy import read_karpathy
 from training.errors import DataError
 
 
@@ -88,16 +87,15 @@ def test_broken_entries_are_named_by_number(tmp_path: Path) -> None:
     assert not (tmp_path / "manifest.jsonl").exists()
 
 
-def test_entries_are_decoded_one_by_one() -> None:
+def test_a_key_within_a_caption_and_damage_behind_it(tmp_path: Path) -> None:
     text = (
         '{"dataset": "x", "images" : ['
         + json.dumps(image("a.jpg", "val", 'He says "images": ['))
         + " , {oops"
     )
-    items = read_karpathy(text, "x.json")
-    assert getattr(next(items), "id", None) == "a"
-    with pytest.raises(DataError, match=r"^x\.json is damaged at image 2: Expecting property name"):
-        next(items)
+    (tmp_path / "dataset.json").write_text(text)
+    with pytest.raises(DataError, match=r"dataset\.json is damaged at image 2: Expecting property name"):
+        import_data_set("karpathy", tmp_path)
 
 
 @pytest.mark.parametrize("text", ["{}", '{"images": {}}', "not json"])

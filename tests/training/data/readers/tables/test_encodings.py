@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from training.data.readers.tables.encodings import decode_text, open_text, reads_as_utf8
-from training.data.readers.tables.guesses import likely_encodings
+from training.data.readers.tables.encodings import decode_text, likely_encodings, open_text, reads_as_utf8
 from training.errors import DataError
 
 

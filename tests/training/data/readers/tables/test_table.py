@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from training.data.readers.tables import Row, Table, count_rows, open_table, read_rows, read_table
+from training.data.readers.tables.rows import count_rows, read_rows, read_table
+from training.data.readers.tables.table import Row, Table, open_table
 from training.data.rejections import LeftOut, Rejection
 from training.errors import DataError
 

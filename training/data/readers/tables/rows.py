@@ -1,12 +1,14 @@
 """Reads the tables of published data sets: named columns, compressed or not."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from training.data.readers.tables.table import Row, Table, is_unnamed, open_table
 from training.data.readers.values import is_not_known
+from training.data.record import LineError, Record
 from training.data.rejections import LeftOut, Rejection
 from training.errors import DataError
 
@@ -65,6 +67,30 @@ def read_rows(
             yield Rejection(row.line, row.reason, path.name)
         else:
             yield row
+
+
+def read_records(
+    path: Path, columns: Sequence[str], record: Callable[[dict[str, str]], Record | LeftOut], table: str = ""
+) -> Iterator[Record | Rejection | LeftOut]:
+    """What `read_rows` gives, with a record for each row.
+
+    Args:
+        path: The table.
+        columns: Names that it must have.
+        record: Makes a row a record; a LineError or a DataError of it refuses the row.
+        table: Name of the table for rows that are refused, where a data set has several.
+    """
+    for item in read_rows(path, columns):
+        if isinstance(item, Rejection | LeftOut):
+            yield item
+            continue
+        line, row = item
+        try:
+            made = record(row)
+        except (LineError, DataError) as error:
+            yield Rejection(line, str(error), table)
+        else:
+            yield replace(made, line=line) if isinstance(made, Record) else made
 
 
 def _open(path: Path, columns: Sequence[str]) -> tuple[Table, list[str]]:
