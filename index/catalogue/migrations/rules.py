@@ -10,6 +10,7 @@ from typing import Final
 _MODULES: Final = (
     ("training", "reports/vocabulary.py"),
     ("training", "reports/spelling.py"),
+    ("training", "reports/headings.py"),
     ("training", "reports/language.py"),
     ("training", "reports/english.py"),
     ("training", "reports/german.py"),
