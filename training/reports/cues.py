@@ -135,6 +135,7 @@ ADJUNCT: Final = re.compile(r"(?:with|after|following|given|post|bei|mit|nach)\b
 # What is there behind "instead of a mass" comes after a comma or a verb.
 INSTEAD: Final = re.compile(
     r"instead|in place|in lieu|what|apparent|seeming|supposed|statt|anstatt|anstelle|an stelle|vermeint|"
+    r"vermutet|angeblich|"
     r"schein",
     re.IGNORECASE,
 )

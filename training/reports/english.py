@@ -219,6 +219,7 @@ ENGLISH: Final[CueTable] = (
             rf"(?:{_NOT}|fail(?:s|ed)? to) {_WORDS}(?:and \w+ly )?(?:{_EXCLUDE}|excluded)(?: with "
             r"(?:\w+ )?(?:certainty|confidence))?",
             rf"{_CANNOT}, [^.;,]{{0,40}}, {_WORDS}{_EXCLUDE}",
+            rf"(?:neither|{_NOT}) (?:{_EXCLUDE}|confirm|rule in) n?or (?:{_EXCLUDE}|confirm|rule in)",
             rf"nor (?:can|could)(?= [^.;]*\b{_EXCLUDED}\b)",
             rf"(?:neither|nor|no)(?= [^.;]*\b(?:can|could) be {_WORDS}{_EXCLUDED}\b)",
             r"(?:no|without|not) (?:any )?(?:definite|definitive|definitely|definitively|convincing|"
@@ -262,7 +263,7 @@ ENGLISH: Final[CueTable] = (
             r"in the absence of",
             r"(?:treated|treatment|therapy|surgery|placement|insertion|drainage|thoracentesis|pleurodesis|"
             r"biopsy|resection|\w+ectomy) for",
-            r"present(?:s|ed|ing) with",
+            r"(?:present(?:s|ed|ing)|intubated|admitted|hospitali[sz]ed|sent|imaged) (?:with|for)",
             r"(?:advise|recommend|obtain|request|repeat)(?:ed|s)? (?:[\w\-]+ ){1,4}for(?! the\b)",
             r"(?:the )?(?:sentence|statement|phrase|wording) (?:on|about|regarding|of)",
             r"(?:s/p|status post|after|following|post) (?:\w+ ){0,3}(?:drainage|evacuation|aspiration|"
@@ -354,14 +355,16 @@ ENGLISH: Final[CueTable] = (
             r"(?:rather than|instead of|as opposed to|in place of|in lieu of)",
             r"what (?:looked like|(?:appeared|seemed) to be|(?:was|had been) (?:thought|taken|read|believed|"
             r"called|described)(?: (?:to be|as|for))?)",
-            r"(?:mimic|simulat|imitat|masquerad|feign)(?:s|es|e|ed|king|ing)?(?: as| of)?",
+            r"(?:misread|misinterpreted|mistaken|confused) (?:as|for|with)",
+            r"(?:mimic|resembl|simulat|imitat|masquerad|feign)(?:s|es|e|ed|king|ing)?(?: as| of)?",
             r"(?:argu|speak|milit|weigh)(?:s|es|e|ed|ing|ates|ate)?(?: \w+)? against",
             r"(?:evidence|signs?|features?) against",
             r"(?:is|are|was|were) (?:\w+ )?against",
             r"(?:apparent|seeming|questioned|supposed|so-called|spurious|pseudo)(?= [^.;]*\b(?:due to|"
             r"because of|caused by|related to|secondary to|explained by|attributable to|"
             r"(?<!likely\x20)(?:reflects|represents)|results? (?:from|of)|accounted|owing to|(?:is|are) "
-            r"(?:an?|the) (?!\ufffc)|artifact\w*|projection\w*|in fact|actually|really|merely|nipple|skin "
+            r"(?:an?|the) (?!\ufffc)|positional|technical|artifact\w*|projection\w*|in fact|actually|really|"
+            r"merely|nipple|skin "
             r"fold|overlap\w*|summation)\b)",
         ),
     ),

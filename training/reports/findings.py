@@ -64,7 +64,7 @@ _SIZES: Final = (
 # A period of "1.5", "vs.", "V.a.", "k." or "02.05." ends nothing; one before a capital does without a blank.
 # The answer to "Effusion? No." belongs to the question.
 _SENTENCE_END: Final = re.compile(
-    r"(?<!\b[Vv][Ss])(?<!\b[VZ])(?<!\b[VZ][an])(?<!\b[VZ]\.[aAnN])(?<!\b[VZ]\.\s[aAnN])(?<!\ba\.e)(?<!\ba\.\se)(?<!\b[kKou])"
+    r"(?<!\b[Vv][Ss])(?<!\b[VZ])(?<!\b[VZ][an])(?<!\b[VZ]\.[aAnN])(?<!\b[VZ]\.\s[aAnN])(?<!\bSt)(?<!\bSt\.\sn)(?<!\ba\.e)(?<!\ba\.\se)(?<!\b[kKou])"
     r"(?<!\b(?:kl|ca))(?<!\b(?:re|li)(?=\.\s[a-zäöü]))(?<!\b(?:bds|ger|erg|Erg)(?=\.\s[a-zäöü]))"
     r"(?<!(?:grenzw|uraerg)(?=\.\s[a-zäöü]))(?<!\d\.\d\d(?=\.\s[a-zäöü]))[.!](?=\s|$|[A-Z])"
     # "Fraktur der 6. und 7. Rippe".

@@ -125,11 +125,12 @@ GERMAN: Final[CueTable] = (
         (
             r"(?:kann|können|könnte|könnten) (?:sich )?(?:\w+ ){0,3}?(?=(?:eine?[nrsm]? )?(?:\w+ )?\ufffc+ "
             r"(?:entwickeln|auftreten|entstehen|bilden|folgen))",
-            r"bei (?:\w+ )?verdacht auf(?= [^.;]*(?:empf|\bct\b|\bmrt\b|kontroll|erwäg|\w*sono))",
+            r"bei (?:\w+ )?verdacht auf(?= [^.;]*(?:empf|röntgen|\bct\b|\bmrt\b|kontroll|erwäg|\w*sono))",
             r"(?:falls|sofern|wenn|sollte|sollten|zum ausschlu(?:ß|ss)|ausschlu(?:ß|ss)diagnostik|frage "
             r"nach|fragestellung|zur frage)",
             r"(?:bei (?:\w+ )?)?klinisch(?:e[mnrs]?)? (?:(?=\ufffc)|v\. ?a\.|verdacht(?: auf)?)",
-            r"(?:zuweisung|einweisung|vorstellung) (?:wegen|bei|mit|zu[mr]?)(?: (?:v\. ?a\.|verdacht auf))?",
+            r"(?:zuweisung|einweisung|vorstellung|operation|op|resektion|therapie|behandlung) (?:wegen|bei|"
+            r"mit|zu[mr]?)(?: (?:v\. ?a\.|verdacht auf))?",
             r"bei (?:\w+ )?(?:anhaltende[mnr]?|weitere[mnr]?|bestehende[mnr]?) (?:v\. ?a\.|"
             r"verdacht(?: auf)?)",
             r"(?:anamnestisch|anamnese|vorgeschichte)(?: (?:mit|einer|eines|von))?",
@@ -218,6 +219,8 @@ GERMAN: Final[CueTable] = (
             r"(?:spricht|sprechen|sprechend) (?:\w+ ){0,2}(?:gegen|nicht für)(?: (?:eine?n?|das "
             r"vorliegen(?: eine[rs])?))?",
             r"(?:vortäuschend(?:e[rsnm]?)?|imitierend(?:e[rsnm]?)?|imitiert|simuliert|(?:schein|vermeint)(?:bar|lich)e?[rsnm]?)",
+            r"(?:vermutet|angeblich)e[rsnm]?(?= [^.;]*\b(?:ist|sind|entspr\w+) (?:eine?[rm]?|de[rm]|die|das) "
+            r"(?!(?:\w+ )?\ufffc))",
             r"nicht (?:mit|als)(?= [^.;]*\b(?:verwechs\w+|fehlzudeuten|fehlgedeutet)\b)",
             r"nicht (?:jedoch|aber|hingegen|dagegen)",
             r"ausschlu(?:ß|ss)(?: (?:von|eine[rs]))?",
