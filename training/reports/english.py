@@ -71,7 +71,8 @@ ENGLISH: Final[CueTable] = (
             r"(?:no|not) (?:more|greater|less|larger|worse|bigger|other) than",
             r"compar(?:ed|ison) (?:to|with) (?:the )?(?:prior|previous|last)(?: \w+)?(?= (?:without|with|"
             r"no)\b)",
-            r"(?:not|never|no longer) (?:\w+ )?(?:without|free of|absent|clear (?:of|from))",
+            r"(?:no|not|never|no longer) (?:\w+ )?(?:without|free of|absent|clear (?:of|from)|(?:absence|"
+            r"lack) of)",
             r"(?:no|without|beyond) (?:any |reasonable |reason to )?doubt(?: that| of| about)?",
             rf"(?:no|not|without) {_HOW_MUCH}(?:changed?|differen(?:t|ce))",
             rf"(?:no|not|without) {_HOW_MUCH}(?:increased?|decreased?|improve(?:d|ment)|worse(?:ned)?|"
