@@ -27,6 +27,7 @@ class Cue(NamedTuple):
 
 # Between findings of a list, such as "effusion and pneumothorax are not seen".
 LISTED: Final = re.compile(r"\b(?:and|or|nor|und|oder|noch|sowie)\b|/", re.IGNORECASE)
+ALTERNATIVE: Final = re.compile(r"\b(?:n?or|oder)\b|/", re.IGNORECASE)
 VERB: Final = re.compile(
     r"\b(?:is|are|was|were|has|have|appears?|remains?|shows?|demonstrates?|ist|sind|hat|haben)\b",
     re.IGNORECASE,

@@ -13,6 +13,7 @@ from typing import Final, Literal, NamedTuple
 
 from training.reports.cues import (
     ADJUNCT,
+    ALTERNATIVE,
     BOTH_SIDES,
     CLAUSE,
     EXCEPT_ONE,
@@ -406,10 +407,23 @@ def _behind(
         end = end if stop is None else stop.start()
     for at, mention in enumerate(mentions):
         if cue.end <= mention.start < end:
-            if mention.start > first and VERB.search(sentence, mention.start, mention.end):
-                # A clause of its own, such as "the heart is enlarged".
+            if mention.start > first and (
+                # A clause of its own, such as "the heart is enlarged", or "no pneumothorax, pacemaker".
+                VERB.search(sentence, mention.start, mention.end)
+                or _begins_devices(masked, mentions[at - 1], mention, end)
+            ):
                 return
             yield at
+
+
+def _begins_devices(masked: str, before: _Mention, mention: _Mention, end: int) -> bool:
+    """Tell whether a device behind a comma is none of the list of findings before it."""
+    is_first = mention.name == DEVICE != before.name
+    return (
+        is_first
+        and "," in masked[before.end : mention.start]
+        and not ALTERNATIVE.search(masked, before.end, end)
+    )
 
 
 def _new_statement(masked: str, first: int, end: int, sentence: str) -> int | None:
