@@ -32,6 +32,10 @@ VERB: Final = re.compile(
     r"\b(?:is|are|was|were|has|have|appears?|remains?|shows?|demonstrates?|ist|sind|hat|haben)\b",
     re.IGNORECASE,
 )
+# "Heart large" is a clause of its own.
+HEART_IS: Final = re.compile(
+    r"(?:heart|herz(?:schatten|silhouette)?|mediastinum)\s+(?!enlargement)", re.IGNORECASE
+)
 # An absent finding behind these words may be there in part, or from before.
 LIMITED: Final = re.compile(
     rf"\b(?:{LIMIT}|(?:n?or|oder)\s+(?:definite|convincing|conclusive|sichere[rsnm]?|eindeutige[rsnm]?)|"

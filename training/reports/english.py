@@ -133,6 +133,7 @@ ENGLISH: Final[CueTable] = (
             r"difficult|impossible|hard|risky) to (?:say|state|conclude|assume|claim))(?: \w+)? that "
             r"there is no",
             r"no certainty (?:about|of|regarding)",
+            rf"\Anot (?:\w+ )?{_EXCLUDED} {_BE}\b",
             rf"(?:nothing|{_ISNT}) (?:\w+ )?(?:argu|speak|milit|weigh)\w* against",
             rf"no (?:\w+ )?(?:way|means|possibility) (?:to|of) (?:\w+ )?(?:{_ASSESS}|{_EXCLUDE})",
             rf"(?:{_ISNT}|{_CANNOT}|never) (?:\w+ ){{0,2}}(?:allow|permit|enable|suffice|support)(?:s|ed|"

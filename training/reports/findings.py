@@ -19,6 +19,7 @@ from training.reports.cues import (
     EXCEPT_ONE,
     FINDINGS_HEADING,
     HEADING,
+    HEART_IS,
     INSTEAD,
     LIMITED,
     LISTED,
@@ -410,6 +411,7 @@ def _behind(
             if mention.start > first and (
                 # A clause of its own, such as "the heart is enlarged", or "no pneumothorax, pacemaker".
                 VERB.search(sentence, mention.start, mention.end)
+                or HEART_IS.match(sentence, mention.start, mention.end)
                 or _begins_devices(masked, mentions[at - 1], mention, end)
             ):
                 return

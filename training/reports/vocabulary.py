@@ -46,7 +46,7 @@ _BLUNT: Final = r"(?:verstrichen|stumpf|(?:ab)?gestumpft)"
 # Behind words that mean something else in a photograph.
 _LIES: Final = (
     r"(?=\.? (?:(?:is|remains?|still|noch|weiterhin) )*(?:in (?:situ|place)|(?:on|at|over|in) the (?:left|"
-    r"right)|left|right|links|rechts|li|re|tip|projects|projiziert|removed|entfernt|gezogen|pe[ck]toral|"
+    r"right)|left|right|links|rechts|li|re|tip|projects|projiziert|removed|entfernt|gezogen|von|über|pe[ck]toral|"
     r"liegt|liegend|unchanged|unverändert|regelrecht|korrekt)\b)"
 )
 
