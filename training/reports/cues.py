@@ -11,8 +11,7 @@ from typing import Final, NamedTuple
 
 from training.reports.effects import Effect, Side
 from training.reports.english import ENGLISH, LIMIT
-from training.reports.german import GERMAN, GERMAN_UNSTATED
-from training.reports.spelling import near_words
+from training.reports.german import GERMAN
 
 _TABLES: Final = (*GERMAN, *ENGLISH)
 
@@ -28,9 +27,14 @@ class Cue(NamedTuple):
 
 # Between findings of a list, such as "effusion and pneumothorax are not seen".
 LISTED: Final = re.compile(r"\b(?:and|or|nor|und|oder|noch|sowie)\b|/", re.IGNORECASE)
+ALTERNATIVE: Final = re.compile(r"\b(?:n?or|oder)\b|/", re.IGNORECASE)
 VERB: Final = re.compile(
     r"\b(?:is|are|was|were|has|have|appears?|remains?|shows?|demonstrates?|ist|sind|hat|haben)\b",
     re.IGNORECASE,
+)
+# "Heart large" is a clause of its own.
+HEART_IS: Final = re.compile(
+    r"(?:heart|herz(?:schatten|silhouette)?|mediastinum)\s+(?!enlargement)", re.IGNORECASE
 )
 # An absent finding behind these words may be there in part, or from before.
 LIMITED: Final = re.compile(
@@ -38,15 +42,15 @@ LIMITED: Final = re.compile(
     r"(?:neu|grö(?:ß|ss)er|gro(?:ß|ss))e[rsnm]?)(?:\s+[\w\-]+)?\s+$",
     re.IGNORECASE,
 )
-_NO_ALTERNATIVE: Final = r"(?!.*(?:\bn?or\b|\boder\b|\bnoch\b|/))"
+_NO_ALTERNATIVE: Final = r"(?!.*(?:\bn?or\b|\boder\b|\bnoch (?=(?:\w+ )?\ufffc)|/))"
 _SIZE: Final = (
     r"(?:an?|small|tiny|trace|minimal|mild|slight|moderate|large|severe|marked|stable|unchanged|persistent|"
-    r"new|old|(?:klein|winzig|gro(?:ß|ss)|gering|geringgradig|mäßig|mässig|mäßiggradig|deutlich|ausgeprägt|"
+    r"new|old|sm|lg|mod|kl|ger|(?:klein|winzig|gro(?:ß|ss)|gering|geringgradig|mäßig|mässig|mäßiggradig|deutlich|ausgeprägt|"
     r"massiv|diskret|minimal|leicht|schmal|neu|alt|stabil|unverändert)(?:e[rsnm]?)?)"
 )
 _PLACE: Final = (
-    r"(?:left|right|bi(?:lateral|basilar|basal|apical)(?:ly)?|links|rechts|beidseits|bds|"
-    r"beidseitig(?:e[rsnm]?)?|(?:links|rechts)(?:seitig|basal)(?:e[rsnm]?)?)"
+    r"(?:left|right|bas(?:al|ilar)(?:e[rsnm]?)?|apical|apikal(?:e[rsnm]?)?|bi(?:lateral|basilar|basal|apical)(?:ly)?|links|rechts|beidseits|bds|"
+    r"li|re|beidseitig(?:e[rsnm]?)?|(?:links|rechts)(?:seitig|basal)(?:e[rsnm]?)?)"
 )
 _SIDES: Final = re.compile(
     r"\b(?:(?P<left>(?i:left|linke[rsnm]?|li|links\w*)|L|Lt)|(?P<right>(?i:right|rechte[rsnm]?|re|rechts\w*)|"
@@ -66,7 +70,7 @@ PARTS: Final = re.compile(
 )
 _STILL: Final = (
     r"remain(?:s|ing)?|still|noch|\d+(?:[.,]\d+)?(?:\s?[cm]m)?|persist\w*|unchanged|stable|present|seen|"
-    r"noted|visible|small|tiny|trace|minimal|mild|slight|moderate|large|(?:de|in)creas\w+|improv\w+|residual|"
+    r"noted|visible|small|tiny|trace|minimal|mild|slight|moderate|large|(?:de|in)creas\w+|improv\w+|wors\w+|grown|larger|bigger|smaller|zugenommen|größer|kleiner|residual|"
     r"new|yes|vorhanden|nachweisbar|sichtbar|besteh\w+|ja|(?:gering|klein|schmal|mäßig|deutlich|unverändert|"
     r"rückläufig|persistier|neu)\w*"
 )
@@ -76,7 +80,7 @@ _OPEN: Final = (
 )
 # What is left out of "no effusion on the right, small on the left", and of "... the right is not".
 _ELLIPSIS: Final = re.compile(
-    r"(?:\W*\b(?:the|an?|on|at|in|of|is|are|has|have|contains?|shows?|only|now|that|those|it|ones?|there|"
+    r"(?:\W*\b(?:the|an?|on|at|in|of|is|are|has|have|contains?|shows?|only|now|two|three|several|zwei|drei|mehrere|that|those|it|ones?|there|"
     r"base|apex|basal|apical|apikal|basilar|however|side|sided|left|right|links\w*|rechts\w*|linke[rsnm]?|"
     rf"rechte[rsnm]?|li|re|auf|de[rsnm]|die|das|seite|weiter(?:hin)?|fort|er|aber|jedoch|hingegen|dagegen|eine?r?|ist|sind|{_STILL}|"
     rf"{_OPEN})\b)+\W*|.*\b(?:side|lung|ones?|base|left|right|seite)\W+(?:with (?:it|one)|(?:is|are|has|"
@@ -99,7 +103,7 @@ BOTH_SIDES: Final = re.compile(r"\b(?:bilaterally|beidseits|bds|beidseitig)\b", 
 # Behind a finding they say that it is there.
 STAYS: Final = re.compile(
     r"\b(?:unchanged|stable|again (?:seen|noted|demonstrated)|persists?|in (?:place|situ|projektion)|in "
-    r"(?:[\w\-]+ ){1,3}position|unverändert|stabil|rückläufig|progredient|vorbekannt|bekannt)\b",
+    r"(?:[\w\-]+ ){1,3}position|liegend|unverändert|stabil|rückläufig|progredient|vorbekannt|bekannt)\b",
     re.IGNORECASE,
 )
 PLURAL: Final = re.compile(r"(?:(?:ü|ue)ssen?|(?<![isu])s|en|ces|infiltrate|rundherde|ödeme)$", re.IGNORECASE)
@@ -108,14 +112,17 @@ PLURAL: Final = re.compile(r"(?:(?:ü|ue)ssen?|(?<![isu])s|en|ces|infiltrate|run
 NEW_STATEMENT: Final = re.compile(
     r"\b(?:is|are|was|were|has|have)\b[^,;]*?(?P<after>,|\band\b)|(?P<size>(?:,|\band\b|"
     rf"\bund\b)(?:\s+and)?\s+{_SIZE}\b){_NO_ALTERNATIVE}|(?P<side>,){_NO_ALTERNATIVE}(?:(?!\b(?:and|"
-    rf"und)\b)[^,;])*?\b(?:{_PLACE}|{STAYS.pattern})\b",
+    rf"und)\b)[^,;])*?\b(?:{_PLACE}|{STAYS.pattern})\b|"
+    # A list ends with the finding behind its "or", and a line with a finding is no part of the next.
+    rf"(?:\b(?:n?or|oder|noch)\b|/)[^,;\ufffc]*\ufffc[^,;]*?(?P<last>,){_NO_ALTERNATIVE}|"
+    r"(?P<line>(?<=\ufffc)[^\S\n]*\n)(?!\s*(?:(?:and|n?or|und|oder|noch|sowie)\b|[,/(]))",
     re.IGNORECASE | re.DOTALL,
 )
 # "Without pneumothorax, effusion present": the second of two is there, as it would not be behind "no".
 WITHOUT: Final = re.compile(r"without|ohne", re.IGNORECASE)
 SHOWN: Final = re.compile(
-    rf"\ufffc+(?P<after>,){_NO_ALTERNATIVE}(?:(?!\b(?:and|und)\b)[^,;])*\ufffc (?:is |are )?(?:present|seen|"
-    r"noted|visible|vorhanden|sichtbar|nachweisbar|erkennbar)\b",
+    rf"\ufffc[^,;\ufffc]*(?P<after>,){_NO_ALTERNATIVE}(?:(?!\b(?:and|und)\b)[^,;])*\ufffc (?:is |are "
+    r")?(?:\w+ly )?(?:present|seen|noted|visible|vorhanden|sichtbar|nachweisbar|erkennbar)\b",
     re.IGNORECASE,
 )
 _EXCEPT: Final = (
@@ -128,10 +135,18 @@ EXCEPT_ONE: Final = re.compile(
     r"[^.;,\ufffc]*\W*\Z",
     re.IGNORECASE,
 )
+# Words between a finding and what is said of it, where no other finding follows them.
+ADJUNCT: Final = re.compile(r"(?:with|after|following|given|post|bei|mit|nach)\b", re.IGNORECASE)
 # What is there behind "instead of a mass" comes after a comma or a verb.
-INSTEAD: Final = re.compile(r"instead|in place|in lieu|statt|anstatt|anstelle|an stelle", re.IGNORECASE)
+INSTEAD: Final = re.compile(
+    r"instead|in place|in lieu|what|apparent|seeming|supposed|statt|anstatt|anstelle|an stelle|vermeint|"
+    r"vermutet|angeblich|"
+    r"schein",
+    re.IGNORECASE,
+)
 CLAUSE: Final = re.compile(
-    r",|\b(?:is|are|there|liegt|liegen|besteht|bestehen|zeigt|zeigen|findet|finden)\b", re.IGNORECASE
+    r",|\b(?:is|are|there|ist|sind|entspr\w+|liegt|liegen|besteht|bestehen|zeigt|zeigen|findet|finden)\b",
+    re.IGNORECASE,
 )
 # Words of sentences that compare with an earlier examination, or tell of one.
 PRIOR: Final = re.compile(
@@ -145,26 +160,13 @@ _SUSPICION: Final = re.compile(
     r"(?:suspicious|suspicion|concerning|worrisome|suggesti\w+)\s+(?:for|of)", re.IGNORECASE
 )
 _RATHER: Final = re.compile(r"rather than|instead of|as opposed to|(?:an)?statt|anstelle", re.IGNORECASE)
+_EXCLUDED: Final = re.compile(r"excluded|ruled out|ausgeschlossen", re.IGNORECASE)
+_BUT_NOT: Final = re.compile(r"not|nicht (?:jedoch|aber|hingegen|dagegen)", re.IGNORECASE)
 _DENIAL: Final = re.compile(r"no|keine?r?s?|never", re.IGNORECASE)
 _DENIED: Final = re.compile(r"(?:[^;:]*\bor\b)?(?:(?!\band\b)[^,;:])*", re.IGNORECASE)
-_MISSPELT: Final = near_words(
-    "clinical indication history comparison technique examination fragestellung anamnese indikation "
-    "vorgeschichte"
-)
-UNSTATED_HEADING: Final = re.compile(
-    rf"\s*(?:(?:{_MISSPELT})(?: \w+)?|history|indications?|reason(?: for [\w ]+)?|comparisons?|technique|"
-    rf"exam(?:ination)?|procedure|study|views?|{GERMAN_UNSTATED})\s*:",
-    re.IGNORECASE,
-)
 # A text with one of these has its findings there, and none behind a comparison.
 FINDINGS_HEADING: Final = re.compile(
     r"(?:\A|\n|[.;]\s)\s*(?:\w+ )?(?:findings?|report|befunde?|\w*beschreibung)(?: \w+){0,3}\s*:",
-    re.IGNORECASE,
-)
-# Their first sentence says all that belongs to them.
-BRIEF_HEADING: Final = re.compile(
-    r"\s*(?:comparisons?|technique|exam(?:ination)?|procedure|study|views?|technik|methode|vergleich\w*|"
-    r"voraufnahmen?|untersuchung\w*)\s*:",
     re.IGNORECASE,
 )
 OF_EARLIER_IMAGE: Final = re.compile(
@@ -172,7 +174,9 @@ OF_EARLIER_IMAGE: Final = re.compile(
     r"demonstrated|revealed|described|reported)\b",
     re.IGNORECASE,
 )
-HEADING: Final = re.compile(r"\s*[^\W\d_](?:[^\W\d_]|[ /]){2,40}:")
+HEADING: Final = re.compile(
+    r"\s*(?:[^\W\d_](?:[^\W\d_]|[ /]){1,40}:|[A-ZÄÖÜ]{6,}(?=[^\S\n]+[A-ZÄÖÜ][a-zäöü]))"
+)
 
 
 def sides(part: str) -> set[str]:
@@ -212,8 +216,8 @@ def _cues() -> tuple[re.Pattern[str], tuple[tuple[Effect, Side], ...]]:
 
 
 def _is_bare(pattern: str) -> bool:
-    """Tell whether a pattern begins with a sign, or looks behind: it is taken as it is."""
-    return pattern[0] in "\\[:" or pattern.startswith("(?<")
+    """Tell whether a pattern begins with a sign, or behind a finding or a blank: it is taken as it is."""
+    return pattern[0] in "\\[:" or pattern.startswith((r"(?<=\ufffc)", r"(?<=\s)"))
 
 
 def _spaced(pattern: str) -> str:
@@ -230,6 +234,10 @@ def find_cues(sentence: str) -> list[Cue]:
             effect = "none"
         before = next((cue.effect for cue in reversed(found) if cue.effect in ("uncertain", "end")), "end")
         if before == "uncertain" and _RATHER.match(match.group()):
+            effect = "uncertain"
+        if _BUT_NOT.fullmatch(match.group()) and any(
+            cue.effect == "absent" and _EXCLUDED.search(sentence, cue.start, cue.end) for cue in found
+        ):
             effect = "uncertain"
         found.append(Cue(effect, side, *match.span()))
     return found

@@ -15,7 +15,7 @@ _CANNOT: Final = r"(?:cannot|can not|can['’]t)"
 _NOT: Final = rf"(?:{_CANNOT}|could not|couldn['’]t|{_ISNT})"
 _SEEN: Final = (
     r"(?:seen|identified|visuali[sz]ed|visible|present|evident|noted|detected|demonstrated|appreciated|found|"
-    r"apparent|observed|shown|recogni[sz]ed|discernible|in evidence|suspected)"
+    r"apparent|observed|shown|recogni[sz]ed|reproduced|discernible|in evidence|suspected)"
 )
 _BE: Final = r"(?:is|are|was|were|has been|have been|remains?|appears?|seems?)"
 LIMIT: Final = (
@@ -55,20 +55,24 @@ ENGLISH: Final[CueTable] = (
         "behind",
         (
             r"not only",
-            r"not (?:true|the case|correct) that there (?:is|are) no",
+            r"(?:not (?:true|the case|correct)|wrong|untrue|false)(?: to (?:say|state|claim))?(?: that)? "
+            r"there (?:is|are) no",
             r"(?:evaluat|characteri[sz]|quantif|clarif)\w* (?:the|this|these)(?= (?:(?!for\b)\w+ "
             r"){0,3}\ufffc)",
             r"should (?:read|say|state)",
             # What is so on one side alone is so of the other, or not: see `is_contrast`.
             rf"{_SIDE},? (?:(?:but|and|yet|though),? (?:no|not|without)|no|not)(?: (?:an?|any|on|the))* "
             rf"{_SIDE}",
+            r"(?:unlike|other than|except|au(?:ß|ss)er|in contrast to|im (?:gegensatz|unterschied) zu|"
+            r"anders als) (?:(?:on|the) )*(?:left|right|"
+            r"links|rechts)[^.;\ufffc]* (?:no|not|without|keine?r?|ohne)(?: any)?",
             r"(?:no|not|without|(?:lack|absence) of) (?:\w+ ){0,2}(?:improvement|change|resolution|response|"
             r"clearing|regression)(?: (?:of|in|to))?",
             r"(?:no|not) (?:more|greater|less|larger|worse|bigger|other) than",
             r"compar(?:ed|ison) (?:to|with) (?:the )?(?:prior|previous|last)(?: \w+)?(?= (?:without|with|"
             r"no)\b)",
-            r"(?:not|never|no longer) (?:\w+ )?(?:without|free of|absent|clear (?:of|from))",
-            r"(?:no|not|without|never) (?:\w+ )?(?:absence|lack) of",
+            r"(?:no|not|never|no longer) (?:\w+ )?(?:without|free of|absent|clear (?:of|from)|(?:absence|"
+            r"lack) of)",
             r"(?:no|without|beyond) (?:any |reasonable |reason to )?doubt(?: that| of| about)?",
             rf"(?:no|not|without) {_HOW_MUCH}(?:changed?|differen(?:t|ce))",
             rf"(?:no|not|without) {_HOW_MUCH}(?:increased?|decreased?|improve(?:d|ment)|worse(?:ned)?|"
@@ -81,23 +85,16 @@ ENGLISH: Final[CueTable] = (
             r"without (?:prior|previous|comparison)",
             r"(?:partial|incomplete|near[\- ]complete|almost complete|ensure|document|confirm|until) "
             r"(?:(?:complete|full|the) )*(?:resolution|clearing)(?: of)?",
-            r"(?:partially|incompletely|nearly|almost) (?:completely )?(?:resolved|cleared)",
+            r"(?:partially|incompletely|nearly|almost|largely|mostly|partly) (?:completely )?(?:resolved|"
+            r"cleared)",
             r"(?:consistent|compatible|keeping|associated) with(?! the (?:prior|previous))",
         ),
     ),
     (
-        "unstated",
-        "behind",
-        (
-            r"(?:can|may|might|could|would) (?:help|aid|be (?:used|helpful|useful|considered|obtained|"
-            rf"performed))(?: to| in)? (?:\w+ )?(?:{_ASSESS}|look|detecting|excluding)(?: for)?",
-        ),
-    ),
-    # Values of keys: "Effusion: none", "Effusion? No.", "effusion -".
-    (
         "absent",
         "before",
         (
+            # Values of keys: "Effusion: none", "Effusion? No.", "effusion -".
             r"\((?:none|no|absent|negative|nein|keine?r?)\)",
             r"[:=] ?[nN0](?= ?(?:[.,;)\n]|$))",
             r"[:=?] ?(?:none|no|not|absent|negative|neg|nil|resolved|free)(?= ?(?:[.,;)\n]|$))",
@@ -136,6 +133,7 @@ ENGLISH: Final[CueTable] = (
             r"difficult|impossible|hard|risky) to (?:say|state|conclude|assume|claim))(?: \w+)? that "
             r"there is no",
             r"no certainty (?:about|of|regarding)",
+            rf"\Anot (?:\w+ )?{_EXCLUDED} {_BE}\b",
             rf"(?:nothing|{_ISNT}) (?:\w+ )?(?:argu|speak|milit|weigh)\w* against",
             rf"no (?:\w+ )?(?:way|means|possibility) (?:to|of) (?:\w+ )?(?:{_ASSESS}|{_EXCLUDE})",
             rf"(?:{_ISNT}|{_CANNOT}|never) (?:\w+ ){{0,2}}(?:allow|permit|enable|suffice|support)(?:s|ed|"
@@ -158,17 +156,15 @@ ENGLISH: Final[CueTable] = (
             r"suspicion|questionable|uncertain|equivocal|differential(?: diagnos[ei]s)?) ?:",
         ),
     ),
-    ("absent", "behind", (rf"(?:not {_SEEN}|excluded|ruled out|absent|none|negative|resolved|removed) ?:",)),
     (
         "absent",
         "behind",
         (
+            rf"(?:not {_SEEN}|excluded|ruled out|absent|none|negative|resolved|removed) ?:",
             rf"(?:no longer|\Anot) {_SEEN} {_BE}",
             rf"{_ISNT} (?:\w+ly )?(?:suggest(?:ive)?(?: of)?|indicat(?:e|ive)(?: of)?|consistent with|"
             r"compatible with|diagnostic of|represent(?:ing)?|(?:suspicious|concerning|worrisome) for)",
             r"no (?:\w+ )?(?:reason|cause) to suspect",
-            r"(?:(?:should|must|is|are) )?not (?:to )?(?:be )?(?:mistaken|confused|misread|misinterpreted) "
-            r"(?:for|with|as)",
         ),
     ),
     (
@@ -189,9 +185,8 @@ ENGLISH: Final[CueTable] = (
             rf"(?:{_BE}|(?:may|might|could|would) be) (?:\w+ly )?(?:considered )?(?:a )?(?:possible|"
             r"suspected|questioned|questionable|uncertain|equivocal|unlikely|less likely|doubtful|doubted|"
             r"a possibility|a concern|a consideration|in the differential)(?! that\b)",
-            rf"{_BE} (?:\w+ )?(?:likely|probable){_AT_END}",
             rf"(?:possible|likely|questioned|suspected|probable){_AT_END}",
-            rf"(?:may|might|could) not be {_SEEN}",
+            rf"(?:may|might|could|would) not be {_SEEN}",
             rf"(?:may|might|could) be {_SEEN}",
             # Behind a finding: "effusion, if any", not "small, if any, effusion".
             r"[, ](?<=\ufffc[, ]) ?if (?:any|present)\b",
@@ -226,6 +221,7 @@ ENGLISH: Final[CueTable] = (
             rf"(?:{_NOT}|fail(?:s|ed)? to) {_WORDS}(?:and \w+ly )?(?:{_EXCLUDE}|excluded)(?: with "
             r"(?:\w+ )?(?:certainty|confidence))?",
             rf"{_CANNOT}, [^.;,]{{0,40}}, {_WORDS}{_EXCLUDE}",
+            rf"(?:neither|{_NOT}) (?:{_EXCLUDE}|confirm|rule in) n?or (?:{_EXCLUDE}|confirm|rule in)",
             rf"nor (?:can|could)(?= [^.;]*\b{_EXCLUDED}\b)",
             rf"(?:neither|nor|no)(?= [^.;]*\b(?:can|could) be {_WORDS}{_EXCLUDED}\b)",
             r"(?:no|without|not) (?:any )?(?:definite|definitive|definitely|definitively|convincing|"
@@ -243,12 +239,13 @@ ENGLISH: Final[CueTable] = (
             r"suspicio(?:us|n) (?:for|of)",
             r"concern(?:ing)? (?:for|of)",
             r"worrisome for",
-            r"question(?:able|ed)?(?: of)?",
+            r"(?:question(?:able|ed)?|query|queried)(?: of)?",
             r"(?:equivocal|borderline|doubtful|doubt)",
             # "May" is no month here.
             r"(?:(?<!\d\x20)(?<!\bin\x20)(?<!\bof\x20)(?<!\bsince\x20)(?<!\bfrom\x20)may(?!,? \d)|might|"
             r"could)",
-            r"whether(?: there (?:is|are))?",
+            r"(?:whether|wonder(?:ing)? (?:about|if))(?: there (?:is|are))?",
+            r"(?:thought|felt|believed) to (?:be|represent|reflect)",
             r"suggest(?:s|ed|ing|ive|ion)?(?: of)?",
             r"differential(?: \w+)?(?: includes?)?",
             r"consider(?:ed|ation of)?",
@@ -261,27 +258,28 @@ ENGLISH: Final[CueTable] = (
         "unstated",
         "behind",
         (
+            r"(?:can|may|might|could|would) (?:help|aid|be (?:used|helpful|useful|considered|obtained|"
+            rf"performed))(?: to| in)? (?:\w+ )?(?:{_ASSESS}|look|detecting|excluding)(?: for)?",
             r"(?:past |known |clinical |prior )*(?:history|hx) of",
             r"h/o",
             r"in the absence of",
             r"(?:treated|treatment|therapy|surgery|placement|insertion|drainage|thoracentesis|pleurodesis|"
-            r"biopsy|resection) for",
-            r"(?:initial|original|earlier|preliminary) report (?:had )?(?:described|stated|mentioned|"
-            r"reported|noted|read)",
+            r"biopsy|resection|\w+ectomy) for",
+            r"(?:present(?:s|ed|ing)|intubated|admitted|hospitali[sz]ed|sent|imaged) (?:with|for)",
             r"(?:advise|recommend|obtain|request|repeat)(?:ed|s)? (?:[\w\-]+ ){1,4}for(?! the\b)",
-            r"what (?:looked like|(?:appeared|seemed) to be|was (?:thought|taken|read|believed|called|"
-            r"described)(?: (?:to be|as|for))?)",
             r"(?:the )?(?:sentence|statement|phrase|wording) (?:on|about|regarding|of)",
             r"(?:s/p|status post|after|following|post) (?:\w+ ){0,3}(?:drainage|evacuation|aspiration|"
             r"thoracentesis|biopsy|resection|repair|treatment|ablation) (?:of|for)",
             r"correlat(?:e|ion)(?: \w+)?(?: for| with)",
-            r"(?:evaluat|assess|check|look|screen|monitor)(?:e|ing|ion|ment)?(?: (?:for|of))?",
+            r"(?:evaluat|assess|check|look|screen)(?:e|ing|ion|ment)?(?: (?:for|of))?",
             r"(?:rule|ruling) out",
             r"r/o",
             r"(?:exclude|excluding)",
-            r"(?:when |as |in )?compar(?:ed|ison|ing) (?:to|with)",
-            r"(?:than|since) (?:on )?(?:the )?(?:prior|previous)",
-            r"(?:if(?: there (?:is|are))?|should|in case of|at risk (?:of|for)|risk (?:of|for)|to prevent)",
+            r"clinical(?:ly)? (?:concern|suspicion|question|indication)(?: (?:for|of|is))?",
+            r"(?:request|requisition|referr(?:al|ed))(?: form)?:? (?:reads?|states?|says?|mentions?|asks?|"
+            r"for)",
+            r"(?:if(?: there (?:is|are))?|should(?! not\b)|in case of|at risk (?:of|for)|risk (?:of|for)|to "
+            r"prevent)",
         ),
     ),
     (
@@ -316,6 +314,7 @@ ENGLISH: Final[CueTable] = (
         (
             rf"(?:was|were) (?:{_SEEN} |described )?(?:on|in|at) (?:the |an? )?{_EARLIER}{_ENDS}",
             rf"(?<=\ufffc\x20)(?:on|in|at) (?:the |an? )?{_EARLIER}{_ENDS}",
+            rf"(?<=\ufffc\x20)in (?:\w+ )?(?:19|20)\d\d{_ENDS}",
             r"(?<=\ufffc\x20)(?:\d+|one|two|three|four|several|a few|some) (?:days?|weeks?|months?|years?) "
             rf"ago{_ENDS}",
         ),
@@ -327,17 +326,19 @@ ENGLISH: Final[CueTable] = (
             rf"(?:{_BE} )?(?:now )?no longer {_SEEN}",
             rf"(?:can |could )?no longer be {_SEEN}",
             rf"{_CANNOT} be {_HOW_MUCH}{_SEEN}",
-            rf"(?:{_BE} )?{_ISNT} {_HOW_MUCH}{_SEEN}",
+            rf"(?:{_BE} )?{_ISNT} {_HOW_MUCH}{_SEEN}(?! to\b)",
+            r"(?:turn(?:s|ed)? out|prove[sd]?) to be(?! (?:[\w\-]+ ){0,3}\ufffc)",
             r"(?:has|have|had|is|are|was|were) (?:(?!not |never |nearly |almost |partially |incompletely |"
-            r"partly |largely )\w+ ){0,3}(?:resolved|cleared|disappeared|removed|withdrawn|explanted|gone|"
-            r"lacking|absent|excluded|ruled out(?! for\b))",
-            rf"(?:resolved|removed|absent|excluded|ruled out){_AT_END}",
+            r"partly |largely )\w+ ){0,3}(?:resolved|cleared|disappeared|removed|pulled|withdrawn|explanted|"
+            r"gone|lacking|absent|excluded|ruled out(?! for\b))",
+            rf"(?:resolved|cleared|removed|absent|excluded|ruled out){_AT_END}",
             r"(?:removal|withdrawal|explantation|extraction)(?! of\b)",
-            rf"{_BE} within (?:the )?(?:normal limits|limits of normal)",
             r"(?:on|in) neither (?:side|lung|base|apex)",
             rf"{_BE} (?:none|retracted|withdrawn|rescinded)",
             rf"{_BE} (?:merely )?(?:an? )?artifact\w*",
             rf"(?:{_BE} )?(?:by no means|in no way|nowhere) (?:to be )?{_SEEN}",
+            r"(?<=\ufffc\x20)out(?= ?(?:[.,;]|$))",
+            r"no (?:\w+ )?(?:recurrence|re-?accumulation)(?! of)",
             r"(?:has|have) not (?:recurred|returned|reappeared|re-?accumulated)",
         ),
     ),
@@ -354,14 +355,19 @@ ENGLISH: Final[CueTable] = (
             r"(?:resolution|clearing|removal) of",
             r"fail(?:s|ed)? to(?! (?:resolve|clear|improve|respond)\b)",
             r"(?:rather than|instead of|as opposed to|in place of|in lieu of)",
-            r"(?:mimic|simulat|imitat|masquerad|feign)(?:s|es|e|ed|king|ing)?(?: as| of)?",
+            r"what (?:looked like|(?:appeared|seemed) to be|(?:was|had been) (?:thought|taken|read|believed|"
+            r"called|described)(?: (?:to be|as|for))?)",
+            r"(?:misread|misinterpreted|mistaken|confused) (?:as|for|with)",
+            r"(?:mimic|resembl|simulat|imitat|masquerad|feign)(?:s|es|e|ed|king|ing)?(?: as| of)?",
             r"(?:argu|speak|milit|weigh)(?:s|es|e|ed|ing|ates|ate)?(?: \w+)? against",
             r"(?:evidence|signs?|features?) against",
             r"(?:is|are|was|were) (?:\w+ )?against",
-            r"(?:apparent|seeming|supposed|so-called|spurious|pseudo)(?= [^.;]*\b(?:due to|because of|"
-            r"caused by|related to|secondary to|explained by|attributable to|(?<!likely\x20)(?:reflects|"
-            r"represents)|results? (?:from|of)|accounted|owing to|artifact\w*|projection\w*|in fact|"
-            r"actually|really|merely|nipple|skin fold|overlap\w*|summation)\b)",
+            r"(?:apparent|seeming|questioned|supposed|so-called|spurious|pseudo)(?= [^.;]*\b(?:due to|"
+            r"because of|caused by|related to|secondary to|explained by|attributable to|"
+            r"(?<!likely\x20)(?:reflects|represents)|results? (?:from|of)|accounted|owing to|(?:is|are) "
+            r"(?:an?|the) (?!\ufffc)|positional|technical|artifact\w*|projection\w*|in fact|actually|really|"
+            r"merely|nipple|skin "
+            r"fold|overlap\w*|summation)\b)",
         ),
     ),
     (
@@ -371,9 +377,10 @@ ENGLISH: Final[CueTable] = (
             r"(?:but|however|although|though|except|besides|whereas|while|yet|instead|which|with|showing|"
             r"bar|barring|given|save(?: for)?|excepting)",
             r"(?:other than|apart from|aside from|(?<!the\x20)following(?! (?:day|findings?)\b)|after)",
-            r"post (?!\w*(?:op|surg|procedur|traum|inflam|infect|obstruct|treat|radiat|stenot|term))",
             r"there (?:is|are|was|were|has been|have been)",
-            r"(?:and|,) (?:the|there|(?:slight |mild )?(?:de|in)crease in|improvement in|worsening of)",
+            r"[,] (?:the|der|die|das)(?= (?:[\w\-]+ ){0,2}\ufffc)",
+            r"(?<=,\s)presence of",
+            r"and (?:the|there|presence of|(?:slight |mild )?(?:de|in)crease in|improvement in|worsening of)",
             r"[;:]",
         ),
     ),

@@ -12,12 +12,14 @@ from itertools import pairwise, takewhile
 from typing import Final, Literal, NamedTuple
 
 from training.reports.cues import (
+    ADJUNCT,
+    ALTERNATIVE,
     BOTH_SIDES,
-    BRIEF_HEADING,
     CLAUSE,
     EXCEPT_ONE,
     FINDINGS_HEADING,
     HEADING,
+    HEART_IS,
     INSTEAD,
     LIMITED,
     LISTED,
@@ -29,7 +31,6 @@ from training.reports.cues import (
     PRIOR,
     SHOWN,
     STAYS,
-    UNSTATED_HEADING,
     VERB,
     WITHOUT,
     Cue,
@@ -39,6 +40,7 @@ from training.reports.cues import (
     sides,
 )
 from training.reports.effects import Effect
+from training.reports.headings import BRIEF, CONTEXT, heading_line, kind_of_match
 from training.reports.language import has_other_words, is_read
 from training.reports.spelling import written_out
 from training.reports.vocabulary import (
@@ -47,6 +49,7 @@ from training.reports.vocabulary import (
     compounds,
     forms,
     has_forms,
+    has_written_forms,
     normal_forms,
     other_forms,
 )
@@ -63,15 +66,15 @@ _SIZES: Final = (
 # A period of "1.5", "vs.", "V.a.", "k." or "02.05." ends nothing; one before a capital does without a blank.
 # The answer to "Effusion? No." belongs to the question.
 _SENTENCE_END: Final = re.compile(
-    r"(?<!\b[Vv][Ss])(?<!\b[VZ])(?<!\b[VZ][an])(?<!\b[VZ]\.[aAnN])(?<!\b[VZ]\.\s[aAnN])(?<!\b[kKou])"
+    r"(?<!\b[Vv][Ss])(?<!\b[VZ])(?<!\b[VZ][an])(?<!\b[VZ]\.[aAnN])(?<!\b[VZ]\.\s[aAnN])(?<!\bSt)(?<!\bSt\.\sn)(?<!\ba\.e)(?<!\ba\.\se)(?<!\b[kKou])"
     r"(?<!\b(?:kl|ca))(?<!\b(?:re|li)(?=\.\s[a-zäöü]))(?<!\b(?:bds|ger|erg|Erg)(?=\.\s[a-zäöü]))"
-    r"(?<!(?:grenzw|uraerg)(?=\.\s[a-zäöü]))(?<!\d\.\d\d(?=\.\s[a-zäöü]))[.!](?=\s|$|[A-Z])|"
-    r"\?(?=\s*$)|(?:(?<=[\w)])|(?<=[\w)]\s))\?(?=\s+[A-Z])"
-    r"(?!\s+(?i:(?:yes|no|none|not|nein|ja|keine?[rs]?|nicht|absent|present|negative|"
-    rf"{_SIZES})"
-    r"(?: (?:seen|noted|identified|visible|nachweisbar|sichtbar))?)\s*(?:[.,;\n]|$))|"
-    r"\n\s*\n|\n(?=\s*(?:[-*•\[(☐☒☑]|\d+[.)]|[A-Z][A-Z /]+:))|\n(?=[^\n:]{3,40}\s[-–=]\s)"
-    rf"|\n(?={HEADING.pattern})"
+    r"(?<!(?:grenzw|uraerg)(?=\.\s[a-zäöü]))(?<!\d\.\d\d(?=\.\s[a-zäöü]))[.!](?=\s|$|[A-Z])"
+    # "Fraktur der 6. und 7. Rippe".
+    r"(?!(?<=\d\.)\s+(?i:rippen?|icr|[bhl]wk|\w*wirbel\w*|interkostal\w*|segment\w*|(?:und|bis)\s+\d)\b)|"
+    r"\?(?=\s*$)|(?:(?<=[\w)])|(?<=[\w)]\s))\?(?=\s+[A-Z])(?!\s+(?i:(?:yes|no|none|not|nein|ja|keine?[rs]?|"
+    rf"nicht|absent|present|negative|{_SIZES})(?: (?:seen|noted|identified|visible|nachweisbar|"
+    r"sichtbar))?)\s*(?:[.,;\n]|$))|\n\s*\n|\n(?=\s*(?:[-*•\[(☐☒☑]|\d+[.)]|[A-Z][A-Z /]+:))|"
+    rf"\n(?=[^\n:]{{3,40}}\s[-–=]\s)|\n(?={HEADING.pattern})"
 )
 _BLANK_LINE: Final = re.compile(r"\n\s*\n")
 # A line that is not filled ends what a heading has.
@@ -87,12 +90,15 @@ _BARE: Final = re.compile(
 # Words of what was there once; of other findings that are left out, nobody says that they are not there.
 _ONCE: Final = re.compile(
     r"\b(?:history|hx|h/o|prior|previous(?:ly)?|former(?:ly)?|earlier|s/p|status post|after|following|post|"
-    r"compar\w+|ago|was|"
-    r"were|anamnes\w*|vorgeschichte|z\. ?n|zn|zustand|st\. ?n|nach|früher\w*|ehemalig\w*|vor\w*|im "
-    r"vergleich)\b",
+    r"compar\w+|ago|was|were|anamnes\w*|vorgeschichte|z\. ?n|zn|zustand|st\. ?n|nach|früher\w*|ehemalig\w*|"
+    r"vor\w*|im vergleich)\b",
     re.IGNORECASE,
 )
-_HISTORY: Final = re.compile(r"\b(?:history of|hx of|h/o|anamnes\w*|vorgeschichte)\b", re.IGNORECASE)
+_HISTORY: Final = re.compile(
+    r"\b(?:history of|hx of|h/o|request|requisition|referr\w+|anamnes\w*|vorgeschichte)\b", re.IGNORECASE
+)
+_NOW: Final = re.compile(r"\b(?:now|today|currently|jetzt|nun|aktuell|heute)\b", re.IGNORECASE)
+_COMMA_OR_NOW: Final = re.compile(rf",|{_NOW.pattern}", re.IGNORECASE)
 # Sentences whose findings are kept: reports repeat each other, and the texts of an image its report.
 _CACHE: Final = 1 << 14
 
@@ -154,8 +160,9 @@ def stated_sentences(text: str) -> Iterator[tuple[int, str]]:
             continue
         place = text.index(sentence, start)
         if HEADING.match(sentence):
-            stated = UNSTATED_HEADING.match(sentence) is None
-            is_brief = BRIEF_HEADING.match(sentence) is not None
+            heading = heading_line().match(sentence)
+            kind = None if heading is None else kind_of_match(heading)
+            stated, is_brief = kind not in CONTEXT, kind in BRIEF
             line = _FIRST_LINE.match(sentence)
             if is_brief and line and not has_findings and has_forms(sentence[line.end() :]):
                 stated, place, sentence = True, place + line.end(), sentence[line.end() :]
@@ -258,6 +265,8 @@ def _in_sentence(sentence: str) -> tuple[Finding, ...]:
 
 def _mentions(sentence: str) -> list[_Mention]:
     """Return all mentions in order; those within a longer one of another form are left out."""
+    if not has_written_forms(sentence):
+        return []
     tables: tuple[tuple[State | None, tuple[tuple[str, re.Pattern[str]], ...]], ...] = (
         ("absent", normal_forms()),
         ("uncertain", borderline_forms()),
@@ -270,8 +279,6 @@ def _mentions(sentence: str) -> list[_Mention]:
         for match in pattern.finditer(sentence)
     ]
     found += [_Mention(name, None, start, end) for name, start, end in compounds(sentence)]
-    if not found:
-        return []
     found += [_Mention("", None, *match.span()) for match in other_forms().finditer(sentence)]
     found.sort(key=lambda mention: (mention.start, -mention.end))
     kept: list[_Mention] = []
@@ -388,24 +395,37 @@ def _behind(
     if (
         new is None
         and (shown := SHOWN.search(masked, first, end))
-        and WITHOUT.fullmatch(masked, cue.start, cue.end)
+        and (cue.effect == "uncertain" or WITHOUT.fullmatch(masked, cue.start, cue.end))
     ):
         new = shown.start("after")
     # "Possible edema and small effusion" leaves both uncertain.
-    if new is not None and (cue.effect == "absent" or masked[new] == ","):
+    if new is not None and (cue.effect == "absent" or not masked[new].isalpha()):
         end = new
-    if (
-        cue.effect in ("unstated", "past")
-        and (comma := masked.find(",", cue.end, end)) >= 0
-        and not _is_history(masked, cue)
-    ):
-        end = comma
+    if cue.effect in ("unstated", "past"):
+        stop = (_NOW if _HISTORY.search(masked, cue.start, cue.end) else _COMMA_OR_NOW).search(
+            masked, cue.end, end
+        )
+        end = end if stop is None else stop.start()
     for at, mention in enumerate(mentions):
         if cue.end <= mention.start < end:
-            if mention.start > first and VERB.search(sentence, mention.start, mention.end):
-                # A clause of its own, such as "the heart is enlarged".
+            if mention.start > first and (
+                # A clause of its own, such as "the heart is enlarged", or "no pneumothorax, pacemaker".
+                VERB.search(sentence, mention.start, mention.end)
+                or HEART_IS.match(sentence, mention.start, mention.end)
+                or _begins_devices(masked, mentions[at - 1], mention, end)
+            ):
                 return
             yield at
+
+
+def _begins_devices(masked: str, before: _Mention, mention: _Mention, end: int) -> bool:
+    """Tell whether a device behind a comma is none of the list of findings before it."""
+    is_first = mention.name == DEVICE != before.name
+    return (
+        is_first
+        and "," in masked[before.end : mention.start]
+        and not ALTERNATIVE.search(masked, before.end, end)
+    )
 
 
 def _new_statement(masked: str, first: int, end: int, sentence: str) -> int | None:
@@ -438,10 +458,6 @@ def _ends_list(masked: str, first: int, comma: int, end: int, sentence: str) -> 
     )
 
 
-def _is_history(masked: str, cue: Cue) -> bool:
-    return _HISTORY.search(masked, cue.start, cue.end) is not None
-
-
 def _before(
     masked: str, mentions: Sequence[_Mention], cues: Sequence[Cue], place: int, given: Sequence[Sequence[Cue]]
 ) -> Iterator[int]:
@@ -449,11 +465,16 @@ def _before(
     cue, start = cues[place], 0
     for other in reversed(cues[:place]):
         value = masked[other.start : other.end] == ":" and masked[: other.start].rstrip().endswith(_MASK)
-        if (other.effect == "end" and not value) or (other.side == "before" and other.effect != "none"):
+        # "Edema in a film with low volumes cannot be excluded."
+        adds = ADJUNCT.match(masked, other.start, other.end) and _MASK not in masked[other.end : cue.start]
+        if (other.effect == "end" and not value and not adds) or (
+            other.side == "before" and other.effect != "none"
+        ):
             start = other.end
             break
     own = [at for at, mention in enumerate(mentions) if start <= mention.start and mention.end <= cue.start]
-    listed = False
+    # "Erguss, Stauung, Infiltrat: keine."
+    listed = masked[cue.start] in ":="
     for earlier, at in enumerate(reversed(own)):
         mention = mentions[at]
         if earlier == 0:

@@ -5,7 +5,8 @@ from typing import Final
 from training.reports.effects import CueTable
 
 _ENDING: Final = r"(?:e[rsnm]?)?"
-_NO: Final = r"(?:kein(?:e[rsnm]?)?|ohne|nicht)"
+_NONE: Final = r"kein(?:erlei|e[rsnm]?)?"
+_NO: Final = rf"(?:{_NONE}|ohne|nicht)"
 _BE: Final = r"(?:ist|sind|war|waren|bleibt|bleiben|erscheint|erscheinen|wirkt|wirken)"
 _SEEN: Final = (
     r"(?:nachweisbar|nachgewiesen|nachzuweisen|nachweisen|abgrenzbar|abzugrenzen|abgegrenzt|abgrenzen|"
@@ -25,6 +26,7 @@ _GONE: Final = (
     r"(?:rückläufig|zurückgebildet|resorbiert|aufgelöst|regredient|verschwunden|aufgehoben|ausgeheilt|"
     r"entfernt|abgeklungen|evakuiert|entfaltet)"
 )
+_NEARLY: Final = r"(?:nahezu|fast|beinahe|weitgehend|größtenteils|teilweise|annähernd)"
 _WHOLE: Final = rf"(?:vollständig|komplett|vollkommen|gänzlich|restlos|völlig){_ENDING}"
 _AT_END: Final = r"(?= ?(?:[.,;:)?]|$|(?:und|aber|jedoch|bei|im|am|links|rechts|beidseits|ist|sind)\b))"
 
@@ -43,24 +45,16 @@ GERMAN: Final[CueTable] = (
         "none",
         "behind",
         (
-            r"(?:nahezu|fast|beinahe|nicht|weitgehend|größtenteils|teilweise|annähernd|noch nicht) "
-            rf"(?:{_WHOLE} )?{_GONE}{_ENDING}",
+            rf"(?:{_NEARLY}|(?:noch )?nicht) (?:{_WHOLE} )?(?:{_GONE}{_ENDING}|(?:rückbildung|auflösung|"
+            r"resorption|regredienz)(?: (?:de[rs]|von|eine[rs]))?)",
             rf"{_NO} (?:\w+ )?{_CHANGED}(?: (?:de[rs]|von|einer|eines))?",
-            r"nicht (?:nur|(?:\w+ )?frei von)",
-            r"(?:kein(?:e[rsnm]?)?|ohne) (?:zweifel(?: an| bezüglich)?|fehlen(?:de[rsnm]?)?)",
-            rf"{_SIDE},? (?:(?:aber|jedoch|und),? (?:nicht|kein(?:e[rsnm]?)?)|nicht(?: aber| jedoch)?|"
-            rf"kein(?:e[rsnm]?)?) {_SIDE}",
+            r"nicht (?:\w+ )?frei von",
+            r"(?:kein(?:erlei|e[rsnm]?)?|ohne) (?:zweifel(?: an| bezüglich)?|fehlen(?:de[rsnm]?)?)",
+            rf"{_SIDE},? (?:(?:aber|jedoch|und),? (?:nicht|kein(?:erlei|e[rsnm]?)?)|nicht(?: aber| jedoch)?|"
+            rf"kein(?:erlei|e[rsnm]?)?) {_SIDE}",
             r"(?:ausbleibende?|fehlende?|mangelnde?|keine)[rsnm]? (?:\w+ )?(?:besserung|rückbildung|"
             r"änderung|veränderung|regredienz|resorption|auflösung|rückgang)",
             r"(?:vereinbar|passend|kompatibel|im sinne|entsprechend)(?: (?:mit|zu|einer|eines|von))?",
-        ),
-    ),
-    (
-        "absent",
-        "behind",
-        (
-            r"(?:kein(?:e[rsnm]?)?|ohne) (?:\w+ )?(?:verdacht auf|hinweis(?:e|en)?(?: auf| für)?|"
-            r"anhalt(?:spunkte?)?(?: für)?|zeichen|korrelat für)",
         ),
     ),
     (
@@ -68,9 +62,9 @@ GERMAN: Final[CueTable] = (
         "behind",
         (
             r"kein(?:e[rn]?)? (?:\w+ )?ausschlu(?:ß|ss)(?: von| eine[sr])?",
-            r"(?:erlaubt|erlauben|gestattet|ermöglicht|zulässt|lässt) (?:\w+ )?(?:kein(?:e[rsnm]?)?|nicht) "
-            r"(?:\w+ ){0,2}(?:ausschlu(?:ß|ss)|beurteilung|aussage|nachweis|detektion)(?: (?:von|eine[sr]|"
-            r"de[rs]|für|über|bezüglich|zu))*",
+            r"(?:erlaubt|erlauben|gestattet|ermöglicht|zulässt|lässt) (?:\w+ )?(?:kein(?:erlei|e[rsnm]?)?|"
+            r"nicht) (?:\w+ ){0,2}(?:ausschlu(?:ß|ss)|beurteilung|aussage|nachweis|detektion)(?: (?:von|"
+            r"eine[sr]|de[rs]|für|über|bezüglich|zu))*",
             rf"weder(?= [^.;]*\b{_EXCLUDE}\b)",
             rf"nicht (?:\w+ ){{0,3}}{_EXCLUDE} (?:ist|sind|bleibt|bleiben|wäre)",
             r"keine (?:\w+ )?aussage (?:zu[mr]?|über|bezüglich|hinsichtlich)(?: eine[srnm])?",
@@ -86,14 +80,20 @@ GERMAN: Final[CueTable] = (
             r"wahrscheinlich|verdacht|unklar|differen[tz]ialdiagnosen?) ?:",
         ),
     ),
-    ("absent", "behind", (rf"(?:ausgeschlossen|nicht (?:mehr )?{_SEEN}|fehlend|negativ) ?:",)),
+    (
+        "absent",
+        "behind",
+        (
+            rf"(?:ausgeschlossen|nicht (?:mehr )?{_SEEN}|fehlend|negativ) ?:",
+            rf"\A(?:ausgeschlossen|nicht (?:mehr )?{_SEEN}) (?:wurden?|wird|werden|ist|sind)\b",
+        ),
+    ),
     (
         "uncertain",
         "before",
         (
             rf"(?:nicht|nie|kaum|schwer|schlecht|nur) (?:(?!und\b|aber\b)\w+ ){{0,4}}{_EXCLUDE}",
             rf"weder (?:\w+ ){{1,2}}noch (?:\w+ )?{_EXCLUDE}",
-            rf"(?:{_BE} )?(?:\w+ )?(?:nicht|kaum)(?: \w+)? möglich",
             r"(?:wenig |kaum |nicht (?:\w+ )?|un|in)sensitiv",
             r"nicht (?:\w+ ){0,3}zu (?:unterscheiden|differenzieren|trennen)",
             r"(?:kann|können|könnte|könnten) (?:\w+ ){0,3}(?:übersehen|maskiert|überdeckt|verborgen|"
@@ -107,19 +107,31 @@ GERMAN: Final[CueTable] = (
             rf"vermutet|zu vermuten|anzunehmen|zu diskutieren|unklar|unsicher){_AT_END}",
             r"(?:kommt|kommen|käme|kämen) (?:\w+ ){0,2}(?:in betracht|in frage|infrage)",
             r"(?:könnte|könnten|kann|dürfte) (?:\w+ ){0,2}(?:vorliegen|entsprechen)",
+            rf"(?:wäre|würde)n? (?:\w+ ){{0,4}}nicht (?:\w+ )?(?:{_SEEN}|erfasst)",
         ),
     ),
-    ("uncertain", "both", (r"dd:?(?=\s)", r"differen[tz]ialdiagnostisch", r"(?:versus|bzw\.? eher)")),
+    (
+        "uncertain",
+        "both",
+        (
+            r"dd:?(?=\s)",
+            r"differen[tz]ialdiagnostisch",
+            r"(?:versus|bzw\.? eher)",
+        ),
+    ),
     (
         "unstated",
         "behind",
         (
             r"(?:kann|können|könnte|könnten) (?:sich )?(?:\w+ ){0,3}?(?=(?:eine?[nrsm]? )?(?:\w+ )?\ufffc+ "
             r"(?:entwickeln|auftreten|entstehen|bilden|folgen))",
-            r"bei (?:\w+ )?verdacht auf(?= [^.;]*(?:empf|\bct\b|\bmrt\b|kontroll|erwäg|\w*sono))",
+            r"bei (?:\w+ )?verdacht auf(?= [^.;]*(?:empf|röntgen|\bct\b|\bmrt\b|kontroll|erwäg|\w*sono))",
             r"(?:falls|sofern|wenn|sollte|sollten|zum ausschlu(?:ß|ss)|ausschlu(?:ß|ss)diagnostik|frage "
             r"nach|fragestellung|zur frage)",
-            r"bei (?:\w+ )?(?:klinische[mnr]?|anhaltende[mnr]?|weitere[mnr]?|bestehende[mnr]?) (?:v\. ?a\.|"
+            r"(?:bei (?:\w+ )?)?klinisch(?:e[mnrs]?)? (?:(?=\ufffc)|v\. ?a\.|verdacht(?: auf)?)",
+            r"(?:zuweisung|einweisung|vorstellung|operation|op|resektion|therapie|behandlung) (?:wegen|bei|"
+            r"mit|zu[mr]?)(?: (?:v\. ?a\.|verdacht auf))?",
+            r"bei (?:\w+ )?(?:anhaltende[mnr]?|weitere[mnr]?|bestehende[mnr]?) (?:v\. ?a\.|"
             r"verdacht(?: auf)?)",
             r"(?:anamnestisch|anamnese|vorgeschichte)(?: (?:mit|einer|eines|von))?",
         ),
@@ -133,16 +145,13 @@ GERMAN: Final[CueTable] = (
             r"hinzutreten|vorkommen)",
         ),
     ),
-    (
-        "past",
-        "before",
-        (r"(?<=\ufffc\x20)vor (?:\w+ )?(?:tag|woche|monat|jahr)\w*",),
-    ),
+    ("past", "before", (r"(?<=\ufffc\x20)vor (?:\w+ )?(?:tag|woche|monat|jahr)\w*",)),
     (
         "past",
         "behind",
         (
             r"(?:z\. ?n\.?|zn|zustand nach|st\. ?n\.|status nach)(?!\w)",
+            r"\Avor (?:\w+ )?(?:tag|woche|monat|jahr)\w*\b",
             r"nach (?:(?:abgelaufener|stattgehabter|alter|früherer|durchgemachter) )?(?=\ufffc)",
             r"(?:voraufnahme|voruntersuchung|vorbild)(?: (?:vom|von|am|der|des|[\d.]+)){0,4} mit",
             r"(?:patient(?:in|en)?|bekanntem?) (?:mit|nach) (?:bekannte[rmn] )?(?=\ufffc)",
@@ -154,14 +163,14 @@ GERMAN: Final[CueTable] = (
         "uncertain",
         "behind",
         (
-            r"kein(?:e[rsnm]?)? (?:\w+ )?(?:sicher|eindeutig|zweifelsfrei|neu|neu aufgetreten|grö(?:ß|"
+            r"kein(?:erlei|e[rsnm]?)? (?:\w+ )?(?:sicher|eindeutig|zweifelsfrei|neu|neu aufgetreten|grö(?:ß|"
             r"ss)er|groesser|gro(?:ß|ss)|progredient|zunehmend|größenprogredient|weiter|"
             rf"zusätzlich){_ENDING}(?: (?:nachweis|hinweise?|anhalt)(?: (?:auf|für|von|eine[sr]))?)?",
             r"(?:v\. ?a\.?|va\.|vd\. ?(?:auf|a\.)|verdacht auf|suspekt(?:e[rsnm]?)? (?:auf|für)|hinweise? "
             r"auf|hinweisend auf|verdächtig(?:e[rsnm]?)?(?: (?:auf|für))?)",
             r"(?:möglich|fraglich|(?:un)?wahrscheinlich|vermutlich|mutma(?:ß|ss)lich|denkbar|"
             rf"zweifelhaft){_ENDING}",
-            r"(?:möglicherweise|eventuell|evtl\.|ggf\.|gegebenenfalls|(?:am )?ehesten|eher|vielleicht|"
+            r"(?:möglicherweise|wohl|eventuell|evtl\.|ggf\.|gegebenenfalls|(?:am )?ehesten|eher|vielleicht|"
             r"womöglich|a\. ?e\.|könnte|könnten|dürfte)",
         ),
     ),
@@ -169,23 +178,25 @@ GERMAN: Final[CueTable] = (
         "absent",
         "before",
         (
-            rf"nicht (?:mehr )?(?:\w+ ){{0,2}}{_SEEN}",
-            r"(?<=\ufffc)(?:frei(?:e[rsnm]?)?)\b",
+            rf"(?:nicht|keine[rns]?) (?:mehr )?(?:\w+ ){{0,2}}{_SEEN}",
             rf"{_SEEN} (?:\w+ )?nicht",
             rf"(?:{_BE} )?ausgeschlossen",
             r"(?:vor(?:ge)?täuscht|vortäuschen|imitiert|simuliert)",
-            rf"(?:{_BE} )?(?:\w+ )?{_WHOLE} {_GONE}",
-            rf"(?:{_BE} )?(?:\w+ )?(?:verschwunden|aufgelöst|resorbiert|entfernt|abgeklungen|"
-            rf"ausgeheilt){_AT_END}",
+            rf"(?:{_BE} )?(?:(?!nicht|noch|{_NEARLY})\w+ )?{_WHOLE} {_GONE}",
+            rf"(?:{_BE} )?(?:(?!nicht|noch|{_NEARLY})\w+ )?(?:verschwunden|aufgelöst|resorbiert|entfernt|"
+            rf"abgeklungen|ausgeheilt){_AT_END}",
             rf"(?:fehlt|fehlen|fehlend|negativ){_AT_END}",
+            r"(?:entpuppt|erweist|stellt) sich als(?! (?:[\w\-]+ ){0,3}\ufffc)",
             r"(?:wird|werden) (?:zurückgenommen|widerrufen)",
             r"(?:besteht|bestehen|(?:findet|finden|zeigt|zeigen) sich)(?: \w+)? nicht",
             r"nicht bestätigt",
+            r"kein(?:e[rsnm]?)? (?:\w+ )?(?:rezidiv|nachlaufen)(?! (?:de[rs]|von|eine[rs])\b)",
             rf"(?:{_BE} )?(?:keinesfalls|keineswegs|nirgends) {_SEEN}",
             r"(?:hat|haben) sich (?:(?!nicht|teil|nahe|fast|weit)\w+ )?(?:zurückgebildet|aufgelöst|"
             r"resorbiert)",
             r"(?:liegt|liegen)(?: \w+)? (?:nicht|keine?r?s?) (?:\w+ )?vor",
-            r"[:=?] ?(?:nein|negativ|keine?[rsn]?|nicht (?:vorhanden|nachweisbar|erkennbar|sichtbar)|ø|"
+            r"[:=?] ?(?:jeweils )?(?:nein|negativ|keine?[rsn]?|nicht (?:vorhanden|nachweisbar|erkennbar|"
+            r"sichtbar)|ø|"
             r"ohne)(?= ?(?:[.,;)\n]|$)| (?:nachweisbar|erkennbar|sichtbar|sicher\w*|frisch\w*|abgrenzbar)\b)",
             r"(?<=\s)[-–] ?(?:nein|negativ|keine?[rsn]?)(?= ?(?:[.,;)\n]|$))",
             r"(?<=\ufffc)[- ]?(?:entfernung|explantation|rückzug)",
@@ -195,17 +206,24 @@ GERMAN: Final[CueTable] = (
         "absent",
         "behind",
         (
+            r"(?:kein(?:erlei|e[rsnm]?)?|ohne) (?:\w+ )?(?:verdacht auf|hinweis(?:e|en)?(?: auf| für)?|"
+            r"anhalt(?:spunkte?)?(?: für)?|zeichen|korrelat für)",
             rf"{_WHOLE} (?:{_GONE})e[rsnm]?",
-            r"(?:kein(?:e[rsnm]?)?|ohne|weder|nie|niemals|fehlend(?:e[rsnm]?)?|fehlen (?:von|eine[rs]))",
+            r"(?:kein(?:erlei|e[rsnm]?)?|ohne|weder|nie|niemals|nirgends|nirgendwo|fehlend(?:e[rsnm]?)?|"
+            r"fehlen (?:von|eine[rs]))",
             r"frei von",
             r"täusch(?:t|en)",
             r"gegen(?: eine?n?| das vorliegen(?: eine[rs])?)?(?= [^.;]*\bspr(?:icht|echen)\b)",
-            r"und nicht(?= (?:eine?[rmns]? )?\ufffc)",
+            r"und nicht(?: um)?(?= (?:eine?[rmns]? )?\ufffc)",
             r"(?:statt|anstatt|anstelle|an stelle|vielmehr als)(?: (?:eine[srm]|von|de[rs]))?",
             r"(?:spricht|sprechen|sprechend) (?:\w+ ){0,2}(?:gegen|nicht für)(?: (?:eine?n?|das "
             r"vorliegen(?: eine[rs])?))?",
-            r"(?:vortäuschend(?:e[rsnm]?)?|imitierend(?:e[rsnm]?)?|imitiert|simuliert|scheinbare?[rsnm]?)",
-            r"(?<!zum\x20)ausschlu(?:ß|ss)(?: (?:von|eine[rs]))?",
+            r"(?:vortäuschend(?:e[rsnm]?)?|imitierend(?:e[rsnm]?)?|imitiert|simuliert|(?:schein|vermeint)(?:bar|lich)e?[rsnm]?)",
+            r"(?:vermutet|angeblich)e[rsnm]?(?= [^.;]*\b(?:ist|sind|entspr\w+) (?:eine?[rm]?|de[rm]|die|das) "
+            r"(?!(?:\w+ )?\ufffc))",
+            r"nicht (?:mit|als)(?= [^.;]*\b(?:verwechs\w+|fehlzudeuten|fehlgedeutet)\b)",
+            r"nicht (?:jedoch|aber|hingegen|dagegen)",
+            r"ausschlu(?:ß|ss)(?: (?:von|eine[rs]))?",
             r"(?:entfernung|explantation|rückbildung|auflösung) (?:de[rs]|von|eine[rs])",
         ),
     ),
@@ -220,11 +238,4 @@ GERMAN: Final[CueTable] = (
             r"(?:es )?zeig(?:t|en) sich",
         ),
     ),
-)
-# Headings of what is not stated of the image, without the colon.
-GERMAN_UNSTATED: Final = (
-    r"(?:klinische? (?:angaben?|fragestellung|frage|daten|information(?:en)?)|klinik|fragestellung|frage|"
-    r"anamnese|(?:rechtfertigende )?indikation|vorgeschichte|voraufnahmen?|voruntersuchung(?:en)?|"
-    r"vorbefunde?|vergleich(?:saufnahmen?)?|technik|methodik|untersuchung(?:stechnik)?|diagnosen?|"
-    r"überweisungsdiagnose)"
 )

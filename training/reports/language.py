@@ -12,15 +12,13 @@ from typing import Final
 _OTHERS: Final = (
     # French
     "pas sans aucun aucune absence_d du les une avec dans sur aux droite gauche épanchement il_n n'y cœur "
-    "poumons "
-    "visible_à normale normaux est_normal "
+    "poumons visible_à normale normaux est_normal "
     # Italian
     "della dello delle dei degli alla nella nel nessun nessuna senza assenza esiti destra destro sinistra "
     "sinistro versamento pleurico non_si non_è non_vi non_sono non_evidenti non_segni reperti quadro lesioni "
     # Spanish and Portuguese
     "ni el los las del una sin_evidencia sin_signos sin_imágenes sin_derrame se observa observan evidencia "
-    "evidencian derrame con signos izquierdo izquierda derecho derecha pulmones sem não nao com há "
-    "ausência "
+    "evidencian derrame con signos izquierdo izquierda derecho derecha pulmones sem não nao com há ausência "
     "esquerdo esquerda direito direita sinais pulmões "
     # Dutch
     "geen het een zonder aanwijzingen voor beiderzijds niet wel duidelijk pleuravocht "
@@ -66,5 +64,5 @@ def is_read(text: str) -> bool:
     """Tell whether a text may be English or German, by its words and its letters."""
     others, own, script = _words()
     plain = text.lower()
-    found = len(others.findall(plain)) + len(script.findall(plain))
+    found = len(others.findall(plain)) + (0 if plain.isascii() else len(script.findall(plain)))
     return found == 0 or found < len(own.findall(plain))

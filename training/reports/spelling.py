@@ -7,6 +7,7 @@ An edit adds, drops or changes a letter, or exchanges two neighbors.
 import re
 from collections.abc import Iterator
 from functools import cache, lru_cache
+from math import ceil
 from typing import Final, NamedTuple
 
 # "_" is a blank.
@@ -14,35 +15,42 @@ _SHORT: Final = (
     "ptx=pneumothorax pnx=pneumothorax ptxs=pneumothoraces pna=pneumonia pnas=pneumonias eff=effusion "
     "effs=effusions plef=effusion atx=atelectasis atel=atelectasis opac=opacity opacs=opacities "
     "consol=consolidation infil=infiltrate infiltr=infiltrate cardiomeg=cardiomegaly nod=nodule nods=nodules "
-    "fx=fracture fxs=fractures frx=fracture ett=endotracheal_tube ngt=nasogastric_tube ogt=orogastric_tube "
+    "fx=fracture fxs=fractures frx=fracture rippenfx=rippenfraktur ett=endotracheal_tube "
+    "ngt=nasogastric_tube ogt=orogastric_tube "
     "dht=feeding_tube cvc=central_venous_catheter cvl=central_line cath=catheter caths=catheters "
     "pacer=pacemaker hsm=herzschrittmacher djd=degenerative_joint_disease ggo=opacity ggos=opacities "
     "htx=hemothorax emphys=emphysema calcs=calcifications w/o=without w/=with c/w=consistent_with "
     "s/o=suggestive_of c/f=concerning_for d/t=due_to 2/2=due_to b/l=bilateral bilat=bilateral neg=negative "
     "poss=possible prob=probable susp=suspicious k.=kein o.b.=unauffällig o._b.=unauffällig erg.=erguss "
-    "pleuraerg.=pleuraerguss grenzw.=grenzwertig "
+    "pleuraerg.=pleuraerguss grenzw.=grenzwertig verbr.=verbreitert vergr.=vergrößert "
+    # Marks that were dictated.
+    "period=; full_stop=; punkt=; comma=, komma=, new_paragraph=; new_line=; neue_zeile=; neuer_absatz=; "
     "unauff.=unauffällig -ve=negative +ve=positive nad=no_acute_disease wnl=within_normal_limits "
-    "chf=heart_failure"
+    "chf=heart_failure dz=disease trach=tracheostomy_tube"
 )
 # Something else in small letters, or behind a number.
-_CAPITALS: Final = "CM=cardiomegaly TB=tuberculosis PPM=pacemaker LVAD=support_device IABP=support_device"
+_CAPITALS: Final = (
+    "CM=cardiomegaly RF=raumforderung RH=rundherd TB=tuberculosis PPM=pacemaker LVAD=support_device "
+    "IABP=support_device"
+)
 _WORDS: Final = (
     "adenopathy aspiration atelectases atelectasis atelectatic atelektase atelektasen auszuschließen "
     "belüftungsstörung bronchiectasis calcification calcifications calcified cardiomegaly catheter catheters "
     "cavitary cavitation congestion consolidation consolidations consolidative costophrenic defibrillator "
-    "degenerative dystelektase dystelektasen effusion effusions emphysem emphysema emphysematous "
-    "endotracheal enlarged excluded fibrosis fibrotic fracture fractured fractures granuloma granulomas "
-    "hemothorax herzschrittmacher hiatushernie hydropneumothorax hyperexpanded hyperinflated hyperinflation "
-    "infiltrat infiltrate infiltrates infiltration kardiomegalie konsolidierung konsolidierungen kyphosis "
-    "lungenemphysem lungenödem lymphadenopathie lymphadenopathy mediastinal mediastinalverbreiterung "
-    "mediastinum minderbelüftung nachweisbar nasogastric neoplasm opacification opacities opacity osteopenia "
-    "osteoporosis pacemaker pericardial perikarderguss plattenatelektase plattenatelektasen pleuraerguss "
-    "pleuraergusses pleuraergüsse pleural pleuraschwiele pneumomediastinum pneumonia pneumonias pneumonie "
-    "pneumonien pneumonisch pneumoperitoneum pneumothoraces pneumothorax possible possibly questionable "
-    "raumforderung raumforderungen rippenfraktur rippenfrakturen rundherd rundherde scarring schrittmacher "
-    "scoliosis skoliose spannungspneumothorax spitzenpneumothorax stauungszeichen subcutaneous suspected "
-    "suspicious thoraxdrainage tracheostomy tuberculosis tuberkulose unchanged unlikely vergrößert "
-    "verkalkung verkalkungen verschattung verschattungen widening winkelerguss without"
+    "degenerative dystelektase dystelektasen effusion effusions emphysem emphysema emphysematous edema "
+    "endotracheal enlarged erguss excluded fibrosis fibrotic fracture fractured fractures granuloma "
+    "granulomas hemothorax hernia herzschrittmacher hiatushernie hydropneumothorax hyperexpanded "
+    "hyperinflated hyperinflation infiltrat infiltrate infiltrates infiltration kardiomegalie konsolidierung "
+    "konsolidierungen kyphosis lungenemphysem lungenödem lymphadenopathie lymphadenopathy mediastinal "
+    "mediastinalverbreiterung mediastinum minderbelüftung nachweisbar nasogastric nodule nodules neoplasm "
+    "opacification opacities opacity osteopenia osteoporosis pacemaker pericardial perikarderguss "
+    "plattenatelektase plattenatelektasen pleuraerguss pleuraergusses pleuraergüsse pleural pleuraschwiele "
+    "pneumomediastinum pneumonia pneumonias pneumonie pneumonien pneumonisch pneumoperitoneum pneumothoraces "
+    "pneumothorax possible possibly questionable raumforderung raumforderungen rippenfraktur rippenfrakturen "
+    "rundherd rundherde scarring schrittmacher scoliosis skoliose spannungspneumothorax spitzenpneumothorax "
+    "stauungszeichen subcutaneous suspected suspicious thoraxdrainage tracheostomy tuberculosis tuberkulose "
+    "unchanged unlikely vergrößert verkalkung verkalkungen verschattung verschattungen widening winkelerguss "
+    "without"
 )
 # Other words as near, of these languages and of others.
 _OTHERS: Final = (
@@ -57,28 +65,30 @@ _OTHERS: Final = (
     "starring subcutaneously suspecter suspicions tracheostoma tracheotomy tuberculose uncharged "
     "unquestionable vergrößern vergrößerte verkalking verkalkt verpackung verpackungen verschaffung "
     "verschaltung verschaltungen verschalungen verschanzungen verschrottung verschüttung verwaltung "
-    "verwaltungen"
+    "verwaltungen verguss verguß module modules plural unlike widen fibro enema nachweis suspect question "
+    "pneumo pleura cardio mediastin excluding"
 )
 # Words that are typed without a blank before one of the rules: "nopneumothorax".
 _JOINED: Final = (
     "a acute and bilateral focal kein keine keinen large left mild no of ohne or pleural possible right "
     "small the und with without"
 )
-_FEWEST_LETTERS: Final = 8
+_FEWEST_LETTERS: Final = 5
+_LONG_WORD: Final = 8
 _TWO_EDITS: Final = 12
+# Of a word that is cut short.
+_LEAST_PART: Final = 0.62
 _TICKED: Final = r"\[[xX✓✔]\]|\([xX✓✔]\)|\(\+\)|[☒☑✓✔]"
 _BOX: Final = re.compile(rf"(?P<ticked>{_TICKED})|\[\s?\]|\(\s?\)|\([-–]\)|[☐□▢]")
 _OPTION: Final = re.compile(
     r"\s*(?:yes|no(?:ne)?|ja|nein|keine?r?|normal|enlarged|present|absent|positive|negative|small|moderate|"
-    r"large|"
-    r"left|right|bilateral|links|rechts|beidseits|vergrößert|unauffällig)\b[^:=\n]*\Z",
+    r"large|left|right|bilateral|links|rechts|beidseits|vergrößert|unauffällig)\b[^:=\n]*\Z",
     re.IGNORECASE,
 )
 # A key with its value: "Heart size: normal" is read as "Heart size normal".
 _KEY: Final = re.compile(
     r"\b(?P<key>(?:heart|cardiac|(?:cardio)?mediastin|herz)\w*(?: (?:size|contours?|silhouette|"
-    r"shadow))*\s?)[:=]"
-    r"(?=\s*[\w\[(])",
+    r"shadow))*\s?)[:=](?=\s*[\w\[(])",
     re.IGNORECASE,
 )
 
@@ -144,12 +154,13 @@ def _tables() -> tuple[dict[str, str], re.Pattern[str], dict[str, tuple[str, ...
     capitals = "|".join(word for word in short if word.isupper())
     words = "|".join(word for word in short if word.isalpha() and word.islower())
     near: dict[str, tuple[str, ...]] = {}
-    for word in _WORDS.split():
-        for left in _shortened(word):
+    for word in map(_folded, _WORDS.split()):
+        cuts = (word[:end] for end in range(ceil(len(word) * _LEAST_PART), len(word)))
+        for left in {*_shortened(word), *cuts, "".join(sorted(word))}:
             near[left] = (*near.get(left, ()), word)
     pattern = (
         rf"(?<!\w)(?:(?i:{signs})(?!\w)|(?:(?<!\d\s)(?<!\d)(?:{capitals})|(?i:{words}))(?!\w)|"
-        rf"[^\W\d_]{{{_FEWEST_LETTERS - 1},40}})"
+        rf"[^\W\d_]{{{_FEWEST_LETTERS},40}})"
     )
     return short, re.compile(pattern), near
 
@@ -159,28 +170,42 @@ def _spelling(typed: str) -> str | None:
     """Return the word of the rules that a word is meant to be; None for any other word."""
     word = typed.lower()
     known, others, joined = _known()
-    if word in known or word in others or re.search(r"[^a-zäöüß]", word):
+    plain = _folded(word)
+    if word in others or known.get(plain) == word or re.search(r"[^a-z]", plain):
         return None
-    for cut in range(1, len(word) - _FEWEST_LETTERS + 2):
-        if word[:cut] in joined and word[cut:] in known:
-            return f"{word[:cut]} {word[cut:]}"
-    table = _tables()[2]
-    # "Cardiomegalia" is a word of other languages.
+    for cut in range(1, len(plain) - _LONG_WORD + 2):
+        if plain[:cut] in joined and plain[cut:] in known:
+            return f"{plain[:cut]} {known[plain[cut:]]}"
+    # "Aletektase" has the letters of the word, "Verschattg." and "atelect" begin it.
+    letters, stem = sorted(plain), plain.removesuffix("g")
     near = sorted(
-        one
-        for one in {one for left in _shortened(word) for one in table.get(left, ())}
-        if word[-1] not in "aeio" or word[-1] == one[-1] or sorted(word) == sorted(one)
+        {
+            one
+            for left in {*_shortened(plain), "".join(letters), stem}
+            for one in _tables()[2].get(left, ())
+            # "Cardiomegalia" is a word of other languages.
+            if plain[-1] not in "aeio" or plain[-1] == one[-1] or sorted(one) == letters
+        }
     )
-    for edits in (1, 2):
+    for edits in (0, 1, 2):
         for one in near:
-            if (edits == 1 or min(len(one), len(word)) >= _TWO_EDITS) and _is_near(word, one, edits):
-                return one
-    return None
+            if (edits < 2 or min(len(known[one]), len(word)) >= _TWO_EDITS) and _is_near(plain, one, edits):
+                return known[one]
+    cut_or_mixed = (
+        one for one in near if one.startswith(stem) or (one[0], sorted(one)) == (plain[0], letters)
+    )
+    return known.get(min(cut_or_mixed, key=len, default=""))
 
 
 @cache
-def _known() -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
-    return frozenset(_WORDS.split()), frozenset(_OTHERS.split()), frozenset(_JOINED.split())
+def _known() -> tuple[dict[str, str], frozenset[str], frozenset[str]]:
+    """Return words of the rules by their spelling without umlauts, other words, and those typed before."""
+    known = {_folded(word): word for word in _WORDS.split()}
+    return known, frozenset(_OTHERS.split()), frozenset(_JOINED.split())
+
+
+def _folded(word: str) -> str:
+    return word.replace("ä", "ae").replace("ö", "oe").replace("ü", "ue").replace("ß", "ss")
 
 
 def _shortened(word: str) -> set[str]:

@@ -43,6 +43,13 @@ _RANDWINKEL: Final = (
 _SEITEN: Final = r"(?:(?:linken?|linker|rechten?|rechter|beider|lateralen?|dorsalen?|posterioren?) ){0,3}"
 _BLUNT: Final = r"(?:verstrichen|stumpf|(?:ab)?gestumpft)"
 
+# Behind words that mean something else in a photograph.
+_LIES: Final = (
+    r"(?=\.? (?:(?:is|remains?|still|noch|weiterhin) )*(?:in (?:situ|place)|(?:on|at|over|in) the (?:left|"
+    r"right)|left|right|links|rechts|li|re|tip|projects|projiziert|removed|entfernt|gezogen|von|über|pe[ck]toral|"
+    r"liegt|liegend|unchanged|unverändert|regelrecht|korrekt)\b)"
+)
+
 # Forms that say that a finding is there, unless a cue says otherwise.
 _FORMS: Final[dict[str, tuple[str, ...]]] = {
     "aspiration": (r"aspiration",),
@@ -52,8 +59,8 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"(?:minder|fehl)belüftung(?:en)?",
         r"belüftungsstörung(?:en)?",
         r"atelecta(?:sis|ses|tic)",
-        r"(?:lobar|lung|lobe|segmental|basilar) collapse",
-        r"collapse of (?:the )?(?:(?:left|right|upper|lower|middle) ){0,3}(?:lungs?|lobes?)",
+        r"(?<!vertebral\s)(?<!body\s)(?<!end\splate\s)(?<!\d\s)collapse(?! of (?:the )?(?:[lt]\d|"
+        r"vertebra\w*))",
         r"collapsed (?:lung|lobe)",
         r"volume loss",
     ),
@@ -212,6 +219,18 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"lines? ?(?:or|and|/|&) ?tubes?",
         r"tubes? ?(?:or|and|/|&) ?lines?",
         r"[SP]M (?:aggregat|sonden?|elektroden?|kabel)",
+        r"(?:lines|tubes|sonden)(?= (?:are )?(?:unchanged|unverändert|regelrecht|korrekt|in (?:situ|place)|"
+        r"as before)\b)",
+        rf"(?:ports?|drains?|drainagen?|SM){_LIES}",
+        r"(?:pigtail|surgical|pleural|mediastinal|basal|despite (?:the|a)) drains?",
+        r"port ?(?:kathetern?|systeme?|kammern?)|(?:katheter|tubus|sonden|drainagen|port)spitzen?",
+        r"(?:(?:IJ|midline|femoral|hickman|tunnell?ed)(?: \w+)?|subclavian) (?:lines?|sheaths?|ports?)",
+        r"(?:ECMO|dialysis) cannula[es]?|dobb?hoff|swan ganz|impella|watchman|loop recorders?|event "
+        r"?re[ck]order",
+        r"(?:spinal|orthopa?edic|surgical|fixation|fusion) (?:hardware|rods?|plates?|screws?)",
+        r"valve (?:prosthes[ie]s|replacement)|TAV[IR](?: ?prothese)?|PEG(?: ?sonde)?",
+        r"(?:aorten|mitral|herz|trikuspidal)?klappen(?:prothesen?|ersatz)",
+        r"fremdmaterial(?:ien)?",
         r"(?:support|monitoring|implanted) (?:devices?|apparatus|hardware|lines?)",
         r"(?:pulse |cardiac |nerve )?(?:generators?|stimulators?)",
         r"stents?",
@@ -219,7 +238,7 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"implantat)?",
         r"(?:ZVK|zentraler venenkatheter|katheters?)(?:- ?(?:anlage|implantation))?",
         r"port- ?(?:anlage|systems?|implantation)",
-        r"(?:tubus|trachealkanüle|magensonden?|ernährungssonden?|(?:thorax|pleura|bülau)-?drainagen?)",
+        r"(?:tubus|trachealkanüle|magensonden?|ernährungssonden?|(?:thorax(?:saug)?|pleura|bülau)-?drainagen?)",
         r"cerclagen?",
     ),
     "tuberculosis": (r"tubercul(?:osis|ous)",),
@@ -276,6 +295,7 @@ _BORDERLINE_FORMS: Final[dict[str, tuple[str, ...]]] = {
 _OTHER_FORMS: Final = (
     r"mass (?:of|effect|index)",
     r"masses of",
+    r"pseudo ?(?:nodules?|mass(?:es)?|tumou?rs?|lesions?|pneumothorax|cardiomegaly)",
     r"(?:nodule|mass|tumou?r) like",
     r"(?:soft tissue|ankle|leg|foot|peripheral|bone marrow|marrow|periorbital) o?edema",
     r"(?:joint|knee) effusions?",
@@ -305,9 +325,8 @@ _OTHER_COMPOUND: Final = re.compile(
 _MAX_FIRST_PARTS: Final = 60
 # Without one of these a text has no such compound.
 _PARTS: Final = (
-    "telektase verkalkung konsolidierung fraktur infiltrat verschattung tumor rundherd rundschatten "
-    "erguss erguß "
-    "ergüss erguess pneumonie pneumothora schrittmacher katheter tubus cerclage"
+    "telektase verkalkung konsolidierung fraktur infiltrat verschattung tumor rundherd rundschatten erguss "
+    "erguß ergüss erguess pneumonie pneumothora schrittmacher katheter tubus cerclage"
 )
 # Findings that procedures leave behind: "status post pacemaker placement".
 DEVICE: Final = "support device"
@@ -332,14 +351,17 @@ def _any_form() -> re.Pattern[str]:
     return re.compile(_spaced(every).lower())
 
 
-def _has_forms(text: str) -> bool:
+def has_written_forms(text: str) -> bool:
+    """Tell whether a text that is written out has any form of the vocabulary."""
     lowered = text.lower()
     return _any_form().search(lowered) is not None or any(compounds(lowered))
 
 
 def has_forms(text: str) -> bool:
     """Tell whether a text has any form of the vocabulary: most captions of photographs have none."""
-    return _has_forms(text) or ((written := written_out(text).text) != text and _has_forms(written))
+    return has_written_forms(text) or (
+        (written := written_out(text).text) != text and has_written_forms(written)
+    )
 
 
 @cache

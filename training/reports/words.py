@@ -82,7 +82,7 @@ _ILL: Final = (
     r"blutung(?:en)?)"
 )
 _SAID: Final = (
-    r"(?:clear|normal|unremarkable|negative|within normal limits|frei|unauffällig(?:e[rsnm]?)?|"
+    r"(?:clear|normal|unremarkable|nothing acute|negative|within normal limits|frei|unauffällig(?:e[rsnm]?)?|"
     r"regelrecht(?:e[rsnm]?)?|normale[rsnm]?|normalbefund)"
 )
 _NEGATED: Final = (

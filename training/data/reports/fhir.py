@@ -5,36 +5,23 @@ import binascii
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Any, Final
 
-from training.data.reports.headings import kind_of
 from training.data.reports.markup import plain_text, text_of_html
 from training.data.reports.study_report import (
     LONGEST,
     NoReportError,
     ReportError,
     SourceReport,
-    Status,
     named_value,
+    parse_status,
+    parse_time,
 )
+from training.reports.headings import kind_of
 
 # Entries of a Bundle, and parts of a resource.
 _MOST_ENTRIES: Final = 100_000
 _MOST_PARTS: Final = 1000
-_STATUS: Final[dict[str, Status]] = {
-    "registered": "preliminary",
-    "partial": "preliminary",
-    "preliminary": "preliminary",
-    "modified": "amended",
-    "final": "final",
-    "amended": "amended",
-    "appended": "amended",
-    "corrected": "corrected",
-    "cancelled": "withdrawn",
-    "entered-in-error": "withdrawn",
-    "unknown": "preliminary",
-}
 _UID_SYSTEM: Final = "urn:dicom:uid"
 _OID: Final = "urn:oid:"
 _TEXT: Final = ("text/plain", "text/html", "application/xhtml+xml", "text/rtf", "application/rtf")
@@ -94,7 +81,6 @@ def _by_reference(resources: Sequence[Resource], entries: Sequence[Resource]) ->
 def _read(report: Resource, known: Mapping[str, Resource]) -> SourceReport:
     own = {f"#{one.get('id')}": one for one in _objects(report.get("contained"))}
     everything = {**known, **own}
-    status = _STATUS.get(str(report.get("status")), "preliminary")
     studies = [
         one
         for name in ("imagingStudy", "study")
@@ -120,8 +106,8 @@ def _read(report: Resource, known: Mapping[str, Resource]) -> SourceReport:
         accessions=tuple(number for one in identified for number in _accessions(one)),
         patients=_patient_ids(subject, patient),
         identity=str(report.get("id") or next(iter(_values(report)), "")),
-        status=status,
-        issued=_time(report.get("issued")) or _time(report.get("effectiveDateTime")),
+        status=parse_status(str(report.get("status"))) or "preliminary",
+        issued=parse_time(str(report.get("issued"))) or parse_time(str(report.get("effectiveDateTime"))),
         names=tuple(_names(report, people)),
     )
 
@@ -299,12 +285,3 @@ def _names(report: Resource, people: Sequence[Resource]) -> Iterator[str]:
         for address in _objects(person.get("address")):
             yield from (str(part) for part in (address.get("text"), address.get("city")) if part)
             yield from (str(part) for part in address.get("line") or () if part)
-
-
-def _time(value: Any) -> datetime | None:
-    if not isinstance(value, str):
-        return None
-    try:
-        return datetime.fromisoformat(value)
-    except ValueError:
-        return None

@@ -6,13 +6,20 @@ Kept is the text of OBX-5; the fields of names and numbers of people are read to
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
 from typing import Final
 
-from training.data.reports.headings import kind_of
 from training.data.reports.markup import RTF
-from training.data.reports.study_report import FIELD_MISSING, ReportError, SourceReport, Status, named_value
+from training.data.reports.study_report import (
+    FIELD_MISSING,
+    ReportError,
+    SourceReport,
+    Status,
+    named_value,
+    parse_status,
+    parse_time,
+)
+from training.reports.headings import SECTION_CODES, kind_of
 from training.reports.vocabulary import has_forms
 
 # Segments of a message, and characters of one.
@@ -26,16 +33,7 @@ _HEAD: Final = re.compile(rb"MSH([^\w\s])")
 _CHARSETS: Final = {
     "": "",
     "ASCII": "",
-    "8859/1": "iso-8859-1",
-    "8859/2": "iso-8859-2",
-    "8859/3": "iso-8859-3",
-    "8859/4": "iso-8859-4",
-    "8859/5": "iso-8859-5",
-    "8859/6": "iso-8859-6",
-    "8859/7": "iso-8859-7",
-    "8859/8": "iso-8859-8",
-    "8859/9": "iso-8859-9",
-    "8859/15": "iso-8859-15",
+    **{f"8859/{part}": f"iso-8859-{part}" for part in (*range(1, 10), 15)},
     "UNICODE": "utf-8",
     "UNICODE UTF-8": "utf-8",
     "UTF-8": "utf-8",
@@ -51,46 +49,7 @@ _CHARSETS: Final = {
 _USUAL: Final = "windows-1252"
 _TEXT_TYPES: Final = ("TX", "FT", "ST", "CE", "CWE")
 _WITHDRAWN: Final = ("D", "W", "X")
-_STATUS: Final[dict[str, Status]] = {
-    "P": "preliminary",
-    "R": "preliminary",
-    "S": "preliminary",
-    "I": "preliminary",
-    "A": "preliminary",
-    "F": "final",
-    "U": "final",
-    "": "final",
-    "C": "corrected",
-    "K": "corrected",
-    "X": "withdrawn",
-    "D": "withdrawn",
-    "W": "withdrawn",
-}
-# Suffixes of OBX-3 (HL7 v2.5, 7.2), LOINC and DICOM codes of sections.
-_SECTION_CODES: Final = {
-    "GDT": "FINDINGS",
-    "IMP": "IMPRESSION",
-    "ADT": "ADDENDUM",
-    "REC": "RECOMMENDATION",
-    "TCM": "TECHNIQUE",
-    "59776-5": "FINDINGS",
-    "18782-3": "FINDINGS",
-    "121070": "FINDINGS",
-    "121071": "FINDINGS",
-    "19005-8": "IMPRESSION",
-    "121072": "IMPRESSION",
-    "121073": "IMPRESSION",
-    "55107-7": "ADDENDUM",
-    "121078": "ADDENDUM",
-    "18834-2": "COMPARISON",
-    "55111-9": "TECHNIQUE",
-    "18785-6": "INDICATION",
-    "55115-0": "INDICATION",
-    "11329-0": "HISTORY",
-    "18783-1": "RECOMMENDATION",
-}
 _STUDY_CODES: Final = ("113014", "110180")
-_TIME: Final = re.compile(r"(\d{4})(\d{2})?(\d{2})?(\d{2})?(\d{2})?(\d{2})?(?:\.\d+)?([+-]\d{4})?")
 _ESCAPE: Final = re.compile(r"\\(\.?[A-Za-z][^\\\r\n]{0,60}?)\\")
 _MOST_LINES: Final = 50
 _BRACE: Final = re.compile(r"(?<!\\)[{}]")
@@ -294,7 +253,7 @@ def _report(
         patients=patients,
         identity=message.first(field(order, 3)) or message.first(field(common, 3)),
         status=status,
-        issued=next(filter(None, map(_time, times)), None),
+        issued=next(filter(None, (parse_time(message.first(one)) for one in times)), None),
         names=names,
     )
 
@@ -304,7 +263,8 @@ def _status(order: Sequence[str], results: Sequence[Sequence[str]]) -> Status:
     if not given:
         own = {field(one, 11).strip().upper()[:1] for one in results} - {""}
         given = next((sign for sign in ("P", "R", "S", "I", "C", "F") if sign in own), min(own, default=""))
-    return _STATUS.get(given, "final")
+    # Here "A" is a part of the results; elsewhere it is an amended report.
+    return "preliminary" if given == "A" else parse_status(given) or "final"
 
 
 def _text(message: Message, results: Sequence[Sequence[str]]) -> str:
@@ -342,8 +302,8 @@ def _section(message: Message, identifier: str) -> str:
     """Return the heading of what OBX-3 names; "" for the whole report."""
     codes = message.words(identifier)
     for code in codes:
-        if code.strip().upper() in _SECTION_CODES:
-            return _SECTION_CODES[code.strip().upper()]
+        if code.strip().upper() in SECTION_CODES:
+            return SECTION_CODES[code.strip().upper()]
     named = next((code for code in codes if kind_of(code) not in (None, "identifying", "examination")), "")
     whole = {"report", "report text", "narrative", "result", "befund", "description", "radiology report"}
     return "" if named.strip().lower() in whole else named.strip().upper()
@@ -373,18 +333,3 @@ def _names(message: Message) -> tuple[str, ...]:
         for number in places.get(segment[0], ()):
             words |= dict.fromkeys(message.words(field(segment, number)))
     return tuple(words)
-
-
-def _time(value: str) -> datetime | None:
-    found = _TIME.match(value.strip())
-    if found is None:
-        return None
-    year, month, day, hour, minute, second = (int(part) if part else 0 for part in found.groups()[:6])
-    try:
-        plain = datetime(year, month or 1, day or 1, hour, minute, second)
-        if found[7] is None:
-            return plain
-        offset = timedelta(hours=int(found[7][1:3]), minutes=int(found[7][3:]))
-        return plain.replace(tzinfo=timezone(-offset if found[7][0] == "-" else offset)).astimezone(UTC)
-    except (ValueError, OverflowError):
-        return None

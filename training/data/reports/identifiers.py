@@ -24,20 +24,16 @@ _DATES: Final = (
     # "Segment 5 may represent" names no day.
     rf"\b{_MONTH}\s{_DAY_OF_MONTH}\b(?!\s?(?:mm|cm|x|weeks?|months?|days?)\b)",
     rf"\b{_DAY_OF_MONTH}\.?\s(?:of )?{_MONTH}(?!\w)(?!\s+(?:be|represent|reflect|have|indicate|suggest|also|"
-    rf"not|"
-    r"correspond|relate|well|include|contain|show|still|just|simply|in\s+part)\b)",
+    r"not|correspond|relate|well|include|contain|show|still|just|simply|in\s+part)\b)",
     rf"\b{_MONTH}\s(?:19|20)\d{{2}}\b",
     r"(?<=\bvom\x20)\d{1,2}\.\s?\d{1,2}\.|(?<=\bam\x20)\d{1,2}\.\s?\d{1,2}\.",
     r"\b(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d)?(?:\s?[ap]\.?m\b\.?|\s?(?:uhr|hrs?|hours)\b)?",
 )
 _LABELLED: Final = (
     r"\b(?:MRN|M\.R\.N\.|medical record(?: (?:no|number))?|patient(?:en)?[- ]?(?:id|nr|nummer|no)|"
-    r"acc(?:ession)?"
-    r"(?: ?(?:no|nr|number|#))|fall[- ]?(?:nr|nummer)|auftrags?[- ]?(?:nr|nummer)|case (?:no|number)|SSN|"
-    r"NHS(?: no)?"
-    r"|DOB|d\.o\.b\.|date of birth|geb(?:\.|urtsdatum)|geboren(?: am)?|born(?: on)?|pager|phone|tel(?:efon)?|"
-    r"fax|ext)"
-    r"\b\.?\s?[:#]?\s?(?:is\s)?[\w+()/.-]*\d[\w()/.-]*"
+    r"acc(?:ession)?(?: ?(?:no|nr|number|#))|fall[- ]?(?:nr|nummer)|auftrags?[- ]?(?:nr|nummer)|case (?:no|"
+    r"number)|SSN|NHS(?: no)?|DOB|d\.o\.b\.|date of birth|geb(?:\.|urtsdatum)|geboren(?: am)?|born(?: on)?|"
+    r"pager|phone|tel(?:efon)?|fax|ext)\b\.?\s?[:#]?\s?(?:is\s)?[\w+()/.-]*\d[\w()/.-]*"
 )
 _CONTACT: Final = r"\b[\w.+-]+@[\w-]+\.[\w.-]+\b|\bhttps?://\S+|\bwww\.\S+"
 _UID: Final = r"\b\d+(?:\.\d+){4,}\b"
@@ -48,10 +44,9 @@ _NAME: Final = r"[A-ZÄÖÜ][\w'’-]*"
 _PARTICLE: Final = r"(?:(?:von|van|vom|zu|de|der|den|du|la|le|el|al|bin|di|da)\s+){0,2}"
 # Titles as they are written; "MR" and "MS" are no titles, and "14 Fr." is a catheter's size.
 _TITLED: Final = (
-    rf"(?<!\w)(?<!\d\x20)(?:(?:[Dd]rs?|DRS?|[Pp]rof|PROF|Mrs?|Ms|MRS|Hrn?|Fr(?=\.)|Miss|Herrn?|Frau|"
-    rf"Priv\.-Doz|Nurse"
-    rf"|Schwester|Oberarzt|Oberärztin|Chefarzt|Chefärztin|Assistenzarzt|Assistenzärztin)\.?\s*"
-    rf"(?:(?:[Dd]r|[Pp]rof|med|habil|rer|nat|dent|"
+    r"(?<!\w)(?<!\d\x20)(?:(?:[Dd]rs?|DRS?|[Pp]rof|PROF|Mrs?|Ms|MRS|Hrn?|Fr(?=\.)|Miss|Herrn?|Frau|"
+    r"Priv\.-Doz|Nurse|Schwester|Oberarzt|Oberärztin|Chefarzt|Chefärztin|Assistenzarzt|Assistenzärztin)\.?\s*"
+    r"(?:(?:[Dd]r|[Pp]rof|med|habil|rer|nat|dent|"
     rf"univ)\.?\s*)*){_PARTICLE}{_NAME}(?:-{_NAME})?(?:\s+{_NAME})?"
 )
 _CREDENTIALS: Final = (
@@ -82,15 +77,14 @@ _NAME_WORD: Final = re.compile(r"[^\W\d_][\w.'’-]*")
 # Words with a capital that are no names behind a role, "Patient" or a bracket.
 _NO_NAMES: Final = (
     "radiologist radiology physician practitioner surgeon nurse assistant associate specialist resident "
-    "fellow consultant attending technologist on call in is was were has had with without at to of for "
-    "from and or no not the a an as by who will also now then notified informed aware reports presents "
-    "denies admitted transferred imaged name number id age sex history status care information position "
-    "positioned positioning rotation rotated motion movement supine prone upright erect semi-erect "
-    "semi-upright tilted kyphotic lordotic obese body habitus intubated extubated known breathing "
-    "outside local community our another referring previous nursing day general lateral frontal oblique "
-    "portable anterior posterior left right upper lower apical basal old new acute chronic normal clear "
-    "lung lungs chest heart view views present absent yes mild moderate severe small large single dr "
-    "drs prof mr mrs ms md"
+    "fellow consultant attending technologist on call in is was were has had with without at to of for from "
+    "and or no not the a an as by who will also now then notified informed aware reports presents denies "
+    "admitted transferred imaged name number id age sex history status care information position positioned "
+    "positioning rotation rotated motion movement supine prone upright erect semi-erect semi-upright tilted "
+    "kyphotic lordotic obese body habitus intubated extubated known breathing outside local community our "
+    "another referring previous nursing day general lateral frontal oblique portable anterior posterior left "
+    "right upper lower apical basal old new acute chronic normal clear lung lungs chest heart view views "
+    "present absent yes mild moderate severe small large single dr drs prof mr mrs ms md"
 )
 _PATTERNS: Final = tuple(
     re.compile(pattern, flags)
@@ -131,22 +125,15 @@ _FEWEST_DIGITS: Final = 5
 # Surnames that are words of reports as well: they are taken out beside a title alone.
 _ORDINARY: Final = (
     "small long young old brown white black green gray grey hill field fields rose king day may march april "
-    "june august "
-    "short large low high right left heart bone bones rib lobe burns cross wall base hall page read case "
-    "stone wood "
-    "light dark sharp strong normal clear chest lung lungs free good best new early late mild noon day days "
-    "summer winter "
-    "north south east west upper lower middle bridge brook bush bend banks rice bell ball bird fox wolf lamb "
-    "fish park "
-    "klein kleine gross groß große lang lange kurz kurze herz jung braun schwarz weiss weiß berg stein neu "
-    "alt links "
-    "rechts frei gut lunge stark hoch tief mann frau herr sommer winter koch kaiser könig richter schneider "
-    "fischer "
-    "the and for from with not none was has unknown radiology radiologist hospital clinic department dept "
-    "doctor "
-    "klinik klinikum praxis krankenhaus abteilung institut med univ prof and/or attending resident physician "
-    "signed "
-    "ward room bed mrs miss male female patient name ray xray view views two pa ap lateral"
+    "june august short large low high right left heart bone bones rib lobe burns cross wall base hall page "
+    "read case stone wood light dark sharp strong normal clear chest lung lungs free good best new early "
+    "late mild noon day days summer winter north south east west upper lower middle bridge brook bush bend "
+    "banks rice bell ball bird fox wolf lamb fish park klein kleine gross groß große lang lange kurz kurze "
+    "herz jung braun schwarz weiss weiß berg stein neu alt links rechts frei gut lunge stark hoch tief mann "
+    "frau herr sommer winter koch kaiser könig richter schneider fischer the and for from with not none was "
+    "has unknown radiology radiologist hospital clinic department dept doctor klinik klinikum praxis "
+    "krankenhaus abteilung institut med univ prof and/or attending resident physician signed ward room bed "
+    "mrs miss male female patient name ray xray view views two pa ap lateral"
 )
 
 

@@ -10,20 +10,7 @@ _BLOCKS: Final = (
     *("hr", "li", "ol", "p", "pre", "section", "table", "tbody", "thead", "tr", "ul"),
 )
 _INLINE: Final = (
-    "a",
-    "b",
-    "body",
-    "em",
-    "font",
-    "html",
-    "i",
-    "span",
-    "strong",
-    "sub",
-    "sup",
-    "td",
-    "th",
-    "u",
+    *("a", "b", "body", "em", "font", "html", "i", "span", "strong", "sub", "sup", "td", "th", "u"),
 )
 _HIDDEN: Final = ("script", "style", "head", "title")
 _TAG: Final = re.compile(

@@ -38,18 +38,7 @@ _BY_ENDING: Final[dict[str, Format]] = {
 }
 # Other endings may be a part of anybody's name.
 _OTHERS: Final = (
-    ".pdf",
-    ".doc",
-    ".docx",
-    ".rtf",
-    ".odt",
-    ".xml",
-    ".html",
-    ".xls",
-    ".xlsx",
-    ".zip",
-    ".jpg",
-    ".png",
+    *(".pdf", ".doc", ".docx", ".rtf", ".odt", ".xml", ".html", ".xls", ".xlsx", ".zip", ".jpg", ".png"),
 )
 _HIDDEN: Final = (".", "@", "__MACOSX", "$")
 _LONGEST_FILE: Final = 256 * 2**20

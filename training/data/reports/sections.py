@@ -11,9 +11,17 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from training.data.readers.sentences import sentence_places
-from training.data.reports.headings import SIGNATURE, Kind, heading_line, heading_within, kind_of_match
 from training.data.reports.identifiers import holds_identifiers, without_identifiers
 from training.reports.cues import OF_EARLIER_IMAGE
+from training.reports.headings import (
+    BRIEF,
+    CONTEXT,
+    SIGNATURE,
+    Kind,
+    heading_line,
+    heading_within,
+    kind_of_match,
+)
 from training.reports.vocabulary import has_forms
 
 
@@ -53,9 +61,6 @@ DESCRIBING: Final = ("findings", "impression", "addendum")
 BODY: Final = "REPORT"
 # Headings of any text: only sentences under them tell that it describes the image.
 _GENERIC: Final = re.compile(r"(?:REPORT|RESULT|NARRATIVE|DESCRIPTION|DISCUSSION|OBSERVATIONS?)(?: TEXT)?")
-# Sections that a body may follow. The first sentence of the brief ones says all that belongs to them.
-_BRIEF: Final = ("examination", "comparison", "technique")
-_CONTEXT: Final = ("indication", *_BRIEF)
 _BLANK_LINE: Final = re.compile(r"\n[^\S\n]*\n")
 # A new line begins a sentence where the line before was not filled.
 _LINE_START: Final = re.compile(r"(?:(?<=\n)|\A)[^\n]{1,60}\n(?=[^\S\n]*[A-ZÄÖÜ])")
@@ -99,12 +104,10 @@ _OF_EXAMINATION: Final = re.compile(
 _RULE: Final = re.compile(r"\s*[_=*\-#~]{4,}\s*")
 _WORDS_OF_IMAGES: Final = re.compile(
     r"\b(?:lungs?|heart|cardiac|chest|thora\w+|pleura\w*|mediastin\w+|hil(?:ar|um|a|i|us)|diaphragm\w*|ribs?|"
-    r"spine|"
-    r"bon[ey]s?|osseous|abdom\w+|normal|clear|unremarkable|unchanged|stable|acute|none|views?|radiograph\w*|"
-    r"film|"
-    r"x-?ray|ct|herz\w*|lungen?\w*|zwerchfell\w*|röntgen\w*|aufnahme\w*|unauffällig\w*|regelrecht\w*|"
-    r"altersentsprechend\w*"
-    r"|kein\w*|frei|vaskul\w+|pulmon\w+|skelett\w*|wirbel\w*|tubes?|lines?|catheters?)\b",
+    r"spine|bon[ey]s?|osseous|abdom\w+|normal|clear|unremarkable|unchanged|stable|acute|none|views?|"
+    r"radiograph\w*|film|x-?ray|ct|herz\w*|lungen?\w*|zwerchfell\w*|röntgen\w*|aufnahme\w*|unauffällig\w*|"
+    r"regelrecht\w*|altersentsprechend\w*|kein\w*|frei|vaskul\w+|pulmon\w+|skelett\w*|wirbel\w*|tubes?|"
+    r"lines?|catheters?)\b",
     re.IGNORECASE,
 )
 _NAME_WORD: Final = re.compile(
@@ -175,9 +178,9 @@ def section_places(text: str) -> list[SectionPlace]:
         return places
     if "impression" in described.values():
         before = next(at for at, kind in described.items() if kind == "impression") - 1
-        candidates = [before] if before >= 0 and places[before].kind in _BRIEF else []
+        candidates = [before] if before >= 0 and places[before].kind in BRIEF else []
     else:
-        candidates = [at for at, place in enumerate(places) if place.kind in _CONTEXT]
+        candidates = [at for at, place in enumerate(places) if place.kind in CONTEXT]
     for at in reversed(candidates):
         if (start := _body_start(text, places[at])) is not None:
             body = SectionPlace("findings", BODY, start, places[at].end)
@@ -214,7 +217,7 @@ def _body_start(text: str, place: SectionPlace) -> int | None:
     blank = _BLANK_LINE.search(part, begin)
     end = len(part) if blank is None else blank.start()
     starts = [found.start() for found in _BODY_START.finditer(part, begin + 1, end)][:1]
-    if place.kind in _BRIEF:
+    if place.kind in BRIEF:
         behind = list(_statements(part[:end]))[1:]
         first = next((at for at, (start, stop) in enumerate(behind) if _states(part[start:stop])), None)
         while first and _may_begin(part[slice(*behind[first - 1])]):

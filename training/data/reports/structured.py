@@ -18,9 +18,16 @@ from pydicom.uid import DeflatedExplicitVRLittleEndian
 from training.data.decoding.dicom.file import SIGNATURE_BYTES, is_dicom, open_file
 from training.data.dicom.elements import UNREADABLE, patient_ids
 from training.data.dicom.objects import is_result
-from training.data.reports.headings import kind_of
-from training.data.reports.study_report import NoReportError, ReportError, SourceReport, Status, named_value
+from training.data.reports.study_report import (
+    NoReportError,
+    ReportError,
+    SourceReport,
+    Status,
+    named_value,
+    parse_time,
+)
 from training.errors import ImageError
+from training.reports.headings import SECTION_CODES, kind_of
 
 _STRUCTURED: Final = "1.2.840.10008.5.1.4.1.1.88."
 SOP_CLASSES: Final = frozenset(f"{_STRUCTURED}{number}" for number in (11, 22, 33, 34))
@@ -28,18 +35,6 @@ _KEY_OBJECTS: Final = f"{_STRUCTURED}59"
 _DEEPEST: Final = 16
 _MOST_ITEMS: Final = 10_000
 _LONGEST_FILE: Final = 64 * 2**20
-_HEADINGS: Final = {
-    **dict.fromkeys(("121070", "121071", "59776-5", "18782-3"), "FINDINGS"),
-    **dict.fromkeys(("121072", "121073", "19005-8"), "IMPRESSION"),
-    **dict.fromkeys(("121076", "121077", "55110-1"), "CONCLUSION"),
-    **dict.fromkeys(("121060", "11329-0"), "HISTORY"),
-    **dict.fromkeys(("121062", "121109", "18785-6", "55115-0"), "INDICATION"),
-    **dict.fromkeys(("121064", "121065", "55111-9"), "TECHNIQUE"),
-    **dict.fromkeys(("121068", "121069", "18834-2"), "COMPARISON"),
-    **dict.fromkeys(("121074", "121075", "18783-1"), "RECOMMENDATION"),
-    **dict.fromkeys(("121078", "55107-7"), "ADDENDUM"),
-    "121111": "SUMMARY",
-}
 # Titles (CID 7021 and others) and templates (PS3.16) of measurements and of results of programs.
 _RESULTS: Final = (
     "126000 Imaging Measurement Report; 126001 Oncology Measurement Report; 126002 Dynamic Contrast MR "
@@ -205,15 +200,8 @@ def _status(dataset: Dataset) -> Status:
 
 def _issued(dataset: Dataset) -> datetime | None:
     verified = [_text(item, "VerificationDateTime") for item in _items(dataset, "VerifyingObserverSequence")]
-    parts = (_text(dataset, "ContentDate"), _text(dataset, "ContentTime").partition(".")[0])
-    for value in (*verified, "".join(parts), parts[0]):
-        plain = value.partition(".")[0].partition("+")[0]
-        for form in ("%Y%m%d%H%M%S", "%Y%m%d%H%M", "%Y%m%d"):
-            try:
-                return datetime.strptime(plain, form)
-            except ValueError:
-                continue
-    return None
+    day, time = _text(dataset, "ContentDate"), _text(dataset, "ContentTime")
+    return next(filter(None, map(parse_time, (*verified, f"{day}{time}", day))), None)
 
 
 def _lines(item: Dataset, depth: int, count: Iterator[int], section: str = "") -> Iterator[str]:
@@ -249,9 +237,7 @@ def _heading(child: Dataset) -> str:
     if not named:
         return ""
     code, meaning = _text(named[0], "CodeValue"), _text(named[0], "CodeMeaning")
-    if code in _HEADINGS:
-        return _HEADINGS[code]
-    return meaning.upper() if kind_of(meaning) is not None else ""
+    return SECTION_CODES.get(code) or (meaning.upper() if kind_of(meaning) is not None else "")
 
 
 def _value(child: Dataset, kind: str) -> str:

@@ -8,10 +8,10 @@ from hashlib import sha256
 from typing import Final, Literal
 
 from training.data.dicom.pseudonyms import keyed_hash, shift_days
-from training.data.reports.headings import kind_of
 from training.data.reports.markup import plain_text
 from training.data.reports.sections import DESCRIBING, Section, clinical_sections, is_addendum
 from training.reports import find_findings
+from training.reports.headings import kind_of
 from training.reports.vocabulary import has_forms
 
 Status = Literal["preliminary", "final", "amended", "corrected", "withdrawn"]
@@ -23,6 +23,24 @@ _FEWEST_LETTERS: Final = 2
 _OTHER_PATIENT: Final = "patient:"
 _NUMBER: Final = re.compile(r"[<>≤≥=~]{0,2}\s*[+-]?\d[\d.,/ –-]*(?:%|[^\W\d]+[^\W\d.,;]*)?\.?")
 _MOST_WORDS: Final = 6
+# What HL7, FHIR and tables call a state of a report.
+_STATUSES: Final[dict[Status, tuple[str, ...]]] = {
+    "preliminary": (
+        *("preliminary", "prelim", "p", "draft", "wet read", "vorläufig", "registered", "partial", "unknown"),
+        *("r", "s", "i"),
+    ),
+    "final": ("final", "f", "u", "signed", "verified", "complete", "completed", "approved", "endgültig"),
+    "amended": ("amended", "a", "addended", "appended", "modified", "revised", "ergänzt"),
+    "corrected": ("corrected", "c", "k", "korrigiert"),
+    "withdrawn": (
+        *("withdrawn", "cancelled", "canceled", "deleted", "entered-in-error", "d", "x", "w", "storniert"),
+    ),
+}
+_TIME: Final = re.compile(
+    r"(\d{4})(?:[-/]?(\d\d?))?(?:[-/]?(\d\d?))?(?:[T ]?(\d\d?))?(?::?(\d\d))?(?::?(\d\d))?(?:\.\d+)?"
+    r"(Z|[+-]\d\d:?\d\d)?"
+)
+_GERMAN_DAY: Final = re.compile(r"\A(\d\d?)\.(\d\d?)\.(\d{4})")
 # Error conditions of HL7 (table 0357), for acknowledgements.
 FIELD_MISSING: Final = "101^Required field missing"
 DATA_TYPE_ERROR: Final = "102^Data type error"
@@ -190,6 +208,26 @@ def named_value(name: str, value: str, *, is_number: bool = False) -> str:
     if not name or kind_of(name) is not None or (len(value.split()) > _MOST_WORDS and not has_forms(name)):
         return sentence
     return named
+
+
+def parse_status(word: str) -> Status | None:
+    """Return the status that a word or a letter stands for; None for any other."""
+    return next((status for status, words in _STATUSES.items() if word.lower() in words), None)
+
+
+def parse_time(value: str) -> datetime | None:
+    """Return a time as ISO 8601, HL7, DICOM or a German table writes it; None for any other text."""
+    found = _TIME.fullmatch(_GERMAN_DAY.sub(r"\3/\2/\1", value.strip()))
+    if found is None:
+        return None
+    *numbers, zone = found.groups()
+    year, month, day = (int(part or 1) for part in numbers[:3])
+    hour, minute, second = (int(part or 0) for part in numbers[3:])
+    try:
+        offset = None if zone is None else datetime.strptime(zone, "%z").tzinfo
+        return datetime(year, month, day, hour, minute, second, tzinfo=offset)
+    except ValueError:
+        return None
 
 
 def study_key(uid: str) -> str:

@@ -2,13 +2,12 @@
 
 import re
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 from training.data.readers.tables.table import Row, Table, open_table
 from training.data.rejections import Rejection
-from training.data.reports.study_report import ReportError, SourceReport, Status
+from training.data.reports.study_report import ReportError, SourceReport, parse_status, parse_time
 from training.errors import DataError
 
 _COLUMNS: Final = {
@@ -31,27 +30,6 @@ _COLUMNS: Final = {
 }
 _ROLES: Final = {name: role for role, names in _COLUMNS.items() for name in names.split()}
 _SECTIONS: Final = ("indication", "technique", "comparison", "findings", "impression", "addendum")
-_STATUS: Final[dict[str, Status]] = {
-    **dict.fromkeys(("preliminary", "prelim", "p", "draft", "wet read", "vorläufig"), "preliminary"),
-    **dict.fromkeys(
-        ("final", "f", "signed", "verified", "complete", "completed", "approved", "endgültig", ""), "final"
-    ),
-    **dict.fromkeys(("amended", "addended", "appended", "revised", "a", "ergänzt"), "amended"),
-    **dict.fromkeys(("corrected", "c", "korrigiert"), "corrected"),
-    **dict.fromkeys(
-        ("withdrawn", "cancelled", "canceled", "deleted", "entered-in-error", "d", "x", "storniert"),
-        "withdrawn",
-    ),
-}
-_FORMS: Final = (
-    "%d.%m.%Y %H:%M:%S",
-    "%d.%m.%Y %H:%M",
-    "%d.%m.%Y",
-    "%Y/%m/%d %H:%M",
-    "%Y/%m/%d",
-    "%Y%m%d%H%M%S",
-    "%Y%m%d",
-)
 
 
 def read_table(path: Path, encoding: str | None) -> Iterator[tuple[int, SourceReport | ReportError]]:
@@ -99,11 +77,11 @@ def _role(name: str) -> str | None:
 
 def _report(values: list[tuple[str | None, str]]) -> SourceReport | ReportError:
     first = {role: value for role, value in reversed(values) if role is not None and value}
-    status = _STATUS.get(first.get("status", "").lower())
+    status = parse_status(first.get("status", "final"))
     if status is None:
         return ReportError("its status is none of preliminary, final, amended, corrected and withdrawn")
     issued = None
-    if "issued" in first and (issued := _time(first["issued"])) is None:
+    if "issued" in first and (issued := parse_time(first["issued"])) is None:
         return ReportError("its date is none; write 2026-01-31 or 2026-01-31T14:05")
     sections = [f"{name.upper()}: {first[name]}" for name in _SECTIONS if name in first]
     return SourceReport(
@@ -116,16 +94,3 @@ def _report(values: list[tuple[str | None, str]]) -> SourceReport | ReportError:
         issued=issued,
         names=tuple(value for role, value in values if role == "name"),
     )
-
-
-def _time(value: str) -> datetime | None:
-    try:
-        return datetime.fromisoformat(value)
-    except ValueError:
-        pass
-    for form in _FORMS:
-        try:
-            return datetime.strptime(value, form)
-        except ValueError:
-            continue
-    return None
