@@ -203,7 +203,8 @@ def read_deep_tiff(
     separate = count > 1 and number(tags, _PLANAR, 1) == _SEPARATE
     shape = (count, height, width) if separate else (height, width, count) if count > 1 else (height, width)
     # The decoder refuses a page that is another one for it than by its tags here.
-    cells: Samples = np.empty(shape, bool if bits == 1 else f"{kind}{cell}")
+    # What damage leaves unwritten is black, not what the memory held before.
+    cells: Samples = np.zeros(shape, bool if bits == 1 else f"{kind}{cell}")
     tiff_decode(content, page, out=cells)
     cells = np.moveaxis(cells, 0, -1) if separate else cells.reshape(height, width, count)
     extra = _extra(tags) if colours != _INKS and count > colours else 0
