@@ -54,13 +54,14 @@ format: install
 
 types: install
 	$(BIN)/mypy
+	cd clients/python && ../../$(BIN)/python -c "import setup; setup.write_client()"
 	$(BIN)/mypy clients/python
 
 # The pictures of docs/, from a running demo and with a key of a curator: make screenshots ARGS="http://localhost:8000 KEY"
 screenshots: install
 	$(BIN)/python -m tests.browser.screenshots $(ARGS)
 
-# Types of clients/typescript, from the OpenAPI document of today; needs Node.js with npm.
+# Types of clients/typescript (src/schema.ts), which its build needs; from the OpenAPI document, by Node.js with npm.
 client-typescript: install
 	$(BIN)/python -m tests.clients.typescript
 

@@ -51,8 +51,7 @@ from app.http.openapi import DESCRIPTION, TAGS, describe
 from app.http.problems import install_problems
 from app.http.ranges import Ranges
 from app.http.request_context import REQUEST_ID_HEADER, RequestContext
-from app.jobs.activations import role_of_job
-from app.jobs.housekeeping import remove_old_queue
+from app.jobs.queue import role_of_job
 from app.observability.metrics import Metrics
 from app.observability.tracing import open_provider, tracer_of
 from app.operations.readiness import Readiness
@@ -220,7 +219,7 @@ async def _services(
     metrics.watch_decoders(lambda: decoders.pool.waiting)
     patience = service_patience(settings)
     engine = await threads.background(open_engine, settings, patience, decoders.thumbnail)
-    await threads.background(_tidy_up, settings, engine.home)
+    await threads.background(_tidy_up, engine.home)
     signer = await threads.background(SessionSigner.of, settings.home)
     application.state.authenticator = Authenticator(
         settings, engine.home.catalogue, threads, signer, metrics.key_refused
@@ -286,10 +285,9 @@ def _open_recorder(settings: Settings, home: Home, metrics: Metrics) -> Recorder
     return recorder
 
 
-def _tidy_up(settings: Settings, home: Home) -> None:
-    """Remove what a killed process or an older version has left; a full disk keeps nobody from searching."""
+def _tidy_up(home: Home) -> None:
+    """Remove what a killed process has left; a full disk keeps nobody from searching."""
     try:
-        remove_old_queue(settings)
         collect_garbage(home)
     except RecoquestError as error:
         _log.warning("garbage is not removed", error=type(error).__name__)

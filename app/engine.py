@@ -7,7 +7,7 @@ from index.catalogue import PATIENT, Patience, open_catalogue
 from index.engine import SearchEngine
 from index.files.home_identity import HomeIdentity
 from index.files.image_store import ImageStore, MakeThumbnail
-from index.files.thumbnails import make_thumbnail
+from index.files.renditions import make_thumbnail
 from index.home import Home
 from index.vectors.gpu import Gpu
 

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, TypeVar
 
@@ -11,7 +12,8 @@ import structlog
 from app.observability.installation import read_installation
 from app.operations.readiness import generations_to_load
 from app.operations.services import Services
-from app.operations.verdicts import verdicts_of_months
+from index.catalogue import Catalogue
+from index.feedback.judgements import count_verdicts
 from index.search.results import ActiveGeneration
 
 # Judgements of two months are counted, which may be hundreds of thousands.
@@ -95,3 +97,26 @@ async def _warm(services: Services, load: Callable[[int], None], generation: int
     except Exception as error:  # noqa: BLE001 - a search that needs it will tell what is wrong
         name, kind = load.__name__, type(error).__name__
         _log.warning("a collection cannot be loaded ahead", step=name, generation=generation, error=kind)
+
+
+def verdicts_of_months(
+    catalogue: Catalogue, today: datetime | None = None
+) -> dict[str, dict[tuple[str, str], int]]:
+    """Count the judgements that stand of this calendar month in UTC and of the one before.
+
+    Args:
+        catalogue: The catalogue.
+        today: A time in this month; None: now.
+
+    Raises:
+        CatalogueError: The catalogue cannot be used.
+    """
+    begin = (today or datetime.now(UTC)).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    before = (begin - timedelta(days=1)).replace(day=1)
+    after = (begin + timedelta(days=31)).replace(day=1)
+    first, second, third = (time.isoformat(timespec="microseconds") for time in (before, begin, after))
+    with catalogue.read() as session:
+        return {
+            "current": count_verdicts(session, second, third),
+            "last": count_verdicts(session, first, second),
+        }

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from index.catalogue import ReadThroughCache
@@ -20,7 +20,8 @@ from index.catalogue.collections import (
     require_active,
     require_collection,
 )
-from index.catalogue.tables import CollectionRow, EmbeddingRow, GenerationRow, ImageRow, ModelRow
+from index.catalogue.lookup import count_images
+from index.catalogue.tables import CollectionRow, EmbeddingRow, GenerationRow, ModelRow
 from index.errors import GenerationError, SearchError
 from index.filters.column_cache import CollectionState
 from index.filters.facets import FilteredFacets, Overview, Overviews
@@ -414,11 +415,10 @@ class SearchEngine:
 
 def _describe(session: Session, collection_id: int, name: str) -> CollectionInfo:
     generation = find_generation(session, collection_id, "active")
-    count = session.execute(select(func.count()).where(ImageRow.collection_id == collection_id)).scalar_one()
     fields = known_fields(session, collection_id)
     return CollectionInfo(
         name=name,
-        count=count,
+        count=count_images(session, collection_id),
         generation=None if generation is None else generation.id,
         model=None if generation is None else generation.model,
         digest=None if generation is None else generation.digest,

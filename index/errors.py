@@ -46,8 +46,8 @@ class DamagedCatalogueError(CatalogueError):
     """The catalogue's file is damaged, or is none of a database."""
 
 
-class NewerCatalogueError(CatalogueError):
-    """A newer version of recoquest made the catalogue."""
+class CatalogueSchemaError(CatalogueError):
+    """A newer version of recoquest made the catalogue, or one that is too old."""
 
 
 class HomeError(RecoquestError):

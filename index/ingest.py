@@ -18,10 +18,10 @@ from index.files.image_store import WRITES_AT_ONCE
 from index.files.orphans import collect_orphans, keep_files, mark_orphans
 from index.files.stale import remove_stale
 from index.generations.activation import activate, require_complete
-from index.generations.swap import swap
+from index.generations.reindex import swap
 from index.moves import Moves, find_moves, folders_of, move_images
 from index.writes.embedder import Embedder, ImageEncoder, embed_missing_texts
-from index.writes.images import ImageWrite, Outcome, PictureWrite, write_images
+from index.writes.images import ImageWrite, Outcome, write_images
 from index.writes.intake import CheckedImage, Intake, KnownImage, Prepared, digests_of, known_images
 from index.writes.live import remove_in_batches
 from index.writes.missing_vectors import images_without_vectors
@@ -117,7 +117,7 @@ def ingest_manifest(
     Each batch is one transaction, so a run that was stopped goes on when it is repeated: what is there
     already is not embedded again. With the bundle that the collection is searched with, images can be found
     as soon as their batch is written. With another bundle a new generation is built beside the active one,
-    and takes its place once it has every image of the collection; see `index.generations.swap`. Texts are
+    and takes its place once it has every image of the collection; see `swap`. Texts are
     embedded with their images where the bundle has a text encoder, and those that still lack a vector at the
     end. Images whose file the manifest has under another id get that id first, in one transaction.
 
@@ -402,13 +402,13 @@ class _Run:
         return self._intake.keep(outcome, self._manifest.image_path(record)) or outcome
 
     def _embed(self, prepared: Sequence[Prepared]) -> list[ImageWrite]:
-        pixels = [item.picture.pixels for item in prepared if item.picture is not None]
+        pixels = [item.pixels for item in prepared if item.pixels is not None]
         vectors = iter(self._embedder.images(pixels))
         # Texts of an image whose file alone changes have vectors; `embed_missing_texts` makes others.
         changed = [item for item in prepared if item.picture is not None or item.replaces is None]
         texts = self._embedder.texts([text for item in changed for text in item.record.texts])
         self.embedded += len(pixels)
-        return [make_write(item, vectors, texts) for item in prepared]
+        return [item.write(vectors, texts) for item in prepared]
 
     def _originals(self, writes: Sequence[ImageWrite]) -> dict[str, Callable[[], bytes]]:
         return {
@@ -418,22 +418,6 @@ class _Run:
             for write in writes
             if write.new_file is not None
         }
-
-
-def make_write(item: Prepared, vectors: Iterator[bytes], texts: Mapping[str, bytes]) -> ImageWrite:
-    """Make a write of a prepared record; one with a picture takes the next vector."""
-    picture = None
-    if item.picture is not None:
-        picture = PictureWrite(
-            sha256=item.picture.sha256,
-            media_type=item.picture.media_type,
-            width=item.picture.width,
-            height=item.picture.height,
-            vector=next(vectors),
-            flags=item.picture.flags,
-        )
-    own = {text: texts[text] for text in item.record.texts if text in texts}
-    return ImageWrite(item.record, item.record_digest, picture, item.sha256, own, item.replaces)
 
 
 def _place_at_end(

@@ -5,12 +5,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from os.path import commonprefix
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session
 
 from index.catalogue.collections import Generation, next_sequence
+from index.catalogue.lookup import images_named, rows_among
 from index.catalogue.tables import AttributeRow, ImageRow
 from index.errors import StaleWriteError
 from index.feedback.judgements import rename_examples
@@ -18,7 +19,6 @@ from index.writes.deletion import delete_images
 from index.writes.intake import KnownImage
 from training.data.manifest import Record
 
-_AT_ONCE: Final = 500
 # Pairs of names that are compared; of more, all are ambiguous.
 _MOST_PAIRS: Final = 1_000_000
 
@@ -106,19 +106,13 @@ def move_images(
     sequence = next_sequence(session, collection_id)
     if moves.replaced:
         delete_images(session, generation.collection, moves.replaced)
-    names, rows = list(moves.ids), list[dict[str, Any]]()
-    for start in range(0, len(names), _AT_ONCE):
-        query = select(ImageRow.id, ImageRow.external_id, ImageRow.sha256).where(
-            ImageRow.collection_id == collection_id,
-            ImageRow.external_id.in_(names[start : start + _AT_ONCE]),
-        )
-        rows += (
-            # No id has a slash: none of these is taken on the way.
-            {"key": row.id, "aside": f"/{row.id}", "name": moves.ids[row.external_id]}
-            for row in session.execute(query)
-            if row.sha256 == known[row.external_id].sha256
-        )
-    if len(rows) < len(names):
+    rows = [
+        # No id has a slash: none of these is taken on the way.
+        {"key": row.id, "aside": f"/{row.id}", "name": moves.ids[name]}
+        for name, row in images_named(session, collection_id, moves.ids).items()
+        if row.sha256 == known[name].sha256
+    ]
+    if len(rows) < len(moves.ids):
         raise StaleWriteError("Images were changed by somebody else meanwhile: index the manifest again.")
     for column in ("aside", "name"):
         renamed = update(ImageRow).where(ImageRow.id == bindparam("key"))
@@ -129,16 +123,7 @@ def move_images(
 
 def folders_of(session: Session, collection_id: int, ids: Sequence[str]) -> Counter[str]:
     """Count images by the folder that an import has noted of them."""
-    folders: Counter[str] = Counter()
-    for start in range(0, len(ids), _AT_ONCE):
-        query = (
-            select(AttributeRow.text_value)
-            .join(ImageRow, ImageRow.id == AttributeRow.image_id)
-            .where(
-                ImageRow.collection_id == collection_id,
-                ImageRow.external_id.in_(ids[start : start + _AT_ONCE]),
-                AttributeRow.name == "folder",
-            )
-        )
-        folders.update(folder for folder in session.execute(query).scalars() if folder is not None)
-    return folders
+    keys = [row.id for row in images_named(session, collection_id, ids).values()]
+    query = select(AttributeRow.text_value).where(AttributeRow.name == "folder")
+    rows = rows_among(session, query, AttributeRow.image_id, keys)
+    return Counter(row.text_value for row in rows if row.text_value is not None)

@@ -21,18 +21,6 @@ def _anchors(page: Path) -> Iterator[str]:
         yield kept.replace(" ", "-")
 
 
-def test_the_page_on_the_audit_trail_leads_to_the_section_on_wrong_keys() -> None:
-    audit = (ROOT / "docs" / "audit.md").read_text("utf-8")
-    (target,) = re.findall(r"\[wrong keys\]\((\S+)\)", audit)
-    page, _, anchor = target.partition("#")
-    sections = re.split(r"^#+ (.*)$", (ROOT / "docs" / page).read_text("utf-8"), flags=re.MULTILINE)
-    told = {
-        title.lower().replace(" ", "-"): text
-        for title, text in zip(sections[1::2], sections[2::2], strict=True)
-    }
-    assert "wrong keys" in told[anchor]
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)

@@ -13,7 +13,7 @@ from app.operations.services import InjectedServices
 from app.operations.writes.idempotency import IdempotentRoute, idempotency_key
 from app.schemas.generations import Generation, Generations
 from app.schemas.jobs import JobEntry
-from index.generations import listing
+from index.generations import models as listing
 from index.generations.activation import generation_before, generation_of
 
 router = APIRouter(prefix="/v1/collections/{collection}", tags=["generations"], route_class=IdempotentRoute)

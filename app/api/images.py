@@ -27,8 +27,7 @@ from app.server.admission import BusyError
 from app.server.places import Budget
 from index.engine import SearchEngine
 from index.errors import StoreError
-from index.files.renditions import LARGEST_SIDES
-from index.files.thumbnails import THUMBNAIL_MEDIA_TYPE
+from index.files.renditions import LARGEST_SIDES, THUMBNAIL_MEDIA_TYPE
 from index.home import Home
 from index.search.results import StoredImage
 from training.data.decoding.depth import Levels

@@ -11,9 +11,9 @@ from app.http.problem_kinds import NOT_ACCEPTABLE
 from app.http.problems import RequestError, problem_responses
 from app.operations.bulk.search_batch import BatchResponse, answer_batch
 from app.operations.read_search import SentSearch, check_batch, read_search
-from app.operations.regions.similarity_map import OVERLAY_MEDIA_TYPE, draw_overlay, make_map
 from app.operations.search import answer_search
 from app.operations.services import InjectedServices
+from app.operations.similarity_map import OVERLAY_MEDIA_TYPE, draw_overlay, make_map
 from app.schemas.search.page import SearchResponse
 from app.schemas.search.query import SEARCH_BODY, BatchQuery
 from app.schemas.search.similarity_map import SimilarityMap

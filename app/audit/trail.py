@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy.orm import Session
 
 from app.settings import Settings
-from index.audit.chain import Trail
+from index.audit.chain import Trail, home_key
 from index.audit.event import Action, Actor, Detail, Event, canonical, in_parts
-from index.audit.key import home_key
 from index.catalogue import Catalogue
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from index.files.renditions import Rendition, make_rendition, read_levels
-from index.files.thumbnails import STORED_LIMITS, make_thumbnail
+from index.files.renditions import STORED_LIMITS, Rendition, make_rendition, make_thumbnail, read_levels
 from training.data.decoding.images import ImageLimits, decode_whole
 from training.data.decoding.processes.serving import DoTask, TaskAnswer, serve
 from training.data.decoding.window import Window

@@ -18,7 +18,7 @@ from app.settings import Settings
 from index.catalogue.collections import Generation, find_generation
 from index.catalogue.tables import CollectionRow, ImageRow
 from index.engine import SearchEngine
-from index.errors import CatalogueError, DamagedCatalogueError, HomeError, NewerCatalogueError, StoreError
+from index.errors import CatalogueError, CatalogueSchemaError, DamagedCatalogueError, HomeError, StoreError
 from index.files.bundles import check_digest
 from index.home import Home
 from index.writes.missing_vectors import count_missing_images
@@ -70,7 +70,7 @@ def _unusable(settings: Settings, error: RecoquestError) -> Finding:
     if isinstance(error, DamagedCatalogueError):
         other = "mend RECOQUEST_DATABASE_URL" if own else "name another with --home"
         advice = f"restore a backup into an empty home folder, or {other}"
-    elif own and isinstance(error, CatalogueError) and not isinstance(error, NewerCatalogueError):
+    elif own and isinstance(error, CatalogueError) and not isinstance(error, CatalogueSchemaError):
         advice = "mend RECOQUEST_DATABASE_URL, or start that database"
     else:
         return Finding("catalogue", "wrong", str(error))

@@ -1,4 +1,4 @@
-"""Old jobs: how long their folders are kept, generations that nobody has activated, an old queue."""
+"""Old jobs: how long their folders are kept, and generations that nobody has activated."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from sqlalchemy import select
 
 from app.jobs.folder import JobFolder
 from app.jobs.kinds import KINDS, bundle_of
-from app.jobs.retrainings import KIND
+from app.jobs.queue import RETRAIN
 from app.settings import Settings
 from index.catalogue import Catalogue
 from index.catalogue.jobs import Job, list_jobs
@@ -38,7 +38,7 @@ def drop_superseded_generations(settings: Settings, home: Home) -> list[tuple[st
         GenerationError: One was activated meanwhile.
     """
     with home.catalogue.read() as session:
-        retrainings = [job for job in list_jobs(session) if job.kind == KIND]
+        retrainings = [job for job in list_jobs(session) if job.kind == RETRAIN]
         query = (
             select(CollectionRow.name, GenerationRow.id, ModelRow.digest)
             .join(CollectionRow, CollectionRow.id == GenerationRow.collection_id)
@@ -76,13 +76,6 @@ def remove_old_folders(settings: Settings, catalogue: Catalogue) -> list[int]:
         old = _ended_long_ago(settings, list_jobs(session))
         registered = set(session.execute(select(ModelRow.digest)).scalars())
     return [job.id for job in old if _remove_all(JobFolder.of(settings, job.id), registered)]
-
-
-def remove_old_queue(settings: Settings) -> None:
-    """Remove the file by which older versions woke workers; no job was in it."""
-    for end in ("", "-wal", "-shm"):
-        with suppress(OSError):
-            (settings.home / f"queue.sqlite3{end}").unlink()
 
 
 def _ended_long_ago(settings: Settings, jobs: Iterable[Job]) -> list[Job]:

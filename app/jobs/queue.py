@@ -1,4 +1,7 @@
-"""The queue of jobs: those in the catalogue that wait; workers look for the oldest once a second."""
+"""The queue of jobs: those in the catalogue that wait; workers look for the oldest once a second.
+
+A collection is retrained, embedded and synced by one job at a time.
+"""
 
 import shlex
 from collections.abc import Callable, Sequence
@@ -7,15 +10,23 @@ from typing import Final
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.jobs import retrainings
+from app.concurrency.threads import Threads
 from index.catalogue import Catalogue
-from index.catalogue.jobs import Job, add_job, latest_job
-from index.catalogue.tables import CollectionRow
-from index.errors import JobExistsError
+from index.catalogue.jobs import Job, add_job, get_job, latest_job
+from index.catalogue.tables import CollectionRow, JobRow
+from index.errors import JobExistsError, UnknownJobError
+from index.keys.grants import Role
 
+RETRAIN: Final = "retrain"
+REINDEX: Final = "reindex"
 SYNC: Final = "pacs_sync"
 STUDY: Final = "--study"
 NOTE: Final = "--note"
+_ACTIVATE: Final = "--activate"
+# Of numbers that a database can look for.
+_MAX_DIGITS: Final = 18
+# Whatever else of a retraining begins with dashes is an option and followed by its value.
+_FLAGS: Final = frozenset({"--promote", "--no-promote", "--"})
 
 
 def give_job(
@@ -42,8 +53,8 @@ def give_job(
     """
     with catalogue.write() as session:
         check(session)
-        if kind == retrainings.KIND:
-            retrainings.refuse_second(session, arguments)
+        if kind == RETRAIN:
+            refuse_second_retraining(session, arguments)
         if kind == SYNC:
             _refuse_second_sync(session, arguments)
         job = add_job(session, kind, arguments, folder=folder)
@@ -76,9 +87,9 @@ def is_study_sync(job: Job) -> bool:
 def last_sync(session: Session, arguments: Sequence[str]) -> Job | None:
     """Return the latest sync with an image archive that has these arguments.
 
-    The row locks serialize lookups until the transaction ends.
+    Others who look wait until the transaction ends.
     """
-    session.execute(select(CollectionRow.id).where(CollectionRow.name.in_(arguments)).with_for_update())
+    _look_alone(session, arguments)
     return latest_job(session, SYNC, lambda given: list(given) == list(arguments))
 
 
@@ -89,3 +100,114 @@ def _refuse_second_sync(session: Session, arguments: Sequence[str]) -> None:
             f"Job {last.id} waits to sync the same, and will bring over all that is there by then: give no "
             "other before it has begun."
         )
+
+
+def retrained_collection(arguments: Sequence[str]) -> str | None:
+    """The collection that a retraining is of, wherever its name stands among the arguments."""
+    left = iter(arguments)
+    for argument in left:
+        if not argument.startswith("--"):
+            return argument
+        if argument not in _FLAGS and "=" not in argument:
+            next(left, None)
+    return None
+
+
+def last_retraining(session: Session, collection: str) -> Job | None:
+    """The job that retrains a collection, or did so last.
+
+    Others who look wait until the transaction ends.
+    """
+    _look_alone(session, [collection])
+    return latest_job(session, RETRAIN, lambda arguments: retrained_collection(arguments) == collection)
+
+
+def refuse_second_retraining(session: Session, arguments: Sequence[str]) -> None:
+    """Make sure that no other job retrains the same collection.
+
+    Args:
+        session: Session of the transaction that adds the job.
+        arguments: Arguments of the new retraining.
+
+    Raises:
+        JobExistsError: Another retraining of the collection waits or runs.
+    """
+    collection = retrained_collection(arguments)
+    last = None if collection is None else last_retraining(session, collection)
+    if last is not None and not last.has_ended:
+        raise JobExistsError(
+            f"{collection!r} is retrained by job {last.id} already, which is {last.state}: give another when "
+            "that has ended, or cancel it first."
+        )
+
+
+def activation_arguments(collection: str, generation: int) -> list[str]:
+    """Return the arguments of the command that completes a generation and activates it."""
+    return [collection, "--generation", str(generation), _ACTIVATE]
+
+
+async def role_of_job(threads: Threads, catalogue: Catalogue, number: str) -> tuple[Role, str] | None:
+    """Return the role in a collection that may follow and cancel a job; None: no role in one collection may.
+
+    Args:
+        threads: Threads for reads of the catalogue.
+        catalogue: Catalogue of the job.
+        number: Its number, as an address has it.
+    """
+    if not (number.isascii() and number.isdecimal() and len(number) <= _MAX_DIGITS):
+        return None
+
+    def read() -> Job | None:
+        with catalogue.read() as session:
+            try:
+                return get_job(session, int(number))
+            except UnknownJobError:
+                return None
+
+    job = await threads.read(read)
+    if job is None:
+        return None
+    if is_study_sync(job):
+        return "curator", job.arguments[0]
+    return ("admin", job.arguments[0]) if _is_activation(job) else None
+
+
+def refuse_second_embedding(session: Session, collection: str) -> None:
+    """Make sure that no other job embeds a collection, or is to.
+
+    Args:
+        session: Session of the transaction that adds the job.
+        collection: Name of the collection.
+
+    Raises:
+        JobExistsError: One does.
+    """
+    _look_alone(session, [collection])
+    query = select(JobRow.id, JobRow.state).where(
+        JobRow.kind == REINDEX,
+        JobRow.state.in_(("queued", "running")),
+        JobRow.arguments[0].as_string() == collection,
+    )
+    found = session.execute(query.limit(1)).first()
+    if found is not None:
+        raise JobExistsError(
+            f"{collection!r} is embedded by job {found.id} already, which is {found.state}: wait for its "
+            "end, or cancel it first."
+        )
+
+
+def _is_activation(job: Job) -> bool:
+    """Whether a job is one as `activation_arguments` makes it: others may name folders of the server."""
+    given = job.arguments
+    return (
+        job.kind == REINDEX
+        and job.folder is None
+        and len(given) == 4
+        and given[2].isdecimal()
+        and given == activation_arguments(given[0], int(given[2]))
+    )
+
+
+def _look_alone(session: Session, collections: Sequence[str]) -> None:
+    """Have lookups of the jobs of these collections go one by one until the transaction ends."""
+    session.execute(select(CollectionRow.id).where(CollectionRow.name.in_(collections)).with_for_update())

@@ -8,8 +8,7 @@ from cronsim import CronSim
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.jobs.queue import SYNC, last_sync
-from app.jobs.retrainings import KIND, last_retraining
+from app.jobs.queue import RETRAIN, SYNC, last_retraining, last_sync
 from app.settings import Settings
 from index.catalogue import Catalogue
 from index.catalogue.collections import find_active
@@ -36,7 +35,7 @@ def give_retrainings(settings: Settings, catalogue: Catalogue, at: datetime | No
             row = select(CollectionRow.id).where(CollectionRow.name == collection)
             if session.execute(row).first() is not None and _is_due(session, settings, collection, minute):
                 promote = ["--promote"] if settings.retrain_promote else []
-                given.append(add_job(session, KIND, [collection, *promote]))
+                given.append(add_job(session, RETRAIN, [collection, *promote]))
     return given
 
 

@@ -14,10 +14,9 @@ from index.engine import SearchEngine
 from index.files.bundles import registered_bundle
 from index.generations.activation import generation_of
 from index.generations.comparison import Comparison, compare
-from index.generations.reindex import generation_for
+from index.generations.reindex import generation_for, swap
 from index.generations.reindex import reindex as embed
 from index.generations.retention import old_by_hand, try_drop_old_generations
-from index.generations.swap import swap
 from index.writes.embedder import ImageEncoder
 
 

@@ -123,11 +123,5 @@ def describe_held_out(manifest: Manifest) -> str:
 
 def _described(records: Sequence[Record]) -> str:
     texts = sum(bool(record.texts) for record in records)
-    return f"{texts:,} images with texts" if texts else f"{_measured('precision', records):,} with labels"
-
-
-def _measured(metric: str, records: Sequence[Record]) -> int:
-    """Number of images that a metric is measured on."""
-    if "precision" in metric:
-        return sum(bool(record.labels) for record in records)
-    return sum(bool(record.texts) for record in records)
+    labels = sum(bool(record.labels) for record in records)
+    return f"{texts:,} images with texts" if texts else f"{labels:,} with labels"

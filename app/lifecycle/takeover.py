@@ -15,7 +15,6 @@ from index.engine import SearchEngine
 from index.errors import ActiveChangedError
 from index.files.bundles import registered_bundle
 from index.home import Home
-from index.writes.embedder import ImageEncoder
 from training.atomic import atomic_file
 from training.data.manifest import read_manifest
 from training.models.bundle import BundleInfo
@@ -96,11 +95,22 @@ class Promotion:
             if verdict is not None and verdict.verdict == "not better":
                 return self._outcome("rejected", None, verdict)
             activated = verdict is not None and verdict.passed and self.promote
-            generation, encoder, seconds = self._embedded(activated=activated)
+            generation, encoder, seconds = open_generation(
+                self.engine, self.settings, self.collection, self.new.folder, None
+            )
+            build_generation(self.engine, generation, encoder, self.batch_size, activated=activated)
             if not activated:
                 return self._outcome("waiting", generation.id, verdict)
             try:
-                self._promote(generation, encoder, seconds, base)
+                swap_to(
+                    self.engine,
+                    self.settings,
+                    generation,
+                    encoder,
+                    seconds,
+                    self.batch_size,
+                    instead_of=base.digest,
+                )
             except ActiveChangedError as error:
                 typer.echo(str(error))
                 continue
@@ -157,25 +167,6 @@ class Promotion:
             return None
         kept = StoredVerdict.model_validate_json(path.read_bytes())
         return kept.judgement if against in (None, kept.against) else None
-
-    def _embedded(self, *, activated: bool) -> tuple[Generation, ImageEncoder, float]:
-        """The generation by the new model, which lacks nothing, its encoder, and the seconds to load that."""
-        opened = open_generation(self.engine, self.settings, self.collection, self.new.folder, None)
-        build_generation(self.engine, opened[0], opened[1], self.batch_size, activated=activated)
-        return opened
-
-    def _promote(
-        self, generation: Generation, encoder: ImageEncoder, seconds: float, base: BundleInfo
-    ) -> None:
-        swap_to(
-            self.engine,
-            self.settings,
-            generation,
-            encoder,
-            seconds,
-            self.batch_size,
-            instead_of=base.digest,
-        )
 
     def _outcome(self, decision: Decision, generation: int | None, verdict: ModelVerdict | None) -> Outcome:
         return Outcome(

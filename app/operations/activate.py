@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse
 from sqlalchemy.orm import Session
 
 from app.audit.noted import Noted, note
-from app.jobs.activations import KIND, activation_arguments, refuse_second
+from app.jobs.queue import REINDEX, activation_arguments, refuse_second_embedding
 from app.operations.services import Services
 from app.operations.writes.queue_job import location_of, queue_job
 from app.schemas import generations as described
@@ -21,9 +21,9 @@ from index.catalogue.collections import Generation
 from index.errors import GenerationError, IncompleteGenerationError, UnknownGenerationError
 from index.files.bundles import registered_bundle
 from index.generations.activation import require_nearly_complete
-from index.generations.listing import GenerationInfo, describe_generation
+from index.generations.models import GenerationInfo, describe_generation
+from index.generations.reindex import swap
 from index.generations.retention import try_drop_old_generations
-from index.generations.swap import swap
 
 FindGeneration = Callable[[Session], Generation]
 _ASYNC: Final = "respond-async"
@@ -106,8 +106,8 @@ async def queue_swap(request: Request, services: Services, find: FindGeneration)
     generation = await services.threads.read(look)
     collection = generation.collection
     arguments = activation_arguments(collection, generation.id)
-    only = partial(refuse_second, collection=collection)
-    job = await queue_job(request, services, KIND, arguments, check=only)
+    only = partial(refuse_second_embedding, collection=collection)
+    job = await queue_job(request, services, REINDEX, arguments, check=only)
     # The command's own event tells of the activation.
     note(
         request,

@@ -1,6 +1,5 @@
 """Vectors of texts and images for other programs, by the encoder that a collection is searched with."""
 
-import asyncio
 import base64
 import binascii
 import re
@@ -10,8 +9,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from fastapi import Request
-from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
 
 from app.access.principal import Principal
 from app.audit.noted import Noted, note
@@ -20,11 +17,10 @@ from app.http.field_errors import FieldError
 from app.http.problem_kinds import KINDS, TOO_LARGE, UNSUPPORTED
 from app.http.problems import RequestError
 from app.operations.query_sources import ImageFile, Source, TextSource
-from app.operations.read_search import check_length, invalid
-from app.operations.search import MadePart, PartMaker, side_by_side
+from app.operations.read_search import check_length, invalid, parsed
+from app.operations.search import PartMaker, side_by_side
 from app.operations.services import Services
 from app.schemas.integration.embeddings import EmbeddingInput, Embeddings, EmbeddingsQuery
-from app.schemas.whole_text import parse_json
 from app.settings import Settings
 from index.engine import SearchEngine
 from index.errors import UnknownCollectionError, UnregisteredModelError, listed, shortened
@@ -78,7 +74,8 @@ async def answer_embeddings(
         raise invalid(
             "dimensions", f"The vectors have {active.dim} numbers and cannot be shortened: leave it out."
         )
-    made = await unless_disconnected(request, _made(services, active, sent.sources))
+    make = PartMaker(services, active).in_turn()
+    made = await unless_disconnected(request, side_by_side([make(source) for source in sent.sources]))
     if collection != query.model:
         request.state.alias = query.model
     note(request, _noted(active, query))
@@ -149,11 +146,7 @@ def _parsed(content: bytes, settings: Settings) -> SentInputs:
                 f"Without images the body is larger than {settings.max_json_bytes:,} bytes; send fewer or "
                 "shorter texts.",
             )
-    try:
-        query = parse_json(EmbeddingsQuery.model_validate_json, content)
-    except ValidationError as error:
-        errors = error.errors(include_url=False, include_input=False)
-        raise RequestValidationError([{**e, "loc": e["loc"] or ("body",)} for e in errors]) from None
+    query = parsed(EmbeddingsQuery.model_validate_json, content, "body")
     return SentInputs(query, [_source(place, one, settings) for place, one in enumerate(query.input)])
 
 
@@ -174,18 +167,6 @@ def _file(field: str, text: str) -> bytes:
         return base64.b64decode(text if head is None else text[head.end() :], validate=True)
     except (binascii.Error, ValueError):
         raise invalid(field, "It is not in base64: send the image file so, or as a data URL.") from None
-
-
-async def _made(services: Services, active: ActiveGeneration, sources: Sequence[Source]) -> list[MadePart]:
-    maker = PartMaker(services, active)
-    # The queue keeps room for searches of others.
-    places = asyncio.Semaphore(max(1, services.settings.encode_queue_size // 2))
-
-    async def make(source: Source) -> MadePart:
-        async with places:
-            return await maker.make(source)
-
-    return await side_by_side([make(source) for source in sources])
 
 
 def _noted(active: ActiveGeneration, query: EmbeddingsQuery) -> Noted:

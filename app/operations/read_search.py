@@ -2,11 +2,11 @@
 
 import codecs
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final
+from typing import Final, TypeVar
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
@@ -24,6 +24,8 @@ from app.settings import Settings
 from index.errors import shortened
 from index.filters.grammar import Filter, parse_filter
 from index.search.request import SearchRequest
+
+_Model = TypeVar("_Model")
 
 _JSON = "application/json"
 _MULTIPART = "multipart/form-data"
@@ -204,12 +206,22 @@ async def _read_form(request: Request, settings: Settings) -> SentSearch:
 
 
 def _parse(content: bytes, whole: str) -> SearchQuery:
-    """Read a query; `whole` is what it is called where no field of it is to blame."""
+    return parsed(SearchQuery.model_validate_json, content, whole)
+
+
+def parsed(read: Callable[[str | bytes], _Model], content: str | bytes, whole: str, *place: str) -> _Model:
+    """Read JSON by a model; its fields lie in `place`, and `whole` is to blame where none of them is.
+
+    Raises:
+        RequestValidationError: It is not valid.
+    """
     try:
-        return parse_json(SearchQuery.model_validate_json, content)
+        return parse_json(read, content)
     except ValidationError as error:
         errors = error.errors(include_url=False, include_input=False)
-        raise RequestValidationError([{**e, "loc": e["loc"] or (whole,)} for e in errors]) from None
+        raise RequestValidationError(
+            [{**e, "loc": (*place, *e["loc"]) or (whole,)} for e in errors]
+        ) from None
 
 
 def _check_lengths(query: SearchQuery, settings: Settings, place: str = "") -> None:

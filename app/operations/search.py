@@ -3,13 +3,15 @@
 import asyncio
 import hashlib
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from fastapi import Request
 
 from app.audit.noted import note_queries, shown
+from app.encoding.pool import LoadedEncoder
 from app.http.disconnect import unless_disconnected
 from app.http.request_context import milliseconds_since_arrival
 from app.operations.query_sources import (
@@ -22,16 +24,17 @@ from app.operations.query_sources import (
     stored_part,
 )
 from app.operations.read_search import SentSearch
-from app.operations.regions.embed import embed_regions, stored_regions
+from app.operations.renditions import naming_failures
 from app.operations.services import Services
 from app.schemas.search.page import SearchResponse, TookMs, Truncation, page_from
 from app.schemas.search.query import SearchQuery
 from index.engine import SearchEngine
-from index.errors import NoActiveGenerationError
+from index.errors import NoActiveGenerationError, StoreError
 from index.search.hit_reader import read_details
 from index.search.query_vector import Part
-from index.search.results import ActiveGeneration, HitDetails, HitPart, SearchPage
-from training.errors import ImageError
+from index.search.results import ActiveGeneration, HitDetails, HitPart, SearchPage, StoredImage
+from training.errors import ImageError, NoRegionsError
+from training.models.inputs.regions import RegionGrid, grid_of
 
 _Result = TypeVar("_Result")
 
@@ -50,9 +53,7 @@ async def answer_search(
 ) -> SearchResponse:
     """Make the query vector, search with it, and make the page of hits."""
     query, engine = sent.query, services.engine
-    sources = QuerySources.of(
-        query, named_files("image", sent.images), named_files("unlike_image", sent.unlike_images)
-    )
+    sources = sources_of(sent)
     # Taken before anything is encoded, so that query and collection are of one model.
     active = await services.threads.read(_active, engine, collection, sources, query.parts)
     started = time.perf_counter()
@@ -68,8 +69,7 @@ async def answer_search(
     )
     seconds = time.perf_counter() - encoded
     services.metrics.searched(seconds)
-    files = (*sent.images, *sent.unlike_images)
-    digests = await services.threads.read(digests_of, files) if files else []
+    digests = await digests_of(services, sent)
     note_queries(
         request,
         active,
@@ -88,14 +88,11 @@ async def answer_search(
     return page_from(
         page,
         active or collection,
-        limit=query.limit,
-        filter=query.filter,
+        query,
         took_ms=took,
         truncations=[one.truncation for one in made if one.truncation is not None],
         prefix=request.scope.get("root_path", ""),
-        parts=query.parts,
         details=details,
-        cursor=query.asks_for_cursor,
     )
 
 
@@ -139,12 +136,23 @@ def _find(
     return page, told_of(engine, collection, active, page, query)
 
 
-def digests_of(files: Sequence[bytes]) -> list[str]:
-    """Return the SHA-256 of image files, by which the audit trail names them."""
-    return [hashlib.sha256(file).hexdigest() for file in files]
+async def digests_of(services: Services, sent: SentSearch) -> list[str]:
+    """Return the SHA-256 of the image files of a search, by which the audit trail names them."""
+    files = (*sent.images, *sent.unlike_images)
+
+    def digests() -> list[str]:
+        return [hashlib.sha256(file).hexdigest() for file in files]
+
+    return await services.threads.read(digests) if files else []
 
 
-def named_files(field: str, files: Sequence[bytes]) -> list[ImageFile]:
+def sources_of(sent: SentSearch) -> QuerySources:
+    """Return the sources of a search, its image files among them."""
+    unlike = _named("unlike_image", sent.unlike_images)
+    return QuerySources.of(sent.query, _named("image", sent.images), unlike)
+
+
+def _named(field: str, files: Sequence[bytes]) -> list[ImageFile]:
     """Name the image files of a form's field where there are several."""
     several = len(files) > 1
     return [
@@ -173,6 +181,16 @@ class PartMaker:
             case StoredSource():
                 engine, threads = self.services.engine, self.services.threads
                 return MadePart(await threads.read(stored_part, engine, self.active, source))
+
+    def in_turn(self) -> Callable[[Source], Coroutine[Any, Any, MadePart]]:
+        """Return what makes parts as `make` does, so few at once that the queue has room for others."""
+        places = asyncio.Semaphore(max(1, self.services.settings.encode_queue_size // 2))
+
+        async def make(source: Source) -> MadePart:
+            async with places:
+                return await self.make(source)
+
+        return make
 
     async def _of_text(self, source: TextSource) -> MadePart:
         loaded = await self.services.encoders.of(self.active)
@@ -204,3 +222,44 @@ async def side_by_side(works: Sequence[Coroutine[Any, Any, _Result]]) -> list[_R
     except BaseExceptionGroup as failed:
         raise failed.exceptions[0] from None
     return [task.result() for task in tasks]
+
+
+async def embed_regions(services: Services, loaded: LoadedEncoder, source: bytes | Path) -> RegionGrid:
+    """Decode the file of a query, or that of a stored image, and embed its regions.
+
+    Raises:
+        NoRegionsError: The encoder has none.
+        ImageError: The file cannot be decoded.
+        EncodingError: Too many queries wait, it was not done in time, or the service ends.
+    """
+    if not loaded.encoder.regions:
+        raise NoRegionsError
+    decoded = await services.images.decode_query(source, loaded.image_config)
+    regions = await loaded.queue.encode_regions(decoded.pixels)
+    return grid_of(regions, decoded.picture, loaded.image_config.square)
+
+
+async def stored_regions(
+    services: Services, active: ActiveGeneration, image_id: str
+) -> tuple[StoredImage, RegionGrid]:
+    """Embed the regions of a stored image, by the encoder of a generation.
+
+    Raises:
+        UnknownImageError: The collection has no such image.
+        StoreError: The file is missing or damaged.
+        RequestError: It takes more memory or work than an image may.
+        NoRegionsError: The encoder has none.
+        EncodingError: Too many queries wait, it was not done in time, or the service ends.
+    """
+    loaded, lost = await services.encoders.of(active), ""
+    while True:
+        image = await services.threads.read(services.engine.image, active.collection, image_id)
+        try:
+            path = await services.threads.read(services.engine.home.store.path, image.sha256)
+            with naming_failures(image, "image_id", "The image takes more memory or work than one may."):
+                return image, await embed_regions(services, loaded, path)
+        except StoreError:
+            # The image may have been replaced or removed since.
+            if image.sha256 == lost:
+                raise
+            lost = image.sha256

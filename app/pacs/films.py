@@ -12,7 +12,6 @@ from index.catalogue.collections import get_generation
 from index.engine import SearchEngine
 from index.errors import StaleWriteError
 from index.home import Home
-from index.ingest import make_write
 from index.search.results import ActiveGeneration
 from index.writes.embedder import Embedder, ImageEncoder
 from index.writes.images import Outcome as WriteOutcome
@@ -136,9 +135,9 @@ class FilmWriter:
         for film in {film.prepared.record.id: film for film in films if film.prepared is not None}.values():
             assert film.prepared is not None
             prepared.append((film.prepared, film.content))
-        pixels = [item.picture.pixels for item, _ in prepared if item.picture is not None]
+        pixels = [item.pixels for item, _ in prepared if item.pixels is not None]
         vectors = iter(model.embedder.images(pixels))
-        uploads = [Upload(make_write(item, vectors, {}), content) for item, content in prepared]
+        uploads = [Upload(item.write(vectors, {}), content) for item, content in prepared]
         put_images(self._engine.home, model.active, uploads, also)
 
     def _decoded(self, compared: Compared, encoder: ImageEncoder) -> Compared:

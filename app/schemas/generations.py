@@ -6,7 +6,7 @@ from pydantic import Field
 
 from app.schemas.search.page import Answer
 from index.generations.comparison import Comparison
-from index.generations.listing import GenerationInfo
+from index.generations.models import GenerationInfo
 
 
 class GenerationName(Answer):

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import insert, select, text, update
@@ -12,11 +13,15 @@ from sqlalchemy.orm import Session
 from index.audit.event import Event, QueryForm, canonical, digest_of, id_digest, in_parts
 from index.catalogue import Catalogue
 from index.catalogue.audit_tables import AuditEventRow, AuditHeadRow, AuditNameRow
+from index.catalogue.lookup import parts, rows_among
+from index.keys.home_secret import home_secret
+
+# The secret of the keyed hashes, in the home folder.
+KEY_FILE: Final = "audit.key"
 
 # The hash before the first event.
 GENESIS: Final = "0" * 64
 _HEAD: Final = 1
-_AT_ONCE: Final = 500
 
 _BEGIN: Final = text(
     "INSERT INTO audit_head (id, sequence, hash, pruned, pruned_hash) "
@@ -89,15 +94,14 @@ class Trail:
 
         It is done in the caller's transaction.
         """
+        # First what appending locks first: each would wait for the other otherwise.
+        locked_head(session)
         rows = [{"digest": id_digest(self.key, collection, name), "collection": collection} for name in ids]
         if rows:
             session.connection().execute(_FORGET, rows)
-        for start in range(0, len(ids), _AT_ONCE):
+        for part in parts(ids):
             # Those that were named under another key.
-            named = (
-                AuditNameRow.name.in_(ids[start : start + _AT_ONCE]),
-                AuditNameRow.collection == collection,
-            )
+            named = (AuditNameRow.name.in_(part), AuditNameRow.collection == collection)
             session.execute(update(AuditNameRow).where(*named).values(name=None))
 
     def other_ids(
@@ -131,12 +135,8 @@ class Trail:
             found |= ends
             # Another image had the ids that were taken over.
             now = ends | (now - steps.keys() - set(steps.values()))
-        digests, names_found = sorted(found), set[str]()
-        for start in range(0, len(digests), _AT_ONCE):
-            some = AuditNameRow.digest.in_(digests[start : start + _AT_ONCE])
-            there = session.execute(select(AuditNameRow.name).where(some)).scalars()
-            names_found.update(name for name in there if name is not None)
-        return names_found
+        rows = rows_among(session, select(AuditNameRow.name), AuditNameRow.digest, found)
+        return {row.name for row in rows if row.name is not None}
 
 
 def locked_head(session: Session) -> AuditHeadRow:
@@ -150,3 +150,14 @@ def locked_head(session: Session) -> AuditHeadRow:
 def find_head(session: Session) -> AuditHeadRow | None:
     """Return the end of the trail; None before the first event."""
     return session.execute(select(AuditHeadRow).where(AuditHeadRow.id == _HEAD)).scalar_one_or_none()
+
+
+def home_key(home: Path) -> bytes:
+    """Return the secret in a home folder, drawn at the first call; only the owner can read its file.
+
+    Raises:
+        HomeError: The file cannot be read or written, or is damaged.
+    """
+    return home_secret(
+        home / KEY_FILE, "The key of the audit trail", without="ids and queries get other hashes then"
+    )

@@ -1,7 +1,7 @@
 """Reading the audit trail: page by page, with the ids of images that were not erased."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from index.audit.event import canonical
 from index.catalogue.audit_tables import AuditEventRow, AuditNameRow
+from index.catalogue.lookup import rows_among
 
 _AT_ONCE: Final = 500
 
@@ -63,7 +64,9 @@ def read_events(session: Session, selection: Selection, *, after: int = 0, limit
         query = query.where(AuditEventRow.action == selection.action)
     rows = session.execute(query.order_by(AuditEventRow.sequence).limit(limit)).all()
     records = [(json.loads(row.event), row.hash) for row in rows]
-    names = _names(session, sorted({digest for record, _ in records for digest in record["objects"]}))
+    digests = {digest for record, _ in records for digest in record["objects"]}
+    named = select(AuditNameRow.digest, AuditNameRow.name)
+    names = {row.digest: row.name for row in rows_among(session, named, AuditNameRow.digest, digests)}
     return [
         Entry(record, hash_, tuple(names.get(digest) for digest in record["objects"]))
         for record, hash_ in records
@@ -76,12 +79,3 @@ def all_events(session: Session, selection: Selection) -> Iterator[Entry]:
     while entries := read_events(session, selection, after=after, limit=_AT_ONCE):
         yield from entries
         after = entries[-1].record["sequence"]
-
-
-def _names(session: Session, digests: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for start in range(0, len(digests), _AT_ONCE):
-        part = digests[start : start + _AT_ONCE]
-        query = select(AuditNameRow.digest, AuditNameRow.name).where(AuditNameRow.digest.in_(part))
-        found |= {row.digest: row.name for row in session.execute(query) if row.name is not None}
-    return found

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from index.audit.chain import GENESIS, find_head
 from index.audit.event import EXAMPLES, canonical, digest_of, id_digest
 from index.catalogue.audit_tables import AuditEventRow, AuditHeadRow, AuditNameRow
+from index.catalogue.lookup import rows_among
 
 _AT_ONCE: Final = 1000
 _EventRow = Row[int, str, str, str | None, str, str]
@@ -143,22 +144,17 @@ class _Names:
         Raises:
             _FaultError: It was deleted.
         """
-        digests = list(self._named)
-        for start in range(0, len(digests), _AT_ONCE):
-            some = digests[start : start + _AT_ONCE]
-            query = select(AuditNameRow.digest, AuditNameRow.collection, AuditNameRow.name)
-            found = {
-                row.digest: row for row in self._session.execute(query.where(AuditNameRow.digest.in_(some)))
-            }
-            for digest in some:
-                if digest not in found:
-                    sequence = self._named[digest]
-                    raise _FaultError(
-                        f"The id behind the keyed hash {digest}, which event {sequence} names, was deleted.",
-                        sequence,
-                    )
-                if found[digest].name is None:
-                    self._blank.setdefault(digest, (self._named[digest], found[digest].collection))
+        query = select(AuditNameRow.digest, AuditNameRow.collection, AuditNameRow.name)
+        rows = rows_among(self._session, query, AuditNameRow.digest, self._named)
+        found = {row.digest: row for row in rows}
+        for digest, sequence in self._named.items():
+            if digest not in found:
+                raise _FaultError(
+                    f"The id behind the keyed hash {digest}, which event {sequence} names, was deleted.",
+                    sequence,
+                )
+            if found[digest].name is None:
+                self._blank.setdefault(digest, (sequence, found[digest].collection))
         self._named.clear()
 
     def check(self, *, pruned: bool) -> None:

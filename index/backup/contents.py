@@ -1,4 +1,4 @@
-"""Contents of a backup file, and their places.
+"""Contents of a backup file, their places, and the note of it by which an erasure names it.
 
 It is a tar file: first what its restore needs, then the files of bundles and images, the catalogue, and last
 of all what should be in it, so that a file that was cut off is known for that.
@@ -10,7 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
 
+from index.catalogue.audit_tables import BackupRow
+from index.catalogue.tables import ImageRow
 from index.errors import BackupError
 
 KEYS: Final = "keys.json"
@@ -75,3 +79,22 @@ def bundle_file_of(member: str) -> tuple[str, str]:
     if found is None:
         raise BackupError(f"The backup holds {member!r}, which no backup of recoquest does: it is not used.")
     return found[1], found[2]
+
+
+def last_image(session: Session) -> int:
+    """Return the highest key of an image, 0 without any."""
+    return session.execute(select(func.max(ImageRow.id))).scalar() or 0
+
+
+def note_backup(session: Session, path: Path, summary: Summary, last: int) -> None:
+    """Note a backup, in the caller's transaction.
+
+    Args:
+        session: Session of a transaction.
+        path: Path of its file.
+        summary: Contents of the backup.
+        last: The highest key of an image in it.
+    """
+    digest = hashlib.sha256(summary.model_dump_json(indent=2).encode()).hexdigest()
+    row = BackupRow(digest=digest, path=str(path.absolute()), created=summary.created, last_image=last)
+    session.merge(row)

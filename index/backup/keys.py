@@ -12,7 +12,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
-from index.audit.key import FILE as AUDIT_KEY
+from index.audit.chain import KEY_FILE as AUDIT_KEY
 from index.errors import BackupError
 from training.atomic import atomic_file
 

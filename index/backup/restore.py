@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
+from index.audit.chain import KEY_FILE as AUDIT_KEY
 from index.audit.chain import find_head
-from index.audit.key import FILE as AUDIT_KEY
 from index.backup.contents import (
     CATALOGUE,
     FORMAT,
@@ -25,18 +25,18 @@ from index.backup.contents import (
     bundle_file_of,
     digest_of,
     image_of,
+    last_image,
+    note_backup,
 )
 from index.backup.keys import AUDIT_SETTING, bring_keys
-from index.backup.known import last_image, note_backup
 from index.backup.rows import copy_rows, count_rows
 from index.backup.working_folder import working_folder
 from index.catalogue import open_catalogue
 from index.catalogue.tables import CollectionRow, GenerationRow, ModelRow
 from index.errors import BackupError
-from index.files.bundles import check_digest, install_bundle
+from index.files.bundles import changing_models, check_digest, install_bundle
 from index.files.image_store import WRITES_AT_ONCE
 from index.files.orphans import forget_used, mark_orphans
-from index.files.unused_bundles import changing_models
 from index.home import Home
 from training.models.bundle import read_bundle
 from training.progress import progress_bar

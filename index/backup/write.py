@@ -12,9 +12,17 @@ from pathlib import Path
 from sqlalchemy import Row, func, select
 from sqlalchemy.orm import Session
 
-from index.backup.contents import CATALOGUE, KEYS, SUMMARY, Summary, digest_of, image_member
+from index.backup.contents import (
+    CATALOGUE,
+    KEYS,
+    SUMMARY,
+    Summary,
+    digest_of,
+    image_member,
+    last_image,
+    note_backup,
+)
 from index.backup.keys import WITHOUT_KEYS
-from index.backup.known import last_image, note_backup
 from index.backup.rows import copy_rows, count_rows
 from index.backup.working_folder import working_folder
 from index.catalogue import Catalogue, open_catalogue

@@ -14,9 +14,8 @@ from sqlalchemy.orm import Session
 
 from index.catalogue.connections import PATIENT, Patience, engine_of, use_write_ahead_log, without_password
 from index.catalogue.disk_full import is_disk_full
-from index.catalogue.migrations.rules import fingerprint, read_rules
 from index.catalogue.reading import DirectRead, Reading
-from index.catalogue.schema import DerivedRow, upgrade_schema
+from index.catalogue.schema import RULES, DerivedRow, upgrade_schema
 from index.catalogue.version import Watch
 from index.errors import (
     CatalogueBusyError,
@@ -95,7 +94,7 @@ class Catalogue:
         """Bring tables, words and findings up to date, while other processes may be doing the same.
 
         Raises:
-            CatalogueError: A newer version of recoquest made the catalogue.
+            CatalogueError: A newer version of recoquest made the catalogue, or one that is too old.
         """
         with self._errors():
             if self._engine.dialect.name == "sqlite":
@@ -149,14 +148,13 @@ class Catalogue:
 
     def _follow_rules(self) -> None:
         """Have words and findings follow the rules of today."""
-        rules = fingerprint(read_rules())
         with self.read() as session:
             state = session.execute(select(DerivedRow)).scalar_one()
-        if state.rules != rules or state.reached is not None:
+        if state.rules != str(RULES) or state.reached is not None:
             # Its imports take as long as a search.
             from index.catalogue.migrations.derived import rebuild_derived
 
-            rebuild_derived(self.write, self.url, rules)
+            rebuild_derived(self.write, self.url)
 
     @property
     def _reader(self) -> Engine:
@@ -249,7 +247,8 @@ def open_catalogue(url: str, patience: Patience = PATIENT) -> Catalogue:
         patience: Wait limits for the database.
 
     Raises:
-        CatalogueError: The URL or the database cannot be used, or a newer version of recoquest made it.
+        CatalogueError: The URL or the database cannot be used, or a newer version of recoquest made it, or
+            one that is too old.
         DiskFullError: The disk has no space for what SQLite needs to read.
     """
     catalogue = Catalogue(url, patience)

@@ -1,23 +1,21 @@
 """Erasure of images from the catalogue, the store and the snapshots."""
 
-import shutil
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, TypeVar
 
 from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
 from index.audit.chain import Trail
 from index.audit.event import Event
-from index.catalogue import Catalogue
 from index.catalogue.audit_tables import BackupRow
-from index.catalogue.collections import Generation, get_generation, names_of, require_collection
+from index.catalogue.collections import get_generation, names_of, require_collection
 from index.catalogue.full_text import merge_words
+from index.catalogue.lookup import AT_ONCE, images_named, parts
 from index.catalogue.storable import storable_text
-from index.catalogue.tables import CollectionRow, FeedbackRow, GenerationRow, ImageRow
-from index.erasure.people import NOBODY, People
+from index.catalogue.tables import CollectionRow, FeedbackRow, GenerationRow
+from index.erasure.pending import NOBODY, People
 from index.errors import CollectionInUseError, GenerationError
 from index.files.orphans import collect_orphans
 from index.home import Home
@@ -25,10 +23,7 @@ from index.idempotency import forget_answers
 from index.reports.received import remove_reports_of, study_keys, without_images
 from index.views.manager import Views
 from index.writes.deletion import delete_images
-from index.writes.unused_fields import remove_unused_fields
-
-_AT_ONCE: Final = 1000
-_Item = TypeVar("_Item")
+from index.writes.garbage import remove_unused_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +101,10 @@ def erase_images(
             )
         with home.catalogue.write() as session:
             check(session)
-            keys = _keys(session, collection, ids)
-            backups = _backups(session, keys, all_there=len(keys) == len(set(ids)))
             collection_id = require_collection(session, collection).id
-            studies = {key for part in _parts(keys) for key in study_keys(session, collection_id, part)}
+            keys = [row.id for row in images_named(session, collection_id, ids).values()]
+            backups = _backups(session, keys, all_there=len(keys) == len(set(ids)))
+            studies = {key for part in parts(keys) for key in study_keys(session, collection_id, part)}
             removed = delete_images(session, collection, ids)
             gone = {*people.studies, *without_images(session, collection_id, studies)}
             reports = remove_reports_of(session, collection_id, people.patients, gone)
@@ -142,22 +137,6 @@ def unfinished_backups(session: Session) -> list[Path]:
     return sorted(path for folder in folders for path in folder.glob(".*.part") if path.is_dir())
 
 
-def _keys(session: Session, collection: str, ids: Sequence[str]) -> list[int]:
-    collection_id = require_collection(session, collection).id
-    keys: list[int] = []
-    for part in _parts(ids):
-        query = select(ImageRow.id).where(
-            ImageRow.collection_id == collection_id, ImageRow.external_id.in_(part)
-        )
-        keys += session.execute(query).scalars()
-    return keys
-
-
-def _parts(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
-    for start in range(0, len(items), _AT_ONCE):
-        yield items[start : start + _AT_ONCE]
-
-
 def _backups(session: Session, keys: Collection[int], *, all_there: bool) -> list[KnownBackup]:
     """Return the backups that have keys as high as these; all where an image was removed before."""
     query = select(BackupRow).order_by(BackupRow.created)
@@ -173,7 +152,7 @@ def _forget_examples(session: Session, collection: str, ids: frozenset[str]) -> 
     query = select(FeedbackRow.image_id, FeedbackRow.query_digest, FeedbackRow.query).where(of_collection)
     named = [
         (row.image_id, row.query_digest)
-        for row in session.execute(query.execution_options(yield_per=_AT_ONCE))
+        for row in session.execute(query.execution_options(yield_per=AT_ONCE))
         if not ids.isdisjoint((*row.query.get("images", ()), *row.query.get("unlike_images", ())))
     ]
     for image, digest in named:
@@ -191,12 +170,16 @@ def _have_views_read_anew(session: Session, collection: str) -> None:
 
 def _rewrite_snapshots(home: Home, collection: str) -> None:
     """Remove the snapshots of all generations of a collection, and write those of their images anew."""
-    for generation in _generations(home.catalogue, collection):
+    with home.catalogue.read() as session:
+        of_collection = GenerationRow.collection_id == require_collection(session, collection).id
+        numbers = session.execute(select(GenerationRow.id).where(of_collection)).scalars().all()
+        generations = [get_generation(session, number)[0] for number in numbers]
+    for generation in generations:
         folders = [home.snapshots_folder / name for name in (generation.uid, f"{generation.uid}-texts")]
         had = folders[0].is_dir()
-        for folder in folders:
-            if folder.is_dir():
-                shutil.rmtree(folder)
+        # A running service may remove the manifest itself, or write others here: the folders stay.
+        for path in (path for folder in folders for path in folder.glob("*")):
+            path.unlink(missing_ok=True)
         if had:
             views = Views(home.snapshots_folder)
             try:
@@ -208,10 +191,3 @@ def _rewrite_snapshots(home: Home, collection: str) -> None:
                 continue
             finally:
                 views.close()
-
-
-def _generations(catalogue: Catalogue, collection: str) -> list[Generation]:
-    with catalogue.read() as session:
-        of_collection = GenerationRow.collection_id == require_collection(session, collection).id
-        numbers = session.execute(select(GenerationRow.id).where(of_collection)).scalars().all()
-        return [get_generation(session, number)[0] for number in numbers]

@@ -1,7 +1,8 @@
-"""Erasures that are under way: what each has still to remove, kept until nothing is left."""
+"""What is erased: patients and studies, and erasures under way, which are kept until nothing is left."""
 
 import json
 import os
+import re
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,19 +10,57 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from index.catalogue.collections import require_collection
+from index.catalogue.lookup import images_named
 from index.catalogue.storable import storable_text
-from index.catalogue.tables import ImageRow
-from index.erasure.people import NOBODY, People
 from index.errors import CollectionInUseError
 from index.files.file_lock import try_lock
+from index.reports.received import images_of_people
 from training.atomic import atomic_file
+from training.data.dicom.pseudonyms import keyed_hash
 
 _FOLDER: Final = "erasures"
-_AT_ONCE: Final = 500
+_HASH: Final = re.compile(r"[0-9a-f]{16}")
+
+
+@dataclass(frozen=True, slots=True)
+class People:
+    """Patients by their keyed hashes, and studies by keys such as "study:1.2.3" and "accession:HASH"."""
+
+    patients: tuple[str, ...] = ()
+    studies: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, key: bytes, patient: str | None, study: str | None) -> Self:
+        """Return the patient and the study that a person names; the numbers themselves are kept nowhere.
+
+        Args:
+            key: Secret of the home folder.
+            patient: Patient ID, or its keyed hash as metadata has it.
+            study: Study Instance UID, accession number, or the keyed hash of that.
+        """
+        patients = () if patient is None else _forms(key, "patient", patient)
+        if study is None:
+            return cls(patients)
+        accessions = (f"accession:{form}" for form in _forms(key, "accession", study))
+        return cls(patients, (*accessions, *((f"study:{study.strip()}",) if _is_uid(study) else ())))
+
+    def images(self, session: Session, collection: str) -> list[str]:
+        """Return the ids of their images in a collection.
+
+        Raises:
+            UnknownCollectionError: No collection has this name.
+        """
+        if not self.patients and not self.studies:
+            return []
+        return images_of_people(
+            session, require_collection(session, collection).id, self.patients, self.studies
+        )
+
+
+NOBODY: Final = People()
 
 
 @dataclass(slots=True)
@@ -56,7 +95,8 @@ class PendingErasure:
         """
         # No image has an id that a database cannot hold.
         ids = [name for name in ids if storable_text(name)]
-        digests = [sha256 for _, sha256 in _there(session, collection, ids)]
+        there = images_named(session, require_collection(session, collection).id, ids)
+        digests = [row.sha256 for row in there.values()]
         folder = home / _FOLDER
         begun = cls(folder / f"{secrets.token_hex(8)}.json", collection, ids, digests, people)
         if ids or people != NOBODY:
@@ -86,7 +126,7 @@ class PendingErasure:
 
     def erased_ids(self, session: Session) -> list[str]:
         """Return those of the ids that the collection has no image of."""
-        there = {name for name, _ in _there(session, self.collection, self.ids)}
+        there = images_named(session, require_collection(session, self.collection).id, self.ids)
         return [name for name in self.ids if name not in there]
 
 
@@ -117,19 +157,16 @@ def pending_erasures(home: Path) -> Iterator[PendingErasure]:
     """
     for path in sorted((home / _FOLDER).glob("*.json")):
         values = json.loads(path.read_bytes())
-        # Versions before 0026 of the catalogue noted no people.
-        people = People(tuple(values.get("patients", ())), tuple(values.get("studies", ())))
+        people = People(tuple(values["patients"]), tuple(values["studies"]))
         yield PendingErasure(
             path, values["collection"], values["ids"], values["digests"], people, set(values["jobs"])
         )
 
 
-def _there(session: Session, collection: str, ids: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the ids and the digests of the images that a collection has."""
-    found: list[tuple[str, str]] = []
-    key = require_collection(session, collection).id
-    for start in range(0, len(ids), _AT_ONCE):
-        some = ImageRow.external_id.in_(ids[start : start + _AT_ONCE])
-        query = select(ImageRow.external_id, ImageRow.sha256).where(ImageRow.collection_id == key, some)
-        found += [(row.external_id, row.sha256) for row in session.execute(query)]
-    return found
+def _forms(key: bytes, kind: str, value: str) -> tuple[str, ...]:
+    hashed = keyed_hash(key, kind, value)
+    return (value, hashed) if _HASH.fullmatch(value) else (hashed,)
+
+
+def _is_uid(text: str) -> bool:
+    return storable_text(text) and re.fullmatch(r"[0-9.]{1,64}", text.strip()) is not None

@@ -10,6 +10,7 @@ from sqlalchemy import and_, case, delete, func, not_, or_, select
 from sqlalchemy.orm import Session
 
 from index.catalogue.collections import NOT_DELETED, now, require_active, require_collection
+from index.catalogue.lookup import images_named
 from index.catalogue.storable import storable_text
 from index.catalogue.tables import CollectionRow, FeedbackRow, ImageRow
 from index.errors import FeedbackFullError, QueryError
@@ -222,19 +223,15 @@ def rename_examples(session: Session, collection_id: int, ids: Mapping[str, str]
             for name, parts in row.query.items()
         }
         if kept != row.query:
-            renamed.append((row, kept))
-    columns = [column.key for column in FeedbackRow.__table__.columns]
-    rows = [
-        {name: getattr(row, name) for name in columns} | {"query": kept, "query_digest": _digest(kept)}
-        for row, kept in renamed
-    ]
+            values = {column.key: getattr(row, column.key) for column in FeedbackRow.__table__.columns}
+            renamed.append((row, FeedbackRow(**values | {"query": kept, "query_digest": _digest(kept)})))
     for row, _ in renamed:
         session.delete(row)
     # First, since ids may have changed places.
     session.flush()
     session.expunge_all()
-    for values in rows:
-        session.merge(FeedbackRow(**values))
+    for _, new in renamed:
+        session.merge(new)
 
 
 def count_feedback(session: Session, collection: str, *, since: str = "") -> FeedbackCounts:
@@ -402,10 +399,7 @@ def _digest(kept: Mapping[str, Sequence[str]]) -> str:
 
 def _gone(session: Session, collection: str, ids: set[str]) -> set[str]:
     """Return the ids that no image of a collection has."""
-    if not ids:
-        return set()
-    of_collection = ImageRow.collection_id == require_collection(session, collection).id
-    return ids.difference(session.execute(select(ImageRow.external_id).where(of_collection)).scalars())
+    return ids.difference(images_named(session, require_collection(session, collection).id, ids))
 
 
 def _pairs(judgement: Judgement) -> list[LearningPair]:

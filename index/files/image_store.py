@@ -11,7 +11,7 @@ from typing import BinaryIO, Final
 from index.catalogue.disk_full import is_disk_full
 from index.errors import DiskFullError, StoreError, StoreWriteError
 from index.files.file_lock import try_lock
-from index.files.thumbnails import make_thumbnail
+from index.files.renditions import make_thumbnail
 from training.atomic import atomic_file, sync
 from training.data.decoding.images import PIXELS_VERSION
 from training.errors import ImageError

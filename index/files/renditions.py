@@ -1,4 +1,4 @@
-"""A stored image as a picture of 8 bits that any browser shows, as its thumbnail and its vector see it."""
+"""A stored image as a picture of 8 bits that any browser shows, and its thumbnail for grids of hits."""
 
 import io
 from dataclasses import dataclass
@@ -7,11 +7,17 @@ from typing import Final
 
 from PIL import Image, ImageChops
 
-from index.files.thumbnails import STORED_LIMITS
 from training.data.decoding.depth import Levels
-from training.data.decoding.images import PIXELS_VERSION, decode_whole
+from training.data.decoding.images import PIXELS_VERSION, ImageLimits, decode_image, decode_whole
 from training.data.decoding.window import Window
 
+THUMBNAIL_SIDE: Final = 256
+THUMBNAIL_MEDIA_TYPE: Final = "image/webp"
+
+# An image that was let in once stays readable, whatever limits intake has by now.
+STORED_LIMITS: Final = ImageLimits(
+    max_bytes=1 << 40, max_pixels=1 << 40, max_frames=1 << 40, accept_truncated=True, checksums=False
+)
 # Largest sides that the formats can have, those first that are made faster.
 LARGEST_SIDES: Final = {"image/jpeg": 65_500, "image/webp": 16_383, "image/png": (1 << 31) - 1}
 # To be raised when scaling or encoding changes; decoding has a version of its own.
@@ -76,6 +82,19 @@ def read_levels(original: Path) -> Levels | None:
         MemoryError: The process may not have as much memory as this takes.
     """
     return decode_whole(original, STORED_LIMITS).levels
+
+
+def make_thumbnail(original: Path) -> bytes:
+    """Make the WebP of an image file, at most 256 pixels a side.
+
+    Raises:
+        ImageError: The file cannot be decoded.
+    """
+    image = decode_image(original, STORED_LIMITS, min_side=THUMBNAIL_SIDE)
+    image.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE), Image.Resampling.LANCZOS)
+    content = io.BytesIO()
+    image.save(content, "WEBP", quality=80)
+    return content.getvalue()
 
 
 def _is_grey(image: Image.Image) -> bool:

@@ -44,21 +44,13 @@ def remove_stale(paths: Iterable[Path], untouched_s: float = STALE_SECONDS) -> i
     return removed
 
 
-def remove_abandoned(paths: Iterable[Path]) -> list[Path]:
-    """Remove unfinished files of any age that no process is writing; return those that stay."""
-    left = []
+def remove_abandoned(paths: Iterable[Path]) -> None:
+    """Remove unfinished files of any age that no process is writing."""
     for path in paths:
-        try:
-            with path.open("rb") as file:
-                if try_lock(file):
-                    path.unlink()
-                else:
-                    left.append(path)
-        except FileNotFoundError:
-            continue
-        except OSError:
-            left.append(path)
-    return left
+        # What cannot be removed is named by whoever looks for `unfinished` files afterwards.
+        with suppress(OSError), path.open("rb") as file:
+            if try_lock(file):
+                path.unlink()
 
 
 def _is_unfinished(name: str) -> bool:

@@ -14,7 +14,8 @@ from index.catalogue.collections import (
     now,
     require_collection,
 )
-from index.catalogue.tables import GenerationRow, ImageRow
+from index.catalogue.lookup import count_images
+from index.catalogue.tables import GenerationRow
 from index.errors import ActiveChangedError, IncompleteGenerationError, UnknownGenerationError, listed
 from index.writes.missing_vectors import count_missing_images, images_without_vectors
 from index.writes.texts import count_texts_without_vectors
@@ -81,8 +82,7 @@ def require_nearly_complete(session: Session, generation: Generation, *, texts: 
     Raises:
         IncompleteGenerationError: The generation lacks more images, or texts if `texts`.
     """
-    images = select(func.count()).where(ImageRow.collection_id == generation.collection_id)
-    few = min(_MAX_MISSING, session.execute(images).scalar_one() // 2)
+    few = min(_MAX_MISSING, count_images(session, generation.collection_id) // 2)
     lacking = count_missing_images(session, generation)
     if texts:
         lacking = max(lacking, count_texts_without_vectors(session, generation) // _TEXTS_AN_IMAGE)
@@ -165,9 +165,7 @@ def _later_than_all(session: Session, collection_id: int) -> str:
 
 
 def _lacks_images(session: Session, generation: Generation, missing: int) -> str:
-    total = session.execute(
-        select(func.count()).where(ImageRow.collection_id == generation.collection_id)
-    ).scalar_one()
+    total = count_images(session, generation.collection_id)
     named = images_without_vectors(session, generation, limit=_NAMED_MISSING)
     names = ", ".join(image.id for image in named) + (", ..." if missing > len(named) else "")
     active = find_generation(session, generation.collection_id, "active")

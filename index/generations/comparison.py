@@ -14,6 +14,7 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from index.catalogue.collections import Generation, now
+from index.catalogue.lookup import rows_among
 from index.catalogue.tables import EmbeddingRow, GenerationRow, ImageRow, TextEmbeddingRow, TextRow
 from index.home import Home
 from index.vectors.codec import decode_vectors
@@ -33,7 +34,6 @@ _RECALLS: Final = (1, 5, 10)
 _QUERY_IMAGES: Final = 1000
 _CANDIDATES: Final = 100_000
 _SEED: Final = 0
-_ROWS_AT_ONCE: Final = 500
 _SPLITS: Final[tuple[Literal["test", "val"], ...]] = ("test", "val")
 
 
@@ -91,11 +91,11 @@ class _Image:
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """Images that are searched, and the held-out rows of `images`."""
+    """Images that are searched; the first `queries` of them are held out."""
 
     held_out: HeldOut
     images: list[_Image]
-    queries: list[int]
+    queries: int
 
 
 def compare(home: Home, active: Generation, new: Generation) -> Comparison | None:
@@ -111,9 +111,16 @@ def compare(home: Home, active: Generation, new: Generation) -> Comparison | Non
         chosen = _choose(session, active, new)
         if len(chosen.images) < 2:
             return None
-        vectors = [_image_vectors(session, generation, chosen.images) for generation in (active, new)]
-        texts = _texts(session, (active, new), [chosen.images[row].key for row in chosen.queries])
-        text_vectors = [_text_vectors(session, generation, list(texts)) for generation in (active, new)]
+        keys = [image.key for image in chosen.images]
+        vectors = [
+            _stored(session, generation, EmbeddingRow, EmbeddingRow.image_id, keys)
+            for generation in (active, new)
+        ]
+        texts = _texts(session, (active, new), [image.key for image in chosen.images[: chosen.queries]])
+        text_vectors = [
+            _stored(session, generation, TextEmbeddingRow, TextEmbeddingRow.text_id, list(texts))
+            for generation in (active, new)
+        ]
         relevant = _relevant(session, texts, chosen.images)
     result = Comparison(
         against=active.id,
@@ -154,63 +161,36 @@ def _choose(session: Session, active: Generation, new: Generation) -> _Chosen:
     keys = {image.key for image in queries}
     others = [image for image in images if image.key not in keys]
     searched = queries + draw.sample(others, min(len(others), _CANDIDATES - len(queries)))
-    return _Chosen(held_out, searched, list(range(len(queries))))
-
-
-def _image_vectors(session: Session, generation: Generation, images: Sequence[_Image]) -> Vectors:
-    keys = [image.key for image in images]
-    return _stored(session, generation, EmbeddingRow, EmbeddingRow.image_id, keys)
-
-
-def _text_vectors(session: Session, generation: Generation, keys: Sequence[int]) -> Vectors:
-    return _stored(session, generation, TextEmbeddingRow, TextEmbeddingRow.text_id, keys)
+    return _Chosen(held_out, searched, len(queries))
 
 
 def _stored(session: Session, generation: Generation, table: Any, key: Any, keys: Sequence[int]) -> Vectors:
     """Return the vectors of these keys, which are all there, in the shape of their kind."""
-    found: dict[int, bytes] = {}
-    for start in range(0, len(keys), _ROWS_AT_ONCE):
-        part = keys[start : start + _ROWS_AT_ONCE]
-        query = select(key, table.vector).where(table.generation_id == generation.id, key.in_(part))
-        found |= {row[0]: row[1] for row in session.execute(query)}
+    query = select(key, table.vector).where(table.generation_id == generation.id)
+    found = {row[0]: row[1] for row in rows_among(session, query, key, keys)}
     vectors = decode_vectors([found[key] for key in keys], generation.dim)
     return as_blades(vectors, generation.blades, unsigned=generation.unsigned)
 
 
 def _texts(session: Session, generations: Sequence[Generation], images: Sequence[int]) -> dict[int, str]:
     """Return the texts of these images that have vectors in all generations, by key."""
-    texts: dict[int, str] = {}
-    for start in range(0, len(images), _ROWS_AT_ONCE):
-        query = select(TextRow.id, TextRow.text).where(
-            TextRow.image_id.in_(images[start : start + _ROWS_AT_ONCE]),
-            *(
-                TextRow.id.in_(
-                    select(TextEmbeddingRow.text_id).where(TextEmbeddingRow.generation_id == generation.id)
-                )
-                for generation in generations
-            ),
-        )
-        texts |= {row.id: row.text for row in session.execute(query)}
-    return texts
+    query = select(TextRow.id, TextRow.text)
+    for generation in generations:
+        embedded = select(TextEmbeddingRow.text_id).where(TextEmbeddingRow.generation_id == generation.id)
+        query = query.where(TextRow.id.in_(embedded))
+    return {row.id: row.text for row in rows_among(session, query, TextRow.image_id, images)}
 
 
 def _relevant(session: Session, texts: Mapping[int, str], images: Sequence[_Image]) -> list[list[int]]:
     """Return for each text the rows of all images that have this very sentence."""
     row_of = {image.key: row for row, image in enumerate(images)}
     rows: dict[str, set[int]] = {text: set() for text in texts.values()}
-    names = list(rows)
     collection = select(ImageRow.collection_id).where(ImageRow.id == images[0].key).scalar_subquery()
-    for start in range(0, len(names), _ROWS_AT_ONCE):
-        query = (
-            select(TextRow.text, TextRow.image_id)
-            .join(ImageRow, ImageRow.id == TextRow.image_id)
-            .where(
-                ImageRow.collection_id == collection, TextRow.text.in_(names[start : start + _ROWS_AT_ONCE])
-            )
-        )
-        for text, image in session.execute(query):
-            if image in row_of:
-                rows[text].add(row_of[image])
+    query = select(TextRow.text, TextRow.image_id).join(ImageRow, ImageRow.id == TextRow.image_id)
+    query = query.where(ImageRow.collection_id == collection)
+    for text, image in rows_among(session, query, TextRow.text, rows):
+        if image in row_of:
+            rows[text].add(row_of[image])
     return [sorted(rows[text]) for text in texts.values()]
 
 
@@ -228,7 +208,7 @@ def _by_text(
 
 
 def _by_image(chosen: _Chosen, vectors: Sequence[Vectors]) -> ImageToImage:
-    rows = chosen.queries
+    rows = range(chosen.queries)
     firsts = [_first(candidates[rows], candidates, own=rows) for candidates in vectors]
     shared = 100 * overlap(firsts[1], firsts[0])
     labelled = [row for row, image in enumerate(chosen.images) if image.labels]

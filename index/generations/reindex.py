@@ -1,11 +1,10 @@
-"""Embed a collection with another bundle, from the store, in a generation beside the active one."""
+"""Embed a collection with another bundle, in a generation beside the active one, and search in that one."""
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
-from sqlalchemy import func, select
-from sqlalchemy.orm import Session
 
 from index.catalogue.collections import (
     Generation,
@@ -16,11 +15,12 @@ from index.catalogue.collections import (
     next_sequence,
     require_collection,
 )
-from index.catalogue.tables import ImageRow
+from index.catalogue.lookup import count_images
 from index.engine import SearchEngine
-from index.errors import GenerationError, StoreError
+from index.errors import GenerationError, IncompleteGenerationError, StoreError
 from index.files.bundles import installed_bundle, register_bundle
-from index.files.thumbnails import STORED_LIMITS
+from index.files.renditions import STORED_LIMITS
+from index.generations.activation import activate, mark_preloading
 from index.home import Home
 from index.writes.embedder import Embedder, ImageEncoder, embed_missing_texts
 from index.writes.missing_vectors import (
@@ -38,6 +38,8 @@ from training.progress import ProgressBar, progress_bar
 
 _ROWS_AT_ONCE: Final = 1024
 _NAMED: Final = 3
+# Retries of a swap against concurrent writes; a few suffice.
+_TRIES: Final = 100
 
 
 def generation_for(home: Home, collection: str, encoder: ImageEncoder) -> Generation:
@@ -93,14 +95,14 @@ def reindex(
         GenerationError: The generation is gone, the encoder is of another bundle, or files in the store are
             missing or damaged; what was embedded stays.
     """
-    embedded = embed_missing(engine, generation, encoder, batch_size=batch_size, show_progress=show_progress)
+    embedded = _embed_missing(engine, generation, encoder, batch_size=batch_size, show_progress=show_progress)
     if embedded:
         engine.save_snapshot_of(generation)
     engine.measure_confidence(generation.id, encoder)
     return embedded
 
 
-def embed_missing(
+def _embed_missing(
     engine: SearchEngine,
     generation: Generation,
     encoder: ImageEncoder,
@@ -118,6 +120,60 @@ def embed_missing(
     if run.broken:
         raise GenerationError(_broken(generation, run.broken))
     return run.embedded
+
+
+def swap(
+    engine: SearchEngine,
+    generation: Generation,
+    encoder: ImageEncoder,
+    *,
+    preload_s: float,
+    batch_size: int = 64,
+    show_progress: bool = True,
+    instead_of: str | None = None,
+) -> int:
+    """Give a generation what it lacks and make it the one that is searched, in one step.
+
+    A generation that was active before lacks the images that were written since: nobody keeps it current,
+    which would cost every write a second pass and every service a second encoder, but it never comes back
+    without them either. Services are told before, so that none has to load anything when it happens.
+
+    Args:
+        engine: Home of the collection.
+        generation: Generation to activate.
+        encoder: Loaded from its bundle.
+        preload_s: Seconds that services may take to notice and load the generation.
+        batch_size: Images a forward pass.
+        show_progress: Show a bar on standard error.
+        instead_of: Digest of the only model that it may take the place of; None: of any.
+
+    Returns:
+        How many images had to be embedded.
+
+    Raises:
+        ActiveChangedError: A generation of another model became active meanwhile; it stays.
+        IncompleteGenerationError: Writes outpace embedding; the active generation stays.
+        GenerationError: The generation is gone, or files in the store cannot be read; the one before stays.
+    """
+    embedded = reindex(engine, generation, encoder, batch_size=batch_size, show_progress=show_progress)
+    with engine.home.catalogue.write() as session:
+        mark_preloading(session, generation)
+    engine.warm(generation.id)
+    time.sleep(preload_s)
+    for tries_left in reversed(range(_TRIES)):
+        # Writes of the meantime, and writes during their embedding. A snapshot would take
+        # so long that more was written each time.
+        embedded += _embed_missing(
+            engine, generation, encoder, batch_size=batch_size, show_progress=show_progress
+        )
+        try:
+            with engine.home.catalogue.write() as session:
+                activate(session, generation, texts="text" in encoder.modalities, instead_of=instead_of)
+            break
+        except IncompleteGenerationError:
+            if not tries_left:
+                raise
+    return embedded
 
 
 class _Run:
@@ -148,7 +204,7 @@ class _Run:
             there = still_missing(session, self.embedder.generation, list(self.broken))
             self.broken = {image: reason for image, reason in self.broken.items() if image in there}
             missing = count_missing_images(session, self.embedder.generation) - len(self.broken)
-            total = _count_images(session, self.embedder.generation)
+            total = count_images(session, self.embedder.generation.collection_id)
         if missing <= 0:
             return False
         name = f"Embedding {self.embedder.generation.collection}"
@@ -196,11 +252,6 @@ class _Run:
             get_generation(session, generation.id)
             added = add_missing_images(session, generation, sequence, images, vectors)
         self.embedded += added
-
-
-def _count_images(session: Session, generation: Generation) -> int:
-    query = select(func.count()).where(ImageRow.collection_id == generation.collection_id)
-    return session.execute(query).scalar_one()
 
 
 def _broken(generation: Generation, broken: dict[MissingImage, str]) -> str:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import delete, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from index.catalogue import PAUSE_SECONDS
@@ -20,7 +20,7 @@ from index.catalogue.collections import (
 )
 from index.catalogue.tables import EmbeddingRow, GenerationRow, ModelRow, TextEmbeddingRow
 from index.errors import GenerationError
-from index.files.unused_bundles import changing_models, note_unused
+from index.files.bundles import changing_models, note_unused
 from index.generations.activation import generation_of
 from index.home import Home
 from index.writes.garbage import collect_garbage
@@ -134,7 +134,8 @@ def _drop(home: Home, generation: Generation) -> None:
         while _drop_batch(session, generation):
             pass
         session.execute(delete(GenerationRow).where(GenerationRow.id == generation.id))
-        if not session.execute(_uses_of(generation.digest)).scalar_one():
+        uses = select(GenerationRow.id).join(ModelRow, ModelRow.id == GenerationRow.model_id)
+        if session.execute(uses.where(ModelRow.digest == generation.digest).limit(1)).first() is None:
             note_unused(home.bundles_folder, generation.digest)
             session.execute(delete(ModelRow).where(ModelRow.digest == generation.digest))
     # Files that stay on the disk are removed by the next collection of garbage.
@@ -158,12 +159,3 @@ def _drop_batch(session: Session, generation: Generation) -> bool:
             session.execute(delete(table).where(table.generation_id == generation.id, key.in_(keys)))
             return True
     return False
-
-
-def _uses_of(digest: str) -> Any:
-    return (
-        select(func.count())
-        .select_from(GenerationRow)
-        .join(ModelRow, ModelRow.id == GenerationRow.model_id)
-        .where(ModelRow.digest == digest)
-    )

@@ -1,14 +1,15 @@
 """Reports in the catalogue: taken in, matched to the images of their studies, and removed with these."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final, TypeVar, cast
+from typing import Final, cast
 
 from sqlalchemy import ColumnElement, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from index.catalogue.archives.tables import ReportRow
+from index.catalogue.lookup import AT_ONCE, parts, rows_among
 from index.catalogue.tables import AttributeRow, ImageRow
 from training.data.reports.attach import PATIENT_FIELDS
 from training.data.reports.sections import Section
@@ -17,8 +18,6 @@ from training.reports.headings import Kind
 
 # Fields of an image that name its study, the likeliest first.
 STUDY_FIELDS: Final = ("study", "accession")
-_AT_ONCE: Final = 500
-_Item = TypeVar("_Item")
 
 
 def add_reports(session: Session, collection_id: int, reports: Sequence[StudyReport]) -> None:
@@ -78,12 +77,11 @@ def images_of(session: Session, collection_id: int, study: str) -> dict[str, tup
     query = select(ImageRow.id, ImageRow.external_id).join(AttributeRow, AttributeRow.image_id == ImageRow.id)
     rows = session.execute(query.where(_has(collection_id, study)).order_by(ImageRow.id)).all()
     patients: defaultdict[int, tuple[str, ...]] = defaultdict(tuple)
-    for part in _parts([row.id for row in rows]):
-        for name in PATIENT_FIELDS:
-            own = (AttributeRow.image_id.in_(list(part))) & (AttributeRow.name == name)
-            named = select(AttributeRow.image_id, AttributeRow.text_value).where(own)
-            for image, value in session.execute(named.order_by(AttributeRow.position)):
-                patients[image] += (value,) if value else ()
+    for name in PATIENT_FIELDS:
+        named = select(AttributeRow.image_id, AttributeRow.text_value).where(AttributeRow.name == name)
+        named = named.order_by(AttributeRow.position)
+        for image, value in rows_among(session, named, AttributeRow.image_id, [row.id for row in rows]):
+            patients[image] += (value,) if value else ()
     return {row.external_id: patients[row.id] for row in rows}
 
 
@@ -102,7 +100,7 @@ def reports_after(
     query = select(ReportRow).where(ReportRow.collection_id == collection_id, ReportRow.id > after)
     if waiting:
         query = query.where(ReportRow.study.is_(None))
-    rows = session.execute(query.order_by(ReportRow.id).limit(_AT_ONCE)).scalars()
+    rows = session.execute(query.order_by(ReportRow.id).limit(AT_ONCE)).scalars()
     return [(row.id, _report(row)) for row in rows]
 
 
@@ -137,9 +135,9 @@ def remove_reports_of(
     wanted = {*keys, *(f"patient:{patient}" for patient in patients)}
     if wanted:
         query = select(ReportRow.id, ReportRow.keys).where(own, ReportRow.study.is_(None))
-        rows = session.execute(query.execution_options(yield_per=_AT_ONCE))
+        rows = session.execute(query.execution_options(yield_per=AT_ONCE))
         found = [row.id for row in rows if not wanted.isdisjoint(row.keys)]
-        for part in _parts(found):
+        for part in parts(found):
             count += _removed(session, ReportRow.id.in_(part))
     return count
 
@@ -166,13 +164,9 @@ def remove_report(session: Session, collection_id: int, digest: str) -> tuple[st
 
 def studies_of(session: Session, collection_id: int, keys: Collection[int]) -> list[str]:
     """Return the keys of the studies that images, by their keys, belong to and that have reports."""
-    found: list[str] = []
-    for part in _parts(sorted(study_keys(session, collection_id, keys))):
-        having = (ReportRow.collection_id == collection_id) & ReportRow.study.in_(part)
-        found += cast(
-            list[str], session.execute(select(ReportRow.study).where(having).distinct()).scalars().all()
-        )
-    return found
+    query = select(ReportRow.study).where(ReportRow.collection_id == collection_id).distinct()
+    rows = rows_among(session, query, ReportRow.study, study_keys(session, collection_id, keys))
+    return [row.study for row in rows if row.study is not None]
 
 
 def study_keys(session: Session, collection_id: int, keys: Collection[int]) -> set[str]:
@@ -230,8 +224,3 @@ def _main_key(session: Session, collection_id: int, key: str) -> str:
     )
     uid = session.execute(query.limit(1)).scalar()
     return key if uid is None else f"{STUDY_FIELDS[0]}:{uid}"
-
-
-def _parts(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
-    for start in range(0, len(items), _AT_ONCE):
-        yield items[start : start + _AT_ONCE]

@@ -5,7 +5,7 @@ has the words of.
 """
 
 import random
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from itertools import pairwise
 from math import inf
 from statistics import NormalDist
@@ -18,6 +18,7 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from index.catalogue.collections import Generation
+from index.catalogue.lookup import rows_among
 from index.catalogue.tables import GenerationRow, ImageRow, TextEmbeddingRow, TextRow
 from index.scoring.unanswerable import PHRASES
 from index.vectors.codec import decode_vectors
@@ -38,7 +39,6 @@ _LABELS: Final = 200
 # Comparisons of all queries, where a view scans.
 _COMPARED: Final = 200_000_000
 _SAMPLE: Final = 2000
-_AT_ONCE: Final = 500
 _BATCH: Final = 32
 # It is measured again when the collection has grown or shrunk by this factor.
 _GROWTH: Final = 1.2
@@ -347,16 +347,10 @@ def _texts(
     return list(found.values())[: min(most, _QUERIES)]
 
 
-def _facts(session: Session, keys: Iterable[int]) -> dict[int, _Facts]:
+def _facts(session: Session, keys: Collection[int]) -> dict[int, _Facts]:
     """Return labels and texts of images by key."""
-    wanted, found = sorted(keys), dict[int, _Facts]()
-    for start in range(0, len(wanted), _AT_ONCE):
-        some = wanted[start : start + _AT_ONCE]
-        texts: dict[int, set[str]] = {}
-        for key, text in session.execute(
-            select(TextRow.image_id, TextRow.text).where(TextRow.image_id.in_(some))
-        ):
-            texts.setdefault(key, set()).add(text)
-        for key, labels in session.execute(select(ImageRow.id, ImageRow.labels).where(ImageRow.id.in_(some))):
-            found[key] = _Facts(frozenset(labels), frozenset(texts.get(key, ())))
-    return found
+    texts: dict[int, set[str]] = {}
+    for key, text in rows_among(session, select(TextRow.image_id, TextRow.text), TextRow.image_id, keys):
+        texts.setdefault(key, set()).add(text)
+    rows = rows_among(session, select(ImageRow.id, ImageRow.labels), ImageRow.id, keys)
+    return {key: _Facts(frozenset(labels), frozenset(texts.get(key, ()))) for key, labels in rows}

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from index.catalogue.schema import HEAD
+from index.catalogue.schema import RULES
 from index.filters.grammar import FieldKind
 from index.scoring.background import ScoreScale
 from index.search.cursors import PageEnd, PagePosition, encode_cursor
@@ -273,5 +273,5 @@ def revision_of(record_digest: str, sha256: str) -> str:
         record_digest: Digest of the record, as `index.writes.intake.record_digest` makes it.
         sha256: Digest of the stored file.
     """
-    # Another schema may read other findings from the same record.
-    return hashlib.sha256(f"{HEAD} {record_digest} {sha256}".encode()).hexdigest()[:_REVISION_DIGITS]
+    # Other rules read other findings from the same record.
+    return hashlib.sha256(f"{RULES} {record_digest} {sha256}".encode()).hexdigest()[:_REVISION_DIGITS]

@@ -1,9 +1,9 @@
 """Removal of images and of whole collections from the catalogue."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import sleep
-from typing import Final, TypeVar
+from typing import Any
 
 from sqlalchemy import delete, insert, select
 from sqlalchemy.orm import Session
@@ -12,7 +12,7 @@ from index.catalogue import PAUSE_SECONDS, Catalogue
 from index.catalogue.audit_tables import FormerNameRow
 from index.catalogue.collections import NOT_DELETED, lock_collection, next_sequence, require_collection
 from index.catalogue.full_text import remove_words
-from index.catalogue.storable import storable_text
+from index.catalogue.lookup import AT_ONCE, images_named, parts
 from index.catalogue.tables import (
     CollectionRow,
     FieldRow,
@@ -21,18 +21,11 @@ from index.catalogue.tables import (
     RemovalRow,
     TextRow,
 )
-from index.errors import UnexpectedCountError
 from index.files.orphans import mark_orphans
 from index.filters.grammar import Filter
 from index.filters.sql import passing_keys
 from index.reports.received import remove_reports, studies_of
-from index.vectors.protocol import Keys
 from index.writes.texts import remove_texts
-
-_Item = TypeVar("_Item")
-
-# Images in a transaction, and ids in a statement.
-AT_ONCE: Final = 500
 
 
 def delete_images(session: Session, collection: str, ids: Sequence[str]) -> dict[str, str]:
@@ -48,18 +41,7 @@ def delete_images(session: Session, collection: str, ids: Sequence[str]) -> dict
     """
     collection_id = require_collection(session, collection).id
     sequence = next_sequence(session, collection_id)
-    removed: dict[str, str] = {}
-    # Ids that no database can hold are not looked up: PostgreSQL would refuse the whole statement.
-    for part in _parts([image_id for image_id in ids if storable_text(image_id)]):
-        query = select(ImageRow.id, ImageRow.external_id, ImageRow.sha256).where(
-            ImageRow.collection_id == collection_id, ImageRow.external_id.in_(part)
-        )
-        rows = session.execute(query).all()
-        if rows:
-            _delete(session, collection_id, sequence, [row.id for row in rows])
-            mark_orphans(session, {row.sha256 for row in rows})
-            removed |= {row.external_id: row.sha256 for row in rows}
-    return removed
+    return _delete(session, collection_id, sequence, list(images_named(session, collection_id, ids).values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +56,7 @@ class Matching:
 
     collection_id: int
     sequence: int
-    keys: Keys
-
-    def parts(self) -> Iterator[list[int]]:
-        """Split the keys into batches, each for a transaction of its own."""
-        for start in range(0, len(self.keys), AT_ONCE):
-            yield self.keys[start : start + AT_ONCE].tolist()
-
-    def require(self, expected: int | None) -> None:
-        """Make sure of the number of images.
-
-        Raises:
-            UnexpectedCountError: There are more or fewer than expected.
-        """
-        if expected is not None and expected != len(self.keys):
-            raise UnexpectedCountError(len(self.keys), expected)
+    keys: list[int]
 
 
 def find_matching(session: Session, collection: str, filter: Filter) -> Matching:
@@ -104,7 +72,7 @@ def find_matching(session: Session, collection: str, filter: Filter) -> Matching
         FilterError: The filter does not fit the collection.
     """
     row = require_collection(session, collection)
-    return Matching(row.id, row.sequence, passing_keys(session, row.id, filter))
+    return Matching(row.id, row.sequence, passing_keys(session, row.id, filter).tolist())
 
 
 def ids_of(session: Session, keys: Sequence[int]) -> list[str]:
@@ -130,11 +98,7 @@ def delete_unchanged(session: Session, matching: Matching, keys: Sequence[int]) 
         ImageRow.id.in_(keys),
         ImageRow.sequence <= matching.sequence,
     )
-    rows = session.execute(query).all()
-    if rows:
-        _delete(session, matching.collection_id, sequence, [row.id for row in rows])
-        mark_orphans(session, {row.sha256 for row in rows})
-    return {row.external_id: row.sha256 for row in rows}
+    return _delete(session, matching.collection_id, sequence, session.execute(query).all())
 
 
 def remove_hidden(catalogue: Catalogue) -> None:
@@ -171,20 +135,16 @@ def _remove_batch(catalogue: Catalogue, collection_id: int) -> bool:
     return False
 
 
-def _delete(session: Session, collection_id: int, sequence: int, keys: Sequence[int]) -> None:
-    texts = session.execute(select(TextRow.id).where(TextRow.image_id.in_(keys))).scalars().all()
-    remove_texts(session, collection_id, sequence, texts)
-    remove_words(session, keys)
-    studies = studies_of(session, collection_id, keys)
-    session.execute(delete(ImageRow).where(ImageRow.id.in_(keys)))
-    remove_reports(session, collection_id, studies)
-    rows = [
-        {"collection_id": collection_id, "target": "images", "key": key, "sequence": sequence} for key in keys
-    ]
-    session.execute(insert(RemovalRow), rows)
-
-
-def _parts(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
-    """Split into what one statement can name."""
-    for start in range(0, len(items), AT_ONCE):
-        yield items[start : start + AT_ONCE]
+def _delete(session: Session, collection_id: int, sequence: int, images: Sequence[Any]) -> dict[str, str]:
+    for part in parts(images):
+        keys = [row.id for row in part]
+        texts = session.execute(select(TextRow.id).where(TextRow.image_id.in_(keys))).scalars().all()
+        remove_texts(session, collection_id, sequence, texts)
+        remove_words(session, keys)
+        studies = studies_of(session, collection_id, keys)
+        session.execute(delete(ImageRow).where(ImageRow.id.in_(keys)))
+        remove_reports(session, collection_id, studies)
+        gone = {"collection_id": collection_id, "target": "images", "sequence": sequence}
+        session.execute(insert(RemovalRow), [{**gone, "key": key} for key in keys])
+        mark_orphans(session, {row.sha256 for row in part})
+    return {row.external_id: row.sha256 for row in images}

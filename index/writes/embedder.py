@@ -1,6 +1,6 @@
 """Embeds the images and texts of a generation by a checked encoder."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 import numpy as np
@@ -9,6 +9,7 @@ from PIL import Image
 from index.catalogue.collections import Generation, get_generation, next_sequence
 from index.errors import GenerationError
 from index.home import Home
+from index.scoring.confidence import TextEncoder
 from index.vectors.codec import encode_vectors
 from index.vectors.protocol import Vectors
 from index.writes.texts import (
@@ -18,23 +19,18 @@ from index.writes.texts import (
     texts_without_vectors,
 )
 from training.models.bundle import BundleInfo
-from training.models.embeddings import TextEmbeddings
 from training.models.inputs.images import Pixels
 from training.progress import progress_bar
 
 _TEXTS_AT_ONCE: Final = 1024
 
 
-class ImageEncoder(Protocol):
+class ImageEncoder(TextEncoder, Protocol):
     """Interface of an encoder for ingest; `training.models.encoder.Encoder` has it."""
 
     @property
     def info(self) -> BundleInfo | None:
         """The bundle it was loaded from."""
-
-    @property
-    def modalities(self) -> Collection[str]:
-        """Modalities that it embeds."""
 
     @property
     def min_image_side(self) -> int | None:
@@ -45,9 +41,6 @@ class ImageEncoder(Protocol):
 
     def embed_images(self, images: Pixels) -> Vectors:
         """Return vectors (B, D) of length one for prepared images (B, 3, S, S)."""
-
-    def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
-        """Return vectors (B, D) of length one for texts, if it has a text encoder."""
 
 
 class Embedder:

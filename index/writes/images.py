@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from index.catalogue.collections import Generation, next_sequence, refuse_retired
 from index.catalogue.full_text import IndexedWords, add_words, replace_words
+from index.catalogue.lookup import images_named
 from index.catalogue.tables import (
     AttributeRow,
     EmbeddingRow,
@@ -38,7 +39,7 @@ class PictureWrite:
         media_type: Media type of the file.
         width: Of the upright image.
         height: Of the upright image.
-        vector: As `index.vectors.codec` encodes it.
+        vector: As `index.vectors.codec` encodes it; empty until the picture is embedded.
         flags: Those of `PICTURE_FIELDS` that are true of the picture.
     """
 
@@ -107,7 +108,7 @@ def write_images(
     sequence = next_sequence(session, collection_id)
     # Under the lock that this has taken: a swap, or a drop, comes before all of it or after it.
     refuse_retired(session, generation)
-    stored = _stored(session, collection_id, [write.record.id for write in writes])
+    stored: dict[str, Any] = dict(images_named(session, collection_id, [write.record.id for write in writes]))
     _check_fresh(writes, stored)
     new = [write for write in writes if write.record.id not in stored]
     changed = [write for write in writes if write.record.id in stored and _differs(write, stored)]
@@ -151,13 +152,6 @@ def _check_fresh(writes: Sequence[ImageWrite], stored: dict[str, Any]) -> None:
                 f"The image {write.record.id!r} was changed by somebody else meanwhile, and nothing was "
                 "written: do it again."
             )
-
-
-def _stored(session: Session, collection_id: int, ids: Collection[str]) -> dict[str, Any]:
-    query = select(ImageRow.id, ImageRow.external_id, ImageRow.sha256, ImageRow.record_digest).where(
-        ImageRow.collection_id == collection_id, ImageRow.external_id.in_(ids)
-    )
-    return {row.external_id: row for row in session.execute(query)}
 
 
 def _new_picture(write: ImageWrite, stored: dict[str, Any]) -> bool:

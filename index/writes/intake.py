@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,8 +13,9 @@ from sqlalchemy.orm import Session
 from index.catalogue.collections import Generation
 from index.catalogue.tables import EmbeddingRow, ImageRow
 from index.files.image_store import ImageStore
-from index.files.metadata.strip import strip_metadata
+from index.files.metadata import strip_metadata
 from index.search.results import revision_of
+from index.writes.images import ImageWrite, PictureWrite
 from training.data.decoding.dicom.file import is_dicom
 from training.data.decoding.images import ImageLimits
 from training.data.decoding.processes.file_decoder import FileDecoder
@@ -38,27 +39,6 @@ class KnownImage:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """An image file that can be decoded.
-
-    Attributes:
-        sha256: Digest of the file.
-        media_type: Media type of the file.
-        width: Of the upright image.
-        height: Of the upright image.
-        pixels: As the encoder takes them (3, S, S).
-        flags: Those of `PICTURE_FIELDS` that are true of it.
-    """
-
-    sha256: str
-    media_type: str
-    width: int
-    height: int
-    pixels: Pixels
-    flags: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Prepared:
     """A record that can be written.
 
@@ -66,13 +46,21 @@ class Prepared:
         sha256: Digest of the file that is stored.
         picture: None when its embedding is there already.
         replaces: Digest of the image's present file, which has the same picture and other metadata.
+        pixels: Those of the picture, as the encoder takes them (3, S, S).
     """
 
     record: Record
     record_digest: str
     sha256: str
-    picture: Picture | None
+    picture: PictureWrite | None
     replaces: str | None = None
+    pixels: Pixels | None = None
+
+    def write(self, vectors: Iterator[bytes], texts: Mapping[str, bytes]) -> ImageWrite:
+        """Return what is written with the vectors of its texts; one with a picture takes the next vector."""
+        picture = None if self.picture is None else replace(self.picture, vector=next(vectors))
+        own = {text: texts[text] for text in self.record.texts if text in texts}
+        return ImageWrite(self.record, self.record_digest, picture, self.sha256, own, self.replaces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +82,10 @@ class Compared:
     def with_picture(
         self, media_type: str, width: int, height: int, pixels: Pixels, flags: tuple[str, ...]
     ) -> Prepared:
-        """Return what has to be written of a new image; see `Picture`."""
+        """Return what has to be written of a new image; see `PictureWrite`."""
         assert self.prepared is not None
-        picture = Picture(self.prepared.sha256, media_type, width, height, pixels, flags)
-        return replace(self.prepared, picture=picture)
+        picture = PictureWrite(self.prepared.sha256, media_type, width, height, b"", flags)
+        return replace(self.prepared, picture=picture, pixels=pixels)
 
 
 @dataclass(frozen=True, slots=True)

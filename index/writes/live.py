@@ -7,7 +7,7 @@ from functools import partial
 from time import sleep
 from typing import Final, NamedTuple, cast
 
-from sqlalchemy import Row, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from index.catalogue import PAUSE_SECONDS
@@ -18,14 +18,15 @@ from index.catalogue.collections import (
     lock_collection,
     require_collection,
 )
+from index.catalogue.lookup import images_named, parts
 from index.catalogue.storable import storable_text
-from index.catalogue.tables import CollectionRow, ImageRow
+from index.catalogue.tables import CollectionRow
 from index.errors import ConditionError, GenerationError, StaleWriteError, shortened
 from index.files.orphans import collect_orphans, keep_files, mark_orphans
 from index.home import Home
 from index.search.hit_reader import read_image, require_image
 from index.search.results import ActiveGeneration, StoredImage, revision_of
-from index.writes.deletion import AT_ONCE, delete_images
+from index.writes.deletion import delete_images
 from index.writes.images import ImageWrite, Outcome, write_images
 from index.writes.intake import KnownImage, known_images, record_digest
 from training.data.manifest import Record, Split
@@ -62,8 +63,10 @@ class Condition:
         Raises:
             ConditionError: The condition does not hold.
         """
+        if self.holds(revision):
+            return
         named = shortened(image_id)
-        if self.matches is not None and revision is None:
+        if revision is None:
             raise ConditionError(
                 f"There is no image {named!r} any more, and nothing was written: leave If-Match out to put "
                 "it in as a new one.",
@@ -76,17 +79,12 @@ class Condition:
                 "ETag in If-Match.",
                 revision,
             )
-        if (
-            self.differs is not None
-            and revision is not None
-            and (not self.differs or revision in self.differs)
-        ):
-            raise ConditionError(
-                f"There is an image {named!r} already, and nothing was written; its ETag is "
-                f'"{revision}". Choose another id, or send that ETag in If-Match, without If-None-Match, to '
-                "change it.",
-                revision,
-            )
+        raise ConditionError(
+            f"There is an image {named!r} already, and nothing was written; its ETag is "
+            f'"{revision}". Choose another id, or send that ETag in If-Match, without If-None-Match, to '
+            "change it.",
+            revision,
+        )
 
 
 UNCONDITIONAL: Final = Condition()
@@ -154,10 +152,11 @@ def put_images(
         with home.catalogue.write() as session:
             generation = _locked(session, active)
             writes = [upload.write for upload in uploads]
-            stored = _stored(session, generation, [write.record.id for write in writes])
+            stored = images_named(session, generation.collection_id, [write.record.id for write in writes])
             for upload in uploads:
-                image_id = upload.write.record.id
-                upload.condition.check(image_id, _revision(stored.get(image_id)))
+                row = stored.get(upload.write.record.id)
+                revision = None if row is None else revision_of(row.record_digest, row.sha256)
+                upload.condition.check(upload.write.record.id, revision)
             before = {row.sha256 for row in stored.values()}
             outcomes = write_images(session, generation, writes)
             originals = {digest: partial(bytes, content) for digest, content in files.items()}
@@ -305,11 +304,9 @@ def remove_in_batches(
         UnknownCollectionError: No collection has this name.
         DiskFullError: The disk has no space left; what was removed before stays removed.
     """
-    for start in range(0, len(ids), AT_ONCE):
-        if start:
-            sleep(PAUSE_SECONDS)
-        part = ids[start : start + AT_ONCE]
+    for part in parts(ids):
         yield len(part), len(remove_images(home, collection, part, also))
+        sleep(PAUSE_SECONDS)
 
 
 def _record_of(image: StoredImage) -> Record:
@@ -342,17 +339,6 @@ def _stale(active: ActiveGeneration) -> StaleWriteError:
         f"Collection {active.collection!r} is searched with another generation by now, and nothing was "
         "written: send it again."
     )
-
-
-def _stored(session: Session, generation: Generation, ids: Collection[str]) -> dict[str, Row[str, str, str]]:
-    query = select(ImageRow.external_id, ImageRow.record_digest, ImageRow.sha256).where(
-        ImageRow.collection_id == generation.collection_id, ImageRow.external_id.in_(list(ids))
-    )
-    return {row.external_id: row for row in session.execute(query)}
-
-
-def _revision(row: Row[str, str, str] | None) -> str | None:
-    return None if row is None else revision_of(row.record_digest, row.sha256)
 
 
 def remove_unused_files(home: Home, digests: Collection[str]) -> None:

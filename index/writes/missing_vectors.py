@@ -2,16 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
-from sqlalchemy import Select, exists, func, insert, select
+from sqlalchemy import exists, func, insert, select
 from sqlalchemy.orm import Session
 
 from index.catalogue.collections import Generation
+from index.catalogue.lookup import rows_among
 from index.catalogue.tables import EmbeddingRow, ImageRow
-
-# A query names them one by one.
-_IMAGES_AT_ONCE: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +36,16 @@ def images_without_vectors(
 
 def count_missing_images(session: Session, generation: Generation) -> int:
     """Return how many images of the collection have no vector in a generation."""
-    return session.execute(_counted(select(ImageRow.id).where(*_image_lacks(generation)))).scalar_one()
+    return session.execute(select(func.count()).where(*_image_lacks(generation))).scalar_one()
 
 
 def still_missing(
     session: Session, generation: Generation, images: Sequence[MissingImage]
 ) -> set[MissingImage]:
     """Return those of some images that are there with the same file, and lack a vector in a generation."""
-    found: set[MissingImage] = set()
-    for start in range(0, len(images), _IMAGES_AT_ONCE):
-        keys = [image.key for image in images[start : start + _IMAGES_AT_ONCE]]
-        query = select(ImageRow.id, ImageRow.external_id, ImageRow.sha256).where(
-            *_image_lacks(generation), ImageRow.id.in_(keys)
-        )
-        found |= {MissingImage(*row) for row in session.execute(query)}
-    return found.intersection(images)
+    query = select(ImageRow.id, ImageRow.external_id, ImageRow.sha256).where(*_image_lacks(generation))
+    rows = rows_among(session, query, ImageRow.id, [image.key for image in images])
+    return {MissingImage(*row) for row in rows}.intersection(images)
 
 
 def add_missing_images(
@@ -87,7 +80,3 @@ def add_missing_images(
 def _image_lacks(generation: Generation) -> tuple[Any, ...]:
     has = exists().where(EmbeddingRow.generation_id == generation.id, EmbeddingRow.image_id == ImageRow.id)
     return ImageRow.collection_id == generation.collection_id, ~has
-
-
-def _counted(query: Select[int]) -> Select[int]:
-    return select(func.count()).select_from(query.subquery())

@@ -183,12 +183,19 @@ def test_a_database_that_cannot_be_reached_comes_with_what_to_do(
     assert "secret" not in said
 
 
-def test_a_catalogue_that_is_newer_says_itself_what_to_do(home: Path) -> None:
+@pytest.mark.parametrize(
+    ("revision", "advice"),
+    [
+        ("9999", "update recoquest, or give the address of another catalogue."),
+        ("0014", "index your data again in a new home."),
+    ],
+)
+def test_a_catalogue_of_another_schema_says_itself_what_to_do(home: Path, revision: str, advice: str) -> None:
     file = home / "catalogue.sqlite3"
     with contextlib.closing(sqlite3.connect(file)) as connection, connection:
-        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+        connection.execute("UPDATE alembic_version SET version_num = ?", (revision,))
     said = _of_catalogue(Settings(home=home, database_url=f"sqlite:///{file}"))
-    assert said.endswith(": update recoquest, or give the address of another catalogue.")
+    assert said.endswith(f": {advice}")
 
 
 def _of_catalogue(settings: Settings) -> str:

@@ -45,16 +45,3 @@ def test_no_script_looks_at_a_letter_beside_the_table() -> None:
     letters = re.compile(r"\bkey\b(?:\.toLowerCase\(\))? === '[^' ]'")
     found = {path.name for path in PAGE.rglob("*.js") if letters.search(path.read_text("utf-8"))}
     assert found == set()
-
-
-@pytest.mark.parametrize("page", ["page.md", "room.md"])
-def test_the_documentation_has_the_keys_of_a_page(page: str) -> None:
-    text = (PAGE.parents[1] / "docs" / page).read_text("utf-8")
-    rows = [re.findall(r"^\| (.*?) \|", line)[0] for line in text.splitlines() if line.startswith("| ")]
-    told = {
-        key.lower() for row in rows for key in re.split(r"[ ,]+", row.replace("`", "").replace("\u2212", "-"))
-    }
-    places = {"page.md": ("hit", "picture", "image"), "room.md": ("picture", "film")}[page]
-    extra = {"page.md": {"c"}, "room.md": set[str]()}[page]
-    wanted = {keys[0].lower() for place in places for keys in _table()[place].values()} - extra
-    assert wanted <= told, wanted - told

@@ -9,36 +9,16 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from app.application import create_app
 
 CLIENT: Final = Path(__file__).resolve().parents[2] / "clients" / "typescript"
 INTEGRATION: Final = CLIENT.parents[1] / "docs" / "integration.md"
-SCHEMA: Final = CLIENT / "src" / "schema.ts"
+TYPES: Final = Path("src", "schema.ts")
 _PACKAGES: Final = ("package.json", "package-lock.json", ".npmrc")
-_DIGEST: Final = re.compile(r"OpenAPI document: sha256 ([0-9a-f]{64})")
 _INSTALL_S: Final = 180
 _COMPILE_S: Final = 180
-
-
-def document() -> dict[str, Any]:
-    """Return the service's OpenAPI document."""
-    described: dict[str, Any] = create_app().openapi()
-    return described
-
-
-def digest_of(described: dict[str, Any]) -> str:
-    """Return the SHA-256 of a document, whatever the order of its keys and the version of the service."""
-    info = {name: value for name, value in described["info"].items() if name != "version"}
-    normal = json.dumps({**described, "info": info}, sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(normal.encode()).hexdigest()
-
-
-def digest_of_types() -> str | None:
-    """Return the digest of the document that the committed types were made from."""
-    found = _DIGEST.search(SCHEMA.read_text(encoding="utf-8")[:500])
-    return None if found is None else found[1]
 
 
 def installed_packages() -> Path | None:
@@ -71,12 +51,13 @@ def installed_packages() -> Path | None:
 def compile_client(packages: Path, folder: Path) -> Path:
     """Compile the client, its tests and the docs' example strictly in a folder, and return the folder.
 
-    The compiled example is `dist-test/example.js`.
+    Its types are of the document of today. The compiled example is `dist-test/example.js`.
 
     Raises:
         AssertionError: The compiler found something; it is in the message.
     """
     shutil.copytree(CLIENT, folder, ignore=shutil.ignore_patterns("node_modules", "dist"))
+    write_types(packages, folder / TYPES)
     (folder / "node_modules").symlink_to(packages / "node_modules")
     (example,) = re.findall(r"```ts\n(.*?)```", INTEGRATION.read_text(encoding="utf-8"), re.DOTALL)
     (folder / "test" / "example.ts").write_text(example, encoding="utf-8")
@@ -87,28 +68,19 @@ def compile_client(packages: Path, folder: Path) -> Path:
     return folder
 
 
-def write_types(packages: Path) -> None:
-    """Write the types of the document of today into the client."""
-    described = document()
+def write_types(packages: Path, target: Path) -> None:
+    """Write the types of the service's OpenAPI document of today."""
+    generator = packages / "node_modules" / ".bin" / "openapi-typescript"
     with tempfile.TemporaryDirectory() as temporary:
-        source, target = Path(temporary, "openapi.json"), Path(temporary, "schema.ts")
-        source.write_text(json.dumps(described), encoding="utf-8")
+        document = Path(temporary, "openapi.json")
+        document.write_text(json.dumps(create_app().openapi()), encoding="utf-8")
         # A field of a request with a default may be left out.
-        generate = [
-            "openapi-typescript",
-            str(source),
-            "--output",
-            str(target),
-            "--default-non-nullable=false",
-        ]
-        generate[0] = str(packages / "node_modules" / ".bin" / generate[0])
+        generate: list[str | Path] = [generator, document, "--output", target, "--default-non-nullable=false"]
         subprocess.run(generate, check=True, stdout=subprocess.DEVNULL, timeout=_COMPILE_S)
-        head = f"// Made by `make client-typescript`. OpenAPI document: sha256 {digest_of(described)}\n"
-        SCHEMA.write_text(head + target.read_text(encoding="utf-8"), encoding="utf-8")
 
 
 if __name__ == "__main__":
     found = installed_packages()
     if found is None:
         sys.exit("Node.js with npm and a registry of packages are needed: `apt-get install npm`.")
-    write_types(found)
+    write_types(found, CLIENT / TYPES)

@@ -10,8 +10,7 @@ from app.settings import Settings
 from index.catalogue.collections import Generation
 from index.engine import SearchEngine
 from index.generations.activation import generation_of
-from index.generations.reindex import generation_for, reindex
-from index.generations.swap import swap
+from index.generations.reindex import generation_for, reindex, swap
 from index.ingest import ingest_manifest
 from tests.e2e.load import Load, Reference, check_all, reference_of
 from tests.e2e.work import Work, service

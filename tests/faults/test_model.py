@@ -11,7 +11,6 @@ import pytest
 from index.engine import SearchEngine
 from index.filters.grammar import parse_filter
 from index.generations.new_collections import create_collection
-from index.generations.remove_collection import remove_collection
 from index.search.request import SearchRequest
 from index.writes.live import change_image, put_images, remove_images
 from tests.faults.made import (
@@ -35,6 +34,7 @@ from tests.faults.oracle import (
     check_nothing_else,
     check_page,
 )
+from tests.index.homes import remove_collection
 from training.data.manifest import Record
 
 OPERATIONS = int(os.environ.get("RECOQUEST_TEST_OPERATIONS", "20000"))

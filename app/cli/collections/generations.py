@@ -22,7 +22,7 @@ def generations(
     """List the generations of a collection: state, model, counts, times, comparison."""
     from app.lifecycle.build_generation import print_comparison
     from app.settings import load_settings
-    from index.generations.listing import list_generations
+    from index.generations.models import list_generations
     from index.generations.retention import drop_generation
 
     with indexed(load_settings(home=home)) as engine:

@@ -15,7 +15,7 @@ from app.settings import Settings
 from index.catalogue.full_text import MAX_WORDS, parse_words
 from index.engine import SearchEngine
 from index.errors import StoreError
-from index.files.thumbnails import STORED_LIMITS
+from index.files.renditions import STORED_LIMITS
 from index.search.query_vector import Part
 from index.search.results import ActiveGeneration, StoredImage
 from training.data.decoding.content import read_content

@@ -368,12 +368,4 @@ def _answer(
         search=round(page.search_ms, 3),
         total=round(maker.encode_ms + page.search_ms, 3),
     )
-    return page_from(
-        page,
-        active,
-        limit=query.limit,
-        filter=query.filter,
-        took_ms=took,
-        truncations=maker.truncations,
-        cursor=query.asks_for_cursor,
-    )
+    return page_from(page, active, query, took_ms=took, truncations=maker.truncations)

@@ -89,11 +89,4 @@ def _pages(
         if not isinstance(page, SearchPage):
             raise page
         truncations = [] if cut is None else [Truncation.of("text", cut)]
-        yield page_from(
-            page,
-            active,
-            limit=query.limit,
-            filter=query.filter,
-            took_ms=took,
-            truncations=truncations,
-        )
+        yield page_from(page, active, query, took_ms=took, truncations=truncations)

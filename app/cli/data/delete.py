@@ -26,6 +26,7 @@ def delete(
     from app.operations.writes.delete_matching import Deletion
     from app.settings import load_settings
     from index.catalogue import PAUSE_SECONDS
+    from index.catalogue.lookup import parts
 
     parsed = parse_filter_option(condition)
     if not parsed:
@@ -46,7 +47,7 @@ def delete(
             return f"Stopped. {deletion.deleted:,} images are deleted; the same command goes on."
 
         with stoppable(stopped):
-            for keys in deletion.matching.parts():
+            for keys in parts(deletion.matching.keys):
                 deletion.delete(keys)
                 time.sleep(PAUSE_SECONDS)
         typer.echo(f"{collection}: {deletion.deleted:,} of {matched:,} images are deleted.")

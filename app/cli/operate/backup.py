@@ -115,15 +115,15 @@ def restore(
 
 def _keys(settings: "Settings") -> dict[str, bytes]:
     """Secrets by their files that a restored home needs, of those that are there; sessions can begin anew."""
-    from index.audit import key as audit
+    from index.audit import chain as audit
     from index.backup.keys import AUDIT_SETTING
     from index.keys import patient_key as patients
 
     keys = {}
     if settings.audit_key is not None:
         keys[AUDIT_SETTING] = settings.audit_key.get_secret_value().encode()
-    elif (settings.home / audit.FILE).exists():
-        keys[audit.FILE] = audit.home_key(settings.home)
+    elif (settings.home / audit.KEY_FILE).exists():
+        keys[audit.KEY_FILE] = audit.home_key(settings.home)
     if (settings.home / patients.FILE).exists():
         keys[patients.FILE] = patients.patient_key(settings.home)
     return keys

@@ -77,7 +77,7 @@ def _refuse_beside_a_job(engine: "SearchEngine", collection: str) -> None:
         UnknownCollectionError: No collection has this name.
         JobExistsError: One waits or is under way.
     """
-    from app.jobs.retrainings import refuse_second
+    from app.jobs.queue import refuse_second_retraining
     from index.catalogue.collections import require_collection
     from training.progress import PROGRESS_VARIABLE
 
@@ -86,7 +86,7 @@ def _refuse_beside_a_job(engine: "SearchEngine", collection: str) -> None:
         return
     with engine.home.catalogue.write() as session:
         require_collection(session, collection)
-        refuse_second(session, [collection])
+        refuse_second_retraining(session, [collection])
 
 
 def _recipe(

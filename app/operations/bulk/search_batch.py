@@ -1,6 +1,5 @@
 """Many searches of one request: texts in few passes of the encoder, vectors in few passes over the index."""
 
-import asyncio
 import json
 import time
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from app.http.disconnect import unless_disconnected
 from app.http.problem_kinds import kind_of
 from app.http.problems import Problem, answer_recoquest_error
 from app.http.request_context import milliseconds_since_arrival
-from app.operations.query_sources import QuerySources, Source
+from app.operations.query_sources import QuerySources
 from app.operations.search import MadePart, PartMaker, side_by_side, told_of
 from app.operations.services import Services
 from app.schemas.search.page import Answer, SearchResponse, TookMs, page_from
@@ -89,14 +88,11 @@ async def answer_batch(
         page = page_from(
             one[0],
             active,
-            limit=query.limit,
-            filter=query.filter,
+            query,
             took_ms=share,
             truncations=[part.truncation for part in parts if part.truncation is not None],
             prefix=prefix,
-            parts=query.parts,
             details=one[1],
-            cursor=query.asks_for_cursor,
         )
         results.append(BatchResult.model_construct(page=page, problem=None))
     total = round(milliseconds_since_arrival(request.scope), 3)
@@ -115,13 +111,7 @@ def _sources(query: SearchQuery) -> QuerySources | RecoquestError:
 async def _all_parts(
     services: Services, active: ActiveGeneration, every: Sequence[QuerySources | RecoquestError]
 ) -> list[list[MadePart] | RecoquestError]:
-    maker = PartMaker(services, active)
-    # The queue keeps room for searches of others.
-    places = asyncio.Semaphore(max(1, services.settings.encode_queue_size // 2))
-
-    async def make(source: Source) -> MadePart:
-        async with places:
-            return await maker.make(source)
+    make = PartMaker(services, active).in_turn()
 
     async def make_all(sources: QuerySources | RecoquestError) -> list[MadePart] | RecoquestError:
         if isinstance(sources, RecoquestError):

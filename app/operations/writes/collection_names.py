@@ -20,8 +20,9 @@ from index.engine import SearchEngine
 from index.erasure.pending import keep_others_away, pending_erasures
 from index.errors import CollectionInUseError, listed
 from index.generations.names import rename_collection
-from index.generations.remove_collection import collect_removed
 from index.home import Home
+from index.writes.garbage import collect_garbage
+from training.errors import RecoquestError
 
 _GROUPS: Final = Kind("groups-of-name", "Groups have roles in this name", HTTPStatus.CONFLICT, field="name")
 _ALIAS: Final = Kind("alias-named", "The address names an alias", HTTPStatus.CONFLICT)
@@ -47,7 +48,9 @@ async def refuse_alias(request: Request) -> None:
 
 
 def remove(settings: Settings, engine: SearchEngine, collection: str) -> None:
-    """Remove a collection with all that belongs to it.
+    """Remove a collection with all that belongs to it, which is hidden at once.
+
+    What fails after that is done by the next garbage collection.
 
     Args:
         settings: Settings of this process.
@@ -63,7 +66,11 @@ def remove(settings: Settings, engine: SearchEngine, collection: str) -> None:
     with keep_others_away(settings.home), engine.home.catalogue.write() as session:
         _refuse_unfinished(settings, collection, "remove")
         hide_collection(session, collection)
-    collect_removed(engine)
+    try:
+        engine.forget_removed()
+        collect_garbage(engine.home)
+    except RecoquestError as error:
+        _log.warning("what a removed collection left is not removed yet", reason=str(error))
 
 
 def settings_with(settings: Settings, name: str) -> list[str]:

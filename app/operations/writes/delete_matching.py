@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Self
@@ -21,6 +21,8 @@ from app.settings import Settings
 from index.audit.chain import Trail
 from index.audit.event import Actor, Detail, Event
 from index.catalogue import PAUSE_SECONDS
+from index.catalogue.lookup import parts
+from index.errors import UnexpectedCountError
 from index.filters.grammar import Filter, parse_filter
 from index.home import Home
 from index.writes.deletion import Matching, delete_unchanged, find_matching, ids_of
@@ -89,8 +91,9 @@ class Deletion:
         parsed = parse_filter(condition)
         with home.catalogue.read() as session:
             matching = find_matching(session, collection, parsed)
-            matching.require(expected)
-            ids = ids_of(session, matching.keys[:_SHOWN].tolist())
+            if expected not in (None, len(matching.keys)):
+                raise UnexpectedCountError(len(matching.keys), expected)
+            ids = ids_of(session, matching.keys[:_SHOWN])
         return cls(
             home=home,
             collection=collection,
@@ -104,7 +107,7 @@ class Deletion:
             request=request,
         )
 
-    def delete(self, keys: list[int]) -> None:
+    def delete(self, keys: Sequence[int]) -> None:
         """Delete one batch, and write its event, in one transaction; then the files that nothing uses.
 
         Images that were changed since the beginning stay: they may not pass the filter any more.
@@ -202,7 +205,7 @@ async def delete_by_filter(
 async def _delete_batches(services: Services, deletion: Deletion) -> Refusal | None:
     """Delete batch by batch, each in a turn of its own; return what stopped it after the first."""
     done = 0
-    for keys in deletion.matching.parts():
+    for keys in parts(deletion.matching.keys):
         if done + len(keys) > MAX_DELETED:
             break
         try:

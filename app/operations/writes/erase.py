@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -15,17 +14,13 @@ from app.settings import Settings
 from index.audit.event import Actor, Event
 from index.catalogue.audit_tables import AuditNameRow
 from index.catalogue.collections import names_of, require_collection
-from index.catalogue.storable import storable_text
-from index.catalogue.tables import ImageRow
+from index.catalogue.lookup import images_named, rows_among
 from index.erasure.erase import Erased, erase_images, unfinished_backups
-from index.erasure.pending import PendingErasure, keep_others_away, pending_erasures
-from index.erasure.people import NOBODY, People
+from index.erasure.pending import NOBODY, PendingErasure, People, keep_others_away, pending_erasures
 from index.errors import CollectionInUseError, NoErasureError, shortened
 from index.files.stale import UNTOUCHED_SECONDS, remove_abandoned, remove_stale, unfinished
 from index.home import Home
 from index.keys.patient_key import patient_key
-
-_AT_ONCE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,23 +174,11 @@ def erase(
 
 def _there(session: Session, collection: str, ids: Sequence[str]) -> set[str]:
     """Return those of the ids that a collection has an image of."""
-    query = select(ImageRow.external_id).where(
-        ImageRow.collection_id == require_collection(session, collection).id
-    )
-    storable = [name for name in ids if storable_text(name)]
-    found: set[str] = set()
-    for start in range(0, len(storable), _AT_ONCE):
-        some = ImageRow.external_id.in_(storable[start : start + _AT_ONCE])
-        found.update(session.execute(query.where(some)).scalars())
-    return found
+    return set(images_named(session, require_collection(session, collection).id, ids))
 
 
 def _traced(session: Session, collection: str, ids: Sequence[str]) -> set[str]:
     """Return those of the ids that the audit trail names in this collection."""
     query = select(AuditNameRow.name).where(AuditNameRow.collection.in_(names_of(session, collection)))
-    storable = [name for name in ids if storable_text(name)]
-    found: set[str] = set()
-    for start in range(0, len(storable), _AT_ONCE):
-        some = AuditNameRow.name.in_(storable[start : start + _AT_ONCE])
-        found.update(name for name in session.execute(query.where(some)).scalars() if name is not None)
-    return found
+    rows = rows_among(session, query, AuditNameRow.name, ids)
+    return {row.name for row in rows if row.name is not None}

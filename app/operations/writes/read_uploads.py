@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Request
-from fastapi.exceptions import RequestValidationError
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 from starlette.datastructures import FormData, UploadFile
 
 from app.http.problem_kinds import UNSUPPORTED
 from app.http.problems import RequestError
-from app.operations.read_search import FormShape, check_length, invalid, opened_form
+from app.operations.read_search import FormShape, check_length, invalid, opened_form, parsed
 from app.schemas.changes.writes import MAX_UPLOADS, ImageChanges, ImageWords, NewImage
-from app.schemas.whole_text import parse_json
 from app.settings import Settings
 from index.catalogue.disk_full import is_disk_full
 from index.errors import DiskFullError, shortened
@@ -57,7 +55,7 @@ async def read_uploads(request: Request, settings: Settings) -> list[SentImage]:
     """
     async with _form(request, settings, _SEVERAL) as form:
         contents = await _files(form)
-        records = _parsed(_RECORDS, _only_text(form, "records"), "records")
+        records = parsed(_RECORDS.validate_json, _only_text(form, "records"), "", "body", "records")
     if len(contents) != len(records):
         raise invalid(
             "records", f"There are {len(contents)} files and {len(records)} records; send one for each file."
@@ -82,7 +80,7 @@ async def read_upload(request: Request, image_id: str, settings: Settings) -> Se
     """
     async with _form(request, settings, _ONE) as form:
         (content,) = await _files(form)
-        words = _parsed(TypeAdapter(ImageWords), _only_text(form, "record"), "record")
+        words = parsed(ImageWords.model_validate_json, _only_text(form, "record"), "", "body", "record")
     record = _record(image_id, words, settings)
     if isinstance(record, LineError):
         raise invalid("record", f"The record cannot be used: {record}.")
@@ -145,14 +143,6 @@ def _only_text(form: FormData, name: str) -> str:
     if len(values) != 1 or not isinstance(values[0], str):
         raise invalid(name, f"Send the form field `{name}` once, as JSON text.")
     return values[0]
-
-
-def _parsed(adapter: TypeAdapter[_Model], text: str, name: str) -> _Model:
-    try:
-        return parse_json(adapter.validate_json, text)
-    except ValidationError as error:
-        errors = error.errors(include_url=False, include_input=False)
-        raise RequestValidationError([{**e, "loc": ("body", name, *e["loc"])} for e in errors]) from None
 
 
 def _record(image_id: str, words: ImageWords, settings: Settings) -> Record | LineError:

@@ -10,6 +10,7 @@ from app.encoding import Priority
 from app.encoding.pool import LoadedEncoder
 from app.http.problem_kinds import INVALID, kind_of, type_of
 from app.observability.tracebacks import let_go
+from app.operations.search import side_by_side
 from app.operations.services import Services
 from app.operations.writes.read_uploads import SentImage, changed_record
 from app.schemas.changes.etags import etag_of
@@ -17,7 +18,7 @@ from app.schemas.changes.writes import ImageChanges, Refusal, Written
 from index.errors import StaleWriteError
 from index.search.results import ActiveGeneration, revision_of
 from index.vectors.codec import encode_vectors
-from index.writes.images import ImageWrite, Outcome, PictureWrite
+from index.writes.images import Outcome
 from index.writes.intake import Compared, KnownImage, Prepared, compare
 from index.writes.live import UNCONDITIONAL, Changed, Condition, Upload, change_image, known_now, put_images
 from training.data.decoding.images import check_signature
@@ -161,7 +162,7 @@ class _Ready:
     sent: SentImage
     content: bytes = b""
     prepared: Prepared | None = None
-    vector: bytes | None = None
+    vector: bytes = b""
     error: ImageError | LineError | None = None
     known: str | None = None
 
@@ -174,16 +175,7 @@ class _Ready:
 
     def upload(self, texts: dict[str, bytes], condition: Condition) -> Upload:
         assert self.prepared is not None
-        picture, record = self.prepared.picture, self.prepared.record
-        write = None
-        if picture is not None and self.vector is not None:
-            write = PictureWrite(
-                picture.sha256, picture.media_type, picture.width, picture.height, self.vector, picture.flags
-            )
-        own = {text: texts[text] for text in record.texts if text in texts}
-        digest, replaces = self.prepared.record_digest, self.prepared.replaces
-        made = ImageWrite(record, digest, write, self.prepared.sha256, own, replaces)
-        return Upload(made, self.content, condition)
+        return Upload(self.prepared.write(iter([self.vector]), texts), self.content, condition)
 
     def written(self, outcomes: dict[str, Outcome], texts: _TextVectors) -> Written:
         if self.error is not None:
@@ -273,10 +265,4 @@ async def _each(services: Services, work: Iterable[Coroutine[Any, Any, Result]])
             # A coroutine cancelled before its turn was never awaited, and would warn.
             part.close()
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(part)) for part in work]
-    except BaseExceptionGroup as errors:
-        # The first failure ended the others.
-        raise errors.exceptions[0] from None
-    return [task.result() for task in tasks]
+    return await side_by_side([one(part) for part in work])

@@ -1,8 +1,8 @@
 """Schemas of pages of hits and of images; --json prints the same."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import quote
 
 from pydantic import MISSING, BaseModel, ConfigDict, Field, JsonValue
@@ -21,6 +21,7 @@ from index.search.results import ActiveGeneration, HitDetails, HitPart, SearchPa
 from training.reports import State
 
 if TYPE_CHECKING:
+    from app.schemas.search.query import SearchQuery
     from training.models.inputs.texts import Truncation as Cut
 
 
@@ -189,36 +190,30 @@ def images_path(collection: str, prefix: str) -> str:
 def page_from(
     page: SearchPage,
     served_by: ActiveGeneration | str,
+    query: "SearchQuery",
     *,
-    limit: int,
-    filter: Mapping[str, Any] | None,
     took_ms: TookMs,
     truncations: Sequence[Truncation] = (),
     prefix: str = "",
-    parts: Sequence[HitPart] = DEFAULT_PARTS,
     details: Sequence[HitDetails] = (),
-    cursor: bool = False,
 ) -> SearchResponse:
     """Make the answer to a search from what the engine found.
 
     Args:
         page: Hits.
         served_by: Generation that was searched; the name of a collection that was listed without one.
-        limit: Number of hits that were asked for.
-        filter: Filter of the search.
+        query: The search.
         took_ms: Times of the request.
         truncations: Texts that were cut.
         prefix: Where a proxy has put the service.
-        parts: What is told of the images of hits.
         details: What is told and not held with the hits; empty where nothing is.
-        cursor: Whether the request asks for the cursor of the next page.
     """
     active = None if isinstance(served_by, str) else served_by
     kind = None if active is None else cosine_kind(active)
     images = images_path(served_by if isinstance(served_by, str) else served_by.collection, prefix)
     return SearchResponse.model_construct(
         hits=[
-            hit_from(hit, z_score, kind, images, fused=page.fused, parts=parts, details=known)
+            hit_from(hit, z_score, kind, images, fused=page.fused, parts=query.parts, details=known)
             for hit, z_score, known in zip(
                 page.hits, page.z_scores or repeat(None), details or repeat(None), strict=False
             )
@@ -227,9 +222,11 @@ def page_from(
         count=page.count,
         unknown_keywords=list(page.unknown_words),
         has_more=page.has_more,
-        next_cursor=page.next_cursor if cursor else MISSING,
+        next_cursor=page.next_cursor if query.asks_for_cursor else MISSING,
         query=QueryEcho(
-            limit=limit, filter=dict(filter) if filter is not None else None, truncations=list(truncations)
+            limit=query.limit,
+            filter=None if query.filter is None else dict(query.filter),
+            truncations=list(truncations),
         ),
         served_by=None
         if active is None

@@ -1,6 +1,8 @@
 """A running service on loopback, with a collection and a key; an address of it."""
 
+import runpy
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +11,9 @@ from tests.app.conftest import Indexed, make_indexed, pattern
 from tests.browser.service import running
 
 __all__ = ["indexed", "make_indexed", "pattern", "service"]
+
+# The client without asyncio is not in git.
+runpy.run_path(str(Path(__file__).parents[1] / "setup.py"))["write_client"]()
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,4 @@
-"""Rows that follow from texts and reports: words, long words and findings, by the rules of today.
-
-Migrations make their tables and leave the rows to this, so that none depends on rules that change.
-"""
+"""Rows that follow from texts and reports: words, long words and findings, by the rules of today."""
 
 import logging
 from collections.abc import Callable
@@ -16,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from index.catalogue.collections import lock_names
 from index.catalogue.full_text import add_stored_words, remove_words
-from index.catalogue.schema import DerivedRow
+from index.catalogue.schema import RULES, DerivedRow
 from index.catalogue.tables import CollectionRow, ImageRow, TextRow, VocabularyRow
 from index.writes.findings import Findings, findings_of, replace_findings
 
@@ -28,7 +25,7 @@ _PAUSE_SECONDS: Final = 0.01
 logger = logging.getLogger(__name__)
 
 
-def rebuild_derived(write: Callable[[], AbstractContextManager[Session]], name: str, rules: str) -> None:
+def rebuild_derived(write: Callable[[], AbstractContextManager[Session]], name: str) -> None:
     """Make the rows of all images anew, batch by batch, if they follow other rules than those of today.
 
     Processes that do so at the same time share the batches; one that was killed is followed up by the next.
@@ -37,7 +34,6 @@ def rebuild_derived(write: Callable[[], AbstractContextManager[Session]], name: 
     Args:
         write: Gives a session whose transaction writes.
         name: Name of the database in messages.
-        rules: Fingerprint of the rules of today.
     """
     begun, done, reached = False, 0, None
     while not begun or reached is not None:
@@ -45,7 +41,7 @@ def rebuild_derived(write: Callable[[], AbstractContextManager[Session]], name: 
             sleep(_PAUSE_SECONDS)
         with write() as session:
             state = session.execute(select(DerivedRow).with_for_update()).scalar_one()
-            if state.rules != rules:
+            if state.rules != str(RULES):
                 own = version("recoquest")
                 # Of two versions that meet, one gives way: neither undoes what the other does for ever.
                 if begun or Version(state.version) > Version(own):
@@ -58,7 +54,7 @@ def rebuild_derived(write: Callable[[], AbstractContextManager[Session]], name: 
                     return
                 _lock_all(session)
                 session.execute(delete(VocabularyRow))
-                state.rules, state.version, state.reached = rules, own, 0
+                state.rules, state.version, state.reached = str(RULES), own, 0
             before, done = done, done + _rebuild_batch(session, state)
             reached = state.reached
             if reached is not None and (

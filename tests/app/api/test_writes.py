@@ -17,12 +17,12 @@ from app.encoding import EncodingQueue
 from app.engine import open_engine
 from index.catalogue.tables import CollectionRow
 from index.engine import SearchEngine
-from index.generations.remove_collection import remove_collection
 from index.home import Home
 from index.search.results import StoredImage
 from index.writes.live import known_now
 from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed, png_of_size
+from tests.index.homes import remove_collection
 
 IMAGES = f"/v1/collections/{COLLECTION}/images"
 LOCAL = ("127.0.0.1", 50_000)

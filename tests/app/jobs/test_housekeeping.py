@@ -7,11 +7,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from fastapi.testclient import TestClient
 from sqlalchemy import select, update
 from typer.testing import CliRunner
 
-from app.application import create_app
 from app.cli.main import build
 from app.engine import open_engine
 from app.jobs.folder import JobFolder
@@ -64,16 +62,6 @@ def test_only_folders_of_jobs_that_ended_long_ago_go(jobs: Jobs) -> None:
     assert _kept(jobs) == {recent, running, waiting}
     assert jobs.get(old).state == "done"
     assert remove_old_folders(jobs.settings, jobs.catalogue) == []
-
-
-def test_a_service_removes_the_queue_of_an_older_version_when_it_starts(jobs: Jobs) -> None:
-    waiting, home = jobs.give("tidy"), jobs.settings.home
-    for end in ("", "-wal", "-shm"):
-        (home / f"queue.sqlite3{end}").write_bytes(b"numbers of jobs")
-    with TestClient(create_app(jobs.settings)):
-        assert list(home.glob("queue*")) == []
-        assert (home / "catalogue.sqlite3").exists()
-    assert jobs.get(waiting).state == "queued"
 
 
 def test_a_folder_that_a_process_still_writes_to_stays(jobs: Jobs) -> None:

@@ -8,7 +8,7 @@ import pytest
 from app.cli.errors import ended
 from app.cli.main import build
 from app.engine import open_engine
-from app.jobs.retrainings import refuse_second
+from app.jobs.queue import refuse_second_retraining
 from index.catalogue.jobs import add_job, cancel_job
 from index.errors import JobExistsError
 from tests.app.conftest import COLLECTION, Indexed
@@ -48,7 +48,7 @@ def test_the_command_is_refused_until_the_job_has_ended(own: Indexed, said: Said
     refused = said()
     engine = open_engine(own.settings)
     with pytest.raises(JobExistsError) as second, engine.home.catalogue.write() as session:
-        refuse_second(session, [COLLECTION])
+        refuse_second_retraining(session, [COLLECTION])
     assert refused == f"recoquest: {second.value}\n"
     assert f"is retrained by job {job} already, which is queued" in refused
     assert not (tmp_path / "again").exists()

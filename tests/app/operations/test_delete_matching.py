@@ -20,8 +20,9 @@ from app.operations.writes.delete_matching import Deletion
 from index.audit.event import Actor
 from index.audit.listing import Selection, all_events
 from index.audit.verify import verify_trail
+from index.catalogue import lookup as batches
+from index.catalogue.lookup import parts
 from index.errors import CatalogueTimeoutError, DiskFullError, UnknownCollectionError
-from index.writes import deletion as batches
 from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed
 from tests.index.killing import kill_after
@@ -134,7 +135,7 @@ def test_an_image_that_is_changed_meanwhile_stays(service: TestClient, name: str
             changes = {"metadata": {"view": view}, "labels": ["Changed"]}
             path = f"/v1/collections/{name}/images/{image}"
             assert service.patch(path, json=changes).status_code == 200
-        for keys in begun.matching.parts():
+        for keys in parts(begun.matching.keys):
             begun.delete(keys)
         assert (begun.deleted, begun.remaining()) == (6, 1)
     assert count(service, name, {"field": "labels", "eq": "Changed"}) == 2
@@ -248,14 +249,14 @@ from app.engine import open_engine
 from app.operations.writes.delete_matching import Deletion
 from app.settings import Settings
 from index.audit.event import Actor
-from index.writes import deletion
+from index.catalogue import lookup
 
-deletion.AT_ONCE = 2
+lookup.AT_ONCE = 2
 settings = Settings(home=Path(sys.argv[1]))
 engine = open_engine(settings)
 condition = {"field": "view", "eq": "AP"}
 begun = Deletion.begin(settings, engine.home, "photos", condition, Actor("command"), operation="delete")
-for keys in begun.matching.parts():
+for keys in lookup.parts(begun.matching.keys):
     begun.delete(keys)
     print("batch", flush=True)
     sys.stdin.readline()
@@ -274,7 +275,7 @@ def test_a_killed_deletion_leaves_whole_batches_and_goes_on(own: Indexed) -> Non
         assert sum(event.record["object_count"] for event in events) == gone
         begun = Deletion.begin(own.settings, engine.home, COLLECTION, EVEN, NOBODY, operation="delete")
         assert len(begun.matching.keys) == 8 - gone
-        for keys in begun.matching.parts():
+        for keys in parts(begun.matching.keys):
             begun.delete(keys)
         assert engine.collection(COLLECTION).count == 16
         with engine.home.catalogue.read() as session:

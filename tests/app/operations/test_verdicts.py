@@ -8,7 +8,7 @@ from sqlalchemy import update
 
 from app.engine import open_engine
 from app.observability.metrics import Metrics
-from app.operations.verdicts import verdicts_of_months
+from app.refresh import verdicts_of_months
 from index.catalogue.tables import FeedbackRow
 from index.engine import SearchEngine
 from index.feedback.judgements import JudgedQuery, record_judgement

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from hypothesis import given
@@ -235,6 +236,27 @@ def test_erased_ids_are_named_by_their_keyed_hash_alone(catalogue: Catalogue) ->
     ]
     assert entries[3].record["objects"] == [id_digest(KEY, "ward", "image-1")]
     assert verify(catalogue).fault is None
+
+
+@pytest.mark.slow
+def test_erased_ids_and_an_event_that_comes_meanwhile_never_wait_for_each_other(postgresql_url: str) -> None:
+    catalogue = open_catalogue(postgresql_url)
+    trail, late = trail_of(catalogue), some_events(1)
+    appending = Thread(target=trail.append, args=(late,))
+    waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+    with catalogue.write() as session:
+        trail.forget(session, "ward", ["image-0"])
+        appending.start()
+        waits = False
+        while not waits:
+            assert appending.is_alive()
+            with catalogue.read() as reader:
+                waits = bool(reader.execute(waiting).scalar_one())
+        trail.append_in(session, [Event(action="erase", actor=READER, collection="ward", keyed=True)])
+    appending.join()
+    with catalogue.read() as session:
+        assert [entry.record["action"] for entry in all_events(session, Selection())] == ["erase", "search"]
+    catalogue.close()
 
 
 def test_pruned_events_are_told_of_and_the_chain_goes_on(catalogue: Catalogue) -> None:

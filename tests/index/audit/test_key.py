@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from index.audit.key import FILE, home_key
+from index.audit.chain import KEY_FILE as FILE
+from index.audit.chain import home_key
 from index.errors import HomeError
 
 

@@ -9,7 +9,7 @@ from index.backup import restore, restore_backup, write, write_backup
 from index.catalogue.collections import find_generation, require_collection
 from index.engine import SearchEngine
 from index.errors import BackupError
-from index.files.unused_bundles import changing_models, note_unused
+from index.files.bundles import changing_models, note_unused
 from index.generations.activation import activate, generation_of
 from index.generations.models import register_model
 from index.generations.reindex import generation_for, reindex

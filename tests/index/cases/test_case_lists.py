@@ -29,10 +29,9 @@ from index.errors import (
 )
 from index.feedback.judgements import User
 from index.generations.names import rename_collection
-from index.generations.remove_collection import remove_collection
 from index.ingest import ingest_manifest
 from index.writes.live import remove_images
-from tests.index.homes import open_home
+from tests.index.homes import open_home, remove_collection
 from tests.index.samples import make_manifest, make_picture
 from training.data.manifest import Manifest
 from training.models.encoder import Encoder

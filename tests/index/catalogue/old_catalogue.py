@@ -1,4 +1,4 @@
-"""A catalogue of revision 0014, and what is to follow from its texts."""
+"""A catalogue of the oldest schema, and what is to follow from its texts."""
 
 from collections import Counter
 from typing import Any
@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from index.catalogue.full_text import IndexedWords
 from index.catalogue.tables import ImageRow, TextRow, VocabularyRow
-from tests.index.catalogue.revisions import schema_of
+from tests.index.catalogue.revisions import oldest_schema
 
 COUNT = 650
 
@@ -37,10 +37,10 @@ def image_row(key: int, **other: Any) -> dict[str, Any]:
 
 
 def make_old(url: str) -> None:
-    """A catalogue of revision 0014 whose words and findings are of rules that nobody has."""
+    """A catalogue of the oldest schema whose words and findings are of rules that nobody has."""
     columns = list(image_row(0))
     images = f"INSERT INTO images ({', '.join(columns)}) VALUES ({', '.join(':' + one for one in columns)})"
-    with schema_of(url, "0014") as connection:
+    with oldest_schema(url) as connection:
         connection.execute(
             text("INSERT INTO collections (id, name, sequence) VALUES (1, 'c', 2), (2, 'd', 2)")
         )

@@ -15,7 +15,7 @@ from index.catalogue.archives.studies import (
 from index.catalogue.archives.tables import ArchiveRow, ArchiveStudyRow
 from index.catalogue.collections import add_collection
 from index.engine import SearchEngine
-from index.generations.remove_collection import remove_collection
+from tests.index.homes import remove_collection
 
 _FIRST = KnownStudy("day", "selection", None, {"one": "taken", "two": "refused"})
 

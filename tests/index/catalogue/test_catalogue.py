@@ -1,8 +1,9 @@
+import re
 import shutil
 import sqlite3
 import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -10,59 +11,69 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine, insert, make_url, select
+from sqlalchemy import create_engine, insert, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
-from sqlalchemy.schema import CreateIndex, CreateTable
 
 from index.catalogue import Catalogue, open_catalogue
 from index.catalogue.schema import HEAD
 from index.catalogue.tables import CollectionRow, EmbeddingRow, Table
-from index.errors import CatalogueError, DamagedCatalogueError, NewerCatalogueError
+from index.errors import CatalogueError, CatalogueSchemaError, DamagedCatalogueError
+from tests.index.catalogue.revisions import oldest_schema
+
+_DEFINITIONS = {
+    "sqlite": "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL",
+    "postgresql": """
+    SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'
+    UNION SELECT tgname, pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal
+    UNION SELECT proname, prosrc FROM pg_proc WHERE proname LIKE 'audit%%'
+    UNION SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint
+        WHERE connamespace = 'public'::regnamespace AND contype IN ('f', 'p', 'u')
+    UNION SELECT table_name || '.' || column_name, concat_ws(' ', data_type, collation_name, is_nullable,
+        character_maximum_length) FROM information_schema.columns WHERE table_schema = 'public'
+    """,
+}
 
 
 def _url(folder: Path) -> str:
     return f"sqlite:///{folder / 'new' / 'catalogue.db'}"
 
 
-def test_migrations_make_exactly_the_tables(tmp_path: Path) -> None:
-    open_catalogue(_url(tmp_path)).close()
-    with create_engine(_url(tmp_path)).connect() as connection:
-        context = MigrationContext.configure(connection, opts={"compare_type": True, "include_name": _ours})
+def test_a_new_catalogue_and_one_of_the_oldest_schema_end_with_the_same_tables(
+    catalogue_url: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "home" / "catalogue.db"
+    new = _definitions(catalogue_url)
+    if catalogue_url.startswith("sqlite"):
+        file.unlink()
+    else:
+        with create_engine(catalogue_url).begin() as connection:
+            connection.exec_driver_sql("DROP SCHEMA public CASCADE")
+            connection.exec_driver_sql("CREATE SCHEMA public")
+    with oldest_schema(catalogue_url):
+        pass
+    assert _definitions(catalogue_url) == new
+    assert {"audit_names_update", "ix_images_split"} <= set(new)
+
+
+def _definitions(url: str) -> dict[str, list[str]]:
+    """Open a catalogue, compare it with the models, and return how its parts are defined, by their names."""
+    open_catalogue(url).close()
+    engine = create_engine(url)
+    with engine.connect() as connection:
+        options = {"compare_type": True, "compare_server_default": True, "include_name": _ours}
+        context = MigrationContext.configure(connection, opts=options)
         assert compare_metadata(context, Table.metadata) == []
-    with sqlite3.connect(tmp_path / "new" / "catalogue.db") as migrated:
-        rows = migrated.execute(
-            "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL AND type != 'trigger'"
-        ).fetchall()
-    direct = create_engine("sqlite://")
-    Table.metadata.create_all(direct)
-    with direct.connect() as connection:
-        wanted = connection.exec_driver_sql("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").all()
-    found = {name: _words(sql) for name, sql in rows}
-    assert {name: _words(sql) for name, sql in wanted} == {
-        name: sql for name, sql in found.items() if name != "alembic_version" and _ours(name)
-    }
+        assert context.get_current_revision() == HEAD
+        found = connection.exec_driver_sql(_DEFINITIONS[connection.dialect.name]).all()
+    engine.dispose()
+    # The columns of an older catalogue are in another order.
+    return {name: sorted(re.findall(r'[^\s(),"]+', sql)) for name, sql in found}
 
 
 def _ours(name: str | None, *_: object) -> bool:
     """Full-text tables are not among SQLAlchemy's."""
     return name is None or not name.startswith("image_words")
-
-
-def _words(sql: str) -> list[str]:
-    return sorted(sql.replace("(", " ").replace(")", " ").replace(",", " ").replace('"', "").split())
-
-
-def test_the_tables_can_be_made_on_postgresql() -> None:
-    dialect = make_url("postgresql://").get_dialect()()
-    sql = "".join(str(CreateTable(table).compile(dialect=dialect)) for table in Table.metadata.sorted_tables)
-    sql += "".join(
-        str(CreateIndex(index).compile(dialect=dialect))
-        for table in Table.metadata.sorted_tables
-        for index in table.indexes
-    )
-    assert "id BIGSERIAL" in sql
-    assert 'text_value TEXT COLLATE "C"' in sql
 
 
 def test_a_second_opening_keeps_everything(tmp_path: Path) -> None:
@@ -120,13 +131,24 @@ def test_the_head_of_the_migrations_is_known() -> None:
     assert ScriptDirectory.from_config(config).get_current_head() == HEAD
 
 
-def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("revision", "reason"),
+    [
+        ("9999", "schema 9999, which a newer version .* update recoquest"),
+        ("0028", "schema 0028, which a newer version .* update recoquest"),
+        ("0025", "schema 0025, and the oldest .* opens is 0026: index your data again in a new home"),
+        ("0001", "schema 0001, and the oldest .* opens is 0026: index your data again in a new home"),
+    ],
+)
+def test_other_schemas_are_refused_and_left_alone(tmp_path: Path, revision: str, reason: str) -> None:
+    file = tmp_path / "new" / "catalogue.db"
     open_catalogue(_url(tmp_path)).close()
-    with sqlite3.connect(tmp_path / "new" / "catalogue.db") as connection:
-        connection.execute("UPDATE alembic_version SET version_num = '9999'")
-    connection.close()
-    with pytest.raises(NewerCatalogueError, match=r"schema 9999, which a newer version .* update recoquest"):
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = ?", (revision,))
+    before = file.read_bytes()
+    with pytest.raises(CatalogueSchemaError, match=reason):
         open_catalogue(_url(tmp_path))
+    assert file.read_bytes() == before
 
 
 def test_what_is_no_catalogue_is_refused(tmp_path: Path) -> None:

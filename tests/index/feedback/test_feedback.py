@@ -32,10 +32,9 @@ from index.feedback.judgements import (
     learning_pairs,
     record_judgement,
 )
-from index.generations.remove_collection import remove_collection
 from index.ingest import ingest_manifest
 from index.writes.live import remove_images
-from tests.index.homes import open_home
+from tests.index.homes import open_home, remove_collection
 from tests.index.samples import make_manifest, make_picture
 from training.data.manifest import Manifest, read_manifest
 from training.models.encoder import Encoder

@@ -8,7 +8,7 @@ import pytest
 
 from index.engine import SearchEngine
 from index.generations.comparison import compare
-from index.generations.listing import list_generations
+from index.generations.models import list_generations
 from tests.index.generations.test_reindex import _active, _build, _ingest
 from tests.index.samples import make_manifest, make_records
 from training.data.manifest import Manifest

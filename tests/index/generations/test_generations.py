@@ -11,10 +11,10 @@ from index.catalogue.collections import Generation, next_sequence, preloading
 from index.catalogue.tables import EmbeddingRow, GenerationRow, ImageRow, ModelRow
 from index.engine import SearchEngine
 from index.errors import ActiveChangedError, DiskFullError, GenerationError, UnknownGenerationError
-from index.files.unused_bundles import changing_models
+from index.files.bundles import changing_models
 from index.generations import retention
 from index.generations.activation import activate, generation_before, generation_of, mark_preloading
-from index.generations.listing import list_generations
+from index.generations.models import list_generations
 from index.generations.retention import (
     drop_generation,
     drop_old_generations,

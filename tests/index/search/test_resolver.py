@@ -9,13 +9,13 @@ import pytest
 from index.engine import SearchEngine
 from index.errors import FilterError, UnknownCollectionError
 from index.filters.grammar import parse_filter
-from index.generations.remove_collection import remove_collection
 from index.search.orders import Scope
 from index.search.request import SearchRequest
 from index.search.resolver import RequestResolver, ResolvedRequest
 from index.search.results import ActiveGeneration
 from index.vectors.protocol import After, Neighbours, Vectors
 from index.vectors.view import CosineView
+from tests.index.homes import remove_collection
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 from training.data.manifest import Record
 

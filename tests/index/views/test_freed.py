@@ -14,12 +14,11 @@ from index.filters.facets import Overview
 from index.filters.grammar import parse_filter
 from index.generations.activation import activate
 from index.generations.reindex import generation_for, reindex
-from index.generations.remove_collection import remove_collection
 from index.ingest import ingest_manifest
 from index.scoring.background import Background
 from index.search.request import SearchRequest
 from index.vectors.view import CosineView
-from tests.index.homes import open_home
+from tests.index.homes import open_home, remove_collection
 from tests.index.samples import make_manifest, make_records, unit_vectors
 from training.models.encoder import Encoder
 

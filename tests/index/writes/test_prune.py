@@ -40,7 +40,7 @@ def test_what_the_manifest_no_longer_has_is_counted_and_stays(
 def test_pruning_removes_images_and_their_files(
     engine: SearchEngine, encoder: Encoder, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "AT_ONCE", 2)
+    monkeypatch.setattr("index.catalogue.lookup.AT_ONCE", 2)
     _ingest(engine, encoder, manifest)
     gone = {engine.image_path("c", f"image-{number:03d}") for number in range(15, 20)}
     report = _ingest(engine, encoder, _shorter(manifest, 15), prune=True)
@@ -57,7 +57,7 @@ def test_pruning_removes_images_and_their_files(
 def test_a_stopped_pruning_goes_on(
     engine: SearchEngine, encoder: Encoder, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "AT_ONCE", 2)
+    monkeypatch.setattr("index.catalogue.lookup.AT_ONCE", 2)
     _ingest(engine, encoder, manifest)
     shorter = _shorter(manifest, 15)
     with monkeypatch.context() as stopped:

@@ -23,8 +23,8 @@ LIMIT = 7
 
 @pytest.fixture
 def generation(engine: SearchEngine, monkeypatch: pytest.MonkeyPatch) -> Generation:
-    monkeypatch.setattr("index.writes.trim._MAX_REMOVALS", LIMIT)
-    monkeypatch.setattr("index.writes.trim._AT_ONCE", 4)
+    monkeypatch.setattr("index.writes.garbage._MAX_REMOVALS", LIMIT)
+    monkeypatch.setattr("index.writes.garbage._AT_ONCE", 4)
     generation = begin_generation(engine, "c", DIM)
     put_vectors(engine, generation, make_records(COUNT), unit_vectors(COUNT, DIM))
     return generation

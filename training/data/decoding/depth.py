@@ -14,7 +14,6 @@ from training.data.decoding.window import Window, find_range, has_few_values, se
 
 Samples = NDArray[np.generic]
 
-DEEP_MODES: Final = frozenset({"I", "F", "I;16", "I;16L", "I;16B", "I;16N"})
 _MODES: Final = {(4, False): "CMYK", (1, False): "L", (1, True): "LA", (3, False): "RGB", (3, True): "RGBA"}
 # As doubles they fit into a core's cache.
 _BAND_PIXELS: Final = 1 << 16
@@ -59,9 +58,7 @@ class DeepImage:
             than 8 bits are windowed nevertheless where they are all grey, or none is over a sixteenth of it.
             None: samples are windowed.
         inverted: Whether the smallest value is white.
-        clear: Colour of the pixels that are transparent.
         stated: Window that the file states.
-        canvas: An image that the result may be written over.
         tones: Grey levels that the file states, in place of a window: the first that shows the picture.
         padded: Whether NaN is padding, which is black beside a smallest value that is white, too.
     """
@@ -73,9 +70,7 @@ class DeepImage:
     opaque: float | None = None
     full: float | None = None
     inverted: bool = False
-    clear: tuple[int, ...] | None = None
     stated: Window | None = None
-    canvas: Image.Image | None = None
     tones: tuple[Tone, ...] = ()
     padded: bool = False
 
@@ -117,11 +112,8 @@ def to_eight_bits(image: DeepImage, window: Window | None = None) -> tuple[Image
     else:
         levels, tone = _find_levels(image)
         low, high = levels.low, levels.high
-    mode = _MODES[image.colours, image.opaque is not None or image.clear is not None]
-    fits = image.canvas is not None and image.canvas.mode == mode
-    result = (
-        image.canvas if image.canvas is not None and fits else Image.new(mode, (image.width, image.height))
-    )
+    mode = _MODES[image.colours, image.opaque is not None]
+    result = Image.new(mode, (image.width, image.height))
     scaled = _scale(low, high, inverted=image.inverted, padded=image.padded)
     if tone is not None:
         scaled = _toned(tone, inverted=image.inverted)
@@ -135,22 +127,17 @@ def to_eight_bits(image: DeepImage, window: Window | None = None) -> tuple[Image
     return result, levels
 
 
-def grey_image(image: Image.Image) -> DeepImage:
-    """Return a grey image of one of the `DEEP_MODES` as Pillow has decoded it."""
-
-    def bands() -> Iterator[tuple[int, Samples]]:
-        for top, bottom in band_rows(image.width, image.height):
-            yield top, np.asarray(image.crop((0, top, image.width, bottom)))[..., None]
-
-    clear = image.info.get("transparency")
-    return DeepImage(image.width, image.height, 1, bands, clear=(clear,) if isinstance(clear, int) else None)
-
-
 def band_rows(width: int, height: int) -> Iterator[tuple[int, int]]:
     """Yield the first row of each band and the row after its last."""
     rows = max(1, _BAND_PIXELS // width)
     for top in range(0, height, rows):
         yield top, min(top + rows, height)
+
+
+def bands_of(samples: Samples) -> Iterator[tuple[int, Samples]]:
+    """Yield top row and samples of the bands of an image (H, W, C)."""
+    for top, bottom in band_rows(samples.shape[1], samples.shape[0]):
+        yield top, samples[top:bottom]
 
 
 def _toned(tone: Tone, *, inverted: bool) -> Callable[[Samples], NDArray[np.uint8]]:
@@ -203,9 +190,6 @@ def _opacity(image: DeepImage, samples: Samples) -> NDArray[np.uint8] | None:
         values = samples[..., image.colours].astype(np.float64) * (255.0 / image.opaque)
         levels: NDArray[np.uint8] = np.rint(np.nan_to_num(values).clip(0, 255)).astype(np.uint8)
         return levels
-    if image.clear is not None:
-        clear = (samples[..., : image.colours] == np.array(image.clear)).all(axis=-1)
-        return np.where(clear, 0, 255).astype(np.uint8)
     return None
 
 

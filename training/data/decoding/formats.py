@@ -4,7 +4,7 @@ import io
 import struct
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
-from typing import Final
+from typing import Final, NamedTuple
 
 from PIL import AvifImagePlugin, ImageFile
 from PIL.BmpImagePlugin import BmpImageFile
@@ -36,8 +36,29 @@ HEIC_SUFFIXES: Final = (".heic", ".heif", ".hif")
 _AVIF_BRANDS: Final = frozenset({b"avif", b"avis"})
 _HEIF_BRANDS: Final = frozenset({b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1"})
 _MOST_BOXES: Final = 10_000
-# Boxes on the way to the sizes of images, with the bytes before their content.
-_CONTAINERS: Final = {b"meta": 4, b"iprp": 0, b"ipco": 0}
+# Boxes in which others are looked for, with the bytes before those.
+_CONTAINERS: Final = {
+    **dict.fromkeys((b"moov", b"trak", b"mdia", b"minf", b"stbl", b"iprp", b"ipco"), 0),
+    **{b"meta": 4, b"iinf": 6},
+}
+
+
+class Box(NamedTuple):
+    """A box of an AVIF or HEIC file.
+
+    Attributes:
+        kind: Its four letters.
+        start: Its first byte in the file.
+        content: The byte behind its size and kind.
+        end: The byte behind it, by its size; in a damaged file, anywhere.
+        parent: The box around it; None outside of all.
+    """
+
+    kind: bytes
+    start: int
+    content: int
+    end: int
+    parent: "Box | None"
 
 
 def reads_heic() -> bool:
@@ -114,7 +135,10 @@ def stated_sizes(content: bytes, format_name: str) -> Iterator[tuple[int, int]]:
         # Pillow's decoder reserves the whole canvas as soon as it is opened.
         yield _webp_size(content)
     elif format_name in ("AVIF", "HEIC"):
-        yield from _box_sizes(content, format_name)
+        for box in boxes_of(content):
+            if box.kind == b"ispe" and box.content + 12 <= len(content):
+                # ISO/IEC 23008-12, section 6.5.3.
+                yield struct.unpack_from(">II", content, box.content + 4)
 
 
 def _webp_size(content: bytes) -> tuple[int, int]:
@@ -139,23 +163,34 @@ def _brands(content: bytes) -> set[bytes]:
     return {content[8:12], *(content[place : place + 4] for place in range(16, size - 3, 4))}
 
 
-def _box_sizes(content: bytes, format_name: str) -> Iterator[tuple[int, int]]:
-    """Walk over the boxes to the extents of all images (ISO/IEC 23008-12, section 6.5.3)."""
-    spans = [(0, len(content))]
-    for _ in range(_MOST_BOXES):
-        if not spans:
-            return
-        place, end = spans.pop()
-        if place + 8 > end:
-            continue
-        size, kind = int.from_bytes(content[place : place + 4]), content[place + 4 : place + 8]
-        after = end if size == 0 else place + max(size, 8)
-        spans.append((after, end))
-        if kind == b"ispe" and place + 20 <= end:
-            yield struct.unpack_from(">II", content, place + 12)
-        elif kind in _CONTAINERS:
-            spans.append((place + 8 + _CONTAINERS[kind], min(after, end)))
-    raise ImageError(f"The {format_name} image has over {_MOST_BOXES:,} boxes; save it anew.")
+def boxes_of(content: bytes) -> Iterator[Box]:
+    """Walk over the boxes of a file and those inside of others (ISO/IEC 14496-12, section 4.2).
+
+    Raises:
+        ImageError: They are more than any program writes.
+    """
+    spans: list[tuple[int, int, Box | None]] = [(0, len(content), None)]
+    left = _MOST_BOXES
+    while spans:
+        start, end, parent = spans.pop()
+        while start != end:
+            size, head = int.from_bytes(content[start : start + 4]) or end - start, 8
+            if size == 1:
+                size, head = int.from_bytes(content[start + 8 : start + 16]), 16
+            kind = content[start + 4 : start + 8]
+            box = Box(kind, start, start + head, start + size, parent)
+            left -= 1
+            if left < 0:
+                raise ImageError(f"The AVIF or HEIC image has over {_MOST_BOXES:,} boxes; save it anew.")
+            yield box
+            if kind in _CONTAINERS:
+                # A later version of the list of items counts them with four bytes.
+                wide = 2 if kind == b"iinf" and content[box.content : box.content + 1] != b"\0" else 0
+                spans.append((box.content + _CONTAINERS[kind] + wide, min(box.end, end), box))
+            if max(box.content, box.end) > end:
+                break
+            # The walk goes on behind a box that is smaller than its header.
+            start = max(box.end, start + 8)
 
 
 def _open_avif(file: io.BytesIO) -> ImageFile.ImageFile:

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 from PIL import Image, ImageChops
 from PIL.GifImagePlugin import GifImageFile
 from PIL.ImageFile import ImageFile as OpenedImage
 from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
-from training.data.decoding.codecs.frames import count_gif_frames, count_tiff_pages
 from training.data.decoding.codecs.jpeg import ended, with_end
-from training.data.decoding.codecs.png import clean_png, read_deep_png
+from training.data.decoding.codecs.png import EXIF_MARKS, clean_png, read_deep_png
 from training.data.decoding.codecs.tiff import (
     HEIGHT,
     ORIENTATION,
@@ -28,11 +28,17 @@ from training.data.decoding.codecs.tiff import (
 )
 from training.data.decoding.colour import to_srgb
 from training.data.decoding.content import read_content
-from training.data.decoding.depth import DEEP_MODES, DeepImage, Levels, grey_image, to_eight_bits
+from training.data.decoding.depth import DeepImage, Levels, bands_of, to_eight_bits
 from training.data.decoding.dicom.picture import DicomImage, open_dicom
 from training.data.decoding.formats import MEDIA_TYPES, open_image, sniff_format, stated_sizes
 from training.data.decoding.pixels import is_blank, lay_on_ground, spread, turn
-from training.data.decoding.structure import check_size, check_structure, megapixels
+from training.data.decoding.structure import (
+    check_size,
+    check_structure,
+    count_gif_frames,
+    count_tiff_pages,
+    megapixels,
+)
 from training.data.decoding.window import Window
 from training.data.record import BLANK_FIELD, PICTURE_FIELDS, PREVIEW_FIELD, TRUNCATED_FIELD
 from training.errors import ImageError, ImageTooLargeError
@@ -45,6 +51,8 @@ _ON_ITS_SIDE: Final = range(5, 9)
 # Frames that are looked at for one that is not blank, and the pixels of all of them.
 _MOST_FRAMES: Final = 16
 _MOST_FRAME_PIXELS: Final = 100_000_000
+# Pillow's mode of 16 bits in grey, which a later frame of a PNG may have.
+_DEEP_GREY: Final = "I;16"
 # Pillow's words for its error code -9.
 _OUT_OF_MEMORY: Final = "out of memory"
 _TRUNCATED: Final = "truncated"
@@ -349,8 +357,9 @@ def _load(file: _File, frame: int, min_side: int | None) -> _Loaded | None:
     if file.header.frames == 1:
         file.image = None
     if file.header.format == "PNG" and frame == 0 and (deep := read_deep_png(file.content)):
-        # Of a PNG that is not decoded, Pillow decodes it all to find the orientation.
-        return _Loaded(deep, _orientation(deep.canvas or image), file.profile)
+        # To look for an orientation, Pillow may decode all of the file.
+        is_turned = any(mark in file.content for mark in EXIF_MARKS)
+        return _Loaded(deep, _orientation(image) if is_turned else 1, file.profile)
     if min_side is not None:
         image.draft(None, (min_side, min_side))
     if frame:
@@ -363,8 +372,9 @@ def _load(file: _File, frame: int, min_side: int | None) -> _Loaded | None:
         raise
     profile = file.profile or image.info.get("icc_profile")
     orientation = _orientation(image)
-    if image.mode in DEEP_MODES:
-        return _Loaded(grey_image(image), orientation, profile)
+    if image.mode == _DEEP_GREY:
+        samples = np.asarray(image)[..., None]
+        return _Loaded(DeepImage(*image.size, 1, lambda: bands_of(samples)), orientation, profile)
     if file.header.format == "JPEG" and image.mode == "CMYK" and "adobe" not in image.info:
         # Pillow takes all inks for inverted; they are where Adobe's marker says so.
         return _Loaded(ImageChops.invert(image), orientation, profile)
@@ -385,13 +395,13 @@ def _load_page(file: _File, page: int, limits: ImageLimits) -> _Loaded:
     _check_page(tags, limits)
     found = tags.get(PROFILE)
     profile = found if isinstance(found, bytes) else None
-    deep = read_deep_tiff(file.content, tags, limits.max_pixels)
+    deep = read_deep_tiff(file.content, page, tags, limits.max_pixels)
     if deep is not None:
         return _Loaded(deep, number(tags, ORIENTATION, 1), profile)
     image = open_page(file.content, page, tags)
     image.load()
     # Pillow has turned it.
-    return _Loaded(grey_image(image) if image.mode in DEEP_MODES else image, 1, profile)
+    return _Loaded(image, 1, profile)
 
 
 def _orientation(image: Image.Image) -> int:

@@ -5,7 +5,8 @@ walks here are linear, decode nothing, and stop at their limit. Damage is left f
 """
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Final
 
 from training.errors import ImageError, ImageTooLargeError
@@ -16,13 +17,10 @@ _MOST_JPEG_SEGMENTS: Final = 2_000
 _MOST_EXIF_SEGMENTS: Final = 64
 # Pillow steps through padding between segments byte by byte.
 _MOST_JPEG_PADDING: Final = 65_536
-# libpng writes chunks of 8 KB: 2,560 in a file of 20 MB.
-_MOST_PNG_CHUNKS: Final = 50_000
-# One is the rule; each is decompressed to a megabyte.
-_MOST_PNG_PROFILES: Final = 16
 _MOST_WEBP_CHUNKS: Final = 20_000
 # A full block has 255 bytes: 82,000 in a file of 20 MB.
 _MOST_GIF_BLOCKS: Final = 400_000
+GIF_IMAGE, _GIF_EXTENSION = 0x2C, 0x21
 _MOST_TIFF_ENTRIES: Final = 4_096
 # Tiles of 32 x 32 pixels, in an image of 50 megapixels with two planes.
 _MOST_TIFF_PARTS: Final = 100_000
@@ -54,7 +52,7 @@ def check_structure(content: bytes, format_name: str) -> None:
         ImageError: It is a JPEG of another depth or coding than can be read.
     """
     # AVIF and HEIC have none: libavif and libheif bound the boxes that they keep, and
-    # `formats.stated_sizes` those it walks over.
+    # `formats.stated_sizes` those it walks over. Chunks of PNG are counted when they are copied.
     if format_name in _CHECKS:
         _CHECKS[format_name](content)
 
@@ -96,53 +94,69 @@ def _check_jpeg(content: bytes) -> None:
         place = start + 2 + (0 if marker in _WITHOUT_LENGTH else max(2, length))
 
 
-def _check_png(content: bytes) -> None:
-    """Walk over the chunks (PNG, third edition, section 5)."""
-    place, profiles = 8, 0
-    for _ in range(_MOST_PNG_CHUNKS):
-        if place + 12 > len(content) or content.startswith(b"IEND", place + 4):
-            return
-        profiles += content.startswith(b"iCCP", place + 4)
-        if profiles > _MOST_PNG_PROFILES:
-            raise ImageTooLargeError(
-                f"The PNG image has over {_MOST_PNG_PROFILES} colour profiles; save it without metadata."
-            )
-        place += 12 + int.from_bytes(content[place : place + 4])
-    raise ImageTooLargeError(f"The PNG image has over {_MOST_PNG_CHUNKS:,} chunks; save it anew.")
-
-
 def _check_webp(content: bytes) -> None:
-    """Walk over the chunks of the container (RFC 9649, section 2.3)."""
-    place = 12
+    for _ in webp_chunks(content):
+        pass
+
+
+def webp_chunks(content: bytes, first: int = 12) -> Iterator[tuple[bytes, int, int]]:
+    """Walk over the chunks of a WebP file, or from another place those of a frame (RFC 9649, section 2.3).
+
+    Yields:
+        The kind of each, and where its data begins and ends, which may be behind the file.
+
+    Raises:
+        ImageTooLargeError: They are more than the limit.
+    """
+    place = first
     for _ in range(_MOST_WEBP_CHUNKS):
         if place + 8 > len(content):
             return
         size = int.from_bytes(content[place + 4 : place + 8], "little")
+        yield content[place : place + 4], place + 8, place + 8 + size
         place += 8 + size + size % 2
     raise ImageTooLargeError(f"The WebP image has over {_MOST_WEBP_CHUNKS:,} chunks; save it anew.")
 
 
 def _check_gif(content: bytes) -> None:
-    """Walk over the blocks of extensions and images (GIF89a, sections 15 to 26)."""
+    for _ in gif_blocks(content):
+        pass
+
+
+def gif_blocks(content: bytes) -> Iterator[tuple[int, int, int]]:
+    """Walk over the images and extensions of a GIF file (GIF89a, sections 15 to 26).
+
+    Yields:
+        The first byte of each, where it begins, and where it ends, which may be behind the file.
+
+    Raises:
+        ImageTooLargeError: They have more blocks than the limit.
+    """
     length = len(content)
-    place = 13 + colour_table_size(content[10]) if length > 10 else length
-    inside = False
-    for _ in range(_MOST_GIF_BLOCKS):
-        if place >= length:
-            return
-        first = content[place]
-        if inside:
-            place += 1 + first
-            inside = first > 0
-        elif first == 0x2C and place + 9 < length:
-            place += 11 + colour_table_size(content[place + 9])
-            inside = True
-        elif first == 0x21:
+    place = 13 + _colour_table_size(content[10]) if length > 10 else length
+    blocks = 0
+    while place < length:
+        start, kind = place, content[place]
+        if kind == GIF_IMAGE and place + 9 < length:
+            place += 11 + _colour_table_size(content[place + 9])
+        elif kind == _GIF_EXTENSION:
             place += 2
-            inside = True
         else:
             return
-    raise ImageTooLargeError(f"The GIF image has over {_MOST_GIF_BLOCKS:,} blocks; save it anew.")
+        while place < length and content[place] and blocks <= _MOST_GIF_BLOCKS:
+            place += 1 + content[place]
+            blocks += 1
+        place += 1
+        blocks += 2
+        if blocks > _MOST_GIF_BLOCKS:
+            raise ImageTooLargeError(f"The GIF image has over {_MOST_GIF_BLOCKS:,} blocks; save it anew.")
+        yield kind, start, place
+
+
+def count_gif_frames(content: bytes, most: int) -> int:
+    """Count the images of a GIF file, at most one more than `most`."""
+    images = (block for block in gif_blocks(content) if block[0] == GIF_IMAGE)
+    return max(1, sum(1 for _ in islice(images, most + 1)))
 
 
 def _check_bmp(content: bytes) -> None:
@@ -159,32 +173,82 @@ def _check_bmp(content: bytes) -> None:
 
 
 def _check_tiff(content: bytes) -> None:
-    """Look at the image file directories that may be decoded (TIFF 6.0, section 2)."""
-    order = "<" if content[:2] == b"II" else ">"
-    big = content[2:4] in (b"+\0", b"\0+")
-    first, pointer, number = (8, "Q", "Q") if big else (4, "I", "H")
-    entry = struct.Struct(f"{order}HH{pointer}{'8s' if big else '4s'}")
-    place = first
-    for _ in range(_MOST_TIFF_PAGES):
-        try:
-            (place,) = struct.unpack_from(order + pointer, content, place)
-            (entries,) = struct.unpack_from(order + number, content, place)
-        except (struct.error, OverflowError):
-            return
-        if not place:
-            return
-        if entries > _MOST_TIFF_ENTRIES:
-            raise ImageTooLargeError(f"The TIFF image has over {_MOST_TIFF_ENTRIES:,} tags; save it anew.")
-        place += struct.calcsize(f"={number}")
-        for _ in range(entries):
-            if place + entry.size > len(content):
-                return
-            tag, _, count, _ = entry.unpack_from(content, place)
-            if tag in _LISTED_TAGS and count > _MOST_TIFF_PARTS:
+    """Look at the image file directories that may be decoded."""
+    form = TiffForm(content)
+    try:
+        for first, entries in islice(form.directories(), _MOST_TIFF_PAGES):
+            if entries > _MOST_TIFF_ENTRIES:
+                raise ImageTooLargeError(
+                    f"The TIFF image has over {_MOST_TIFF_ENTRIES:,} tags; save it anew."
+                )
+            if any(
+                tag in _LISTED_TAGS and n > _MOST_TIFF_PARTS for tag, _, n, _ in form.entries(first, entries)
+            ):
                 raise ImageTooLargeError(
                     f"The TIFF image has over {_MOST_TIFF_PARTS:,} strips or tiles; save it with fewer."
                 )
-            place += entry.size
+    except (struct.error, OverflowError):
+        return
+
+
+class TiffForm:
+    """Byte order, widths and directories of a TIFF or BigTIFF file, or of EXIF data (TIFF 6.0, section 2).
+
+    Attributes:
+        content: The file.
+        order: Byte order, < or >.
+        big: Whether it is a BigTIFF.
+        first: Where the place of the first directory is.
+        pointer: A place in the file.
+        number: The number of entries of a directory.
+        entry: Tag, type, number of values, and the values or their place.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        self.order = "<" if content[:2] == b"II" else ">"
+        self.big = content[2:4] in (b"+\0", b"\0+")
+        self.first = 8 if self.big else 4
+        self.pointer = struct.Struct(self.order + ("Q" if self.big else "I"))
+        self.number = struct.Struct(self.order + ("Q" if self.big else "H"))
+        self.entry = struct.Struct(self.order + ("HHQ8s" if self.big else "HHI4s"))
+
+    def directories(self) -> Iterator[tuple[int, int]]:
+        """Walk over the chain of directories: where the entries of each begin, and their number.
+
+        Raises:
+            struct.error: The file ends before the chain does.
+            OverflowError: So does it.
+        """
+        seen: set[int] = set()
+        place = self.first
+        while True:
+            (start,) = self.pointer.unpack_from(self.content, place)
+            if not start or start in seen:
+                return
+            seen.add(start)
+            (entries,) = self.number.unpack_from(self.content, start)
+            first = start + self.number.size
+            yield first, entries
+            place = first + entries * self.entry.size
+
+    def entries(self, first: int, entries: int) -> Iterator[tuple[int, int, int, bytes]]:
+        """Walk over the entries of a directory, as far as the file goes."""
+        last = min(first + entries * self.entry.size, len(self.content) - self.entry.size + 1)
+        for place in range(first, last, self.entry.size):
+            yield self.entry.unpack_from(self.content, place)
+
+
+def count_tiff_pages(content: bytes, most: int) -> int:
+    """Count the image file directories of a TIFF file, at most one more than `most`."""
+    pages = 0
+    try:
+        for _ in islice(TiffForm(content).directories(), most + 1):
+            pages += 1
+    except (struct.error, OverflowError):
+        # The file ends before the chain does; the pages up to there count.
+        pass
+    return max(1, pages)
 
 
 def check_size(width: int, height: int, most_pixels: int) -> None:
@@ -208,14 +272,13 @@ def megapixels(pixels: int) -> str:
     return f"{pixels / 1e6:,.10g} megapixels"
 
 
-def colour_table_size(flags: int) -> int:
+def _colour_table_size(flags: int) -> int:
     """Bytes of a GIF colour table, from the packed field before it."""
     return 3 << (flags & 7) + 1 if flags & 0x80 else 0
 
 
 _CHECKS: Final[Mapping[str, Callable[[bytes], None]]] = {
     "JPEG": _check_jpeg,
-    "PNG": _check_png,
     "WebP": _check_webp,
     "GIF": _check_gif,
     "BMP": _check_bmp,

@@ -131,7 +131,11 @@ class AsyncImages(AsyncConnection):
         dry_run: bool = False,
         expected_count: int | None = None,
     ) -> answers.Deleted:
-        """Remove the images that pass a filter, up to 10,000 a call, or count them; see `Client`."""
+        """Remove the images that pass a filter, up to 10,000 a call, or count them by a dry run.
+
+        Raises:
+            ProblemError: The filter does not fit, or finds another number of images than expected.
+        """
         return await self._send(
             operations.delete_matching_images(collection, filter, dry_run, expected_count)
         )

@@ -19,9 +19,3 @@ def upgrade() -> None:
         "generations", sa.column("by_hand", sa.Boolean()), sa.column("activated", sa.Text())
     )
     op.execute(generations.update().where(generations.c.activated.is_not(None)).values(by_hand=True))
-
-
-def downgrade() -> None:
-    """Forget both."""
-    op.drop_column("generations", "confidence")
-    op.drop_column("generations", "by_hand")

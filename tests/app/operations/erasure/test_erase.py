@@ -1,6 +1,7 @@
 """Erasure: no byte of an image is left in the home, and what still holds it is named."""
 
 import json
+import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -124,6 +125,29 @@ def test_others_write_while_the_files_of_jobs_are_gone_through(
     erase_now(marked)
     other.close()
     assert len(written) >= 3
+
+
+@pytest.mark.parametrize("other", ["removes it first", "writes another"])
+def test_another_process_at_the_same_snapshot_stops_no_erasure(
+    marked: Indexed, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    unlink, met = os.unlink, list[Path]()
+
+    def contested(path: Any, *, dir_fd: int | None = None) -> None:
+        if Path(path).name == "snapshot.json":
+            (manifest,) = (marked.settings.home / "snapshots").glob("*/snapshot.json")
+            met.append(manifest)
+            if other == "removes it first":
+                unlink(manifest)
+            else:
+                (manifest.parent / "new.rows").write_bytes(b"rows")
+        unlink(path, dir_fd=dir_fd)
+
+    vector = vector_of(marked)
+    monkeypatch.setattr(os, "unlink", contested)
+    assert erase_now(marked, "image-5").ids == ("image-5",)
+    assert len(met) == 1
+    assert holding(marked.settings.home / "snapshots", vector) == []
 
 
 def test_the_answer_that_is_kept_for_a_key_has_no_id(service: TestClient, marked: Indexed) -> None:

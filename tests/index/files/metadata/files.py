@@ -198,5 +198,4 @@ HOSTILE: Final = {
     "deep boxes": avif_of(_box(b"free") * 11_000),
     "extents": avif_of(_places(9_000, 60_000, length=0)),
     "whole items": avif_of(_places(100, 50, length=4_000)),
-    "data boxes": avif_of() + _box(b"mdat") * 200,
 }

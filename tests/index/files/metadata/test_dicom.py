@@ -6,7 +6,7 @@ import numpy as np
 import pydicom
 import pytest
 
-from index.files.metadata.strip import strip_metadata
+from index.files.metadata import strip_metadata
 from index.writes.intake import stored_form
 from tests.dicom_films import MARKER, encoded, make_film
 from training.data.decoding.dicom.picture import open_dicom

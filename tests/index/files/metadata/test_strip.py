@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, ImageSequence
 from PIL.TiffImagePlugin import TiffImageFile
 
-from index.files.metadata.strip import strip_metadata
+from index.files.metadata import strip_metadata
 from tests.dicom_colour_forms import COLOUR_FORMS, ColourForm
 from tests.dicom_grey_forms import GREY_FORMS, GreyForm
 from tests.image_form import ImageForm

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from tests.training.classification.texts.samples import text_recipe
-from training.classification.load import shipped
 from training.classification.texts.published import published
 from training.classification.texts.tasks import GLUE
 
@@ -57,20 +56,3 @@ def test_what_the_tables_do_not_have_stands_alone(name: str) -> None:
 def test_a_share_of_another_size_stands_alone() -> None:
     recipe = text_recipe("glue-bert-base::cola", ["data.share=0.4"])
     assert published(recipe) == ((), ())
-
-
-def test_the_page_names_the_recipes_that_there_are() -> None:
-    page = (DOCS / "classification.md").read_text()
-    listed = re.search(r"^TASK is (.*?)\.\s", page, re.DOTALL | re.MULTILINE)
-    shares = re.search(r"SHARE is ([\d., or]+); every TASK but `(.*?)`", page)
-    assert listed is not None and shares is not None
-    tasks = re.findall(r"`(.*?)`", listed[1])
-    assert sorted(tasks) == sorted(GLUE)
-    named = {
-        f"glue-share-{term}::{task}-{share}"
-        for task in tasks
-        if task != shares[2]
-        for term in ("base", "reclaim")
-        for share in re.findall(r"[\d.]+", shares[1])
-    }
-    assert named == {run for term in ("base", "reclaim") for run in shipped().runs(f"glue-share-{term}")}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from training.data.decoding.components import dilated, label
+from training.data.decoding.artefacts import dilated, label
 
 
 def drawn(density: float, shape: tuple[int, int]) -> NDArray[np.bool_]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from index.files.thumbnails import make_thumbnail
+from index.files.renditions import make_thumbnail
 from tests.image_files import encoded, png, png_chunk, tiff
 from tests.image_form import ImageForm
 from tests.image_formats import IMAGE_FORMS
@@ -220,8 +220,10 @@ def test_avif_is_judged_by_its_boxes() -> None:
     content = bytearray(encoded(rgb(), "AVIF"))
     place = content.index(b"ispe") + 8
     content[place : place + 8] = struct.pack(">II", 50_000, 50_000)
-    with pytest.raises(ImageTooLargeError, match="50000 x 50000 pixels"):
-        read_header(bytes(content))
+    first = int.from_bytes(content[:4])
+    for before in (b"", struct.pack(">I4sQ", 1, b"free", 16), struct.pack(">I4sQ3s", 1, b"uuid", 19, b"abc")):
+        with pytest.raises(ImageTooLargeError, match="50000 x 50000 pixels"):
+            read_header(bytes(content[:first] + before + content[first:]))
     boxes = (
         struct.pack(">I4s4s4s4s", 20, b"ftyp", b"avif", bytes(4), b"avif")
         + struct.pack(">I4s", 8, b"free") * 10_000

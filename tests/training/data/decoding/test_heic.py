@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from index.files.metadata.strip import strip_metadata
+from index.files.metadata import strip_metadata
 from tests.heic_files import PLAIN, TURNED
 from tests.needed import needed_module
 from training.data.decoding.formats import is_readable_suffix, sniff_format

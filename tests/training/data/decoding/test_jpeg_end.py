@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from index.files.metadata.strip import strip_metadata
+from index.files.metadata import strip_metadata
 from tests.image_files import encoded
 from training.data.decoding.codecs.jpeg import END_OF_IMAGE, SOS, segments, with_end
 from training.data.decoding.images import ImageLimits, decode_whole

@@ -178,6 +178,18 @@ def test_cut_frames_are_refused_or_passed_on(cut: int) -> None:
         assert cut < len(file.getvalue())
 
 
+def test_bytes_that_no_segment_has_are_refused_and_fill_bytes_go() -> None:
+    file = io.BytesIO()
+    Image.fromarray(np.arange(256, dtype=np.uint8).reshape(16, 16)).save(file, "JPEG")
+    frame = file.getvalue()
+    scan = frame.index(b"\xff\xda")
+    # A marker without a meaning ends the data of a scan.
+    for place, stray in ((scan, b"stray"), (scan, b"\xff\x01stray"), (len(frame) - 2, b"\xff\x01stray")):
+        with pytest.raises(ImageError, match="bytes between its segments"):
+            strip_comments(frame[:place] + stray + frame[place:])
+    assert strip_comments(frame[:scan] + b"\xff\xff" + frame[scan:]) == frame
+
+
 @pytest.mark.parametrize("length", [1, 5])
 def test_a_table_whose_descriptor_is_cut_is_left_out(length: int) -> None:
     table = Dataset()

@@ -13,14 +13,19 @@ from training.errors import ImageError
 EOI, SOS = 0xD9, 0xDA
 APP0, APP15, COM = 0xE0, 0xEF, 0xFE
 END_OF_IMAGE: Final = bytes([0xFF, EOI])
-# Frame headers but JPG, tables, scans, line counts, restart intervals, hierarchical headers.
-CODED: Final = frozenset({*range(0xC0, 0xC8), *range(0xC9, 0xD0), *range(0xDA, 0xE0)})
+# Frame headers but JPG, tables, scans, line counts, restart intervals, hierarchical headers; frames and
+# parameters of JPEG-LS.
+CODED: Final = frozenset({*range(0xC0, 0xC8), *range(0xC9, 0xD0), *range(0xDA, 0xE0), 0xF7, 0xF8})
 _WITHOUT_LENGTH: Final = frozenset({0x01, *range(0xD0, 0xD8)})
-_FRAMES: Final = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
+FRAMES: Final = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
 # Frames of Huffman codes whose scans give all bits of a coefficient at once.
 _SEQUENTIAL: Final = frozenset({0xC0, 0xC1})
-# A marker that ends the data of a scan: no stuffed zero, restart or fill byte.
+# A marker that ends the data of a scan: no stuffed zero, in JPEG-LS no stuffed bit, restart or fill byte.
 _MARKER: Final = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")
+_LS_FRAME: Final = 0xF7
+_LS_MARKER: Final = re.compile(rb"\xff[\x80-\xcf\xd8-\xfe]")
+# What colours are told by, without the thumbnail that follows it: JFIF's, Adobe's and HP's segments.
+_COLOUR_BYTES: Final = {(APP0, b"JFIF\0"): 12, (0xEE, b"Adobe"): 12, (0xE8, b"mrfx"): 5}
 _MOST_SEGMENTS: Final = 4_000
 _MOST_PADDING: Final = 65_536
 # More bytes than a decoder takes for a minimum coded unit: it draws none of one that ends too early.
@@ -64,7 +69,7 @@ def segments(content: bytes, error: Callable[[str], ImageError]) -> Iterator[Seg
     Raises:
         ImageError: A segment is none of this format, or ends behind the file; or there are too many.
     """
-    place, length, has_scan, padding = 2, len(content), False, 0
+    place, length, has_scan, padding, end_of_scan = 2, len(content), False, 0, _MARKER
     for _ in range(_MOST_SEGMENTS):
         place = content.find(b"\xff", place)
         while 0 <= place < length - 1 and content[place + 1] in (0x00, 0xFF):
@@ -92,12 +97,28 @@ def segments(content: bytes, error: Callable[[str], ImageError]) -> Iterator[Seg
         if size < 2 or end > length:
             raise error("a segment ends behind the file")
         place = end
+        if marker == _LS_FRAME:
+            end_of_scan = _LS_MARKER
         if marker == SOS:
             has_scan = True
-            found = _MARKER.search(content, end)
+            found = end_of_scan.search(content, end)
             place = found.start() if found else length
         yield Segment(marker, content[start:end], content[end:place], place)
     raise error(f"it has over {_MOST_SEGMENTS:,} segments")
+
+
+def pack_segment(marker: int, payload: bytes) -> bytes:
+    """Return the bytes of a segment."""
+    return bytes([0xFF, marker]) + (len(payload) + 2).to_bytes(2) + payload
+
+
+def colour_segment(marker: int, payload: bytes) -> bytes:
+    """Return the part of an application's segment by which decoders tell colours; empty for any other."""
+    for (application, start), size in _COLOUR_BYTES.items():
+        thumbnail = b"\0\0" if application == APP0 else b""
+        if marker == application and payload.startswith(start) and len(payload) >= size + len(thumbnail):
+            return pack_segment(marker, payload[:size] + thumbnail)
+    return b""
 
 
 def with_end(content: bytes) -> bytes | None:
@@ -112,7 +133,7 @@ def with_end(content: bytes) -> bytes | None:
     try:
         for segment in segments(content, ImageError):
             payload = segment.payload
-            if segment.marker in _FRAMES and segment.marker not in _SEQUENTIAL:
+            if segment.marker in FRAMES and segment.marker not in _SEQUENTIAL:
                 return None
             if segment.marker in _SEQUENTIAL:
                 stated.update(payload[6::3])

@@ -1,19 +1,16 @@
-"""TIFF of any depth: libtiff only unpacks the bytes, and their samples are read here (TIFF 6.0).
+"""TIFF of any depth (TIFF 6.0): Pillow opens the layouts that it reads whole; libtiff alone unpacks others.
 
 Pillow knows a list of layouts, keeps the upper 8 of 16 bits in colour, and does not invert deep WhiteIsZero.
-The same strips or tiles are shown to it as grey of 8 bits, as wide as a row has bytes.
 """
 
 import io
 import struct
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from math import ceil, isfinite
+from collections.abc import Iterator
+from math import isfinite
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
-from PIL import Image, ImagePalette
+from PIL import ImagePalette
 from PIL.TiffImagePlugin import COMPRESSION_INFO, ImageFileDirectory_v2, TiffImageFile
 
 from training.data.decoding.depth import DeepImage, Samples, band_rows
@@ -21,13 +18,9 @@ from training.data.decoding.structure import megapixels
 from training.data.decoding.window import Window
 from training.errors import ImageError, ImageTooLargeError
 
-Bytes = NDArray[np.uint8]
-
 WIDTH, HEIGHT, ORIENTATION, PROFILE = 256, 257, 274, 34_675
+_BITS, _COMPRESSION, _PHOTOMETRIC, _SAMPLES, _PLANAR, _COLOUR_MAP = 258, 259, 262, 277, 284, 320
 _TILE_WIDTH, _TILE_HEIGHT = 322, 323
-_BITS, _COMPRESSION, _PHOTOMETRIC, _FILL_ORDER, _SAMPLES = 258, 259, 262, 266, 277
-_STRIP_OFFSETS, _ROWS_PER_STRIP, _STRIP_BYTES, _PLANAR = 273, 278, 279, 284
-_PREDICTOR, _COLOUR_MAP, _TILE_OFFSETS, _TILE_BYTES = 317, 320, 324, 325
 _EXTRA_SAMPLES, _SAMPLE_FORMAT, _SMALLEST, _LARGEST = 338, 339, 340, 341
 
 _COLOURS: Final = {0: 1, 1: 1, 2: 3, 5: 4}
@@ -45,71 +38,14 @@ _NAMES: Final = {
 }
 _KINDS: Final = {1: "u", 2: "i", 3: "f", 4: "u"}
 _DEPTHS: Final = {"u": {*range(1, 17), 32, 64}, "i": {8, 16, 32, 64}, "f": {16, 32, 64}}
-_LONG: Final = 4
-_DIFFERENCES, _FLOAT_DIFFERENCES = 2, 3
+_WHOLE_NUMBERS: Final = {3: "H", 4: "I"}
+_SEPARATE: Final = 2
 _PREMULTIPLIED, _OPACITY = 1, 2
 # Pillow's words.
 _UNKNOWN_LAYOUT: Final = "unknown pixel mode"
 _MOST_SAMPLES: Final = 8
 # RGB with opacity, as floats.
 _MOST_BYTES_A_PIXEL: Final = 16
-
-
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """Samples of a page in its file.
-
-    Attributes:
-        order: Byte order, < or >.
-        kind: Unsigned, integer or float: u, i or f.
-        bits: Of a sample.
-        samples: Of a pixel, in one plane.
-        columns: Pixels in a row of a strip or tile.
-        across: Tiles beside each other; 1 for strips.
-        predictor: 1, 2 or 3.
-    """
-
-    order: str
-    kind: str
-    bits: int
-    samples: int
-    columns: int
-    across: int
-    predictor: int
-
-    @property
-    def part_bytes(self) -> int:
-        """Bytes in a row of a strip or tile."""
-        return ceil(self.columns * self.samples * self.bits / 8)
-
-    def unpack(self, rows: Bytes) -> Samples:
-        """Return the samples (H, W, C) of rows of bytes (H, B), with what pads the last tile."""
-        height = len(rows)
-        parts = rows.reshape(height, self.across, self.part_bytes)
-        shape = (height, self.across * self.columns, self.samples)
-        if self.bits % 8 or (self.bits == 8 and self.kind == "u"):
-            return self._unpack_bits(parts).reshape(shape)
-        size = self.bits // 8
-        if self.predictor == _FLOAT_DIFFERENCES:
-            # Adobe Photoshop TIFF Technical Note 3: bytes by significance, each row of them as differences.
-            whole = np.cumsum(parts.reshape(*parts.shape[:2], -1, self.samples), axis=-2, dtype=np.uint8)
-            planes = whole.reshape(*parts.shape[:2], size, -1)
-            return np.ascontiguousarray(planes.swapaxes(-1, -2)).view(f">f{size}").reshape(shape)
-        values = np.ascontiguousarray(parts).view(f"{self.order}u{size}")
-        if self.predictor == _DIFFERENCES:
-            pixels = values.reshape(*parts.shape[:2], self.columns, self.samples)
-            values = np.cumsum(pixels, axis=-2, dtype=f"=u{size}")
-            return values.view(f"={self.kind}{size}").reshape(shape)
-        return values.view(f"{self.order}{self.kind}{size}").reshape(shape)
-
-    def _unpack_bits(self, parts: Bytes) -> Samples:
-        if self.bits == 8:
-            pixels = parts.reshape(*parts.shape[:2], self.columns, self.samples)
-            return np.cumsum(pixels, axis=-2, dtype=np.uint8) if self.predictor == _DIFFERENCES else pixels
-        numbers = self.columns * self.samples
-        bits = np.unpackbits(parts, axis=-1)[..., : numbers * self.bits]
-        powers = (1 << np.arange(self.bits)[::-1]).astype(np.uint16)
-        return bits.reshape(*parts.shape[:2], numbers, self.bits) @ powers
 
 
 def read_tags(content: bytes, page: int = 0) -> ImageFileDirectory_v2:
@@ -216,11 +152,14 @@ def check_tiles(tags: ImageFileDirectory_v2, most_pixels: int) -> None:
         )
 
 
-def read_deep_tiff(content: bytes, tags: ImageFileDirectory_v2, most_pixels: int) -> DeepImage | None:
+def read_deep_tiff(
+    content: bytes, page: int, tags: ImageFileDirectory_v2, most_pixels: int
+) -> DeepImage | None:
     """Read a page whose samples Pillow would cut or refuse.
 
     Args:
         content: The file.
+        page: Number of the page from 0.
         tags: Of the page, of a size that is within the limits.
         most_pixels: Limit of pixels of an image.
 
@@ -229,7 +168,7 @@ def read_deep_tiff(content: bytes, tags: ImageFileDirectory_v2, most_pixels: int
 
     Raises:
         ImageTooLargeError: Its samples take more bytes than those of an image of so many pixels may.
-        Exception: As Pillow raises it for damaged files.
+        Exception: As libtiff raises it for damaged files.
     """
     photometric, count = number(tags, _PHOTOMETRIC, 0), number(tags, _SAMPLES, 1)
     bits, kind = _same(tags, _BITS), _KINDS.get(_same(tags, _SAMPLE_FORMAT))
@@ -244,24 +183,29 @@ def read_deep_tiff(content: bytes, tags: ImageFileDirectory_v2, most_pixels: int
     ):
         return None
     width, height = number(tags, WIDTH, 0), number(tags, HEIGHT, 0)
-    planes = count if number(tags, _PLANAR, 1) == 2 else 1
-    columns = number(tags, _TILE_WIDTH, 0) if _TILE_WIDTH in tags else width
-    layout = _Layout(
-        "<" if content[:2] == b"II" else ">",
-        kind,
-        bits,
-        count // planes,
-        columns,
-        ceil(width / columns) if columns > 0 else 0,
-        number(tags, _PREDICTOR, 1),
-    )
-    row_bytes = layout.across * layout.part_bytes
-    if planes * row_bytes * height > _MOST_BYTES_A_PIXEL * most_pixels:
+    # Those of up to 8 bits take a byte, others a power of two.
+    cell = 1 if bits <= 8 else 2 if bits <= 16 else bits // 8
+    if count * cell * width * height > _MOST_BYTES_A_PIXEL * most_pixels:
         raise ImageTooLargeError(
             f"The TIFF image has {count} samples of {bits} bits in each of {width} x {height} pixels, more "
             "than can be read; save it with 16 bits or smaller."
         )
-    unpacked = [_unpack_plane(content, tags, layout, plane, planes) for plane in range(planes)]
+    if colours == _INKS:
+        # The decoder would make 8 bits in RGB of inks; as grey they stay what they are.
+        order, length = "<" if content[:2] == b"II" else ">", "Q" if _is_big(content) else "I"
+        for number_type, value in _WHOLE_NUMBERS.items():
+            entry = f"{order}HH{length}{value}"
+            inks, grey = (struct.pack(entry, _PHOTOMETRIC, number_type, 1, code) for code in (5, 1))
+            content = content.replace(inks, grey)
+    # The package takes longer to load than most images to decode.
+    from imagecodecs import tiff_decode
+
+    separate = count > 1 and number(tags, _PLANAR, 1) == _SEPARATE
+    shape = (count, height, width) if separate else (height, width, count) if count > 1 else (height, width)
+    # The decoder refuses a page that is another one for it than by its tags here.
+    cells: Samples = np.empty(shape, bool if bits == 1 else f"{kind}{cell}")
+    tiff_decode(content, page, out=cells)
+    cells = np.moveaxis(cells, 0, -1) if separate else cells.reshape(height, width, count)
     extra = _extra(tags) if colours != _INKS and count > colours else 0
     opaque = _largest(kind, bits) if extra in (_PREMULTIPLIED, _OPACITY) else None
     kept = colours + (opaque is not None)
@@ -269,8 +213,7 @@ def read_deep_tiff(content: bytes, tags: ImageFileDirectory_v2, most_pixels: int
 
     def bands() -> Iterator[tuple[int, Samples]]:
         for top, bottom in band_rows(width, height):
-            rows = [layout.unpack(np.asarray(plane.crop((0, top, row_bytes, bottom)))) for plane in unpacked]
-            samples = (rows[0] if planes == 1 else np.concatenate(rows, axis=-1))[:, :width, :kept]
+            samples = cells[top:bottom, :, :kept]
             if extra == _PREMULTIPLIED and opaque is not None:
                 samples = _unmultiplied(samples, opaque)
             yield top, samples.astype(np.int16) + 128 if signed_byte else samples
@@ -339,52 +282,3 @@ def _unmultiplied(samples: Samples, opaque: float) -> Samples:
     with np.errstate(divide="ignore", invalid="ignore"):
         values[..., :-1] = np.where(opacity > 0, values[..., :-1] * opaque / opacity, 0.0)
     return values
-
-
-def _unpack_plane(
-    content: bytes, tags: ImageFileDirectory_v2, layout: _Layout, plane: int, planes: int
-) -> Image.Image:
-    """Return the bytes of the samples of one plane as a grey image."""
-    tiled = _TILE_WIDTH in tags
-    places = {_TILE_OFFSETS: _TILE_BYTES} if tiled else {_STRIP_OFFSETS: _STRIP_BYTES}
-    entries: dict[int, tuple[int, ...]] = {
-        WIDTH: (layout.across * layout.part_bytes,),
-        HEIGHT: (number(tags, HEIGHT, 0),),
-        _BITS: (8,),
-        _COMPRESSION: (number(tags, _COMPRESSION, 1),),
-        _PHOTOMETRIC: (1,),
-        _FILL_ORDER: (number(tags, _FILL_ORDER, 1),),
-        _SAMPLES: (1,),
-    }
-    if tiled:
-        entries |= {_TILE_WIDTH: (layout.part_bytes,), _TILE_HEIGHT: (number(tags, _TILE_HEIGHT, 0),)}
-    elif _ROWS_PER_STRIP in tags:
-        entries[_ROWS_PER_STRIP] = (number(tags, _ROWS_PER_STRIP, 0),)
-    for tag in (*places, *places.values()):
-        values = tags.get(tag, ())
-        values = tuple(int(value) for value in (values if isinstance(values, tuple) else (values,)))
-        each = len(values) // planes
-        if each:
-            entries[tag] = values[plane * each : (plane + 1) * each]
-    image = TiffImageFile(io.BytesIO(_with_directory(content, layout.order, entries)))
-    # Pillow would count bytes as pixels when it compares the size with its own limit.
-    image.im = Image.new("L", image.size).im
-    image.load()
-    return image
-
-
-def _with_directory(content: bytes, order: str, entries: dict[int, tuple[int, ...]]) -> bytes:
-    """Return a file, be it a BigTIFF, as a TIFF with another directory at its end, to which it points."""
-    pack: Callable[..., bytes] = lambda form, *values: struct.pack(order + form, *values)  # noqa: E731
-    start = len(content) + len(content) % 2
-    place = start + 2 + len(entries) * 12 + 4
-    directory, values = [pack("H", len(entries))], []
-    for tag, listed in sorted(entries.items()):
-        packed = pack(f"{len(listed)}I", *listed)
-        directory.append(pack("HHI", tag, _LONG, len(listed)))
-        directory.append(packed if len(listed) == 1 else pack("I", place))
-        if len(listed) > 1:
-            values.append(packed)
-            place += len(packed)
-    head = content[:2] + pack("HI", 42, start) + content[8:]
-    return b"".join((head, bytes(len(content) % 2), *directory, bytes(4), *values))

@@ -1,9 +1,13 @@
-"""Samples of a frame from its native or compressed bytes, by transfer syntax (PS3.5, sections 8 and 10)."""
+"""Samples of a frame from its native or compressed bytes, by transfer syntax (PS3.5, sections 8 and 10).
+
+imagecodecs decodes compressed frames, whose headers are judged before.
+"""
 
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
@@ -11,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from training.data.decoding.codecs.jpeg import EOI, FRAMES, SOS, segments
 from training.data.decoding.dicom.attributes import PixelAttributes
 from training.data.decoding.dicom.codestreams import Codestream, read_codestream
-from training.data.decoding.dicom.decoders import decode_j2k, decode_jpeg, decode_lossless
 from training.data.decoding.dicom.file import NATIVE, DicomFile
 from training.data.decoding.dicom.frames import NativeFrame, compressed_frame, native_frame
-from training.errors import ImageError
+from training.errors import ImageError, ImageTooLargeError
 
 Samples = NDArray[Any]
 
@@ -30,6 +34,10 @@ _KINDS: Final[Mapping[str, str]] = {
 }
 _UID: Final = re.compile(r"[0-9.]{1,64}")
 _RLE_HEADER: Final = struct.Struct("<16I")
+_MOST_SCANS: Final = 100
+_LOSSY_BITS: Final = (8, 12)
+# libjpeg's words.
+_OUT_OF_MEMORY: Final = "Insufficient memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +106,11 @@ def decode_frame(file: DicomFile, attributes: PixelAttributes, frame: int) -> De
     shift = max(0, min(header.precision, attributes.high + 1) - attributes.stored)
     # A frame without the bit of the sign has no negative samples, unless it says so itself.
     signed = signed and (header.signed or header.precision >= attributes.stored)
-    if header.kind == "JPEG":
-        return DecodedFrame(decode_jpeg(content, header, attributes), bits, shift, ybr=False, signed=signed)
-    if header.kind == "JPEG 2000":
-        # The decoder undoes the transforms of JPEG 2000.
-        ybr = attributes.is_ybr and not header.colours
-        return DecodedFrame(decode_j2k(content), bits, shift, ybr, signed)
-    cells = decode_lossless(content, header, file.transfer_syntax)
-    return DecodedFrame(cells, bits, shift, attributes.is_ybr, signed)
+    # JPEG 2000 names its transform in the frame, and its decoder undoes it.
+    named = bool(header.colours) and header.kind in ("JPEG", "JPEG 2000")
+    cells = _decode_codestream(content, header, to_rgb=named or attributes.is_ybr)
+    ybr = attributes.is_ybr and not named and header.kind != "JPEG"
+    return DecodedFrame(cells, bits, shift, ybr, signed)
 
 
 def _check_header(header: Codestream, attributes: PixelAttributes, kind: str) -> None:
@@ -124,6 +129,73 @@ def _check_header(header: Codestream, attributes: PixelAttributes, kind: str) ->
             f"The DICOM image is damaged: its frame has {header.precision} bits a sample, and "
             f"{attributes.allocated} are allocated."
         )
+
+
+def _decode_codestream(content: bytes, header: Codestream, *, to_rgb: bool) -> Samples:
+    """Decode a frame to unsigned cells (H, W, C); signed samples of JPEG 2000 are in two's complement.
+
+    Args:
+        content: The frame.
+        header: Its header.
+        to_rgb: Whether luminance and chrominance of lossy JPEG become RGB, unless its markers say that it has
+            RGB. Other colours are given as they are stored.
+
+    Raises:
+        ImageTooLargeError: It has more scans than any program writes.
+        ImageError: It is damaged, or lossy JPEG of neither 8 nor 12 bits.
+        MemoryError: The process may not have as much memory as decoding takes.
+    """
+    # The package takes longer to load than most images to decode.
+    import imagecodecs
+
+    decode: Callable[[bytes], Samples]
+    if header.kind == "JPEG 2000":
+        decode = imagecodecs.jpeg2k_decode
+    elif header.kind == "JPEG-LS":
+        decode = imagecodecs.jpegls_decode
+    else:
+        if header.kind == "JPEG" and header.precision not in _LOSSY_BITS:
+            raise ImageError(
+                f"The DICOM image is coded by lossy JPEG of {header.precision} bits a sample, which "
+                "cannot be read; save it uncompressed or in JPEG 2000."
+            )
+        _check_scans(content, header.kind)
+        as_stored = header.components > 1 and not (to_rgb and header.kind == "JPEG")
+        space = "RGB" if as_stored else None
+        decode = partial(imagecodecs.jpeg8_decode, colorspace=space, outcolorspace=space)
+    try:
+        samples = decode(content)
+    except (RuntimeError, ValueError) as error:
+        if _OUT_OF_MEMORY in str(error):
+            raise MemoryError from error
+        raise ImageError(f"The DICOM image is damaged: its {header.kind} frame cannot be decoded.") from error
+    shape = header.height, header.width, header.components
+    if samples.ndim == len(shape) and samples.shape != shape:
+        # Colours of JPEG-LS may be coded one after the other.
+        samples = samples.transpose(1, 2, 0)
+    return samples.view(f"u{samples.itemsize}").reshape(shape)
+
+
+def _check_scans(content: bytes, kind: str) -> None:
+    """Refuse a frame of JPEG that lacks its end or a colour, which libjpeg would fill with grey."""
+
+    def error(reason: str) -> ImageError:
+        return ImageError(f"The DICOM image is damaged: its frame is {kind}, and {reason}.")
+
+    stated, scanned = set[int](), set[int]()
+    scans, marker = 0, 0
+    for marker, payload, _, _ in segments(content, error):
+        if marker in FRAMES:
+            stated.update(payload[6::3])
+        elif marker == SOS:
+            scans += 1
+            scanned.update(payload[1 : len(payload) - 3 : 2])
+    if scans > _MOST_SCANS:
+        raise ImageTooLargeError(f"The DICOM image has over {_MOST_SCANS} scans; save it with fewer.")
+    if marker != EOI:
+        raise error("its end is missing")
+    if scanned != stated:
+        raise error("not every colour has a scan")
 
 
 def _unpack(native: NativeFrame, attributes: PixelAttributes, file: DicomFile) -> Samples:

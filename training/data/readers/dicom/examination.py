@@ -21,7 +21,7 @@ from training.errors import DataError, ImageError
 
 # A run of fluoroscopy has more; the first ones show what it is of.
 MOST_FRAMES: Final = 100
-# 50 megapixels of 16 bits take 650 MB; GDCM holds up to seven copies of coded bytes and samples.
+# 50 megapixels of 16 bits take 650 MB; colours, and the scans of one after the other, more.
 _MEMORY_BYTES: Final = 1_200_000_000
 
 

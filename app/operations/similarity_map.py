@@ -9,10 +9,8 @@ from PIL import Image
 
 from app.audit.noted import note_queries
 from app.http.disconnect import unless_disconnected
-from app.operations.query_sources import QuerySources
 from app.operations.read_search import SentSearch
-from app.operations.regions.embed import stored_regions
-from app.operations.search import PartMaker, digests_of, named_files, side_by_side
+from app.operations.search import PartMaker, digests_of, side_by_side, sources_of, stored_regions
 from app.operations.services import Services
 from app.schemas.search.similarity_map import SimilarityMap
 from index.errors import QueryError
@@ -37,9 +35,7 @@ async def make_map(
         RecoquestError: The query or the image cannot be encoded, as in a search.
     """
     query, engine = sent.query, services.engine
-    sources = QuerySources.of(
-        query, named_files("image", sent.images), named_files("unlike_image", sent.unlike_images)
-    )
+    sources = sources_of(sent)
     if not sources.all:
         raise QueryError("There is nothing to compare the image with: give a text, an image or an example.")
     active = await services.threads.read(engine.active, collection)
@@ -47,8 +43,7 @@ async def make_map(
     image, grid = await unless_disconnected(request, stored_regions(services, active, image_id))
     made = await unless_disconnected(request, side_by_side([maker.make(source) for source in sources.all]))
     entry = await services.threads.read(sources.entry, engine, active, [one.part for one in made])
-    files = (*sent.images, *sent.unlike_images)
-    digests = await services.threads.read(digests_of, files) if files else []
+    digests = await digests_of(services, sent)
     note_queries(request, active, [query], [image.id], digests)
     return SimilarityMap.of(image, active, grid, entry.vector)
 

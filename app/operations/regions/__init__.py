@@ -1,1 +1,0 @@
-"""Regions of pictures: searches by a part, and maps of what matched."""

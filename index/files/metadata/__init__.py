@@ -1,1 +1,0 @@
-"""Removal of metadata from image files: position, names, serial numbers, comments; pixels stay bit by bit."""
