@@ -119,6 +119,8 @@ class Written(NamedTuple):
         return place + shift
 
 
+# Findings and words that are not understood are looked for in the same sentences.
+@lru_cache(64)
 def written_out(text: str) -> Written:
     """Return a sentence or a text with abbreviations, misspelt words and boxes written out."""
     parts: list[str] = []
