@@ -8,13 +8,12 @@ from typing import Annotated
 import typer
 
 from app.cli.collections.aliases import aliases
-from app.cli.collections.generations import activate, generations, rollback
+from app.cli.collections.generations import activate, generations, reindex, rollback
 from app.cli.collections.index import index
 from app.cli.collections.models import models
-from app.cli.collections.reindex import reindex
 from app.cli.collections.search import search
 from app.cli.data.delete import delete
-from app.cli.data.demo import demo
+from app.cli.data.demo import demo, sample_data
 from app.cli.data.duplicates import duplicates
 from app.cli.data.erase import erase
 from app.cli.data.feedback import feedback
@@ -22,7 +21,6 @@ from app.cli.data.findings import findings
 from app.cli.data.import_ import import_data
 from app.cli.data.lists import collections, recipes
 from app.cli.data.reports import reports
-from app.cli.data.sample_data import sample_data
 from app.cli.errors import ended
 from app.cli.operate.audit import audit
 from app.cli.operate.backup import backup, restore

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli.operate.bind_address import bind
+from app.cli.operate.serve import bind
 from app.cli.options import Device, EnvFile, Home, indexed, query_device
 from training.errors import RecoquestError
 

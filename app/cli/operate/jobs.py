@@ -4,7 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +14,7 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 from app.cli.collections.generations import activate
-from app.cli.options import BatchSize, Device, Home
+from app.cli.options import AsJson, BatchSize, Device, Home
 from app.jobs.kinds import KINDS, command_of
 from app.observability.console import console
 from index.errors import JobStateError
@@ -28,7 +28,6 @@ _LOOK_SECONDS = 0.5
 _STATES = "queued, running, done, failed or cancelled"
 
 Number = Annotated[int, typer.Argument(min=1, help="Number of the job.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 jobs = typer.Typer(
     name="jobs", no_args_is_help=True, help="Give work to the workers, and see what becomes of it."
@@ -180,11 +179,8 @@ def _opened(home: Path | None) -> "Iterator[tuple[Settings, Catalogue]]":
     from index.catalogue import open_catalogue
 
     settings = load_settings(home=home)
-    catalogue = open_catalogue(settings.catalogue_url)
-    try:
+    with closing(open_catalogue(settings.catalogue_url)) as catalogue:
         yield settings, catalogue
-    finally:
-        catalogue.close()
 
 
 def _get(catalogue: "Catalogue", job: int) -> "Job":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from app.cli.options import Home
+from app.cli.options import AsJson, Home
 from app.observability.console import console
 from index.keys.grants import EVERY_COLLECTION, ROLES, Role, role_of, written_grants
 
@@ -65,9 +65,7 @@ def create(
 
 
 @keys.command("list")
-def list_all(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False, home: Home = None
-) -> None:
+def list_all(as_json: AsJson = False, home: Home = None) -> None:
     """List all keys; none is shown itself."""
     from index.keys.api_keys import list_keys
 
