@@ -146,9 +146,11 @@ def end_strictly(*tallies: "Rejections", strict: bool) -> None:
 
 def checked_split(split: str) -> "Split":
     """The name of a split, or a usage error."""
-    if split in ("train", "val", "test"):
-        return split
-    raise typer.BadParameter(f"{split!r} is not train, val or test.", param_hint="--split")
+    known: tuple[Split, ...] = ("train", "val", "test")
+    found = next((name for name in known if name == split), None)
+    if found is None:
+        raise typer.BadParameter(f"{split!r} is not train, val or test.", param_hint="--split")
+    return found
 
 
 def query_device(settings: "Settings") -> str:
