@@ -19,11 +19,10 @@ from app.cli.data.feedback import feedback
 from app.cli.data.findings import findings
 from app.cli.data.import_ import import_data
 from app.cli.data.lists import collections, recipes
-from app.cli.data.reports import reports
+from app.cli.data.reports import hl7, reports
 from app.cli.errors import ended
 from app.cli.operate.audit import audit
 from app.cli.operate.backup import backup, restore
-from app.cli.operate.hl7 import hl7
 from app.cli.operate.installation import doctor, settings, tidy, viewer
 from app.cli.operate.jobs import jobs, worker
 from app.cli.operate.keys import keys
