@@ -42,7 +42,9 @@ _AT_END: Final = (
     r"(?:confidence|certainty))\b))"
 )
 _ENDS: Final = (
-    r"(?= ?(?:[.;)]|,(?! (?:now|today|still))|$|and\b|(?:on|in|from) (?:the )?(?:\d|right\b|left\b)))"
+    r"(?= ?(?:[.;)]|,(?! (?:now|today|still|jetzt|noch)(?![^.;,]*\ufffc)| (?:unchanged|stable|persist|"
+    r"unverändert|stabil|weiterhin))|$|(?:and|per|according|laut|lt)\b|(?:on|in|from) (?:the )?(?:\d|right\b|"
+    r"left\b)))"
 )
 _EARLIER: Final = (
     r"(?:prior|previous|earlier|outside|old|last)(?: [\w\-]+){0,2} (?:stud(?:y|ies)|exam(?:ination)?s?|"
@@ -83,8 +85,9 @@ ENGLISH: Final[CueTable] = (
             rf"(?:no|{_ISNT}) {_HOW_MUCH}(?:resolved|resolution|cleared|clearing|removed)",
             r"to (?:suggest|indicate|support)",
             r"without (?:prior|previous|comparison)",
-            r"(?:partial|incomplete|near[\- ]complete|almost complete|ensure|document|confirm|until) "
-            r"(?:(?:complete|full|the) )*(?:resolution|clearing)(?: of)?",
+            r"(?:partial|incomplete|near[\- ]complete|almost complete|ensure|document|confirm|until|pending|"
+            r"to (?:demonstrate|show|see|verify|establish|prove)|(?:assess|evaluate|check|monitor|look) for) "
+            r"(?:(?:complete|full|the) )*(?:resolution|clearing|disappearance|resorption)(?: of)?",
             r"(?:partially|incompletely|nearly|almost|largely|mostly|partly) (?:completely )?(?:resolved|"
             r"cleared)",
             r"(?:consistent|compatible|keeping|associated) with(?! the (?:prior|previous))",
@@ -102,7 +105,7 @@ ENGLISH: Final[CueTable] = (
             r"(?<=\ufffc)\s?[:=?] ?(?:none|no|not|negative)(?= (?:seen|identified|noted|visible|evident|"
             r"present|detected|demonstrated|appreciated|acute|significant)\b)",
             r"(?<=\s)[-–] ?(?:none|no|absent|negative|nil)(?= ?(?:[.,;)\n]|$))",
-            r"(?<=\ufffc)\s(?:none|nil|neg)(?= ?(?:[.,;)\n]|$))",
+            r"(?<=\ufffc)\s(?:none|nil|neg|no|nein|keine?[rs]?|ø)(?= ?(?:[.,;)\n]|$))",
             r"(?<=\ufffc)\s*(?:[:=]\s*)?[-–](?= ?(?:[.,;)\n]|$))",
         ),
     ),
@@ -296,6 +299,9 @@ ENGLISH: Final[CueTable] = (
             r"(?:after|following|post) (?:(?:prior|previous|recent|remote|old) )?(?=\ufffc)",
             # A finding of an earlier examination alone: no more is said of it, as in "prior effusion has
             # resolved"; "evidence of prior fracture" is seen today.
+            r"\A(?:last (?:year|month|week|winter|spring|summer|fall)|in (?:\w+ )?(?:19|20)\d\d|(?:19|"
+            r"20)\d\d|in (?:january|february|march|april|june|july|august|september|october|november|"
+            r"december))\b,?",
             r"(?<!of\x20)(?<!from\x20)(?<!to\x20)(?:prior|previous|former|past)(?= (?:[\w\-]+ "
             rf"){{0,3}}\ufffc+{_ENDS})",
         ),
@@ -314,7 +320,13 @@ ENGLISH: Final[CueTable] = (
         (
             rf"(?:was|were) (?:{_SEEN} |described )?(?:on|in|at) (?:the |an? )?{_EARLIER}{_ENDS}",
             rf"(?<=\ufffc\x20)(?:on|in|at) (?:the |an? )?{_EARLIER}{_ENDS}",
-            rf"(?<=\ufffc\x20)in (?:\w+ )?(?:19|20)\d\d{_ENDS}",
+            r"(?<=\ufffc\x20)(?:(?:was|were|has been|have been|wurden?) )?(?:treated|drained|evacuated|"
+            r"tapped|aspirated|behandelt|punktiert|drainiert|entlastet)(?![^.;\ufffc]*\b(?:now|no|not|"
+            r"resolved|jetzt|kein\w*|nicht)\b)",
+            r"(?<=\ufffc\x20)(?:(?:(?:in|im)(?: jahre?)? (?:\w+ )?)?(?:19|20)\d\d|last (?:year|month|week|"
+            r"winter|spring|summer|fall)|im (?:vorjahr|(?:letzten|vergangenen) (?:jahr|monat))|letzte[ns]? "
+            r"(?:jahr|monat|woche)|(?:per|according to|laut) (?:the )?(?:patient|chart|history|(?:medical "
+            rf")?records?|akte|anamnese)){_ENDS}",
             r"(?<=\ufffc\x20)(?:\d+|one|two|three|four|several|a few|some) (?:days?|weeks?|months?|years?) "
             rf"ago{_ENDS}",
         ),
@@ -331,11 +343,15 @@ ENGLISH: Final[CueTable] = (
             r"(?:has|have|had|is|are|was|were) (?:(?!not |never |nearly |almost |partially |incompletely |"
             r"partly |largely )\w+ ){0,3}(?:resolved|cleared|disappeared|removed|pulled|withdrawn|explanted|"
             r"gone|lacking|absent|excluded|ruled out(?! for\b))",
-            rf"(?:resolved|cleared|removed|absent|excluded|ruled out){_AT_END}",
-            r"(?:removal|withdrawal|explantation|extraction)(?! of\b)",
+            rf"(?:resolved|cleared|removed|pulled|explanted|absent|excluded|ruled out){_AT_END}",
+            r"(?:removal|withdrawal|explantation|extraction)(?! (?:of|by|is|should|recommended|advised|"
+            r"planned)\b)",
             r"(?:on|in) neither (?:side|lung|base|apex)",
             rf"{_BE} (?:none|retracted|withdrawn|rescinded)",
             rf"{_BE} (?:merely )?(?:an? )?artifact\w*",
+            r"(?:is|are|was|were|(?<!likely\x20)represents|corresponds to|reflects|(?:due|secondary) to|"
+            r"caused by)(?= (?:(?:merely|only|an?|the|over\w+|superimposed) ){0,3}(?:arte?facts?|nipples?|"
+            r"skin ?folds?|overlap\w*|summation|vessels? (?:on end|en face|seen end)|clothing|buttons?)\b)",
             rf"(?:{_BE} )?(?:by no means|in no way|nowhere) (?:to be )?{_SEEN}",
             r"(?<=\ufffc\x20)out(?= ?(?:[.,;]|$))",
             r"no (?:\w+ )?(?:recurrence|re-?accumulation)(?! of)",
@@ -349,10 +365,10 @@ ENGLISH: Final[CueTable] = (
             r"no longer",
             rf"(?:no|nothing|nobody|without|neither|nor|never|lacks?|{_ISNT}|absent|resolved|denies)",
             r"(?:free|clear) (?:of|from)",
-            r"(?:negative|unremarkable) (?:\w+ )?for",
+            r"(?:negative|unremarkable) (?:(?!except|save|but|bar)\w+ )?for",
             r"ruled out for",
             r"(?:absence|lack|disappearance) of",
-            r"(?:resolution|clearing|removal) of",
+            r"(?:resolution|clearing|clearance|resorption|removal) of",
             r"fail(?:s|ed)? to(?! (?:resolve|clear|improve|respond)\b)",
             r"(?:rather than|instead of|as opposed to|in place of|in lieu of)",
             r"what (?:looked like|(?:appeared|seemed) to be|(?:was|had been) (?:thought|taken|read|believed|"

@@ -23,8 +23,8 @@ _CHANGED: Final = (
     r"größer|grösser|groesser|gewachsen|entfernt)"
 )
 _GONE: Final = (
-    r"(?:rückläufig|zurückgebildet|resorbiert|aufgelöst|regredient|verschwunden|aufgehoben|ausgeheilt|"
-    r"entfernt|abgeklungen|evakuiert|entfaltet)"
+    r"(?:rückläufig|zurückgebildet|resorbiert|aufgelöst|regredient|verschwunden|rekompensiert|aufgehoben|"
+    r"ausgeheilt|entfernt|abgeklungen|evakuiert|entfaltet)"
 )
 _NEARLY: Final = r"(?:nahezu|fast|beinahe|weitgehend|größtenteils|teilweise|annähernd)"
 _WHOLE: Final = rf"(?:vollständig|komplett|vollkommen|gänzlich|restlos|völlig){_ENDING}"
@@ -47,6 +47,9 @@ GERMAN: Final[CueTable] = (
         (
             rf"(?:{_NEARLY}|(?:noch )?nicht) (?:{_WHOLE} )?(?:{_GONE}{_ENDING}|(?:rückbildung|auflösung|"
             r"resorption|regredienz)(?: (?:de[rs]|von|eine[rs]))?)",
+            r"(?:bis zu[rm]|zu[rm] (?:\w+ )?(?:dokumentation|bestätigung|sicherung|nachweis|überprüfung)|"
+            rf"kontrolle)(?: (?:auf|de[rs]|eine[rs]|von))? (?:{_WHOLE} )?(?:rückbildung|auflösung|ausheilung|"
+            r"regredienz|resorption|abheilung)(?: (?:de[rs]|von|eine[rs]))?",
             rf"{_NO} (?:\w+ )?{_CHANGED}(?: (?:de[rs]|von|einer|eines))?",
             r"nicht (?:\w+ )?frei von",
             r"(?:kein(?:erlei|e[rsnm]?)?|ohne) (?:zweifel(?: an| bezüglich)?|fehlen(?:de[rsnm]?)?)",
@@ -133,6 +136,7 @@ GERMAN: Final[CueTable] = (
             r"mit|zu[mr]?)(?: (?:v\. ?a\.|verdacht auf))?",
             r"bei (?:\w+ )?(?:anhaltende[mnr]?|weitere[mnr]?|bestehende[mnr]?) (?:v\. ?a\.|"
             r"verdacht(?: auf)?)",
+            r"(?:patient(?:in)?|aufgenommen|behandelt|eingewiesen) (?:\w+ ){0,2}wegen",
             r"(?:anamnestisch|anamnese|vorgeschichte)(?: (?:mit|einer|eines|von))?",
         ),
     ),
@@ -151,7 +155,10 @@ GERMAN: Final[CueTable] = (
         "behind",
         (
             r"(?:z\. ?n\.?|zn|zustand nach|st\. ?n\.|status nach)(?!\w)",
-            r"\Avor (?:\w+ )?(?:tag|woche|monat|jahr)\w*\b",
+            r"\A(?:vor (?:\w+ )?(?:tag|woche|monat|jahr)\w*|im (?:vorjahr|(?:letzten|vergangenen) (?:jahr|"
+            r"monat)|jahre? (?:19|20)\d\d|(?:januar|februar|märz|april|mai|juni|juli|august|september|"
+            r"oktober|november|dezember)(?: (?:19|20)\d\d)?)|letzte[ns]? (?:jahr|monat|woche)|damals|"
+            r"seinerzeit)\b",
             r"nach (?:(?:abgelaufener|stattgehabter|alter|früherer|durchgemachter) )?(?=\ufffc)",
             r"(?:voraufnahme|voruntersuchung|vorbild)(?: (?:vom|von|am|der|des|[\d.]+)){0,4} mit",
             r"(?:patient(?:in|en)?|bekanntem?) (?:mit|nach) (?:bekannte[rmn] )?(?=\ufffc)",
@@ -171,7 +178,7 @@ GERMAN: Final[CueTable] = (
             r"(?:möglich|fraglich|(?:un)?wahrscheinlich|vermutlich|mutma(?:ß|ss)lich|denkbar|"
             rf"zweifelhaft){_ENDING}",
             r"(?:möglicherweise|wohl|eventuell|evtl\.|ggf\.|gegebenenfalls|(?:am )?ehesten|eher|vielleicht|"
-            r"womöglich|a\. ?e\.|könnte|könnten|dürfte)",
+            r"womöglich|wie bei|a\. ?e\.|könnte|könnten|dürfte)",
         ),
     ),
     (
@@ -183,9 +190,12 @@ GERMAN: Final[CueTable] = (
             rf"(?:{_BE} )?ausgeschlossen",
             r"(?:vor(?:ge)?täuscht|vortäuschen|imitiert|simuliert)",
             rf"(?:{_BE} )?(?:(?!nicht|noch|{_NEARLY})\w+ )?{_WHOLE} {_GONE}",
-            rf"(?:{_BE} )?(?:(?!nicht|noch|{_NEARLY})\w+ )?(?:verschwunden|aufgelöst|resorbiert|entfernt|"
-            rf"abgeklungen|ausgeheilt){_AT_END}",
+            rf"(?:{_BE} )?(?:(?!nicht|noch|{_NEARLY})\w+ )?(?:verschwunden|rekompensiert|aufgelöst|"
+            rf"resorbiert|entfernt|gezogen|abgeklungen|ausgeheilt){_AT_END}",
             rf"(?:fehlt|fehlen|fehlend|negativ){_AT_END}",
+            r"(?:entspr(?:icht|echen)|bedingt durch|ist|sind)(?= (?:(?:nur|lediglich|eine?[rnm]?|de[rm]|die) "
+            r"){0,2}(?:mamillen?\w*|brustwarzen?|hautfalten?|artefakte?|gefäß(?:kreuzung|anschnitt)|"
+            r"überlagerung\w*|summation\w*|knöpfe?)\b)",
             r"(?:entpuppt|erweist|stellt) sich als(?! (?:[\w\-]+ ){0,3}\ufffc)",
             r"(?:wird|werden) (?:zurückgenommen|widerrufen)",
             r"(?:besteht|bestehen|(?:findet|finden|zeigt|zeigen) sich)(?: \w+)? nicht",
@@ -199,7 +209,7 @@ GERMAN: Final[CueTable] = (
             r"sichtbar)|ø|"
             r"ohne)(?= ?(?:[.,;)\n]|$)| (?:nachweisbar|erkennbar|sichtbar|sicher\w*|frisch\w*|abgrenzbar)\b)",
             r"(?<=\s)[-–] ?(?:nein|negativ|keine?[rsn]?)(?= ?(?:[.,;)\n]|$))",
-            r"(?<=\ufffc)[- ]?(?:entfernung|explantation|rückzug)",
+            r"(?<=\ufffc)[- ]?(?:entfernung|explantation|rückzug)(?! (?:um|empfohlen|geplant)\b)",
         ),
     ),
     (
@@ -218,7 +228,8 @@ GERMAN: Final[CueTable] = (
             r"(?:statt|anstatt|anstelle|an stelle|vielmehr als)(?: (?:eine[srm]|von|de[rs]))?",
             r"(?:spricht|sprechen|sprechend) (?:\w+ ){0,2}(?:gegen|nicht für)(?: (?:eine?n?|das "
             r"vorliegen(?: eine[rs])?))?",
-            r"(?:vortäuschend(?:e[rsnm]?)?|imitierend(?:e[rsnm]?)?|imitiert|simuliert|(?:schein|vermeint)(?:bar|lich)e?[rsnm]?)",
+            r"(?:vortäuschend(?:e[rsnm]?)?|imitierend(?:e[rsnm]?)?|imitiert|simuliert|(?:schein|"
+            r"vermeint)(?:bar|lich)e?[rsnm]?)",
             r"(?:vermutet|angeblich)e[rsnm]?(?= [^.;]*\b(?:ist|sind|entspr\w+) (?:eine?[rm]?|de[rm]|die|das) "
             r"(?!(?:\w+ )?\ufffc))",
             r"nicht (?:mit|als)(?= [^.;]*\b(?:verwechs\w+|fehlzudeuten|fehlgedeutet)\b)",

@@ -13,17 +13,25 @@ from training.reports.spelling import written_out
 
 _SIDED: Final = r"(?:air ?space|focal|nodular|patchy|streaky|hazy|ill defined|linear|reticular|interstitial)"
 _PERHAPS: Final = (
-    r"(?:(?:may|might|could) be|probably|possibly|likely|perhaps|questionably|wahrscheinlich|möglicherweise|"
-    r"fraglich)"
+    r"(?:(?:may|might|could) be|probably|possibly|likely|perhaps|questionably|(?:un)?wahrscheinlich|"
+    r"vermutlich|möglicherweise|fraglich|evtl\b\.?|ev\.|eventuell|vielleicht|ggf\b\.?|eher|wohl|womöglich)"
 )
-_SIZE_OF_HEART: Final = r"(?:(?:heart|cardiac|cardiac silhouette) size|heart|cardiac silhouette)"
+_MEASURE: Final = (
+    r"(?:,? (?:with|at|mit|bei) (?:an? |eine[mr]? )?(?:c[th][rq]|h[tl]q|cardio ?thoracic (?:ratio|index)|"
+    r"herz thorax quotient(?:en)?)(?: (?:of|von))? \d[.,]\d+,?|,? (?:to|auf|mit|with|at) (?:about |etwa |"
+    r"ca\.? ?)?\d+(?:[.,]\d+)? ?[cm]m,?)?"
+)
+_SIZE_OF_HEART: Final = (
+    rf"(?:(?:heart|cardiac|cardiac silhouette) size|heart|cardiac (?:silhouette|shadow)){_MEASURE}"
+)
 _IS_HOW: Final = (
     rf"(?:(?:is|are|was|appears?|remains?|seems|to be|(?!{_PERHAPS})[a-z]+ly|again|now|overall|at|in|size|"
-    rf"contour|for technique) ){{0,8}}"
+    r"(?:stable|unchanged|still),?|and|mild to|contour|for technique) ){0,8}"
 )
-_HERZ: Final = r"herz(?:gr(?:ö|oe)(?:ß|ss)e|schatten|silhouette)?"
+_HERZ: Final = rf"herz(?:gr(?:ö|oe)(?:ß|ss)e|schatten|silhouette)?{_MEASURE}"
 _CARDIOMEDIASTINUM: Final = (
-    r"(?:(?:cardiomediastinal|cardio mediastinal|mediastinal) (?:silhouette|contours?)|mediastinum)"
+    r"(?:(?:cardiomediastinal|cardio mediastinal|mediastinal) (?:silhouette|contours?)|"
+    rf"mediastinum){_MEASURE}"
 )
 _BOTH: Final = (
     r"(?:heart|cardiac)(?: size| silhouette)? and mediastin(?:um|al)(?: (?:silhouettes?|contours?|size))?"
@@ -32,7 +40,17 @@ _NORMAL: Final = (
     r"(?:within (?:the )?normal(?: size)?(?: limits)?|normal|unremarkable|not (?:\w+ )?(?:enlarged|widened))"
 )
 _BORDERLINE: Final = r"(?:(?:the )?upper limits?(?: of)? normal|top normal|high normal|borderline|prominent)"
-_LARGE: Final = r"(?:enlarged|large|big|widened)"
+_LARGE: Final = r"(?:enlarged|large|big|wide(?:ned)?|broad(?:ened)?|increased)"
+# "Only appears enlarged because of the projection".
+_SEEMS_LARGE: Final = (
+    rf"(?:(?:only|merely|just) (?:appears?|seems?|looks?) (?:to be )?{_LARGE}|(?:(?:is|appears?|seems?|"
+    rf"looks?) )?(?:artificially|falsely|spuriously|artifactually|seemingly) (?:appears? )?{_LARGE}|"
+    rf"(?:appears?|seems?|looks?) (?:\w+ly )?{_LARGE} (?:(?:only|merely|simply) )?(?:because of|due to|owing "
+    r"to|from|secondary to) (?:the )?(?:[\w.]+ ){0,2}(?:projection|technique|magnification|rotation|"
+    r"position(?:ing)?|volumes?|inspiration|expiration)|(?:(?:ist|erscheint|wirkt|nur|lediglich) "
+    r"){0,3}(?:scheinbar|(?:projektions|lage|lagerungs|aufnahme|rotations|technik)bedingt) (?:\w+ "
+    r")?(?:vergr(?:ö|oe)(?:ß|ss)ert|verbreitert|gro(?:ß|ss)))"
+)
 
 _ANGLE: Final = r"(?:costo ?phrenic|costo ?diaphragmatic|CP) (?:angles?|sulc(?:us|i)|recess(?:es)?)"
 _SIDES: Final = r"(?:(?:left|right|both|bilateral|lateral|posterior|anterior|and|or) ){0,4}"
@@ -46,8 +64,9 @@ _BLUNT: Final = r"(?:verstrichen|stumpf|(?:ab)?gestumpft)"
 # Behind words that mean something else in a photograph.
 _LIES: Final = (
     r"(?=\.? (?:(?:is|remains?|still|noch|weiterhin) )*(?:in (?:situ|place)|(?:on|at|over|in) the (?:left|"
-    r"right)|left|right|links|rechts|li|re|tip|projects|projiziert|removed|entfernt|gezogen|von|über|pe[ck]toral|"
-    r"liegt|liegend|unchanged|unverändert|regelrecht|korrekt)\b)"
+    r"right)|left|right|links|rechts|li|re|tip|projects|projiziert|removed|entfernt|gezogen|von|über|"
+    r"pe[ck]toral|with (?:its |the )?tip|mit spitze|liegt|liegend|unchanged|unverändert|regelrecht|"
+    r"korrekt)\b)"
 )
 
 # Forms that say that a finding is there, unless a cue says otherwise.
@@ -75,8 +94,12 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         rf"(?:kardiomegalie|(?:links|rechts)?herz(?:vergr(?:ö|oe)(?:ß|ss)erung|verbreiterung)|{_HERZ} "
         rf"(?:ist )?(?:(?!nicht |grenz|{_PERHAPS})[\w\-]+ ){{0,2}}(?:vergr(?:ö|oe)(?:ß|ss)ert|verbreitert|"
         r"zu gro(?:ß|ss)))",
-        r"(?:vergr(?:ö|oe)(?:ß|ss)erte[rsnm]?|verbreiterte[rsnm]?) (?:herz(?:schatten|silhouette)?|herzens)",
-        r"cardio ?megaly",
+        rf"{_HERZ} (?:ist )?(?:(?:insgesamt|weiterhin|deutlich|leicht|mäßig|gering|etwas|sehr|recht|massiv) "
+        rf"){{0,2}}gro(?:ß|ss)",
+        r"(?:vergr(?:ö|oe)(?:ß|ss)erte[rsnm]?|verbreiterte[rsnm]?|gro(?:ß|ss)e[rsnm]?) (?:herz(?:schatten|"
+        r"silhouette)?|herzens)",
+        r"(?:vergr(?:ö|oe)(?:ß|ss)erung|verbreiterung) de[sr] herz(?:ens|schattens|silhouette)",
+        r"cardio ?megaly|increased (?:heart|cardiac) size",
         r"large (?:heart|cardiac silhouette)",
         r"(?:cardiac|heart) enlargement",
         r"enlargement of (?:the )?(?:heart|cardiac silhouette)",
@@ -111,9 +134,9 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"enlarged cardiomediastinum",
         r"mediastinal (?:widening|enlargement)",
         r"mediastinalverbreiterung",
-        rf"(?:mediastinum|mediastinalschatten) (?:ist )?(?:(?!nicht |{_PERHAPS})\w+ )?verbreitert",
-        r"verbreiterte[sn]? mediastinum",
-        r"(?:widening|enlargement) of (?:the )?mediastinum",
+        rf"(?:mediastinum|mediastinalschatten){_MEASURE} (?:ist )?(?:(?!nicht |{_PERHAPS})\w+ )?verbreitert",
+        r"(?:verbreiterte[sn]?|verbreiterung des) (?:\w+ )?mediastin(?:um|ums|alschattens)",
+        r"(?:widening|enlargement|broadening) of (?:the )?(?:\w+ )?mediastinum",
         r"(?:widened|enlarged) (?:\w+ )?(?:mediastinum|(?:cardio ?)?mediastinal (?:silhouette|contours?))",
         rf"{_CARDIOMEDIASTINUM} {_IS_HOW}{_LARGE}",
     ),
@@ -178,7 +201,13 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"(?:pleurale[rsnm]? |pleuro pulmonale[rsnm]? )(?:verdickung(?:en)?|schwielen?|plaques?)",
     ),
     "pneumomediastinum": (r"pneumomediastinum",),
-    "pneumonia": (r"pneumonien?", r"pneumonisch(?:e[rsnm]?)?", r"(?:broncho)?pneumonias?", r"pneumonic"),
+    "pneumonia": (
+        r"pneumonien?",
+        r"pneumonisch(?:e[rsnm]?)?",
+        r"(?:broncho)?pneumonias?",
+        r"pneumonic",
+        r"(?:super)?infections?|infectious(?: process(?:es)?)?",
+    ),
     "pneumoperitoneum": (
         r"pneumoperitoneum",
         r"free (?:(?:intra ?peritoneal|intra ?abdominal|sub ?diaphragmatic) )?(?:air|gas)",
@@ -219,14 +248,14 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"lines? ?(?:or|and|/|&) ?tubes?",
         r"tubes? ?(?:or|and|/|&) ?lines?",
         r"[SP]M (?:aggregat|sonden?|elektroden?|kabel)",
-        r"(?:lines|tubes|sonden)(?= (?:are )?(?:unchanged|unverändert|regelrecht|korrekt|in (?:situ|place)|"
-        r"as before)\b)",
+        r"(?:lines|tubes|drains|sonden|zugänge)(?= (?:(?:are|were|have been|wurden) )?(?:removed|out\b|"
+        r"pulled|entfernt|gezogen|unchanged|unverändert|regelrecht|korrekt|in (?:situ|place)|as before)\b)",
         rf"(?:ports?|drains?|drainagen?|SM){_LIES}",
         r"(?:pigtail|surgical|pleural|mediastinal|basal|despite (?:the|a)) drains?",
         r"port ?(?:kathetern?|systeme?|kammern?)|(?:katheter|tubus|sonden|drainagen|port)spitzen?",
         r"(?:(?:IJ|midline|femoral|hickman|tunnell?ed)(?: \w+)?|subclavian) (?:lines?|sheaths?|ports?)",
-        r"(?:ECMO|dialysis) cannula[es]?|dobb?hoff|swan ganz|impella|watchman|loop recorders?|event "
-        r"?re[ck]order",
+        r"cannula[es]?|kanülen?|tracheostom(?:y|a)|dobb?hoff|swan ganz|impella|watchman|loop recorders?|"
+        r"event ?re[ck]order",
         r"(?:spinal|orthopa?edic|surgical|fixation|fusion) (?:hardware|rods?|plates?|screws?)",
         r"valve (?:prosthes[ie]s|replacement)|TAV[IR](?: ?prothese)?|PEG(?: ?sonde)?",
         r"(?:aorten|mitral|herz|trikuspidal)?klappen(?:prothesen?|ersatz)",
@@ -238,7 +267,8 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"implantat)?",
         r"(?:ZVK|zentraler venenkatheter|katheters?)(?:- ?(?:anlage|implantation))?",
         r"port- ?(?:anlage|systems?|implantation)",
-        r"(?:tubus|trachealkanüle|magensonden?|ernährungssonden?|(?:thorax(?:saug)?|pleura|bülau)-?drainagen?)",
+        r"(?:tubus|trachealkanüle|magensonden?|ernährungssonden?|(?:thorax(?:saug)?|pleura|"
+        r"bülau)-?drainagen?)",
         r"cerclagen?",
     ),
     "tuberculosis": (r"tubercul(?:osis|ous)",),
@@ -258,6 +288,7 @@ _NORMAL_FORMS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "cardiomegaly": (
         rf"{_BOTH} {_IS_HOW}{_NORMAL}",
+        rf"(?:{_SIZE_OF_HEART}|{_HERZ}) {_SEEMS_LARGE}",
         rf"{_SIZE_OF_HEART}(?: (?:and|,)? ?(?:pulmonary vascular\w*|contours?|size)){{0,3}} "
         rf"{_IS_HOW}{_NORMAL}",
         r"normal (?:heart|cardiac) (?:size|silhouette|contours?)",
@@ -265,11 +296,12 @@ _NORMAL_FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"normal(?: sized)? heart",
         rf"{_HERZ}(?: und lungen?)? (?:ist |sind )?(?:nicht (?:\w+ ){{0,2}}(?:vergr(?:ö|oe)(?:ß|ss)ert|"
         r"verbreitert)|norm(?:al ?)?gro(?:ß|ss)|normal|normal ?weit|schlank|im normbereich|(?:\w+ )?in der "
-        r"norm|regelrecht|unauffällig|nicht zu gro(?:ß|ss))",
+        r"norm|regelrecht|unauffällig|nicht (?:zu )?gro(?:ß|ss))",
         r"(?:normal ?|norm)gro(?:ß|ss)e[rsnm]? herz(?:schatten|silhouette)?",
     ),
     "enlarged cardiomediastinum": (
         rf"{_BOTH} {_IS_HOW}{_NORMAL}",
+        rf"{_CARDIOMEDIASTINUM} {_SEEMS_LARGE}",
         rf"{_CARDIOMEDIASTINUM} {_IS_HOW}{_NORMAL}",
         r"normal (?:cardio ?)?mediastinal (?:silhouette|contours?)",
         r"(?:mediastinum|mediastinalschatten) (?:ist )?(?:mittelständig(?:,| und) )?(?:nicht (?:\w+ "
@@ -278,7 +310,7 @@ _NORMAL_FORMS: Final[dict[str, tuple[str, ...]]] = {
 }
 _BORDERLINE_FORMS: Final[dict[str, tuple[str, ...]]] = {
     "enlarged cardiomediastinum": (
-        rf"{_CARDIOMEDIASTINUM} (?:is |appears |ist )?{_PERHAPS} {_IS_HOW}(?:{_LARGE}|verbreitert)",
+        rf"{_CARDIOMEDIASTINUM} (?:is |appears |ist )?{_PERHAPS} {_IS_HOW}(?:{_LARGE}|(?:\w+ )?verbreitert)",
     ),
     "cardiomegaly": (
         rf"{_SIZE_OF_HEART} {_IS_HOW}{_BORDERLINE}",
@@ -299,6 +331,15 @@ _OTHER_FORMS: Final = (
     r"(?:nodule|mass|tumou?r) like",
     r"(?:soft tissue|ankle|leg|foot|peripheral|bone marrow|marrow|periorbital) o?edema",
     r"(?:joint|knee) effusions?",
+    r"(?:tract|wound|skin|bone|joint|blood ?stream|pocket|line) infections?",
+    # What is advised is not there yet.
+    rf"(?:{'|'.join(_FORMS['support device'])}|drainagen?)(?: (?:placement|insertion)|(?:ein|an)lage)? "
+    r"(?:(?:is|are|should|may|could|be|dringend|umgehend) ){0,3}(?:advised|recommended|suggested|planned|"
+    r"considered|indicated|needed|required|requested|scheduled|empfohlen|angeraten|geplant|vorgesehen|"
+    r"indiziert|erforderlich|notwendig|erwogen|erbeten|zu erwägen)",
+    r"(?:recommend|advise|suggest|consider|plan|needs?|requires?)(?:s|ed|ing)? (?:(?:an?|urgent|immediate|"
+    r"placement of|insertion of) ){0,3}(?:chest tubes?|(?:[\w]+ ){0,2}(?:catheters?|drains?|tubes?|lines?)|"
+    r"pace ?makers?)(?! (?:\w+ )?(?:withdrawal|advancement|repositioning|retraction|removal|exchange))",
     # The cause of another finding: "no catheter or tube related pneumothorax".
     r"(?:(?:catheter|tube|line|lead|device|drain|pacemaker|stent|port)(?: (?:or|and|/) )?){1,3} ?(?:related|"
     r"induced|associated|bedingte[rsnm]?|assoziierte[rsnm]?)",
@@ -323,6 +364,10 @@ _OTHER_COMPOUND: Final = re.compile(
     r"(?:peri[ck]ard|herzbeutel|gelenk|knie|hüft|schulter|pauken|trommel|blut|samen)\w*erg", re.IGNORECASE
 )
 _MAX_FIRST_PARTS: Final = 60
+# What may follow in a compound: "Ergussbildung".
+_TAIL: Final = (
+    r"n?s?(?:(?:aus)?bildung(?:en)?|nachweise?s?|zeichen|areale?n?|zonen?|saum|lamellen?|mengen?|sichel)"
+)
 # Without one of these a text has no such compound.
 _PARTS: Final = (
     "telektase verkalkung konsolidierung fraktur infiltrat verschattung tumor rundherd rundschatten erguss "
@@ -367,7 +412,7 @@ def has_forms(text: str) -> bool:
 @cache
 def _compound_pattern() -> tuple[re.Pattern[str], tuple[str, ...], tuple[str, ...]]:
     every = "|".join(f"({last})" for last in _LAST_PARTS.values())
-    pattern = re.compile(rf"(?<=[^\W\d_][^\W\d_])(?:{every})(?!\w)", re.IGNORECASE)
+    pattern = re.compile(rf"(?:{every})(?P<tail>{_TAIL})?(?!\w)", re.IGNORECASE)
     return pattern, tuple(_LAST_PARTS), tuple(_PARTS.split())
 
 
@@ -382,8 +427,9 @@ def compounds(text: str) -> Iterator[tuple[str, int, int]]:
         least = max(0, start - _MAX_FIRST_PARTS)
         while start > least and text[start - 1].isalpha():
             start -= 1
-        if not _OTHER_COMPOUND.match(text, start):
-            yield names[(found.lastindex or 1) - 1], start, found.end()
+        is_one = found["tail"] or found.start() - start > 1
+        if is_one and not _OTHER_COMPOUND.match(text, start):
+            yield names[next(at for at, one in enumerate(found.groups()) if one)], start, found.end()
 
 
 @cache
