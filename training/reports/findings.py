@@ -45,12 +45,10 @@ from training.reports.language import has_other_words, is_read
 from training.reports.spelling import written_out
 from training.reports.vocabulary import (
     DEVICE,
-    borderline_forms,
     compounds,
     forms,
     has_forms,
     has_written_forms,
-    normal_forms,
     other_forms,
 )
 from training.reports.words import ill, not_normal, says_normal, unknown_words
@@ -275,15 +273,9 @@ def _mentions(sentence: str) -> list[_Mention]:
     """Return all mentions in order; those within a longer one of another form are left out."""
     if not has_written_forms(sentence):
         return []
-    tables: tuple[tuple[State | None, tuple[tuple[str, re.Pattern[str]], ...]], ...] = (
-        ("absent", normal_forms()),
-        ("uncertain", borderline_forms()),
-        (None, forms()),
-    )
     found = [
         _Mention(name, state, *match.span())
-        for state, patterns in tables
-        for name, pattern in patterns
+        for state, name, pattern in forms()
         for match in pattern.finditer(sentence)
     ]
     found += [_Mention(name, None, start, end) for name, start, end in compounds(sentence)]

@@ -7,7 +7,7 @@ hyphens. docs/findings.md lists the names.
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import Final
+from typing import Final, Literal
 
 from training.reports.spelling import written_out
 
@@ -73,23 +73,17 @@ _LIES: Final = (
 _FORMS: Final[dict[str, tuple[str, ...]]] = {
     "aspiration": (r"aspiration",),
     "atelectasis": (
-        r"(?:dys|a)telektasen?",
         r"(?:dys|a)telektatisch(?:e[rsnm]?)?",
-        r"(?:minder|fehl)belüftung(?:en)?",
-        r"belüftungsstörung(?:en)?",
+        r"(?:minderbelüftung|fehlbelüftung|belüftungsstörung)(?:en)?",
         r"atelecta(?:sis|ses|tic)",
         r"(?<!vertebral\s)(?<!body\s)(?<!end\splate\s)(?<!\d\s)collapse(?! of (?:the )?(?:[lt]\d|"
         r"vertebra\w*))",
-        r"collapsed (?:lung|lobe)",
-        r"volume loss",
+        r"collapsed (?:lung|lobe)|volume loss",
     ),
     "bronchial thickening": (r"(?:peri)?bronchial (?:wall )?(?:thickening|cuffing)",),
-    "bronchiectasis": (
-        r"(?:bronchiect|bronchioloect)a(?:sis|tic)",
-        r"bronchiektas(?:en?|ien?)",
-    ),
+    "bronchiectasis": (r"(?:bronchiect|bronchioloect)a(?:sis|tic)", r"bronchiektas(?:en?|ien?)"),
     "COPD": (r"COPD", r"(?:chronic )?obstructive (?:pulmonary|lung|airways?) disease"),
-    "calcification": (r"verkalkung(?:en)?", r"calcifications?", r"calcified", r"calcific"),
+    "calcification": (r"calcific(?:ations?)?", r"calcified"),
     "cardiomegaly": (
         rf"(?:kardiomegalie|(?:links|rechts)?herz(?:vergr(?:ö|oe)(?:ß|ss)erung|verbreiterung)|{_HERZ} "
         rf"(?:ist )?(?:(?!nicht |grenz|{_PERHAPS})[\w\-]+ ){{0,2}}(?:vergr(?:ö|oe)(?:ß|ss)ert|verbreitert|"
@@ -107,13 +101,7 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         rf"{_SIZE_OF_HEART}(?:, (?:which|that))? {_IS_HOW}{_LARGE}",
     ),
     "cavitation": (r"cavitations?", r"cavitary", r"cavitating"),
-    "consolidation": (
-        r"konsolidierung(?:en)?",
-        r"konsolidation(?:en)?",
-        r"consolidations?",
-        r"consolidative",
-        r"consolidated",
-    ),
+    "consolidation": (r"konsolidation(?:en)?", r"consolidat(?:ions?|ive|ed)"),
     "costophrenic blunting": (
         rf"blunting (?:of|at|in) (?:the )?{_SIDES}{_ANGLE}",
         rf"blunted {_SIDES}(?:{_ANGLE}|angles?)",
@@ -125,9 +113,7 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "degenerative change": (
         r"degenerative(?: \w+)? (?:changes?|veränderung(?:en)?|disease|spurring)",
-        r"osteophytes?",
-        r"spondylosis",
-        r"osteoarthr(?:itis|osis)",
+        r"osteophytes?|spondylosis|osteoarthr(?:itis|osis)",
     ),
     "emphysema": (r"(?:lungen)?emphysems?", r"emphysema(?:tous)?", r"bullous disease", r"bulla[e]?"),
     "enlarged cardiomediastinum": (
@@ -141,7 +127,7 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         rf"{_CARDIOMEDIASTINUM} {_IS_HOW}{_LARGE}",
     ),
     "fibrosis": (r"(?:lungen)?fibrose", r"fibrosis", r"fibrotic"),
-    "fracture": (r"fraktur(?:en)?", r"(?:rippen)?(?:bruch|brüche)", r"fractures?", r"fractured"),
+    "fracture": (r"(?:rippen)?(?:bruch|brüche)", r"fracture[sd]?"),
     "granuloma": (r"granulomas?", r"granulomata", r"granulomatous", r"granulome?n?"),
     "hernia": (r"(?:hiatus)?hernien?", r"hernias?", r"herniation"),
     "hyperinflation": (
@@ -151,46 +137,31 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
     "kyphosis": (r"kyphosis", r"kyphotic", r"kyphose"),
     "lesion": (r"lesions?", r"läsion(?:en)?"),
     "lung opacity": (
-        r"(?:infiltrate?s?|infiltraten|infiltration(?:en)?|verschattung(?:en)?)",
-        r"opacit(?:y|ies)",
-        r"opacifications?",
-        r"opacified",
+        r"opaci(?:ty|ties|fications?|fied)",
         r"infiltrat(?:es?|ions?)",
         r"air ?space disease",
-        rf"{_SIDED} densit(?:y|ies)",
-        rf"{_SIDED} markings",
+        rf"{_SIDED} (?:density|densities|markings)",
     ),
     "lymphadenopathy": (
-        r"(?:lymph)?adenopath(?:y|ies)",
-        r"lymph(?:o|knoten)?adenopathien?",
+        r"(?:lymph(?:o|knoten)?)?adenopath(?:y|ies|ien?)",
         r"lymphknotenvergrö(?:ß|ss)erung(?:en)?",
-        r"vergrö(?:ß|ss)erte[rsn]? lymphknoten",
-        r"enlarged lymph nodes?",
+        r"(?:vergrö(?:ß|ss)erte[rsn]? lymphknoten|enlarged lymph nodes?)",
     ),
     "mass": (r"raumforderung(?:en)?", r"tumoren", r"mass(?:es)?", r"tumou?rs?", r"neoplasms?"),
-    "nodule": (
-        r"(?:rundherde?s?|rundherden|rundschatten)",
-        r"nodules?",
-        r"nodularity",
-        r"nodular (?:densit|opacit)(?:y|ies)",
-    ),
+    "nodule": (r"nodul(?:es?|arity)", r"nodular (?:densit|opacit)(?:y|ies)"),
     "osteopenia": (r"osteopen(?:ia|ic|ie)", r"osteoporo(?:sis|tic|se)", r"demineralis?z?ation"),
     "pericardial effusion": (
         r"(?:peri[ck]ard|herzbeutel)erg(?:uss|uß|usses|üssen?|uessen?)",
         r"peri[ck]ard(?=- (?:und|oder|bzw\.?) pleuraerg)",
-        r"pericardial (?:effusions?|fluid)",
-        r"pericardial(?= (?:or|and) pleural effusions?)",
+        r"pericardial(?: effusions?| fluid|(?= (?:or|and) pleural effusions?))",
     ),
     "pleural effusion": (
-        r"erg(?:uss|uß|usses|üssen?|uessen?)",
         r"pleura(?=- (?:und|oder|bzw\.?) (?:peri[ck]ard|herzbeutel)erg)",
-        r"(?:sero|hämato|hydro|chylo)thorax",
         r"(?:pleural )?effusions?",
         r"nicht ergu(?:ss|ß)frei(?:e[rsnm]?)?",
         r"pleural fluid(?: collections?)?",
         r"fluid in (?:the |both )?(?:\w+ )?pleural (?:spaces?|cavit(?:y|ies))",
-        r"(?:hydro|haemo|hemo)thora(?:x|ces)",
-        r"(?:hydro|sero|hämato|haemo|hemo|pyo)pneumothora(?:x|ces)",
+        r"(?:sero|hämato|hydro|chylo|ha?emo|pyo(?=pneu))(?:pneumo)?thora(?:x|ces)",
         r"pleural(?= (?:or|and) pericardial effusions?)",
     ),
     "pleural thickening": (
@@ -202,10 +173,8 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "pneumomediastinum": (r"pneumomediastinum",),
     "pneumonia": (
-        r"pneumonien?",
         r"pneumonisch(?:e[rsnm]?)?",
-        r"(?:broncho)?pneumonias?",
-        r"pneumonic",
+        r"(?:broncho)?pneumonias?|pneumonic",
         r"(?:super)?infections?|infectious(?: process(?:es)?)?",
     ),
     "pneumoperitoneum": (
@@ -213,16 +182,13 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"free (?:(?:intra ?peritoneal|intra ?abdominal|sub ?diaphragmatic) )?(?:air|gas)",
     ),
     "pneumothorax": (
-        r"pneumo ?thora(?:x|ces|xe)",
+        r"pneumo ?thora(?:x|ces|xe|xes)",
         r"(?:rest|spitzen|spannungs?|mantel)?pneu",
-        r"pneumothoraxes",
         r"pleural (?:air|gas)",
     ),
     "pulmonary edema": (
-        r"(?:lungen)?(?:ö|oe)dem(?:s|e|en)?",
-        r"lungenstauungsödem",
-        r"(?:(?:pulmonary|interstitial|alveolar|lung) ){0,3}o?edemas?",
-        r"o?edematous",
+        r"(?:lungen(?:stauungs)?)?(?:ö|oe)dem(?:s|e|en)?",
+        r"(?:(?:pulmonary|interstitial|alveolar|lung) ){0,3}o?edemas?|o?edematous",
     ),
     "scarring": (r"scar(?:ring|s)?", r"narben?", r"narbige?[rsnm]?", r"vernarbung(?:en)?"),
     "scoliosis": (r"skoliose", r"(?:dextro|levo|kypho)?scolio(?:sis|tic)", r"(?:dextro|levo)curvature"),
@@ -236,17 +202,12 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"pleural|gastrostomy|dobb?hoff) (?:tubes?|drains?)",
         r"(?:central|PICC|jugular|subclavian|arterial|venous|swan ganz|dialysis)(?: \w+)? (?:lines?|"
         r"catheters?)",
-        r"catheters?",
-        r"PICC",
-        r"port a cath|mediport|portacath",
+        r"catheters?|PICC|port a cath|mediport|portacath|stents?",
         r"pace ?makers?",
-        r"(?:pacing|pacer|defibrillator) (?:leads?|wires?|devices?)",
-        r"AICDs?|ICDs?|defibrillators?",
+        r"(?:pacing|pacer|defibrillator) (?:leads?|wires?|devices?)|A?ICDs?|defibrillators?",
         r"(?:sternotomy|sternal|cerclage) wires?",
-        r"(?:prosthetic|mechanical|artificial|replacement) (?:\w+ )?valves?",
-        r"(?:surgical|vascular) clips?",
-        r"lines? ?(?:or|and|/|&) ?tubes?",
-        r"tubes? ?(?:or|and|/|&) ?lines?",
+        r"(?:prosthetic|mechanical|artificial|replacement) (?:\w+ )?valves?|(?:surgical|vascular) clips?",
+        r"(?:lines?|tubes?) ?(?:or|and|/|&) ?(?:lines?|tubes?)",
         r"[SP]M (?:aggregat|sonden?|elektroden?|kabel)",
         r"(?:lines|tubes|drains|sonden|zugänge)(?= (?:(?:are|were|have been|wurden) )?(?:removed|out\b|"
         r"pulled|entfernt|gezogen|unchanged|unverändert|regelrecht|korrekt|in (?:situ|place)|as before)\b)",
@@ -259,17 +220,14 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"(?:spinal|orthopa?edic|surgical|fixation|fusion) (?:hardware|rods?|plates?|screws?)",
         r"valve (?:prosthes[ie]s|replacement)|TAV[IR](?: ?prothese)?|PEG(?: ?sonde)?",
         r"(?:aorten|mitral|herz|trikuspidal)?klappen(?:prothesen?|ersatz)",
-        r"fremdmaterial(?:ien)?",
-        r"(?:support|monitoring|implanted) (?:devices?|apparatus|hardware|lines?)",
+        r"fremdmaterial(?:ien)?|(?:support|monitoring|implanted) (?:devices?|apparatus|hardware|lines?)",
         r"(?:pulse |cardiac |nerve )?(?:generators?|stimulators?)",
-        r"stents?",
         r"(?:herz)?schrittmacher(?:s|aggregat|sonden?|elektroden?|kabel|systems?|implantation|anlage|"
         r"implantat)?",
         r"(?:ZVK|zentraler venenkatheter|katheters?)(?:- ?(?:anlage|implantation))?",
         r"port- ?(?:anlage|systems?|implantation)",
         r"(?:tubus|trachealkanüle|magensonden?|ernährungssonden?|(?:thorax(?:saug)?|pleura|"
         r"bülau)-?drainagen?)",
-        r"cerclagen?",
     ),
     "tuberculosis": (r"tubercul(?:osis|ous)",),
     "vascular congestion": (
@@ -323,6 +281,12 @@ _BORDERLINE_FORMS: Final[dict[str, tuple[str, ...]]] = {
     ),
 }
 
+_BY_STATE: Final[tuple[tuple[Literal["absent", "uncertain"] | None, dict[str, tuple[str, ...]]], ...]] = (
+    ("absent", _NORMAL_FORMS),
+    ("uncertain", _BORDERLINE_FORMS),
+    (None, _FORMS),
+)
+
 # Words that hold a form and mean something else.
 _OTHER_FORMS: Final = (
     r"mass (?:of|effect|index)",
@@ -345,7 +309,7 @@ _OTHER_FORMS: Final = (
     r"induced|associated|bedingte[rsnm]?|assoziierte[rsnm]?)",
 )
 
-# Last parts of compounds, most of them German: "Winkelerguss", "Spannungspneumothorax".
+# German words, alone and as last parts of compounds: "Erguss", "Winkelerguss", "Spannungspneumothorax".
 _LAST_PARTS: Final[dict[str, str]] = {
     "atelectasis": r"(?:dys|a)telektasen?",
     "calcification": r"verkalkung(?:en)?",
@@ -368,11 +332,6 @@ _MAX_FIRST_PARTS: Final = 60
 _TAIL: Final = (
     r"n?s?(?:(?:aus)?bildung(?:en)?|nachweise?s?|zeichen|areale?n?|zonen?|saum|lamellen?|mengen?|sichel)"
 )
-# Without one of these a text has no such compound.
-_PARTS: Final = (
-    "telektase verkalkung konsolidierung fraktur infiltrat verschattung tumor rundherd rundschatten erguss "
-    "erguß ergüss erguess pneumonie pneumothora schrittmacher katheter tubus cerclage"
-)
 # Findings that procedures leave behind: "status post pacemaker placement".
 DEVICE: Final = "support device"
 FINDINGS: Final[tuple[str, ...]] = tuple(sorted(_FORMS, key=str.lower))
@@ -390,9 +349,7 @@ def _pattern(forms: Iterable[str]) -> re.Pattern[str]:
 @cache
 def _any_form() -> re.Pattern[str]:
     # Without IGNORECASE it is six times as fast as the patterns of all findings.
-    every = (
-        one for table in (_FORMS, _NORMAL_FORMS, _BORDERLINE_FORMS) for own in table.values() for one in own
-    )
+    every = (one for _, table in _BY_STATE for own in table.values() for one in own)
     return re.compile(_spaced(every).lower())
 
 
@@ -410,44 +367,26 @@ def has_forms(text: str) -> bool:
 
 
 @cache
-def _compound_pattern() -> tuple[re.Pattern[str], tuple[str, ...], tuple[str, ...]]:
+def _compound_pattern() -> re.Pattern[str]:
     every = "|".join(f"({last})" for last in _LAST_PARTS.values())
-    pattern = re.compile(rf"(?:{every})(?P<tail>{_TAIL})?(?!\w)", re.IGNORECASE)
-    return pattern, tuple(_LAST_PARTS), tuple(_PARTS.split())
+    return re.compile(rf"(?:{every})(?:{_TAIL})?(?!\w)", re.IGNORECASE)
 
 
 def compounds(text: str) -> Iterator[tuple[str, int, int]]:
     """Give the name of the finding that a compound ends in, and where the compound begins and ends."""
-    pattern, names, parts = _compound_pattern()
-    lowered = text.lower()
-    if not any(part in lowered for part in parts):
-        return
-    for found in pattern.finditer(text):
+    for found in _compound_pattern().finditer(text):
         start = found.start()
         least = max(0, start - _MAX_FIRST_PARTS)
         while start > least and text[start - 1].isalpha():
             start -= 1
-        is_one = found["tail"] or found.start() - start > 1
-        if is_one and not _OTHER_COMPOUND.match(text, start):
-            yield names[next(at for at, one in enumerate(found.groups()) if one)], start, found.end()
+        if not _OTHER_COMPOUND.match(text, start):
+            yield tuple(_LAST_PARTS)[(found.lastindex or 1) - 1], start, found.end()
 
 
 @cache
-def forms() -> tuple[tuple[str, re.Pattern[str]], ...]:
-    """The pattern of each finding's forms, by name."""
-    return tuple((name, _pattern(_FORMS[name])) for name in FINDINGS)
-
-
-@cache
-def normal_forms() -> tuple[tuple[str, re.Pattern[str]], ...]:
-    """Patterns of the forms that say that a finding is absent, by name."""
-    return tuple((name, _pattern(own)) for name, own in _NORMAL_FORMS.items())
-
-
-@cache
-def borderline_forms() -> tuple[tuple[str, re.Pattern[str]], ...]:
-    """Patterns of the forms that say that a finding is uncertain, by name."""
-    return tuple((name, _pattern(own)) for name, own in _BORDERLINE_FORMS.items())
+def forms() -> tuple[tuple[Literal["absent", "uncertain"] | None, str, re.Pattern[str]], ...]:
+    """Patterns of forms, each with the state that it says by itself, if any, and the name of its finding."""
+    return tuple((state, name, _pattern(own)) for state, table in _BY_STATE for name, own in table.items())
 
 
 @cache
@@ -463,4 +402,5 @@ def finding_called(text: str) -> str | None:
         if name.lower() == plain.lower():
             return name
     whole = (name for name, start, end in compounds(plain) if (start, end) == (0, len(plain)))
-    return next((name for name, pattern in forms() if pattern.fullmatch(plain)), next(whole, None))
+    plainly = (name for state, name, own in forms() if state is None and own.fullmatch(plain))
+    return next(plainly, next(whole, None))
