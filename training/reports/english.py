@@ -71,6 +71,8 @@ ENGLISH: Final[CueTable] = (
             r"(?:no|not|without|(?:lack|absence) of) (?:\w+ ){0,2}(?:improvement|change|resolution|response|"
             r"clearing|regression)(?: (?:of|in|to))?",
             r"(?:no|not) (?:more|greater|less|larger|worse|bigger|other) than",
+            r"compar(?:ed|ison) (?:to|with) (?:the )?(?:prior|previous|last)(?: \w+)?(?= (?:without|with|"
+            r"no)\b)",
             r"(?:no|not|never|no longer) (?:\w+ )?(?:without|free of|absent|clear (?:of|from)|(?:absence|"
             r"lack) of)",
             r"(?:no|without|beyond) (?:any |reasonable |reason to )?doubt(?: that| of| about)?",
@@ -129,6 +131,7 @@ ENGLISH: Final[CueTable] = (
         "uncertain",
         "behind",
         (
+            r"\A(?:un|less )likely\b",
             rf"(?:{_CANNOT} be (?:said|stated|concluded|assumed|claimed)|(?:unsafe|unwise|premature|"
             r"difficult|impossible|hard|risky) to (?:say|state|conclude|assume|claim))(?: \w+)? that "
             r"there is no",
@@ -363,6 +366,7 @@ ENGLISH: Final[CueTable] = (
             rf"(?:no|nothing|nobody|without|neither|nor|never|lacks?|{_ISNT}|absent|resolved|denies)",
             r"(?:free|clear) (?:of|from)",
             r"(?:negative|unremarkable) (?:(?!except|save|but|bar)\w+ )?for",
+            r"ruled out for",
             r"(?:absence|lack|disappearance) of",
             r"(?:resolution|clearing|clearance|resorption|removal) of",
             r"fail(?:s|ed)? to(?! (?:resolve|clear|improve|respond)\b)",

@@ -65,6 +65,9 @@ GERMAN: Final[CueTable] = (
         "behind",
         (
             r"kein(?:e[rn]?)? (?:\w+ )?ausschlu(?:ß|ss)(?: von| eine[sr])?",
+            r"(?:erlaubt|erlauben|gestattet|ermöglicht|zulässt|lässt) (?:\w+ )?(?:kein(?:erlei|e[rsnm]?)?|"
+            r"nicht) (?:\w+ ){0,2}(?:ausschlu(?:ß|ss)|beurteilung|aussage|nachweis|detektion)(?: (?:von|"
+            r"eine[sr]|de[rs]|für|über|bezüglich|zu))*",
             rf"weder(?= [^.;]*\b{_EXCLUDE}\b)",
             rf"nicht (?:\w+ ){{0,3}}{_EXCLUDE} (?:ist|sind|bleibt|bleiben|wäre)",
             r"keine (?:\w+ )?aussage (?:zu[mr]?|über|bezüglich|hinsichtlich)(?: eine[srnm])?",
@@ -93,6 +96,7 @@ GERMAN: Final[CueTable] = (
         "before",
         (
             rf"(?:nicht|nie|kaum|schwer|schlecht|nur) (?:(?!und\b|aber\b)\w+ ){{0,4}}{_EXCLUDE}",
+            rf"weder (?:\w+ ){{1,2}}noch (?:\w+ )?{_EXCLUDE}",
             r"(?:wenig |kaum |nicht (?:\w+ )?|un|in)sensitiv",
             r"nicht (?:\w+ ){0,3}zu (?:unterscheiden|differenzieren|trennen)",
             r"(?:kann|können|könnte|könnten) (?:\w+ ){0,3}(?:übersehen|maskiert|überdeckt|verborgen|"
@@ -242,6 +246,7 @@ GERMAN: Final[CueTable] = (
             r"nach|dafür|stattdessen|ansonsten|sonst)",
             r"(?:muss|müsste|soll|sollte) (?:es )?(?:\w+ )?(?:heißen|heissen|lauten)",
             r"(?:doch|bis auf|abgesehen von|mit ausnahme|daneben|zusätzlich|im übrigen)",
+            r"(?:es )?zeig(?:t|en) sich",
         ),
     ),
 )
