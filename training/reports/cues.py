@@ -9,8 +9,7 @@ import re
 from functools import cache
 from typing import Final, NamedTuple
 
-from training.reports.effects import Effect, Side
-from training.reports.english import ENGLISH, LIMIT
+from training.reports.english import ENGLISH, LIMIT, Effect, Side
 from training.reports.german import GERMAN
 
 _TABLES: Final = (*GERMAN, *ENGLISH)
@@ -46,8 +45,7 @@ _NO_ALTERNATIVE: Final = r"(?!.*(?:\bn?or\b|\boder\b|\bnoch (?=(?:\w+ )?\ufffc)|
 _SIZE: Final = (
     r"(?:an?|small|tiny|trace|minimal|mild|slight|moderate|large|severe|marked|stable|unchanged|persistent|"
     r"new|old|sm|lg|mod|kl|ger|(?:klein|winzig|gro(?:ß|ss)|gering|geringgradig|mäßig|mässig|mäßiggradig|"
-    r"deutlich|ausgeprägt|"
-    r"massiv|diskret|minimal|leicht|schmal|neu|alt|stabil|unverändert)(?:e[rsnm]?)?)"
+    r"deutlich|ausgeprägt|massiv|diskret|minimal|leicht|schmal|neu|alt|stabil|unverändert)(?:e[rsnm]?)?)"
 )
 _PLACE: Final = (
     r"(?:left|right|bas(?:al|ilar)(?:e[rsnm]?)?|apical|apikal(?:e[rsnm]?)?|bi(?:lateral|basilar|basal|"
@@ -86,12 +84,11 @@ _OPEN: Final = (
 # What is left out of "no effusion on the right, small on the left", and of "... the right is not".
 _ELLIPSIS: Final = re.compile(
     r"(?:\W*\b(?:the|an?|on|at|in|of|is|are|has|have|contains?|shows?|only|now|two|three|several|zwei|drei|"
-    r"mehrere|that|those|it|ones?|there|"
-    r"base|apex|basal|apical|apikal|basilar|however|side|sided|left|right|links\w*|rechts\w*|linke[rsnm]?|"
-    rf"rechte[rsnm]?|li|re|auf|de[rsnm]|die|das|seite|weiter(?:hin)?|fort|er|aber|jedoch|hingegen|dagegen|"
-    rf"eine?r?|ist|sind|{_STILL}|"
-    rf"{_OPEN})\b)+\W*|.*\b(?:side|lung|ones?|base|left|right|seite)\W+(?:with (?:it|one)|(?:is|are|has|"
-    r"have) not|does(?: not)?|has (?:it|one)|nicht|schon)\W*",
+    r"mehrere|that|those|it|ones?|there|base|apex|basal|apical|apikal|basilar|however|side|sided|left|right|"
+    r"links\w*|rechts\w*|linke[rsnm]?|rechte[rsnm]?|li|re|auf|de[rsnm]|die|das|seite|weiter(?:hin)?|fort|er|"
+    rf"aber|jedoch|hingegen|dagegen|eine?r?|ist|sind|{_STILL}|{_OPEN})\b)+\W*|.*\b(?:side|lung|ones?|base|"
+    r"left|right|seite)\W+(?:with (?:it|one)|(?:is|are|has|have) not|does(?: not)?|has (?:it|one)|nicht|"
+    r"schon)\W*",
     re.IGNORECASE | re.DOTALL,
 )
 _ELLIPTIC: Final = re.compile(
@@ -138,8 +135,8 @@ _EXCEPT: Final = (
 # "No pneumothorax other than the tiny one at the apex" tells of one.
 EXCEPT_ONE: Final = re.compile(
     rf"[^.;,\ufffc]*\b{_EXCEPT} [^.;\ufffc]*\b(?:ones?|that|those|left|right|links|rechts|known|"
-    rf"bekannten?)\b[^\ufffc]*\Z|[^.;,\ufffc]*,\s*{_EXCEPT} (?:an? |the |eine?[nm]? )?(?:{_STILL})\b"
-    r"[^.;,\ufffc]*\W*\Z",
+    rf"bekannten?)\b[^\ufffc]*\Z|[^.;,\ufffc]*,\s*{_EXCEPT} (?:an? |the |eine?[nm]? "
+    rf")?(?:{_STILL})\b[^.;,\ufffc]*\W*\Z",
     re.IGNORECASE,
 )
 # Words between a finding and what is said of it, where no other finding follows them.
@@ -147,8 +144,7 @@ ADJUNCT: Final = re.compile(r"(?:with|after|following|given|post|bei|mit|nach)\b
 # What is there behind "instead of a mass" comes after a comma or a verb.
 INSTEAD: Final = re.compile(
     r"instead|in place|in lieu|what|apparent|seeming|supposed|statt|anstatt|anstelle|an stelle|vermeint|"
-    r"vermutet|angeblich|"
-    r"schein",
+    r"vermutet|angeblich|schein",
     re.IGNORECASE,
 )
 CLAUSE: Final = re.compile(

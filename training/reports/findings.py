@@ -39,7 +39,7 @@ from training.reports.cues import (
     left_out,
     sides,
 )
-from training.reports.effects import Effect
+from training.reports.english import Effect
 from training.reports.headings import BRIEF, CONTEXT, heading_line, kind_of_match
 from training.reports.language import has_other_words, is_read
 from training.reports.spelling import written_out
@@ -426,26 +426,25 @@ def _behind(
         end = end if stop is None else stop.start()
     for at, mention in enumerate(mentions):
         if cue.end <= mention.start < end:
-            if (mention.start > first or apart) and (
-                # "Instead of a nodule a scar."
-                (instead and at and not LISTED.search(masked, mentions[at - 1].end, mention.start))
-                # A clause of its own, such as "the heart is enlarged", or "no pneumothorax, pacemaker".
-                or VERB.search(sentence, mention.start, mention.end)
-                or HEART_IS.match(sentence, mention.start, mention.end)
-                or (at and _begins_devices(masked, mentions[at - 1], mention, end))
+            if (
+                (mention.start > first or apart)
+                and (
+                    # "Instead of a nodule a scar."
+                    (instead and at and not LISTED.search(masked, mentions[at - 1].end, mention.start))
+                    # A clause of its own, such as "the heart is enlarged".
+                    or VERB.search(sentence, mention.start, mention.end)
+                    or HEART_IS.match(sentence, mention.start, mention.end)
+                    # "No pneumothorax, pacemaker" ends the list, "no effusion, catheter or nodule" does not.
+                    or (
+                        at
+                        and mention.name == DEVICE != mentions[at - 1].name
+                        and "," in masked[mentions[at - 1].end : mention.start]
+                        and not ALTERNATIVE.search(masked, mentions[at - 1].end, end)
+                    )
+                )
             ):
                 return
             yield at
-
-
-def _begins_devices(masked: str, before: _Mention, mention: _Mention, end: int) -> bool:
-    """Tell whether a device behind a comma is none of the list of findings before it."""
-    is_first = mention.name == DEVICE != before.name
-    return (
-        is_first
-        and "," in masked[before.end : mention.start]
-        and not ALTERNATIVE.search(masked, before.end, end)
-    )
 
 
 def _new_statement(masked: str, first: int, end: int, sentence: str) -> int | None:

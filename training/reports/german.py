@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from training.reports.effects import CueTable
+from training.reports.english import CueTable
 
 _ENDING: Final = r"(?:e[rsnm]?)?"
 _NONE: Final = r"kein(?:erlei|e[rsnm]?)?"
@@ -116,11 +116,7 @@ GERMAN: Final[CueTable] = (
     (
         "uncertain",
         "both",
-        (
-            r"dd:?(?=\s)",
-            r"differen[tz]ialdiagnostisch",
-            r"(?:versus|bzw\.? eher)",
-        ),
+        (r"(?:dd:?(?=\s)|differen[tz]ialdiagnostisch|versus|bzw\.? eher)",),
     ),
     (
         "unstated",
@@ -187,8 +183,7 @@ GERMAN: Final[CueTable] = (
         (
             rf"(?:nicht|keine[rns]?) (?:mehr )?(?:\w+ ){{0,2}}{_SEEN}",
             rf"{_SEEN} (?:\w+ )?nicht",
-            rf"(?:{_BE} )?ausgeschlossen",
-            r"(?:vor(?:ge)?täuscht|vortäuschen|imitiert|simuliert)",
+            rf"(?:(?:{_BE} )?ausgeschlossen|vor(?:ge)?täuscht|vortäuschen|imitiert|simuliert)",
             rf"(?:{_BE} )?(?:(?!nicht|noch|{_NEARLY})\w+ )?{_WHOLE} {_GONE}",
             rf"(?:{_BE} )?(?:(?!nicht|noch|{_NEARLY})\w+ )?(?:verschwunden|rekompensiert|aufgelöst|"
             rf"resorbiert|entfernt|gezogen|abgeklungen|ausgeheilt){_AT_END}",
@@ -197,9 +192,8 @@ GERMAN: Final[CueTable] = (
             r"){0,2}(?:mamillen?\w*|brustwarzen?|hautfalten?|artefakte?|gefäß(?:kreuzung|anschnitt)|"
             r"überlagerung\w*|summation\w*|knöpfe?)\b)",
             r"(?:entpuppt|erweist|stellt) sich als(?! (?:[\w\-]+ ){0,3}\ufffc)",
-            r"(?:wird|werden) (?:zurückgenommen|widerrufen)",
             r"(?:besteht|bestehen|(?:findet|finden|zeigt|zeigen) sich)(?: \w+)? nicht",
-            r"nicht bestätigt",
+            r"(?:(?:wird|werden) (?:zurückgenommen|widerrufen)|nicht bestätigt)",
             r"kein(?:e[rsnm]?)? (?:\w+ )?(?:rezidiv|nachlaufen)(?! (?:de[rs]|von|eine[rs])\b)",
             rf"(?:{_BE} )?(?:keinesfalls|keineswegs|nirgends) {_SEEN}",
             r"(?:hat|haben) sich (?:(?!nicht|teil|nahe|fast|weit)\w+ )?(?:zurückgebildet|aufgelöst|"
@@ -221,8 +215,7 @@ GERMAN: Final[CueTable] = (
             rf"{_WHOLE} (?:{_GONE})e[rsnm]?",
             r"(?:kein(?:erlei|e[rsnm]?)?|ohne|weder|nie|niemals|nirgends|nirgendwo|fehlend(?:e[rsnm]?)?|"
             r"fehlen (?:von|eine[rs]))",
-            r"frei von",
-            r"täusch(?:t|en)",
+            r"(?:frei von|täusch(?:t|en))",
             r"gegen(?: eine?n?| das vorliegen(?: eine[rs])?)?(?= [^.;]*\bspr(?:icht|echen)\b)",
             r"und nicht(?: um)?(?= (?:eine?[rmns]? )?\ufffc)",
             r"(?:statt|anstatt|anstelle|an stelle|vielmehr als)(?: (?:eine[srm]|von|de[rs]))?",
@@ -245,8 +238,7 @@ GERMAN: Final[CueTable] = (
             r"(?:aber|jedoch|allerdings|dagegen|hingegen|sondern|au(?:ß|ss)er|obwohl|während|doch|bei|mit|"
             r"nach|dafür|stattdessen|ansonsten|sonst)",
             r"(?:muss|müsste|soll|sollte) (?:es )?(?:\w+ )?(?:heißen|heissen|lauten)",
-            r"(?:doch|bis auf|abgesehen von|mit ausnahme|daneben|zusätzlich|im übrigen)",
-            r"(?:es )?zeig(?:t|en) sich",
+            r"(?:bis auf|abgesehen von|mit ausnahme|daneben|zusätzlich|im übrigen|(?:es )?zeig(?:t|en) sich)",
         ),
     ),
 )

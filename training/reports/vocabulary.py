@@ -94,10 +94,8 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"silhouette)?|herzens)",
         r"(?:vergr(?:ö|oe)(?:ß|ss)erung|verbreiterung) de[sr] herz(?:ens|schattens|silhouette)",
         r"cardio ?megaly|increased (?:heart|cardiac) size",
-        r"large (?:heart|cardiac silhouette)",
-        r"(?:cardiac|heart) enlargement",
-        r"enlargement of (?:the )?(?:heart|cardiac silhouette)",
-        r"enlarged (?:heart|cardiac (?:silhouette|contours?))",
+        r"(?:large|enlarged) (?:heart|cardiac (?:silhouette|contours?))",
+        r"(?:cardiac|heart) enlargement|enlargement of (?:the )?(?:heart|cardiac silhouette)",
         rf"{_SIZE_OF_HEART}(?:, (?:which|that))? {_IS_HOW}{_LARGE}",
     ),
     "cavitation": (r"cavitations?", r"cavitary", r"cavitating"),
@@ -213,7 +211,8 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"pulled|entfernt|gezogen|unchanged|unverändert|regelrecht|korrekt|in (?:situ|place)|as before)\b)",
         rf"(?:ports?|drains?|drainagen?|SM){_LIES}",
         r"(?:pigtail|surgical|pleural|mediastinal|basal|despite (?:the|a)) drains?",
-        r"port ?(?:kathetern?|systeme?|kammern?)|(?:katheter|tubus|sonden|drainagen|port)spitzen?",
+        r"port ?(?:kathetern?|systeme?|systems|kammern?|anlage|implantation)",
+        r"(?:katheter|tubus|sonden|drainagen|port)spitzen?",
         r"(?:(?:IJ|midline|femoral|hickman|tunnell?ed)(?: \w+)?|subclavian) (?:lines?|sheaths?|ports?)",
         r"cannula[es]?|kanülen?|tracheostom(?:y|a)|dobb?hoff|swan ganz|impella|watchman|loop recorders?|"
         r"event ?re[ck]order",
@@ -225,7 +224,6 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"(?:herz)?schrittmacher(?:s|aggregat|sonden?|elektroden?|kabel|systems?|implantation|anlage|"
         r"implantat)?",
         r"(?:ZVK|zentraler venenkatheter|katheters?)(?:- ?(?:anlage|implantation))?",
-        r"port- ?(?:anlage|systems?|implantation)",
         r"(?:tubus|trachealkanüle|magensonden?|ernährungssonden?|(?:thorax(?:saug)?|pleura|"
         r"bülau)-?drainagen?)",
     ),
@@ -249,9 +247,8 @@ _NORMAL_FORMS: Final[dict[str, tuple[str, ...]]] = {
         rf"(?:{_SIZE_OF_HEART}|{_HERZ}) {_SEEMS_LARGE}",
         rf"{_SIZE_OF_HEART}(?: (?:and|,)? ?(?:pulmonary vascular\w*|contours?|size)){{0,3}} "
         rf"{_IS_HOW}{_NORMAL}",
-        r"normal (?:heart|cardiac) (?:size|silhouette|contours?)",
         rf"{_SIZE_OF_HEART} (?:is|was)n['’]t (?:\w+ )?{_LARGE}",
-        r"normal(?: sized)? heart",
+        r"normal (?:heart|cardiac) (?:size|silhouette|contours?)|normal(?: sized)? heart",
         rf"{_HERZ}(?: und lungen?)? (?:ist |sind )?(?:nicht (?:\w+ ){{0,2}}(?:vergr(?:ö|oe)(?:ß|ss)ert|"
         r"verbreitert)|norm(?:al ?)?gro(?:ß|ss)|normal|normal ?weit|schlank|im normbereich|(?:\w+ )?in der "
         r"norm|regelrecht|unauffällig|nicht (?:zu )?gro(?:ß|ss))",
@@ -275,9 +272,8 @@ _BORDERLINE_FORMS: Final[dict[str, tuple[str, ...]]] = {
         rf"{_SIZE_OF_HEART} (?:is |appears )?{_PERHAPS} {_IS_HOW}{_LARGE}",
         rf"{_HERZ} (?:ist |erscheint )?{_PERHAPS} (?:\w+ )?(?:vergr(?:ö|oe)(?:ß|ss)ert|verbreitert)",
         r"borderline (?:heart|cardiac) (?:size|enlargement)",
-        rf"{_HERZ} (?:ist )?(?:grenzwertig|grenzgradig)(?: (?:gro(?:ß|ss)|vergr(?:ö|oe)(?:ß|ss)ert|"
-        r"verbreitert))?",
-        rf"grenzwertige {_HERZ}",
+        rf"grenzwertige {_HERZ}|{_HERZ} (?:ist )?(?:grenzwertig|grenzgradig)(?: (?:gro(?:ß|ss)|"
+        r"vergr(?:ö|oe)(?:ß|ss)ert|verbreitert))?",
     ),
 }
 
@@ -289,13 +285,10 @@ _BY_STATE: Final[tuple[tuple[Literal["absent", "uncertain"] | None, dict[str, tu
 
 # Words that hold a form and mean something else.
 _OTHER_FORMS: Final = (
-    r"mass (?:of|effect|index)",
-    r"masses of",
+    r"mass (?:of|effect|index)|masses of|(?:nodule|mass|tumou?r) like",
     r"pseudo ?(?:nodules?|mass(?:es)?|tumou?rs?|lesions?|pneumothorax|cardiomegaly)",
-    r"(?:nodule|mass|tumou?r) like",
     r"(?:soft tissue|ankle|leg|foot|peripheral|bone marrow|marrow|periorbital) o?edema",
-    r"(?:joint|knee) effusions?",
-    r"(?:tract|wound|skin|bone|joint|blood ?stream|pocket|line) infections?",
+    r"(?:joint|knee) effusions?|(?:tract|wound|skin|bone|joint|blood ?stream|pocket|line) infections?",
     # What is advised is not there yet.
     rf"(?:{'|'.join(_FORMS['support device'])}|drainagen?)(?: (?:placement|insertion)|(?:ein|an)lage)? "
     r"(?:(?:is|are|should|may|could|be|dringend|umgehend) ){0,3}(?:advised|recommended|suggested|planned|"
