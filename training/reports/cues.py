@@ -9,8 +9,7 @@ import re
 from functools import cache
 from typing import Final, NamedTuple
 
-from training.reports.effects import Effect, Side
-from training.reports.english import ENGLISH, LIMIT
+from training.reports.english import ENGLISH, LIMIT, Effect, Side
 from training.reports.german import GERMAN
 
 _TABLES: Final = (*GERMAN, *ENGLISH)
@@ -26,7 +25,7 @@ class Cue(NamedTuple):
 
 
 # Between findings of a list, such as "effusion and pneumothorax are not seen".
-LISTED: Final = re.compile(r"\b(?:and|or|nor|und|oder|noch|sowie)\b|/", re.IGNORECASE)
+LISTED: Final = re.compile(r"\b(?:and|or|nor|und|oder|noch|sowie|such\s+as|including)\b|/", re.IGNORECASE)
 ALTERNATIVE: Final = re.compile(r"\b(?:n?or|oder)\b|/", re.IGNORECASE)
 VERB: Final = re.compile(
     r"\b(?:is|are|was|were|has|have|appears?|remains?|shows?|demonstrates?|ist|sind|hat|haben)\b",
@@ -45,12 +44,14 @@ LIMITED: Final = re.compile(
 _NO_ALTERNATIVE: Final = r"(?!.*(?:\bn?or\b|\boder\b|\bnoch (?=(?:\w+ )?\ufffc)|/))"
 _SIZE: Final = (
     r"(?:an?|small|tiny|trace|minimal|mild|slight|moderate|large|severe|marked|stable|unchanged|persistent|"
-    r"new|old|sm|lg|mod|kl|ger|(?:klein|winzig|gro(?:ß|ss)|gering|geringgradig|mäßig|mässig|mäßiggradig|deutlich|ausgeprägt|"
-    r"massiv|diskret|minimal|leicht|schmal|neu|alt|stabil|unverändert)(?:e[rsnm]?)?)"
+    r"new|old|sm|lg|mod|kl|ger|(?:klein|winzig|gro(?:ß|ss)|gering|geringgradig|mäßig|mässig|mäßiggradig|"
+    r"deutlich|ausgeprägt|massiv|diskret|minimal|leicht|schmal|neu|alt|stabil|unverändert)(?:e[rsnm]?)?)"
 )
 _PLACE: Final = (
-    r"(?:left|right|bas(?:al|ilar)(?:e[rsnm]?)?|apical|apikal(?:e[rsnm]?)?|bi(?:lateral|basilar|basal|apical)(?:ly)?|links|rechts|beidseits|bds|"
-    r"li|re|beidseitig(?:e[rsnm]?)?|(?:links|rechts)(?:seitig|basal)(?:e[rsnm]?)?)"
+    r"(?:left|right|bas(?:al|ilar)(?:e[rsnm]?)?|apical|apikal(?:e[rsnm]?)?|bi(?:lateral|basilar|basal|"
+    r"apical)(?:ly)?|links|rechts|beidseits|bds|lingula|(?:upper|middle|lower) (?:lobe|zone|field)|(?:ober|"
+    r"mittel|unter)(?:lappen|feld)|\d\. rippe|li|re|beidseitig(?:e[rsnm]?)?|(?:links|rechts)(?:seitig|"
+    r"basal)(?:e[rsnm]?)?)"
 )
 _SIDES: Final = re.compile(
     r"\b(?:(?P<left>(?i:left|linke[rsnm]?|li|links\w*)|L|Lt)|(?P<right>(?i:right|rechte[rsnm]?|re|rechts\w*)|"
@@ -70,9 +71,11 @@ PARTS: Final = re.compile(
 )
 _STILL: Final = (
     r"remain(?:s|ing)?|still|noch|\d+(?:[.,]\d+)?(?:\s?[cm]m)?|persist\w*|unchanged|stable|present|seen|"
-    r"noted|visible|small|tiny|trace|minimal|mild|slight|moderate|large|(?:de|in)creas\w+|improv\w+|wors\w+|grown|larger|bigger|smaller|zugenommen|größer|kleiner|residual|"
-    r"new|yes|vorhanden|nachweisbar|sichtbar|besteh\w+|ja|(?:gering|klein|schmal|mäßig|deutlich|unverändert|"
-    r"rückläufig|persistier|neu)\w*"
+    r"noted|visible|small|tiny|trace|minimal|mild|slight|moderate|large|(?:de|in)creas\w+|improv\w+|wors\w+|"
+    r"grown|larger|bigger|smaller|zugenommen|größer|kleiner|residual|more|less|dense\w*|pronounced|prominent|"
+    r"conspicuous|extensive|same|stationary|similar|idem|stationär|konstant|zunehmend|dichter|ausgeprägt\w*|"
+    r"verb(?:leibt|lieben)|geblieben|regredient|new|yes|vorhanden|nachweisbar|sichtbar|besteh\w+|ja|"
+    r"(?:gering|klein|schmal|mäßig|deutlich|unverändert|rückläufig|persistier|progredien|neu)\w*"
 )
 _OPEN: Final = (
     r"possibl[ey]|probabl[ey]|likely|fraglich\w*|möglich\w*|unclear|unklar|nicht (?:sicher )?(?:beurteilbar|"
@@ -80,11 +83,12 @@ _OPEN: Final = (
 )
 # What is left out of "no effusion on the right, small on the left", and of "... the right is not".
 _ELLIPSIS: Final = re.compile(
-    r"(?:\W*\b(?:the|an?|on|at|in|of|is|are|has|have|contains?|shows?|only|now|two|three|several|zwei|drei|mehrere|that|those|it|ones?|there|"
-    r"base|apex|basal|apical|apikal|basilar|however|side|sided|left|right|links\w*|rechts\w*|linke[rsnm]?|"
-    rf"rechte[rsnm]?|li|re|auf|de[rsnm]|die|das|seite|weiter(?:hin)?|fort|er|aber|jedoch|hingegen|dagegen|eine?r?|ist|sind|{_STILL}|"
-    rf"{_OPEN})\b)+\W*|.*\b(?:side|lung|ones?|base|left|right|seite)\W+(?:with (?:it|one)|(?:is|are|has|"
-    r"have) not|does(?: not)?|has (?:it|one)|nicht|schon)\W*",
+    r"(?:\W*\b(?:the|an?|on|at|in|of|is|are|has|have|contains?|shows?|only|now|two|three|several|zwei|drei|"
+    r"mehrere|that|those|it|ones?|there|base|apex|basal|apical|apikal|basilar|however|side|sided|left|right|"
+    r"links\w*|rechts\w*|linke[rsnm]?|rechte[rsnm]?|li|re|auf|de[rsnm]|die|das|seite|weiter(?:hin)?|fort|er|"
+    rf"aber|jedoch|hingegen|dagegen|eine?r?|ist|sind|{_STILL}|{_OPEN})\b)+\W*|.*\b(?:side|lung|ones?|base|"
+    r"left|right|seite)\W+(?:with (?:it|one)|(?:is|are|has|have) not|does(?: not)?|has (?:it|one)|nicht|"
+    r"schon)\W*",
     re.IGNORECASE | re.DOTALL,
 )
 _ELLIPTIC: Final = re.compile(
@@ -131,8 +135,8 @@ _EXCEPT: Final = (
 # "No pneumothorax other than the tiny one at the apex" tells of one.
 EXCEPT_ONE: Final = re.compile(
     rf"[^.;,\ufffc]*\b{_EXCEPT} [^.;\ufffc]*\b(?:ones?|that|those|left|right|links|rechts|known|"
-    rf"bekannten?)\b[^\ufffc]*\Z|[^.;,\ufffc]*,\s*{_EXCEPT} (?:an? |the |eine?[nm]? )?(?:{_STILL})\b"
-    r"[^.;,\ufffc]*\W*\Z",
+    rf"bekannten?)\b[^\ufffc]*\Z|[^.;,\ufffc]*,\s*{_EXCEPT} (?:an? |the |eine?[nm]? "
+    rf")?(?:{_STILL})\b[^.;,\ufffc]*\W*\Z",
     re.IGNORECASE,
 )
 # Words between a finding and what is said of it, where no other finding follows them.
@@ -140,8 +144,7 @@ ADJUNCT: Final = re.compile(r"(?:with|after|following|given|post|bei|mit|nach)\b
 # What is there behind "instead of a mass" comes after a comma or a verb.
 INSTEAD: Final = re.compile(
     r"instead|in place|in lieu|what|apparent|seeming|supposed|statt|anstatt|anstelle|an stelle|vermeint|"
-    r"vermutet|angeblich|"
-    r"schein",
+    r"vermutet|angeblich|schein",
     re.IGNORECASE,
 )
 CLAUSE: Final = re.compile(

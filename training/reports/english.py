@@ -1,8 +1,13 @@
 """Cues of English reports; the module `cues` says how they are written."""
 
-from typing import Final
+from typing import Final, Literal
 
-from training.reports.effects import CueTable
+# Effects of a cue on findings: `unstated` leaves them out, `past` does so with all but support devices, which
+# stay, `none` covers words that would be other cues, and `end` is where the scope of others ends.
+Effect = Literal["none", "unstated", "past", "uncertain", "absent", "end"]
+# Places of those findings: behind the cue, before it, or on both sides.
+Side = Literal["behind", "before", "both"]
+CueTable = tuple[tuple[Effect, Side, tuple[str, ...]], ...]
 
 _DEGREES: Final = (
     "significant significantly appreciable appreciably interval definite definitely major substantial "
@@ -42,7 +47,9 @@ _AT_END: Final = (
     r"(?:confidence|certainty))\b))"
 )
 _ENDS: Final = (
-    r"(?= ?(?:[.;)]|,(?! (?:now|today|still))|$|and\b|(?:on|in|from) (?:the )?(?:\d|right\b|left\b)))"
+    r"(?= ?(?:[.;)]|,(?! (?:now|today|still|jetzt|noch)(?![^.;,]*\ufffc)| (?:unchanged|stable|persist|"
+    r"unverändert|stabil|weiterhin))|$|(?:and|per|according|laut|lt)\b|(?:on|in|from) (?:the )?(?:\d|right\b|"
+    r"left\b)))"
 )
 _EARLIER: Final = (
     r"(?:prior|previous|earlier|outside|old|last)(?: [\w\-]+){0,2} (?:stud(?:y|ies)|exam(?:ination)?s?|"
@@ -83,8 +90,9 @@ ENGLISH: Final[CueTable] = (
             rf"(?:no|{_ISNT}) {_HOW_MUCH}(?:resolved|resolution|cleared|clearing|removed)",
             r"to (?:suggest|indicate|support)",
             r"without (?:prior|previous|comparison)",
-            r"(?:partial|incomplete|near[\- ]complete|almost complete|ensure|document|confirm|until) "
-            r"(?:(?:complete|full|the) )*(?:resolution|clearing)(?: of)?",
+            r"(?:partial|incomplete|near[\- ]complete|almost complete|ensure|document|confirm|until|pending|"
+            r"to (?:demonstrate|show|see|verify|establish|prove)|(?:assess|evaluate|check|monitor|look) for) "
+            r"(?:(?:complete|full|the) )*(?:resolution|clearing|disappearance|resorption)(?: of)?",
             r"(?:partially|incompletely|nearly|almost|largely|mostly|partly) (?:completely )?(?:resolved|"
             r"cleared)",
             r"(?:consistent|compatible|keeping|associated) with(?! the (?:prior|previous))",
@@ -102,7 +110,7 @@ ENGLISH: Final[CueTable] = (
             r"(?<=\ufffc)\s?[:=?] ?(?:none|no|not|negative)(?= (?:seen|identified|noted|visible|evident|"
             r"present|detected|demonstrated|appreciated|acute|significant)\b)",
             r"(?<=\s)[-–] ?(?:none|no|absent|negative|nil)(?= ?(?:[.,;)\n]|$))",
-            r"(?<=\ufffc)\s(?:none|nil|neg)(?= ?(?:[.,;)\n]|$))",
+            r"(?<=\ufffc)\s(?:none|nil|neg|no|nein|keine?[rs]?|ø)(?= ?(?:[.,;)\n]|$))",
             r"(?<=\ufffc)\s*(?:[:=]\s*)?[-–](?= ?(?:[.,;)\n]|$))",
         ),
     ),
@@ -180,14 +188,12 @@ ENGLISH: Final[CueTable] = (
             r"(?:may|might|could|can) (?:\w+ )?(?:be )?(?:missed|overlooked|obscured|masked|hidden|"
             r"(?:remain )?occult)",
             rf"{_CANNOT} be {_HOW_MUCH}(?:adequately |fully |well )?(?:assessed|evaluated)",
-            rf"{_CANNOT} be (?:definitely|definitively|clearly|well|optimally|reliably) {_SEEN}",
-            rf"(?:{_BE} )?not (?:definitely|definitively|clearly|well|optimally|reliably) {_SEEN}",
+            rf"(?:{_CANNOT} be|(?:{_BE} )?not) (?:(?:definit(?:iv)?e|clear|optimal|reliab)ly|well) {_SEEN}",
             rf"(?:{_BE}|(?:may|might|could|would) be) (?:\w+ly )?(?:considered )?(?:a )?(?:possible|"
             r"suspected|questioned|questionable|uncertain|equivocal|unlikely|less likely|doubtful|doubted|"
             r"a possibility|a concern|a consideration|in the differential)(?! that\b)",
             rf"(?:possible|likely|questioned|suspected|probable){_AT_END}",
-            rf"(?:may|might|could|would) not be {_SEEN}",
-            rf"(?:may|might|could) be {_SEEN}",
+            rf"(?:may|might|could|would)(?: not)? be {_SEEN}",
             # Behind a finding: "effusion, if any", not "small, if any, effusion".
             r"[, ](?<=\ufffc[, ]) ?if (?:any|present)\b",
             r"(?:is )?(?:less likely|unlikely)(?! (?:to|that)\b)",
@@ -207,11 +213,8 @@ ENGLISH: Final[CueTable] = (
             r"too (?:\w+ )?to (?:\w+ )?(?:exclude|rule out|assess|evaluate|detect)",
             rf"(?:{_CANNOT}|could not|not|difficult to) (?:be )?(?:\w+ )?(?:differentiate|distinguish|"
             r"separate)(?:d|ed)? from",
-            r"indistinguishable from",
-            r"(?:versus|vs\.?)",
-            r"(?:more|most|less) (?:likely|probabl[ey]) than",
-            r"if any",
-            r"favou?red (?:over|rather than)",
+            r"(?:indistinguishable from|versus|vs\.?|if any)",
+            r"(?:(?:more|most|less) (?:likely|probabl[ey]) than|favou?red (?:over|rather than))",
         ),
     ),
     (
@@ -227,18 +230,13 @@ ENGLISH: Final[CueTable] = (
             r"(?:no|without|not) (?:any )?(?:definite|definitive|definitely|definitively|convincing|"
             r"conclusive|certain)(?: (?:radiographic|sonographic|ct))?(?: (?:evidence|signs?))?(?: of)?",
             rf"(?:no|without) (?:(?:evidence|signs?) (?:of|for) )?(?:(?:a|any) )?{LIMIT}(?! than)",
-            r"(?:not typical|atypical) (?:for|of)",
+            r"(?:not typical|atypical|low probability) (?:for|of)",
             r"either(?! (?:side|lung|base|apex|hemi\w+|hemithorax|costophrenic|of)\b)",
-            r"possib(?:le|ly|ility of)(?: with)?",
-            r"probab(?:le|ly)",
-            r"low probability (?:of|for)",
+            r"(?:possib|probab)(?:le|ly|ility of)(?: with)?",
             r"(?:un|less )?likely(?: that(?: (?:this|it|there))?)?(?: (?:is|are|represents?))?",
-            r"presum(?:ed|ably|ptive)",
-            r"(?:perhaps|maybe|potential|potentially)",
+            r"(?:presum(?:ed|ably|ptive)|perhaps|maybe|potential(?:ly)?)",
             r"suspect(?:ed|s)?",
-            r"suspicio(?:us|n) (?:for|of)",
-            r"concern(?:ing)? (?:for|of)",
-            r"worrisome for",
+            r"(?:suspicio(?:us|n)|concern(?:ing)?|worrisome) (?:for|of)",
             r"(?:question(?:able|ed)?|query|queried)(?: of)?",
             r"(?:equivocal|borderline|doubtful|doubt)",
             # "May" is no month here.
@@ -248,10 +246,8 @@ ENGLISH: Final[CueTable] = (
             r"(?:thought|felt|believed) to (?:be|represent|reflect)",
             r"suggest(?:s|ed|ing|ive|ion)?(?: of)?",
             r"differential(?: \w+)?(?: includes?)?",
-            r"consider(?:ed|ation of)?",
-            r"favou?r(?:s|ed|ing)?",
-            r"\?(?=\S)",
-            r"\? ",
+            r"(?:consider(?:ed|ation of)?|favou?r(?:s|ed|ing)?)",
+            r"\?(?:(?=\S)|\s+)",
         ),
     ),
     (
@@ -260,8 +256,7 @@ ENGLISH: Final[CueTable] = (
         (
             r"(?:can|may|might|could|would) (?:help|aid|be (?:used|helpful|useful|considered|obtained|"
             rf"performed))(?: to| in)? (?:\w+ )?(?:{_ASSESS}|look|detecting|excluding)(?: for)?",
-            r"(?:past |known |clinical |prior )*(?:history|hx) of",
-            r"h/o",
+            r"(?:(?:past |known |clinical |prior )*(?:history|hx) of|h/o)",
             r"in the absence of",
             r"(?:treated|treatment|therapy|surgery|placement|insertion|drainage|thoracentesis|pleurodesis|"
             r"biopsy|resection|\w+ectomy) for",
@@ -272,9 +267,7 @@ ENGLISH: Final[CueTable] = (
             r"thoracentesis|biopsy|resection|repair|treatment|ablation) (?:of|for)",
             r"correlat(?:e|ion)(?: \w+)?(?: for| with)",
             r"(?:evaluat|assess|check|look|screen)(?:e|ing|ion|ment)?(?: (?:for|of))?",
-            r"(?:rule|ruling) out",
-            r"r/o",
-            r"(?:exclude|excluding)",
+            r"(?:rul(?:e|ing) out|r/o|exclud(?:e|ing))",
             r"clinical(?:ly)? (?:concern|suspicion|question|indication)(?: (?:for|of|is))?",
             r"(?:request|requisition|referr(?:al|ed))(?: form)?:? (?:reads?|states?|says?|mentions?|asks?|"
             r"for)",
@@ -296,6 +289,9 @@ ENGLISH: Final[CueTable] = (
             r"(?:after|following|post) (?:(?:prior|previous|recent|remote|old) )?(?=\ufffc)",
             # A finding of an earlier examination alone: no more is said of it, as in "prior effusion has
             # resolved"; "evidence of prior fracture" is seen today.
+            r"\A(?:last (?:year|month|week|winter|spring|summer|fall)|in (?:\w+ )?(?:19|20)\d\d|(?:19|"
+            r"20)\d\d|in (?:january|february|march|april|june|july|august|september|october|november|"
+            r"december))\b,?",
             r"(?<!of\x20)(?<!from\x20)(?<!to\x20)(?:prior|previous|former|past)(?= (?:[\w\-]+ "
             rf"){{0,3}}\ufffc+{_ENDS})",
         ),
@@ -314,7 +310,13 @@ ENGLISH: Final[CueTable] = (
         (
             rf"(?:was|were) (?:{_SEEN} |described )?(?:on|in|at) (?:the |an? )?{_EARLIER}{_ENDS}",
             rf"(?<=\ufffc\x20)(?:on|in|at) (?:the |an? )?{_EARLIER}{_ENDS}",
-            rf"(?<=\ufffc\x20)in (?:\w+ )?(?:19|20)\d\d{_ENDS}",
+            r"(?<=\ufffc\x20)(?:(?:was|were|has been|have been|wurden?) )?(?:treated|drained|evacuated|"
+            r"tapped|aspirated|behandelt|punktiert|drainiert|entlastet)(?![^.;\ufffc]*\b(?:now|no|not|"
+            r"resolved|jetzt|kein\w*|nicht)\b)",
+            r"(?<=\ufffc\x20)(?:(?:(?:in|im)(?: jahre?)? (?:\w+ )?)?(?:19|20)\d\d|last (?:year|month|week|"
+            r"winter|spring|summer|fall)|im (?:vorjahr|(?:letzten|vergangenen) (?:jahr|monat))|letzte[ns]? "
+            r"(?:jahr|monat|woche)|(?:per|according to|laut) (?:the )?(?:patient|chart|history|(?:medical "
+            rf")?records?|akte|anamnese)){_ENDS}",
             r"(?<=\ufffc\x20)(?:\d+|one|two|three|four|several|a few|some) (?:days?|weeks?|months?|years?) "
             rf"ago{_ENDS}",
         ),
@@ -323,19 +325,20 @@ ENGLISH: Final[CueTable] = (
         "absent",
         "before",
         (
-            rf"(?:{_BE} )?(?:now )?no longer {_SEEN}",
-            rf"(?:can |could )?no longer be {_SEEN}",
-            rf"{_CANNOT} be {_HOW_MUCH}{_SEEN}",
-            rf"(?:{_BE} )?{_ISNT} {_HOW_MUCH}{_SEEN}(?! to\b)",
+            rf"(?:(?:{_BE}|can|could) )?(?:now )?no longer (?:be )?{_SEEN}",
+            rf"(?:{_CANNOT} be|(?:{_BE} )?{_ISNT}) {_HOW_MUCH}{_SEEN}(?! to\b)",
             r"(?:turn(?:s|ed)? out|prove[sd]?) to be(?! (?:[\w\-]+ ){0,3}\ufffc)",
             r"(?:has|have|had|is|are|was|were) (?:(?!not |never |nearly |almost |partially |incompletely |"
             r"partly |largely )\w+ ){0,3}(?:resolved|cleared|disappeared|removed|pulled|withdrawn|explanted|"
             r"gone|lacking|absent|excluded|ruled out(?! for\b))",
-            rf"(?:resolved|cleared|removed|absent|excluded|ruled out){_AT_END}",
-            r"(?:removal|withdrawal|explantation|extraction)(?! of\b)",
+            rf"(?:resolved|cleared|removed|pulled|explanted|absent|excluded|ruled out){_AT_END}",
+            r"(?:removal|withdrawal|explantation|extraction)(?! (?:of|by|is|should|recommended|advised|"
+            r"planned)\b)",
             r"(?:on|in) neither (?:side|lung|base|apex)",
-            rf"{_BE} (?:none|retracted|withdrawn|rescinded)",
-            rf"{_BE} (?:merely )?(?:an? )?artifact\w*",
+            rf"{_BE} (?:none|retracted|withdrawn|rescinded|(?:merely )?(?:an? )?artifact\w*)",
+            r"(?:is|are|was|were|(?<!likely\x20)represents|corresponds to|reflects|(?:due|secondary) to|"
+            r"caused by)(?= (?:(?:merely|only|an?|the|over\w+|superimposed) ){0,3}(?:arte?facts?|nipples?|"
+            r"skin ?folds?|overlap\w*|summation|vessels? (?:on end|en face|seen end)|clothing|buttons?)\b)",
             rf"(?:{_BE} )?(?:by no means|in no way|nowhere) (?:to be )?{_SEEN}",
             r"(?<=\ufffc\x20)out(?= ?(?:[.,;]|$))",
             r"no (?:\w+ )?(?:recurrence|re-?accumulation)(?! of)",
@@ -346,13 +349,11 @@ ENGLISH: Final[CueTable] = (
         "absent",
         "behind",
         (
-            r"no longer",
-            rf"(?:no|nothing|nobody|without|neither|nor|never|lacks?|{_ISNT}|absent|resolved|denies)",
+            rf"(?:no(?: longer|thing|body)?|without|neither|nor|never|lacks?|{_ISNT}|absent|resolved|denies)",
             r"(?:free|clear) (?:of|from)",
-            r"(?:negative|unremarkable) (?:\w+ )?for",
+            r"(?:negative|unremarkable) (?:(?!except|save|but|bar)\w+ )?for",
             r"ruled out for",
-            r"(?:absence|lack|disappearance) of",
-            r"(?:resolution|clearing|removal) of",
+            r"(?:absence|lack|disappearance|resolution|clearing|clearance|resorption|removal) of",
             r"fail(?:s|ed)? to(?! (?:resolve|clear|improve|respond)\b)",
             r"(?:rather than|instead of|as opposed to|in place of|in lieu of)",
             r"what (?:looked like|(?:appeared|seemed) to be|(?:was|had been) (?:thought|taken|read|believed|"
@@ -360,8 +361,7 @@ ENGLISH: Final[CueTable] = (
             r"(?:misread|misinterpreted|mistaken|confused) (?:as|for|with)",
             r"(?:mimic|resembl|simulat|imitat|masquerad|feign)(?:s|es|e|ed|king|ing)?(?: as| of)?",
             r"(?:argu|speak|milit|weigh)(?:s|es|e|ed|ing|ates|ate)?(?: \w+)? against",
-            r"(?:evidence|signs?|features?) against",
-            r"(?:is|are|was|were) (?:\w+ )?against",
+            r"(?:evidence|signs?|features?|(?:is|are|was|were)(?: \w+)?) against",
             r"(?:apparent|seeming|questioned|supposed|so-called|spurious|pseudo)(?= [^.;]*\b(?:due to|"
             r"because of|caused by|related to|secondary to|explained by|attributable to|"
             r"(?<!likely\x20)(?:reflects|represents)|results? (?:from|of)|accounted|owing to|(?:is|are) "

@@ -39,18 +39,16 @@ from training.reports.cues import (
     left_out,
     sides,
 )
-from training.reports.effects import Effect
+from training.reports.english import Effect
 from training.reports.headings import BRIEF, CONTEXT, heading_line, kind_of_match
 from training.reports.language import has_other_words, is_read
 from training.reports.spelling import written_out
 from training.reports.vocabulary import (
     DEVICE,
-    borderline_forms,
     compounds,
     forms,
     has_forms,
     has_written_forms,
-    normal_forms,
     other_forms,
 )
 from training.reports.words import ill, not_normal, says_normal, unknown_words
@@ -67,7 +65,8 @@ _SIZES: Final = (
 # The answer to "Effusion? No." belongs to the question.
 _SENTENCE_END: Final = re.compile(
     r"(?<!\b[Vv][Ss])(?<!\b[VZ])(?<!\b[VZ][an])(?<!\b[VZ]\.[aAnN])(?<!\b[VZ]\.\s[aAnN])(?<!\bSt)(?<!\bSt\.\sn)(?<!\ba\.e)(?<!\ba\.\se)(?<!\b[kKou])"
-    r"(?<!\b(?:kl|ca))(?<!\b(?:re|li)(?=\.\s[a-zäöü]))(?<!\b(?:bds|ger|erg|Erg)(?=\.\s[a-zäöü]))"
+    r"(?<!\b(?:kl|ca|ev))(?<!\b(?:[Gg]gf|bzw|sog|max|rel)(?=\.\s[a-zäöü]))(?<!\b(?:[Ee]vtl|insb|inkl|"
+    r"resp)(?=\.\s[a-zäöü]))(?<!\b(?:re|li)(?=\.\s[a-zäöü]))(?<!\b(?:bds|ger|erg|Erg)(?=\.\s[a-zäöü]))"
     r"(?<!(?:grenzw|uraerg)(?=\.\s[a-zäöü]))(?<!\d\.\d\d(?=\.\s[a-zäöü]))[.!](?=\s|$|[A-Z])"
     # "Fraktur der 6. und 7. Rippe".
     r"(?!(?<=\d\.)\s+(?i:rippen?|icr|[bhl]wk|\w*wirbel\w*|interkostal\w*|segment\w*|(?:und|bis)\s+\d)\b)|"
@@ -83,6 +82,8 @@ _FIRST_LINE: Final = re.compile(r"[^\n]{1,60}\n\s*(?=[A-ZÄÖÜ])")
 MAX_CHARACTERS: Final = 200_000
 _MAX_SENTENCE: Final = 1000
 _MASK: Final = "\ufffc"
+# A German noun with a comma.
+_NOUN: Final = re.compile(r"\b[A-ZÄÖÜ][a-zäöüß]{3,}(?: \w+){0,2},")
 _BARE: Final = re.compile(
     rf"\s*(?:(?:focal|acute|overt|frank|displaced|significant|fokale?[rsn]?|akute?[rsn]?)\s+)?{_MASK}+",
     re.IGNORECASE,
@@ -196,11 +197,7 @@ def _understood(sentence: str) -> tuple[tuple[str, ...], bool]:
     """Return the words of a sentence that are not understood, and whether it denies anything."""
     heading = HEADING.match(sentence)
     plain = written_out(sentence).text
-    found = [*_mentions(plain), *(_Mention("", None, *one.span()) for one in ill().finditer(plain))]
-    mentions: list[_Mention] = []
-    for mention in sorted(found, key=lambda one: (one.start, -one.end)):
-        if not mentions or mention.start >= mentions[-1].end:
-            mentions.append(mention)
+    mentions = _with_ill(plain, _mentions(plain))
     masked = _masked(plain, mentions)
     cues = find_cues(masked)
     effects = list(_effects(plain, masked, mentions, cues))
@@ -214,8 +211,17 @@ def _understood(sentence: str) -> tuple[tuple[str, ...], bool]:
     denies = says_normal(plain) or any((one.state or _state(own)) == "absent" for one, own in effects)
     rest = _masked(plain, [*mentions, *cues], " ")
     if heading is not None and not any(mention.start < heading.end() for mention in mentions):
-        rest = rest[heading.end() :]
-    return (*unread, *not_normal(plain), *unknown_words(rest, describes=bool(mentions))), denies
+        rest = " " * heading.end() + rest[heading.end() :]
+    # "Small" tells of a finding, and of none in "no effusion, the lungs are small".
+    unknown = (
+        word
+        for start, end in _parts(masked)
+        for word in unknown_words(
+            rest[start:end],
+            describes=bool(mentions) and (_MASK in masked[start:end] or not VERB.search(masked, start, end)),
+        )
+    )
+    return (*unread, *not_normal(plain), *unknown), denies
 
 
 def prior_sentences(text: str) -> tuple[tuple[int, int], ...]:
@@ -267,15 +273,9 @@ def _mentions(sentence: str) -> list[_Mention]:
     """Return all mentions in order; those within a longer one of another form are left out."""
     if not has_written_forms(sentence):
         return []
-    tables: tuple[tuple[State | None, tuple[tuple[str, re.Pattern[str]], ...]], ...] = (
-        ("absent", normal_forms()),
-        ("uncertain", borderline_forms()),
-        (None, forms()),
-    )
     found = [
         _Mention(name, state, *match.span())
-        for state, patterns in tables
-        for name, pattern in patterns
+        for state, name, pattern in forms()
         for match in pattern.finditer(sentence)
     ]
     found += [_Mention(name, None, start, end) for name, start, end in compounds(sentence)]
@@ -284,9 +284,17 @@ def _mentions(sentence: str) -> list[_Mention]:
     kept: list[_Mention] = []
     for mention in found:
         longest = kept[-1] if kept else None
-        if longest is None or mention.end > longest.end or mention[2:] == longest[2:]:
+        same = longest is not None and mention[2:] == longest[2:] and mention.name != longest.name
+        if longest is None or mention.end > longest.end or same:
             kept.append(mention)
     return [mention for mention in kept if mention.name]
+
+
+def _with_ill(sentence: str, mentions: Sequence[_Mention]) -> list[_Mention]:
+    """Return mentions, and those of what is ill without a name, which may be what a cue is about."""
+    found = (_Mention("", None, *one.span()) for one in ill().finditer(sentence))
+    others = [ill for ill in found if all(ill.end <= one.start or one.end <= ill.start for one in mentions)]
+    return sorted((*mentions, *others), key=lambda one: one.start)
 
 
 def _masked(sentence: str, spans: Iterable[_Mention | Cue], mask: str = _MASK) -> str:
@@ -297,9 +305,10 @@ def _masked(sentence: str, spans: Iterable[_Mention | Cue], mask: str = _MASK) -
 
 def _states(sentence: str, mentions: Sequence[_Mention]) -> Iterator[Finding]:
     """Give the findings that are stated; what is left out is no finding."""
+    mentions = _with_ill(sentence, mentions)
     masked = _masked(sentence, mentions)
     for mention, effects in _effects(sentence, masked, mentions, find_cues(masked)):
-        if "unstated" not in effects and not ("past" in effects and mention.name != DEVICE):
+        if mention.name and "unstated" not in effects and not ("past" in effects and mention.name != DEVICE):
             yield Finding(mention.name, mention.state or _state(effects), mention.start, mention.end)
 
 
@@ -342,8 +351,7 @@ def _of_other_side(masked: str, mention: _Mention, own: Sequence[Cue], cues: Seq
         return {"none"}
     if EXCEPT_ONE.match(masked, mention.end):
         return {"none"}
-    bounds = [0, *(found.start() for found in PARTS.finditer(masked)), len(masked)]
-    parts = [(start, end) for start, end in pairwise(bounds) if start < end]
+    parts = _parts(masked)
     home = next(part for part in parts if part[0] <= mention.start < part[1])
     said: set[Effect] = set()
     later = list(
@@ -365,6 +373,12 @@ def _of_other_side(masked: str, mention: _Mention, own: Sequence[Cue], cues: Seq
     ):
         said.add("none")
     return said | {other for text in later if _differ(named, text) and (other := left_out(text))}
+
+
+def _parts(masked: str) -> list[tuple[int, int]]:
+    """Return where the parts of a sentence begin and end, each of which may tell of a side of its own."""
+    bounds = (0, *(found.start() for found in PARTS.finditer(masked)), len(masked))
+    return [(start, end) for start, end in pairwise(bounds) if start < end]
 
 
 def _differ(named: set[str], part: str) -> bool:
@@ -389,8 +403,12 @@ def _behind(
             end = other.start
             break
     first = min((mention.start for mention in mentions if mention.start >= cue.end), default=end)
-    if INSTEAD.match(masked, cue.start, cue.end) and (verb := CLAUSE.search(masked, first, end)):
+    instead = INSTEAD.match(masked, cue.start, cue.end)
+    if instead and (verb := CLAUSE.search(masked, first, end)):
         end = verb.start()
+    # "No cyanosis, heart enlarged", "keine Zyanose, Erguss links".
+    apart = "," in masked[cue.end : first]
+    first = cue.end if apart and _NOUN.search(masked, cue.end, first) else first
     new = _new_statement(masked, first, end, sentence)
     if (
         new is None
@@ -408,24 +426,25 @@ def _behind(
         end = end if stop is None else stop.start()
     for at, mention in enumerate(mentions):
         if cue.end <= mention.start < end:
-            if mention.start > first and (
-                # A clause of its own, such as "the heart is enlarged", or "no pneumothorax, pacemaker".
-                VERB.search(sentence, mention.start, mention.end)
-                or HEART_IS.match(sentence, mention.start, mention.end)
-                or _begins_devices(masked, mentions[at - 1], mention, end)
+            if (
+                (mention.start > first or apart)
+                and (
+                    # "Instead of a nodule a scar."
+                    (instead and at and not LISTED.search(masked, mentions[at - 1].end, mention.start))
+                    # A clause of its own, such as "the heart is enlarged".
+                    or VERB.search(sentence, mention.start, mention.end)
+                    or HEART_IS.match(sentence, mention.start, mention.end)
+                    # "No pneumothorax, pacemaker" ends the list, "no effusion, catheter or nodule" does not.
+                    or (
+                        at
+                        and mention.name == DEVICE != mentions[at - 1].name
+                        and "," in masked[mentions[at - 1].end : mention.start]
+                        and not ALTERNATIVE.search(masked, mentions[at - 1].end, end)
+                    )
+                )
             ):
                 return
             yield at
-
-
-def _begins_devices(masked: str, before: _Mention, mention: _Mention, end: int) -> bool:
-    """Tell whether a device behind a comma is none of the list of findings before it."""
-    is_first = mention.name == DEVICE != before.name
-    return (
-        is_first
-        and "," in masked[before.end : mention.start]
-        and not ALTERNATIVE.search(masked, before.end, end)
-    )
 
 
 def _new_statement(masked: str, first: int, end: int, sentence: str) -> int | None:
@@ -487,6 +506,7 @@ def _before(
             continue
         gap = masked[mention.end : mentions[own[len(own) - earlier]].start]
         listed = listed or LISTED.search(gap) is not None
-        if not listed or VERB.search(gap) or given[at] or not (LISTED.search(gap) or "," in gap):
+        joined = LISTED.search(gap) or ("," in gap and ":" not in gap)
+        if not listed or not joined or VERB.search(gap) or given[at]:
             return
         yield at

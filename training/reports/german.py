@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from training.reports.effects import CueTable
+from training.reports.english import CueTable
 
 _ENDING: Final = r"(?:e[rsnm]?)?"
 _NONE: Final = r"kein(?:erlei|e[rsnm]?)?"
@@ -23,8 +23,8 @@ _CHANGED: Final = (
     r"größer|grösser|groesser|gewachsen|entfernt)"
 )
 _GONE: Final = (
-    r"(?:rückläufig|zurückgebildet|resorbiert|aufgelöst|regredient|verschwunden|aufgehoben|ausgeheilt|"
-    r"entfernt|abgeklungen|evakuiert|entfaltet)"
+    r"(?:rückläufig|zurückgebildet|resorbiert|aufgelöst|regredient|verschwunden|rekompensiert|aufgehoben|"
+    r"ausgeheilt|entfernt|abgeklungen|evakuiert|entfaltet)"
 )
 _NEARLY: Final = r"(?:nahezu|fast|beinahe|weitgehend|größtenteils|teilweise|annähernd)"
 _WHOLE: Final = rf"(?:vollständig|komplett|vollkommen|gänzlich|restlos|völlig){_ENDING}"
@@ -47,6 +47,9 @@ GERMAN: Final[CueTable] = (
         (
             rf"(?:{_NEARLY}|(?:noch )?nicht) (?:{_WHOLE} )?(?:{_GONE}{_ENDING}|(?:rückbildung|auflösung|"
             r"resorption|regredienz)(?: (?:de[rs]|von|eine[rs]))?)",
+            r"(?:bis zu[rm]|zu[rm] (?:\w+ )?(?:dokumentation|bestätigung|sicherung|nachweis|überprüfung)|"
+            rf"kontrolle)(?: (?:auf|de[rs]|eine[rs]|von))? (?:{_WHOLE} )?(?:rückbildung|auflösung|ausheilung|"
+            r"regredienz|resorption|abheilung)(?: (?:de[rs]|von|eine[rs]))?",
             rf"{_NO} (?:\w+ )?{_CHANGED}(?: (?:de[rs]|von|einer|eines))?",
             r"nicht (?:\w+ )?frei von",
             r"(?:kein(?:erlei|e[rsnm]?)?|ohne) (?:zweifel(?: an| bezüglich)?|fehlen(?:de[rsnm]?)?)",
@@ -113,11 +116,7 @@ GERMAN: Final[CueTable] = (
     (
         "uncertain",
         "both",
-        (
-            r"dd:?(?=\s)",
-            r"differen[tz]ialdiagnostisch",
-            r"(?:versus|bzw\.? eher)",
-        ),
+        (r"(?:dd:?(?=\s)|differen[tz]ialdiagnostisch|versus|bzw\.? eher)",),
     ),
     (
         "unstated",
@@ -133,6 +132,7 @@ GERMAN: Final[CueTable] = (
             r"mit|zu[mr]?)(?: (?:v\. ?a\.|verdacht auf))?",
             r"bei (?:\w+ )?(?:anhaltende[mnr]?|weitere[mnr]?|bestehende[mnr]?) (?:v\. ?a\.|"
             r"verdacht(?: auf)?)",
+            r"(?:patient(?:in)?|aufgenommen|behandelt|eingewiesen) (?:\w+ ){0,2}wegen",
             r"(?:anamnestisch|anamnese|vorgeschichte)(?: (?:mit|einer|eines|von))?",
         ),
     ),
@@ -151,7 +151,10 @@ GERMAN: Final[CueTable] = (
         "behind",
         (
             r"(?:z\. ?n\.?|zn|zustand nach|st\. ?n\.|status nach)(?!\w)",
-            r"\Avor (?:\w+ )?(?:tag|woche|monat|jahr)\w*\b",
+            r"\A(?:vor (?:\w+ )?(?:tag|woche|monat|jahr)\w*|im (?:vorjahr|(?:letzten|vergangenen) (?:jahr|"
+            r"monat)|jahre? (?:19|20)\d\d|(?:januar|februar|märz|april|mai|juni|juli|august|september|"
+            r"oktober|november|dezember)(?: (?:19|20)\d\d)?)|letzte[ns]? (?:jahr|monat|woche)|damals|"
+            r"seinerzeit)\b",
             r"nach (?:(?:abgelaufener|stattgehabter|alter|früherer|durchgemachter) )?(?=\ufffc)",
             r"(?:voraufnahme|voruntersuchung|vorbild)(?: (?:vom|von|am|der|des|[\d.]+)){0,4} mit",
             r"(?:patient(?:in|en)?|bekanntem?) (?:mit|nach) (?:bekannte[rmn] )?(?=\ufffc)",
@@ -171,7 +174,7 @@ GERMAN: Final[CueTable] = (
             r"(?:möglich|fraglich|(?:un)?wahrscheinlich|vermutlich|mutma(?:ß|ss)lich|denkbar|"
             rf"zweifelhaft){_ENDING}",
             r"(?:möglicherweise|wohl|eventuell|evtl\.|ggf\.|gegebenenfalls|(?:am )?ehesten|eher|vielleicht|"
-            r"womöglich|a\. ?e\.|könnte|könnten|dürfte)",
+            r"womöglich|wie bei|a\. ?e\.|könnte|könnten|dürfte)",
         ),
     ),
     (
@@ -180,16 +183,17 @@ GERMAN: Final[CueTable] = (
         (
             rf"(?:nicht|keine[rns]?) (?:mehr )?(?:\w+ ){{0,2}}{_SEEN}",
             rf"{_SEEN} (?:\w+ )?nicht",
-            rf"(?:{_BE} )?ausgeschlossen",
-            r"(?:vor(?:ge)?täuscht|vortäuschen|imitiert|simuliert)",
+            rf"(?:(?:{_BE} )?ausgeschlossen|vor(?:ge)?täuscht|vortäuschen|imitiert|simuliert)",
             rf"(?:{_BE} )?(?:(?!nicht|noch|{_NEARLY})\w+ )?{_WHOLE} {_GONE}",
-            rf"(?:{_BE} )?(?:(?!nicht|noch|{_NEARLY})\w+ )?(?:verschwunden|aufgelöst|resorbiert|entfernt|"
-            rf"abgeklungen|ausgeheilt){_AT_END}",
+            rf"(?:{_BE} )?(?:(?!nicht|noch|{_NEARLY})\w+ )?(?:verschwunden|rekompensiert|aufgelöst|"
+            rf"resorbiert|entfernt|gezogen|abgeklungen|ausgeheilt){_AT_END}",
             rf"(?:fehlt|fehlen|fehlend|negativ){_AT_END}",
+            r"(?:entspr(?:icht|echen)|bedingt durch|ist|sind)(?= (?:(?:nur|lediglich|eine?[rnm]?|de[rm]|die) "
+            r"){0,2}(?:mamillen?\w*|brustwarzen?|hautfalten?|artefakte?|gefäß(?:kreuzung|anschnitt)|"
+            r"überlagerung\w*|summation\w*|knöpfe?)\b)",
             r"(?:entpuppt|erweist|stellt) sich als(?! (?:[\w\-]+ ){0,3}\ufffc)",
-            r"(?:wird|werden) (?:zurückgenommen|widerrufen)",
             r"(?:besteht|bestehen|(?:findet|finden|zeigt|zeigen) sich)(?: \w+)? nicht",
-            r"nicht bestätigt",
+            r"(?:(?:wird|werden) (?:zurückgenommen|widerrufen)|nicht bestätigt)",
             r"kein(?:e[rsnm]?)? (?:\w+ )?(?:rezidiv|nachlaufen)(?! (?:de[rs]|von|eine[rs])\b)",
             rf"(?:{_BE} )?(?:keinesfalls|keineswegs|nirgends) {_SEEN}",
             r"(?:hat|haben) sich (?:(?!nicht|teil|nahe|fast|weit)\w+ )?(?:zurückgebildet|aufgelöst|"
@@ -199,7 +203,7 @@ GERMAN: Final[CueTable] = (
             r"sichtbar)|ø|"
             r"ohne)(?= ?(?:[.,;)\n]|$)| (?:nachweisbar|erkennbar|sichtbar|sicher\w*|frisch\w*|abgrenzbar)\b)",
             r"(?<=\s)[-–] ?(?:nein|negativ|keine?[rsn]?)(?= ?(?:[.,;)\n]|$))",
-            r"(?<=\ufffc)[- ]?(?:entfernung|explantation|rückzug)",
+            r"(?<=\ufffc)[- ]?(?:entfernung|explantation|rückzug)(?! (?:um|empfohlen|geplant)\b)",
         ),
     ),
     (
@@ -211,14 +215,14 @@ GERMAN: Final[CueTable] = (
             rf"{_WHOLE} (?:{_GONE})e[rsnm]?",
             r"(?:kein(?:erlei|e[rsnm]?)?|ohne|weder|nie|niemals|nirgends|nirgendwo|fehlend(?:e[rsnm]?)?|"
             r"fehlen (?:von|eine[rs]))",
-            r"frei von",
-            r"täusch(?:t|en)",
+            r"(?:frei von|täusch(?:t|en))",
             r"gegen(?: eine?n?| das vorliegen(?: eine[rs])?)?(?= [^.;]*\bspr(?:icht|echen)\b)",
             r"und nicht(?: um)?(?= (?:eine?[rmns]? )?\ufffc)",
             r"(?:statt|anstatt|anstelle|an stelle|vielmehr als)(?: (?:eine[srm]|von|de[rs]))?",
             r"(?:spricht|sprechen|sprechend) (?:\w+ ){0,2}(?:gegen|nicht für)(?: (?:eine?n?|das "
             r"vorliegen(?: eine[rs])?))?",
-            r"(?:vortäuschend(?:e[rsnm]?)?|imitierend(?:e[rsnm]?)?|imitiert|simuliert|(?:schein|vermeint)(?:bar|lich)e?[rsnm]?)",
+            r"(?:vortäuschend(?:e[rsnm]?)?|imitierend(?:e[rsnm]?)?|imitiert|simuliert|(?:schein|"
+            r"vermeint)(?:bar|lich)e?[rsnm]?)",
             r"(?:vermutet|angeblich)e[rsnm]?(?= [^.;]*\b(?:ist|sind|entspr\w+) (?:eine?[rm]?|de[rm]|die|das) "
             r"(?!(?:\w+ )?\ufffc))",
             r"nicht (?:mit|als)(?= [^.;]*\b(?:verwechs\w+|fehlzudeuten|fehlgedeutet)\b)",
@@ -234,8 +238,7 @@ GERMAN: Final[CueTable] = (
             r"(?:aber|jedoch|allerdings|dagegen|hingegen|sondern|au(?:ß|ss)er|obwohl|während|doch|bei|mit|"
             r"nach|dafür|stattdessen|ansonsten|sonst)",
             r"(?:muss|müsste|soll|sollte) (?:es )?(?:\w+ )?(?:heißen|heissen|lauten)",
-            r"(?:doch|bis auf|abgesehen von|mit ausnahme|daneben|zusätzlich|im übrigen)",
-            r"(?:es )?zeig(?:t|en) sich",
+            r"(?:bis auf|abgesehen von|mit ausnahme|daneben|zusätzlich|im übrigen|(?:es )?zeig(?:t|en) sich)",
         ),
     ),
 )

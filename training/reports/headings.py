@@ -67,7 +67,8 @@ _HEADINGS: Final[dict[Kind, tuple[str, ...]]] = {
         r"(?:rechtfertigende )?indikation(?:en)?(?:sstellung)?",
         r"(?:klinische? )?(?:angaben?|fragestellung|frage|daten|information(?:en)?|diagnosen?)",
         r"klinik(?: ?(?:und|/|,) ?(?:fragestellung|indikation))?",
-        r"anamnese|vorgeschichte|überweisungsdiagnose",
+        r"anamnese|vorgeschichte|überweisungsdiagnose|vordiagnosen?|vorerkrankungen|(?:past )?medical "
+        r"history|pmh|(?:chief |presenting )?complaints?|symptome?s?",
     ),
     "comparison": (
         r"(?:comparisons?|prior (?:stud(?:y|ies)|exams?|examinations?|films?)|previous (?:stud(?:y|ies)|"

@@ -74,16 +74,16 @@ _DESCRIBING: Final = (
 )
 # What is wrong in ways that the vocabulary does not tell apart: denied, or else a finding.
 _ILL: Final = (
-    r"(?:acute (?:\w+ )?changes?|abnormal\w*|anomal\w*|disease|process(?:es)?|infections?|infectious|failure|"
-    r"malignan\w*|dislocat\w*|injur\w*|deformit\w*|patholog\w*|metasta\w*|decompensation|aneurysms?|"
-    r"h(?:a?e)morrhage|bleeding|embol\w*|pneumonitis|inflammat\w*|complications?|foreign bod(?:y|ies)|"
-    r"destructi\w*|lytic|auffälligkeit(?:en)?|\w*erkrankung(?:en)?|\w*insuffizienz|dekompens\w*|"
-    r"luxation(?:en)?|verletzung(?:en)?|komplikation(?:en)?|fremdkörper\w*|entzünd\w*|malign\w*|"
-    r"blutung(?:en)?)"
+    r"(?:acute (?:\w+ )?changes?|abnormal\w*|anomal\w*|disease|process(?:es)?|failure|malignan\w*|"
+    r"dislocat\w*|injur\w*|deformit\w*|patholog\w*|metasta\w*|decompensation|aneurysms?|h(?:a?e)morrhage|"
+    r"bleeding|embol\w*|pneumonitis|inflammat\w*|complications?|foreign bod(?:y|ies)|destructi\w*|lytic|"
+    r"auffälligkeit(?:en)?|\w*erkrankung(?:en)?|\w*insuffizienz|dekompens\w*|luxation(?:en)?|"
+    r"verletzung(?:en)?|komplikation(?:en)?|fremdkörper\w*|entzünd\w*|malign\w*|blutung(?:en)?|\w*infekt\w*)"
 )
 _SAID: Final = (
     r"(?:clear|normal|unremarkable|nothing acute|negative|within normal limits|frei|unauffällig(?:e[rsnm]?)?|"
-    r"regelrecht(?:e[rsnm]?)?|normale[rsnm]?|normalbefund)"
+    r"regelrecht(?:e[rsnm]?)?|normale[rsnm]?|normalbefund|kein(?:e[rn]?)? (?:akut|krankhaft|"
+    r"pathologisch)\w*(?: \w+)? befunde?)"
 )
 _NEGATED: Final = (
     rf"(?:\b(?:not|never|nor|nicht|kein\w*|less|kaum|longer)|n['’]t)\W+(?:\w+\W+){{0,2}}{_SAID}\b|\bto "

@@ -39,7 +39,7 @@ def _sentences() -> tuple[Sentence, ...]:
 
 
 FIELD: Final = _sentences()
-PARTS: Final = ("first", "held", "own", "later", "second", "third", "fourth", "fifth")
+PARTS: Final = ("first", "held", "own", "later", "second", "third", "fourth", "fifth", "sixth")
 
 
 def _said(text: str) -> Pairs:
