@@ -10,8 +10,7 @@ import transformers
 from training.errors import RecipeError
 from training.models.config import ImagePreprocessingConfig
 from training.models.inputs.resize import Filter
-from training.models.pretrained.folder import read_json
-from training.models.pretrained.quiet import quiet
+from training.models.pretrained.folder import quiet, read_json
 
 _FOLLOWED: Final = frozenset(
     {

@@ -12,8 +12,7 @@ from tokenizers import Tokenizer as BackendTokenizer
 
 from training.errors import RecipeError
 from training.models.inputs.tokenizer import Tokenizer
-from training.models.pretrained.folder import read_json
-from training.models.pretrained.quiet import quiet
+from training.models.pretrained.folder import quiet, read_json
 
 _VOCABULARIES: Final = ("tokenizer.json", "vocab.*", "merges.txt", "*.model")
 _FILES: Final = (*_VOCABULARIES, "tokenizer*.json")

@@ -1,17 +1,199 @@
 """Audio towers: a backbone and its pooling over real frames."""
 
+from collections.abc import Sequence
 from contextlib import nullcontext
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Final
 
 import torch
-from torch import nn
+import transformers
+from pydantic import Field, ValidationError
+from torch import Tensor, nn
+from torch.nn import functional
 
 from training.errors import RecipeError
+from training.frozen import Frozen
 from training.models.config import AudioPreprocessingConfig, AudioTowerConfig
-from training.models.freezing import Freezer, frozen_modules
-from training.models.heads.pooling import Pooling, PoolingName, build_pooling
-from training.models.sounds.cnn import build_audio_cnn
+from training.models.heads.pooling import Pooling, PoolingName, build_pooling, masked_mean
+from training.models.pretrained.architecture import (
+    architecture_options,
+    configuration,
+    load_pretrained,
+    pretrained_configuration,
+)
 from training.models.sounds.spectrogram import SpectrogramBatch, frame_count
-from training.models.tower import AudioBackbone, Fork, Projection, TowerOutput
+from training.models.tower import (
+    AudioBackbone,
+    AudioFeatures,
+    Fork,
+    Freezer,
+    Projection,
+    TowerOutput,
+    frozen_modules,
+)
+
+# AST was trained on sounds padded with a log energy of 0, normalised with AudioSet's mean and deviation.
+_PADDING = 4.2677393 / 9.1379948
+# Architectures of sounds that a pretrained model can have.
+_TYPES: Final = ("audio_spectrogram_transformer",)
+_KERNEL = 5
+_HALVINGS = 3
+
+
+class AstBackbone(AudioBackbone):
+    """AST, which pads every sound to its full length and attends to that padding.
+
+    It pads itself, so a caller's padding has no effect. Its pooled feature is the mean of its two class
+    tokens; its local features are the patches, those of the lowest bands first.
+    """
+
+    max_frames: int
+
+    def __init__(self, model: nn.Module, options: dict[str, Any]) -> None:
+        super().__init__()
+        self.model = model
+        self.options = options
+        self.width = self.local_width = int(options["hidden_size"])
+        self.heads = int(options["num_attention_heads"])
+        self.prefix = 2
+        self.mels = int(options["num_mel_bins"])
+        self.max_frames = int(options["max_length"])
+
+    def forward(self, values: Tensor, mask: Tensor) -> AudioFeatures:
+        """Features of spectrograms (B, M, T) with the mask of their frames (B, T)."""
+        missing = self.max_frames - mask.shape[1]
+        mask = functional.pad(mask, (0, missing))
+        values = torch.where(mask.unsqueeze(1), functional.pad(values, (0, missing)), _PADDING)
+        settings = {} if self.fork_after is None else {"output_hidden_states": True}
+        output = self.model(input_values=values.transpose(1, 2), **settings)
+        patches = output.last_hidden_state[:, self.prefix :]
+        fork = None if self.fork_after is None else output.hidden_states[self.fork_after]
+        return AudioFeatures(output.pooler_output, patches, self._patch_mask(mask, patches.shape[1]), fork)
+
+    def stem(self) -> Sequence[nn.Module]:
+        """The embeddings."""
+        return [attrgetter("embeddings")(self.model)]
+
+    def layers(self) -> Sequence[Sequence[nn.Module]]:
+        """The transformer layers."""
+        return [[layer] for layer in attrgetter("layers")(self.model)]
+
+    def _patch_mask(self, mask: Tensor, patches: int) -> Tensor:
+        """(B, K), True for patches that begin in a real frame."""
+        patch, stride = int(self.options["patch_size"]), int(self.options["time_stride"])
+        columns = (self.max_frames - patch) // stride + 1
+        begins = mask[:, : columns * stride : stride][:, :columns]
+        return begins.repeat(1, patches // columns)
+
+
+def build_ast(options: dict[str, Any], folder: Path | None, *, weights: bool) -> AstBackbone:
+    """AST from options with random weights, or from a pretrained folder.
+
+    Args:
+        options: Of the architecture; a folder's own come first.
+        folder: Of a pretrained model; None: random weights.
+        weights: Load the folder's weights, not only its architecture.
+
+    Raises:
+        RecipeError: An option or the folder does not fit.
+    """
+    config = (
+        configuration(transformers.ASTConfig, options)
+        if folder is None
+        else pretrained_configuration(transformers.ASTConfig, folder, _TYPES)
+    )
+    resolved = architecture_options(config)
+    if min(int(resolved["max_length"]), int(resolved["num_mel_bins"])) < int(resolved["patch_size"]):
+        raise RecipeError(
+            "audio_spectrogram_transformer's patches are larger than its spectrogram: "
+            "choose a smaller patch_size, or more num_mel_bins and max_length."
+        )
+    if folder is None or not weights:
+        model: Any = transformers.ASTModel
+        return AstBackbone(model(config), resolved)
+    return AstBackbone(load_pretrained(transformers.ASTModel, config, folder), resolved)
+
+
+class AudioCnnOptions(Frozen):
+    """Size of the network."""
+
+    mels: int = Field(default=128, gt=0, description="Bands of the spectrogram.")
+    width: int = Field(default=256, gt=0)
+    layers: int = Field(default=4, gt=0, description="Each of the first three halves the number of frames.")
+    dropout: float = Field(default=0.1, ge=0, lt=1)
+
+
+class _Block(nn.Module):
+    """Depthwise convolution over time and an inverted bottleneck, added to the input (ConvNeXt's block).
+
+    The norm is taken within each frame, so that no frame depends on padding or on other sounds.
+    """
+
+    def __init__(self, width: int, stride: int, dropout: float) -> None:
+        super().__init__()
+        self.stride = stride
+        self.depthwise = nn.Conv1d(
+            width, width, _KERNEL, stride=stride, padding=_KERNEL // 2, groups=width, bias=False
+        )
+        self.norm = nn.LayerNorm(width)
+        self.wide = nn.Linear(width, 4 * width)
+        self.narrow = nn.Linear(4 * width, width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, frames: Tensor, mask: Tensor) -> Tensor:
+        """Frames (B, ceil(T / stride), C) of frames (B, T, C), whose padding is zero, and their mask."""
+        near = self.depthwise(frames.transpose(1, 2)).transpose(1, 2)
+        change = self.narrow(functional.gelu(self.wide(self.norm(near))))
+        result: Tensor = (frames[:, :: self.stride] + self.dropout(change)) * mask.unsqueeze(-1)
+        return result
+
+
+class AudioCnn(AudioBackbone):
+    """A convolution over all bands and residual blocks; its pooled feature is the mean over real frames."""
+
+    def __init__(self, options: AudioCnnOptions) -> None:
+        super().__init__()
+        self.options = options.model_dump(mode="json")
+        self.mels = options.mels
+        self.width = self.local_width = options.width
+        self.bands = nn.Conv1d(options.mels, options.width, _KERNEL, padding=_KERNEL // 2)
+        self._strides = tuple(2 if layer < _HALVINGS else 1 for layer in range(options.layers))
+        self.blocks = nn.ModuleList(
+            _Block(options.width, stride, options.dropout) for stride in self._strides
+        )
+        self.norm = nn.LayerNorm(options.width)
+
+    def forward(self, values: Tensor, mask: Tensor) -> AudioFeatures:
+        """Features of spectrograms (B, M, T) with the mask of their frames (B, T)."""
+        # A selection, not a product: what stands at padding may be any number, even none.
+        hidden = torch.where(mask.unsqueeze(1), values, 0.0)
+        hidden = self.bands(hidden).transpose(1, 2) * mask.unsqueeze(-1)
+        for block, stride in zip(self.blocks, self._strides, strict=True):
+            mask = mask[:, ::stride]
+            hidden = block(hidden, mask)
+        hidden = self.norm(hidden)
+        return AudioFeatures(masked_mean(hidden, mask), hidden, mask)
+
+    def stem(self) -> Sequence[nn.Module]:
+        """The convolution over the bands."""
+        return [self.bands]
+
+    def layers(self) -> Sequence[Sequence[nn.Module]]:
+        """The residual blocks."""
+        return [[block] for block in self.blocks]
+
+
+def build_audio_cnn(options: dict[str, Any]) -> AudioCnn:
+    """A small audio encoder with random weights.
+
+    Raises:
+        RecipeError: An option is unknown or does not fit.
+    """
+    try:
+        return AudioCnn(AudioCnnOptions.model_validate(options))
+    except ValidationError as error:
+        raise RecipeError(f"The options of audio_cnn do not fit: {error}") from error
 
 
 class AudioTower(nn.Module):
@@ -76,7 +258,7 @@ def build_audio_tower(config: AudioTowerConfig, *, load_pretrained: bool) -> Aud
         return AudioTower(config, build_audio_cnn(config.options))
     # The import of transformers takes seconds.
     from training.models.pretrained.folder import local_folder
-    from training.models.sounds.audio_spectrogram_transformer import build_ast
+    from training.models.sounds.towers import build_ast
 
     folder = None if config.pretrained is None else local_folder(config.pretrained)
     return AudioTower(config, build_ast(config.options, folder, weights=load_pretrained))
