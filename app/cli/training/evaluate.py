@@ -147,7 +147,8 @@ def write_json(report: "EvaluationReport", path: Path) -> None:
 
 def write_plots(embedded: "EmbeddedManifest", folder: Path) -> list[Path]:
     """Write a histogram of cosines for texts and one for labels, where the data have them."""
-    from training.evaluation.geometry import label_cosines, save_histogram, text_image_cosines
+    from training.evaluation.geometry import label_cosines, text_image_cosines
+    from training.evaluation.histograms import save_histogram
 
     folder.mkdir(parents=True, exist_ok=True)
     written = []

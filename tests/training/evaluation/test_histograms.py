@@ -3,7 +3,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from training.evaluation.geometry import CosineCounts, save_histogram, text_image_cosines
+from training.evaluation.geometry import CosineCounts, text_image_cosines
+from training.evaluation.histograms import save_histogram
 
 
 def counts(seed: int = 0) -> CosineCounts:
