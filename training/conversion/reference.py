@@ -15,8 +15,9 @@ from torch.nn import functional
 
 from training.errors import RecipeError
 from training.models.pretrained.architecture import COMPOSITES
-from training.models.pretrained.folder import quiet, read_json, tensor_names
+from training.models.pretrained.folder import read_json, tensor_names
 from training.models.pretrained.preprocessing import image_processor
+from training.models.pretrained.quiet import quiet
 from training.models.pretrained.tokens import knows_lower_case_only, transformers_tokenizer
 
 # The pooler of a ViT belongs to a task that most checkpoints were not trained for.

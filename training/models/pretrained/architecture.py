@@ -13,7 +13,8 @@ from safetensors import SafetensorError
 
 from training.errors import RecipeError
 from training.models.logits import PretrainedLogits
-from training.models.pretrained.folder import quiet, read_json, read_tensors
+from training.models.pretrained.folder import read_json, read_tensors
+from training.models.pretrained.quiet import quiet
 from training.models.tower import Projection
 
 _DERIVED = {"stage_names", "out_features", "out_indices"}

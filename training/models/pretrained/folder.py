@@ -18,7 +18,6 @@ from huggingface_hub.hf_api import ModelInfo
 from huggingface_hub.utils import httpx  # type: ignore[attr-defined]
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
-from transformers.utils import logging as transformers_logging
 
 from training.errors import RecipeError
 
@@ -236,18 +235,3 @@ def _is_whole(folder: Path) -> bool:
 
 def _is_any(file: Path, patterns: Sequence[str]) -> bool:
     return any(fnmatch(file.name, pattern) for pattern in patterns)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Keep transformers from warnings, such as one of each weight that a tower leaves out, and from bars."""
-    logging: Any = transformers_logging
-    verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bar:
-            logging.enable_progress_bar()

@@ -10,7 +10,8 @@ import transformers
 from training.errors import RecipeError
 from training.models.config import ImagePreprocessingConfig
 from training.models.inputs.resize import Filter
-from training.models.pretrained.folder import quiet, read_json
+from training.models.pretrained.folder import read_json
+from training.models.pretrained.quiet import quiet
 
 _FOLLOWED: Final = frozenset(
     {

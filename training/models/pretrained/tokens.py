@@ -12,7 +12,8 @@ from tokenizers import Tokenizer as BackendTokenizer
 
 from training.errors import RecipeError
 from training.models.inputs.tokenizer import Tokenizer
-from training.models.pretrained.folder import quiet, read_json
+from training.models.pretrained.folder import read_json
+from training.models.pretrained.quiet import quiet
 
 _VOCABULARIES: Final = ("tokenizer.json", "vocab.*", "merges.txt", "*.model")
 _FILES: Final = (*_VOCABULARIES, "tokenizer*.json")
