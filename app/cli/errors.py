@@ -28,6 +28,7 @@ STOPPED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
 
 _TELLING_S: Final = 0.3
+_LONGEST_SUMMARY: Final = 300
 
 
 class StoppedError(Exception):
@@ -179,28 +180,16 @@ def _operating_system(error: OSError) -> str:
 
 
 def _defect(error: Exception) -> int:
-    trace = "".join(traceback.format_exception(error))
-    if os.environ.get(DEBUG_VARIABLE) == "1":
-        print(trace, file=sys.stderr)  # noqa: T201
-        where = "see the traceback above"
-    else:
-        where = f"the traceback is in {_written(trace)}"
+    is_shown = os.environ.get(DEBUG_VARIABLE) == "1"
+    where = "see the traceback above" if is_shown else f"the traceback is in {_written(error)}"
     summary = f"{type(error).__name__}: {error}"
-    return _say_once(f"This is a defect ({_short(summary)}); {where}. Please report it.")
+    summary = summary if len(summary) <= _LONGEST_SUMMARY else f"{summary[:_LONGEST_SUMMARY]}..."
+    return _say(f"This is a defect ({summary}); {where}. Please report it.", DEFECT)
 
 
-def _say_once(sentence: str) -> int:
-    print(f"recoquest: {' '.join(sentence.split())}", file=sys.stderr)  # noqa: T201
-    return DEFECT
-
-
-def _short(text: str, limit: int = 300) -> str:
-    return text if len(text) <= limit else f"{text[:limit]}..."
-
-
-def _written(trace: str) -> str:
+def _written(error: Exception) -> str:
     with tempfile.NamedTemporaryFile(
         "w", prefix="recoquest-", suffix=".log", delete=False, encoding="utf-8", errors="backslashreplace"
     ) as file:
-        file.write(trace)
+        file.write("".join(traceback.format_exception(error)))
     return file.name

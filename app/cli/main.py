@@ -8,33 +8,25 @@ from typing import Annotated
 import typer
 
 from app.cli.collections.aliases import aliases
-from app.cli.collections.generations import activate, generations, rollback
+from app.cli.collections.generations import activate, generations, reindex, rollback
 from app.cli.collections.index import index
 from app.cli.collections.models import models
-from app.cli.collections.reindex import reindex
 from app.cli.collections.search import search
-from app.cli.data.delete import delete
-from app.cli.data.demo import demo
+from app.cli.data.delete import delete, erase
+from app.cli.data.demo import demo, sample_data
 from app.cli.data.duplicates import duplicates
-from app.cli.data.erase import erase
 from app.cli.data.feedback import feedback
 from app.cli.data.findings import findings
 from app.cli.data.import_ import import_data
 from app.cli.data.lists import collections, recipes
-from app.cli.data.reports import reports
-from app.cli.data.sample_data import sample_data
+from app.cli.data.reports import hl7, reports
 from app.cli.errors import ended
 from app.cli.operate.audit import audit
 from app.cli.operate.backup import backup, restore
-from app.cli.operate.doctor import doctor
-from app.cli.operate.hl7 import hl7
-from app.cli.operate.jobs import jobs
+from app.cli.operate.installation import doctor, settings, tidy, viewer
+from app.cli.operate.jobs import jobs, worker
 from app.cli.operate.keys import keys
 from app.cli.operate.serve import serve
-from app.cli.operate.settings import settings
-from app.cli.operate.tidy import tidy
-from app.cli.operate.viewer import viewer
-from app.cli.operate.worker import worker
 from app.cli.pacs import pacs
 from app.cli.training.bundle import bundle
 from app.cli.training.classify import classify

@@ -1,14 +1,14 @@
 """Options that several commands share, and what they open."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from training.errors import RecoquestError
+from training.errors import DataError, RecoquestError
 from training.trainer.run_state.tracking import TrackerName
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ Track = Annotated[
     list[TrackerName] | None,
     typer.Option("--track", help="Follow the run by W&B or MLflow beside TensorBoard; may be repeated."),
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Data = Annotated[Path, typer.Option("--data", help="Folder with manifest.jsonl.")]
 SplitName = Annotated[str | None, typer.Option("--split", help="train, val or test.")]
 BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Images a forward pass.")]
@@ -93,11 +94,8 @@ def indexed(settings: "Settings") -> Iterator["SearchEngine"]:
         )
     from app.engine import open_engine
 
-    engine = open_engine(settings)
-    try:
+    with closing(open_engine(settings)) as engine:
         yield engine
-    finally:
-        engine.close()
 
 
 def read_split(data: Path, split: str | None, max_rejected: float) -> "Manifest":
@@ -115,6 +113,25 @@ def name_left_out(rejections: "Rejections") -> None:
         typer.echo(rejections.summary(), err=True)
 
 
+def first_of(names: Sequence[str], most: int = 5) -> str:
+    """Return the first of many names."""
+    return ", ".join((*names[:most], *(["..."] if len(names) > most else [])))
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file in UTF-8.
+
+    Raises:
+        DataError: The file cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not text in UTF-8: {error.reason} at byte {error.start}.") from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}.") from None
+
+
 def end_strictly(*tallies: "Rejections", strict: bool) -> None:
     """End a command that is done with an error, if it is strict and had to leave something out.
 
@@ -129,13 +146,11 @@ def end_strictly(*tallies: "Rejections", strict: bool) -> None:
 
 def checked_split(split: str) -> "Split":
     """The name of a split, or a usage error."""
-    if split == "train":
-        return "train"
-    if split == "val":
-        return "val"
-    if split == "test":
-        return "test"
-    raise typer.BadParameter(f"{split!r} is not train, val or test.", param_hint="--split")
+    known: tuple[Split, ...] = ("train", "val", "test")
+    found = next((name for name in known if name == split), None)
+    if found is None:
+        raise typer.BadParameter(f"{split!r} is not train, val or test.", param_hint="--split")
+    return found
 
 
 def query_device(settings: "Settings") -> str:

@@ -42,17 +42,12 @@ def _on_cpu(bundle: Path, installed: Path) -> "Encoder | OnnxEncoder":
     if by_onnx is not None and by_onnx.regions == read_bundle(bundle).config.regions:
         return by_onnx
     from training.models.encoder import load_encoder
-
-    encoder = load_encoder(bundle, "cpu")
-    _export(encoder, installed)
-    return load_onnx_encoder(bundle, threads=cores(), graphs=installed / FOLDER) or encoder
-
-
-def _export(encoder: "Encoder", bundle: Path) -> None:
     from training.models.onnx.export import ExportError, export_towers
 
+    encoder = load_encoder(bundle, "cpu")
     try:
-        export_towers(encoder, bundle)
+        export_towers(encoder, installed)
     except ExportError as error:
         # The encoder of PyTorch gives the same vectors.
-        _log.warning("no ONNX graphs could be made", bundle=bundle.name, reason=str(error))
+        _log.warning("no ONNX graphs could be made", bundle=installed.name, reason=str(error))
+    return load_onnx_encoder(bundle, threads=cores(), graphs=installed / FOLDER) or encoder

@@ -7,12 +7,10 @@ from typing import Any, Final
 from pydicom import Dataset
 
 from app.pacs.dicomweb.archive import Archive, ArchiveError
-from app.pacs.dicomweb.instances import ListedInstance, list_instances
-from app.pacs.dicomweb.listing import ListedStudy
+from app.pacs.dicomweb.listing import ListedInstance, ListedStudy, list_instances
 from app.pacs.dicomweb.pace import OutsideHoursError
 from app.pacs.selection import Selection
 from index.catalogue.archives.studies import KnownStudy, Outcome
-from training.data.dicom.pseudonyms import keyed_hash
 from training.data.reports.structured import SOP_CLASSES
 
 # Instances of a request and of a transaction: files wait in memory until they are written.
@@ -22,33 +20,8 @@ _NO_PICTURE: Final = ("11.", "88.", "9.", "104.", "66", "481.3", "481.5", "481.8
 _STORAGE: Final = "1.2.840.10008.5.1.4.1.1."
 
 ReadAttributes = Callable[[Dataset], Mapping[str, Any]]
-
-
-class Hashes:
-    """Keyed hashes of what identifies a study.
-
-    Args:
-        key: Secret of the home folder.
-    """
-
-    def __init__(self, key: bytes) -> None:
-        self._key = key
-
-    def archive(self, url: str) -> str:
-        """Return the hash of an archive's address."""
-        return keyed_hash(self._key, "archive", url)
-
-    def study(self, uid: str) -> str:
-        """Return the hash of a Study Instance UID."""
-        return keyed_hash(self._key, "study", uid)
-
-    def sop(self, uid: str) -> str:
-        """Return the hash of a SOP Instance UID."""
-        return keyed_hash(self._key, "sop", uid)
-
-    def day(self, day: str) -> str:
-        """Return the hash of a date."""
-        return keyed_hash(self._key, "day", day)
+# Keyed hash of what identifies a study, by its kind: archive, study, sop or day.
+Hash = Callable[[str, str], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +67,13 @@ class Examiner:
     Attributes:
         archive: The archive.
         selection: Films that are wanted.
-        hashes: Hashes of UIDs.
+        hash: Keyed hash of UIDs.
         attributes: Metadata of an instance by its DICOM attributes, as `Selection.takes` compares them.
     """
 
     archive: Archive
     selection: Selection
-    hashes: Hashes
+    hash: Hash
     attributes: ReadAttributes
 
     def examine(self, study: ListedStudy, known: KnownStudy | None, again: Collection[str] = ()) -> Examined:
@@ -119,8 +92,8 @@ class Examiner:
         if known is not None and known.selection != self.selection.digest:
             before = {name: outcome for name, outcome in before.items() if outcome != "left out"}
         for uid in again:
-            before.pop(self.hashes.sop(uid), None)
-        hashed = {self.hashes.sop(instance.sop): instance for instance in listed}
+            before.pop(self.hash("sop", uid), None)
+        hashed = {self.hash("sop", instance.sop): instance for instance in listed}
         new = [instance for name, instance in hashed.items() if name not in before]
         left_out: dict[str, Outcome] = {
             instance.sop: "left out" for instance in new if not self._is_wanted(instance)

@@ -3,15 +3,15 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 from sqlalchemy.orm import Session
 
 from app.pacs.dicomweb.archive import Archive, ArchiveError
-from app.pacs.dicomweb.instances import ListedInstance
-from app.pacs.dicomweb.listing import ListedStudy
+from app.pacs.dicomweb.listing import ListedInstance, ListedStudy
 from app.pacs.dicomweb.pace import OutsideHoursError
-from app.pacs.examine import Hashes, Piece, ReadAttributes
+from app.pacs.examine import Hash, Piece, ReadAttributes
 from app.pacs.films import FilmWriter, ReadInstance, ReadyInstance
 from app.pacs.quarantine import QuarantinedFilm, QuarantineList
 from app.pacs.report import SyncReport
@@ -23,6 +23,7 @@ from index.errors import StaleWriteError
 from index.writes.live import remove_images
 from index.writes.prefetch import prefetch
 from training.data.decoding.processes.errors import DecodingError
+from training.data.dicom.pseudonyms import keyed_hash
 from training.data.reports.structured import SOP_CLASSES, parse_structured
 from training.data.reports.study_report import NoReportError, ReportError, deidentified
 from training.errors import RecoquestError
@@ -53,7 +54,6 @@ class SyncPlan:
         record: Writes the event of a batch of images in its transaction; None: there is no audit trail.
         record_removed: Writes the event of removed images in their transaction; None: there is none.
         quarantined: List of the films that are quarantined; None: there is none.
-        show_progress: Show a bar on standard error.
     """
 
     collection: str
@@ -66,7 +66,6 @@ class SyncPlan:
     record: RecordWrites | None = None
     record_removed: RecordRemoved | None = None
     quarantined: QuarantineList | None = None
-    show_progress: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +112,7 @@ class Run:
         self._plan = plan
         self._followed = followed
         self._report = report
-        self._hashes = Hashes(plan.key)
+        self._hash: Hash = partial(keyed_hash, plan.key)
         self._failed_in_a_row = 0
 
     def write_all(self, pieces: Iterable[Piece], bar: ProgressBar) -> None:
@@ -146,7 +145,7 @@ class Run:
         home = self._engine.home
         with home.catalogue.read() as session:
             images = images_of_study(session, self._followed.collection_id, study)
-        ids = [name for sop, names in images.items() if self._hashes.sop(sop) in gone for name in names]
+        ids = [name for sop, names in images.items() if self._hash("sop", sop) in gone for name in names]
         removed = remove_images(home, self._plan.collection, ids, self._plan.record_removed) if ids else []
         self._report.removed += len(removed)
 
@@ -240,7 +239,7 @@ class Run:
             if item.piece.gone:
                 self.remove(item.piece.study.uid, item.piece.gone)
             # Sent again, a report may have become one that cannot be taken.
-            refused = {self._hashes.sop(sop) for sop, ready in item.instances.items() if ready.report is None}
+            refused = {self._hash("sop", sop) for sop, one in item.instances.items() if one.report is None}
             self.remove_reports(item.piece.reports, refused | item.piece.gone)
 
         def also(session: Session, outcomes: Mapping[str, str]) -> None:
@@ -274,7 +273,7 @@ class Run:
         sent = [(item, sop, report) for item, sop, report in found if report is not None]
         taken = self._plan.reports.take([report for _, _, report in sent]) if sent else Taken()
         for place, (item, sop, report) in enumerate(sent):
-            name, before = self._hashes.sop(sop), item.piece.reports.get(self._hashes.sop(sop))
+            name, before = self._hash("sop", sop), item.piece.reports.get(self._hash("sop", sop))
             digest = None if place in taken.differing else report.digest
             if before is not None and before != digest:
                 # The object was sent again with another content.
@@ -301,19 +300,19 @@ class Run:
     def _note_piece(self, session: Session, item: _Fetched) -> None:
         fetched = {sop: ready.outcome for sop, ready in item.instances.items() if ready.report is None}
         outcomes = {**item.piece.outcomes, **fetched}
-        self._note(session, item.piece, {self._hashes.sop(sop): one for sop, one in outcomes.items()}, {})
+        self._note(session, item.piece, {self._hash("sop", sop): one for sop, one in outcomes.items()}, {})
 
     def _note(
         self, session: Session, piece: Piece, outcomes: Mapping[str, Outcome], reports: Mapping[str, str]
     ) -> None:
         seen = KnownStudy(
-            self._hashes.day(piece.study.day),
+            self._hash("day", piece.study.day),
             self._plan.selection.digest,
             datetime.now(UTC).isoformat(timespec="seconds") if piece.is_last else None,
             outcomes,
             reports,
         )
-        note_study(session, self._followed, self._hashes.study(piece.study.uid), seen, gone=piece.gone)
+        note_study(session, self._followed, self._hash("study", piece.study.uid), seen, gone=piece.gone)
 
     def _remark(self) -> str:
         refused = self._report.refused

@@ -59,11 +59,6 @@ class SentInstance:
     reading: Reading
     elsewhere: bool = False
 
-    @property
-    def size(self) -> int:
-        """Bytes of its films."""
-        return sum(len(film.content) for film in self.reading.films)
-
 
 @dataclass(slots=True)
 class StoredInstances:
@@ -166,7 +161,8 @@ async def store_instances(
     # Files of a request are read one after another, so a request takes one place in the queue.
     while parts:
         read.append(await _read(services, parts.pop(), reader, study))
-        if not parts or sum(item.size for item in read) >= _AT_ONCE_BYTES:
+        size = sum(len(film.content) for item in read for film in item.reading.films)
+        if not parts or size >= _AT_ONCE_BYTES:
             await _store(services, collection, read, stored)
             read = []
     return stored

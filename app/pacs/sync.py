@@ -3,13 +3,14 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from typing import Final
 
 from app.pacs.dicomweb.archive import Archive, ArchiveError
 from app.pacs.dicomweb.changes import OrthancFeed
 from app.pacs.dicomweb.listing import ListedStudy, StudyList
 from app.pacs.dicomweb.pace import OutsideHoursError
-from app.pacs.examine import Examined, Examiner, Hashes, Piece
+from app.pacs.examine import Examined, Examiner, Hash, Piece
 from app.pacs.films import FilmWriter
 from app.pacs.report import SyncReport
 from app.pacs.run import Run, SyncPlan
@@ -28,6 +29,7 @@ from index.catalogue.collections import require_collection
 from index.engine import SearchEngine
 from index.files.stale import remove_stale
 from index.writes.prefetch import prefetch
+from training.data.dicom.pseudonyms import keyed_hash
 from training.progress import progress_bar
 
 _THREADS: Final = 4
@@ -76,14 +78,14 @@ class Sync:
         self._archive = archive
         self._writer = writer
         self._plan = plan
-        self._hashes = Hashes(plan.key)
-        self._examiner = Examiner(archive, plan.selection, self._hashes, plan.attributes)
+        self._hash: Hash = partial(keyed_hash, plan.key)
+        self._examiner = Examiner(archive, plan.selection, self._hash, plan.attributes)
         self._studies = StudyList(archive, plan.selection)
         self._feed: OrthancFeed | None = None
         self._asked_for_feed = False
         with self._catalogue.read() as session:
             collection_id = require_collection(session, plan.collection).id
-        self._followed = Followed(collection_id, self._hashes.archive(archive.url))
+        self._followed = Followed(collection_id, self._hash("archive", archive.url))
 
     def run(self, named: Collection[str] = ()) -> SyncReport:
         """Do one pass.
@@ -119,7 +121,7 @@ class Sync:
         news = _News() if self._feed is None else self._news(self._feed, position)
         # Without a feed, or after deletions, which no feed has, everything is compared.
         studies = self._named(news.touched) if news.is_all else self._all(report)
-        hashed = {self._hashes.study(uid) for uid in studies}
+        hashed = {self._hash("study", uid) for uid in studies}
         report.studies = len(known.keys() | hashed) if news.is_all else len(studies)
         self._bring_over(studies, known, news.touched, report)
         missing = {name: row for name, row in known.items() if name not in hashed}
@@ -134,7 +136,7 @@ class Sync:
 
     def _pass_over(self, uids: Collection[str], report: SyncReport) -> None:
         """Bring over some studies alone; the place in the feed of changes stays."""
-        names = {uid: self._hashes.study(uid) for uid in uids}
+        names = {uid: self._hash("study", uid) for uid in uids}
         with self._catalogue.read() as session:
             known = read_studies(session, self._followed)
         studies = self._named(names)
@@ -185,14 +187,13 @@ class Sync:
     ) -> None:
         todo = []
         for study in studies.values():
-            row = known.get(self._hashes.study(study.uid))
+            row = known.get(self._hash("study", study.uid))
             if row is not None and study.uid not in touched and self._is_current(study, row):
                 _count_known(row, report)
             else:
                 todo.append((study, row, touched.get(study.uid, ())))
         run = self._run(report)
-        description = f"Syncing {self._plan.collection}"
-        with progress_bar(description, len(todo), shown=self._plan.show_progress and bool(todo)) as bar:
+        with progress_bar(f"Syncing {self._plan.collection}", len(todo), shown=bool(todo)) as bar:
             run.write_all(self._pieces(todo, report), bar)
 
     def _run(self, report: SyncReport) -> Run:
@@ -230,7 +231,7 @@ class Sync:
         """
         selection = self._plan.selection
         if selection.is_dated:
-            days = {self._hashes.day(day) for day in selection.days(date.today())}
+            days = {self._hash("day", day) for day in selection.days(date.today())}
             missing = {name: row for name, row in missing.items() if row.day in days}
         filters = (selection.digest, selection.former_digest)
         missing = {name: row for name, row in missing.items() if row.selection in filters}
@@ -242,7 +243,8 @@ class Sync:
                 "whether the user may read them; if they are gone, `recoquest delete` removes their films."
             )
         with self._catalogue.read() as session:
-            uids = {self._hashes.study(uid): uid for uid in study_uids(session, self._followed.collection_id)}
+            found = study_uids(session, self._followed.collection_id)
+            uids = {self._hash("study", uid): uid for uid in found}
         run = self._run(report)
         for name, row in missing.items():
             uid = uids.get(name)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.cli.operate.bind_address import bind
+from app.cli.operate.serve import bind
 from app.server.connections import ConnectionLimits, Connections
 from app.server.protocol import bounded
 from app.server.server import GracefulServer

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 from rich.table import Table
 
-from app.cli.options import Home, indexed
+from app.cli.options import AsJson, Home, indexed
 from app.observability.console import console
 
 if TYPE_CHECKING:
@@ -26,9 +26,7 @@ aliases = typer.Typer(
 
 
 @aliases.command("list")
-def list_all(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False, home: Home = None
-) -> None:
+def list_all(as_json: AsJson = False, home: Home = None) -> None:
     """List all aliases with their collections."""
     from app.settings import load_settings
     from index.generations.names import list_aliases

@@ -1,6 +1,7 @@
-"""`recoquest generations`, `activate` and `rollback`: which embedding of a collection is searched."""
+"""`recoquest generations`, `reindex`, `activate` and `rollback`: the embeddings of a collection."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -8,6 +9,12 @@ from rich.table import Table
 from app.cli.errors import stoppable
 from app.cli.options import BatchSize, Device, Home, indexed
 from app.observability.console import console
+
+if TYPE_CHECKING:
+    from app.settings import Settings
+    from index.catalogue.collections import Generation
+    from index.engine import SearchEngine
+    from index.writes.embedder import ImageEncoder
 
 Collection = Annotated[str, typer.Argument(help="Name of the collection.")]
 
@@ -41,6 +48,47 @@ def generations(
             print_comparison(one.comparison, one.number)
 
 
+def reindex(
+    collection: Collection,
+    bundle: Annotated[Path | None, typer.Option("--bundle", help="Folder of the trained encoder.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", help="Instead of a bundle: a registered model, by digest or name."),
+    ] = None,
+    generation: Annotated[
+        int | None,
+        typer.Option("--generation", help="Instead of a bundle: give this generation what it lacks."),
+    ] = None,
+    activate: Annotated[
+        bool, typer.Option("--activate/--no-activate", help="Search in it as soon as it is complete.")
+    ] = False,
+    batch_size: BatchSize = 64,
+    home: Home = None,
+    device: Device = None,
+) -> None:
+    """Embed a collection from its stored images with another bundle; run again, it goes on."""
+    from app.lifecycle.build_generation import build_generation, open_generation
+    from app.settings import load_settings
+    from index.generations.models import find_model
+    from training.host import keep_freed_memory
+
+    if [bundle, model, generation].count(None) != 2:
+        raise typer.BadParameter("give exactly one of --bundle, --model and --generation.")
+    keep_freed_memory()
+    settings = load_settings(home=home, device=device)
+    with (
+        indexed(settings) as engine,
+        stoppable("Stopped. What is embedded is kept; the same command goes on from there."),
+    ):
+        if model is not None:
+            with engine.home.catalogue.read() as session:
+                bundle = engine.home.bundles_folder / find_model(session, model).digest
+        found, encoder, seconds = open_generation(engine, settings, collection, bundle, generation)
+        build_generation(engine, found, encoder, batch_size, activated=activate)
+        if activate:
+            _swap_to(engine, settings, (found, encoder, seconds), batch_size, "reindex")
+
+
 def activate(
     collection: Collection,
     number: Annotated[int, typer.Argument(min=1, help="Number of the generation.")],
@@ -60,8 +108,7 @@ def rollback(
 
 
 def _swap(collection: str, number: int | None, batch_size: int, home: Home, device: Device) -> None:
-    from app.audit.trail import record_command
-    from app.lifecycle.build_generation import open_generation, swap_to
+    from app.lifecycle.build_generation import open_generation
     from app.settings import load_settings
     from index.errors import IncompleteGenerationError
     from index.generations.activation import generation_before, require_complete
@@ -77,13 +124,28 @@ def _swap(collection: str, number: int | None, batch_size: int, home: Home, devi
                 require_complete(session, generation, texts="text" in encoder.modalities)
         except IncompleteGenerationError as error:
             typer.echo(f"{str(error).partition(' To embed')[0]} They are embedded first.", err=True)
-        swap_to(engine, settings, generation, encoder, seconds, batch_size)
-        record_command(
-            settings,
-            engine.home.catalogue,
-            "activate",
-            "activate",
-            collection=collection,
-            model=generation.digest,
-            generation=generation.id,
-        )
+        _swap_to(engine, settings, (generation, encoder, seconds), batch_size, "activate")
+
+
+def _swap_to(
+    engine: "SearchEngine",
+    settings: "Settings",
+    opened: "tuple[Generation, ImageEncoder, float]",
+    batch_size: int,
+    command: str,
+) -> None:
+    """Make a generation the one that is searched, and note it in the audit trail."""
+    from app.audit.trail import record_command
+    from app.lifecycle.build_generation import swap_to
+
+    generation = opened[0]
+    swap_to(engine, settings, *opened, batch_size)
+    record_command(
+        settings,
+        engine.home.catalogue,
+        "activate",
+        command,
+        collection=generation.collection,
+        model=generation.digest,
+        generation=generation.id,
+    )

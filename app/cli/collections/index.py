@@ -1,9 +1,10 @@
 """`recoquest index`: embed a manifest and make it searchable."""
 
 import re
+from contextlib import closing
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -17,21 +18,17 @@ from app.cli.options import (
     SplitName,
     Strict,
     end_strictly,
+    first_of,
     indexed,
     name_left_out,
     read_split,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from app.settings import Settings
-    from index.catalogue import Catalogue
     from index.ingest import IngestReport
     from index.views.choose import Choice
     from training.data.manifest import Manifest, Rejections
-
-_SHOWN_IDS: Final = 5
 
 ChosenView = Literal["auto", "exact", "ivf", "mapped", "gpu"]
 
@@ -105,7 +102,7 @@ def _embed(
     prune: bool,
     limit: float | None,
 ) -> "Rejections":
-    from app.audit.trail import moves_recorded, removals_recorded, writes_recorded
+    from app.audit.trail import moves_recorded, record_command, removals_recorded, writes_recorded
     from app.engine import open_engine
     from app.lifecycle.build_generation import finish_swap
     from app.lifecycle.bulk_encoder import load_bulk_encoder
@@ -114,9 +111,9 @@ def _embed(
     from training.host import keep_freed_memory
 
     keep_freed_memory()
-    engine = open_engine(settings)
-    try:
-        with engine.home.catalogue.read() as session:
+    with closing(open_engine(settings)) as engine:
+        catalogue = engine.home.catalogue
+        with catalogue.read() as session:
             refuse_gained_roles(settings, session, collection)
         started = monotonic()
         encoder = load_bulk_encoder(engine.home, bundle, settings.device)
@@ -132,34 +129,26 @@ def _embed(
             preload_s=settings.refresh_s + seconds,
             prune=prune,
             prune_limit=limit,
-            record=writes_recorded(settings, engine.home.catalogue, collection, "index"),
-            record_pruned=removals_recorded(settings, engine.home.catalogue, collection, "index --prune"),
-            record_moved=moves_recorded(settings, engine.home.catalogue, collection, "index"),
+            record=writes_recorded(settings, catalogue, collection, "index"),
+            record_pruned=removals_recorded(settings, catalogue, collection, "index --prune"),
+            record_moved=moves_recorded(settings, catalogue, collection, "index"),
         )
-        _record(settings, engine.home.catalogue, collection, report)
+        # Its images are named by the events of its batches.
+        record_command(
+            settings,
+            catalogue,
+            "create",
+            "index",
+            collection=collection,
+            added=report.added,
+            updated=report.updated,
+            moved=len(report.moved),
+            pruned=report.pruned,
+        )
         _say(collection, report)
         if report.took_over is not None:
             finish_swap(engine, settings, report.took_over)
-    finally:
-        engine.close()
     return report.rejections
-
-
-def _record(settings: "Settings", catalogue: "Catalogue", collection: str, report: "IngestReport") -> None:
-    """Write the events of the run; its images are named by those of its batches."""
-    from app.audit.trail import record_command
-
-    record_command(
-        settings,
-        catalogue,
-        "create",
-        "index",
-        collection=collection,
-        added=report.added,
-        updated=report.updated,
-        moved=len(report.moved),
-        pruned=report.pruned,
-    )
 
 
 def _say(collection: str, report: "IngestReport") -> None:
@@ -171,43 +160,30 @@ def _say(collection: str, report: "IngestReport") -> None:
         f"{moved}{report.updated:,} updated, {report.unchanged:,} unchanged) + {lines + images:,} refused "
         f"(lines: {lines:,}, images: {images:,}) + {report.left_out:,} left out (other splits)."
     )
-    if report.moved:
-        moves = [f"{former} to {name}" for former, name in sorted(report.moved.items())]
-        typer.echo(
-            f"Moved, since the manifest has their files under other ids: {len(moves):,} ({_some(moves)})."
-        )
-    if report.replaced:
-        typer.echo(
-            f"Removed, since their files are gone and moved files have their ids: {len(report.replaced):,} "
-            f"({_some(report.replaced)})."
-        )
-    if report.ambiguous:
-        typer.echo(
-            f"Taken as new, since several images that are gone had the same file: {len(report.ambiguous):,} "
-            f"({_some(report.ambiguous)}); judgements and cases stay with the former ids."
-        )
-    if report.outdated:
-        typer.echo(
-            f"Refused, and in the collection as they were before: {len(report.outdated):,} "
-            f"({_some(report.outdated)})."
-        )
+    moves = [f"{former} to {name}" for former, name in sorted(report.moved.items())]
+    for names, why, also in (
+        (moves, "Moved, since the manifest has their files under other ids", ""),
+        (report.replaced, "Removed, since their files are gone and moved files have their ids", ""),
+        (
+            report.ambiguous,
+            "Taken as new, since several images that are gone had the same file",
+            "; judgements and cases stay with the former ids",
+        ),
+        (report.outdated, "Refused, and in the collection as they were before", ""),
+    ):
+        if names:
+            typer.echo(f"{why}: {len(names):,} ({first_of(names)}){also}.")
     if report.truncated:
         typer.echo(f"Texts longer than the encoder reads, found by their beginning: {report.truncated:,}.")
     if report.pruned:
         typer.echo(
-            f"Removed, since the manifest no longer has them: {report.pruned:,} ({_some(report.absent)})."
+            f"Removed, since the manifest no longer has them: {report.pruned:,} ({first_of(report.absent)})."
         )
     elif report.absent:
         typer.echo(
-            f"In the collection and not in the manifest: {len(report.absent):,} ({_some(report.absent)}); "
+            f"In the collection and not in the manifest: {len(report.absent):,} ({first_of(report.absent)}); "
             "--prune removes them."
         )
-
-
-def _some(ids: "Sequence[str]") -> str:
-    """The first ids of many."""
-    shown = ", ".join(ids[:_SHOWN_IDS])
-    return f"{shown}, ..." if len(ids) > _SHOWN_IDS else shown
 
 
 def _choose(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from app.cli.options import Home, indexed
+from app.cli.options import AsJson, Home, indexed
 from app.observability.console import console
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from app.schemas.models import ModelCard
 
 _SHOWN_METRICS = ("rsum", "precision_at_10")
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 models = typer.Typer(
     name="models", no_args_is_help=True, help="The encoders that collections can be embedded with."

@@ -1,9 +1,12 @@
 """`recoquest search`: search a collection by texts, by image files and by stored images."""
 
 import gc
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
+from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,17 +15,15 @@ import typer
 from app.cli.options import Device, Home, indexed, parse_filter_option
 
 if TYPE_CHECKING:
-    from app.cli.collections.examples import Given
     from app.operations.query_sources import QuerySources
     from app.schemas.search.page import SearchResponse
     from app.schemas.search.query import SearchQuery
     from app.schemas.search.similarity_map import SimilarityMap
     from app.settings import Settings
-    from index.engine import SearchEngine
-    from index.search.results import ActiveGeneration
 
 
 _GARBAGE_THRESHOLD = 100_000
+_NUMPY = b"\x93NUMPY"
 # The options that fields of a query come from.
 _OPTIONS = {
     "text": "TEXT",
@@ -48,6 +49,14 @@ class _Files:
 
     asked: Sequence[Path]
     disliked: Sequence[Path]
+
+
+@dataclass(frozen=True)
+class _Given:
+    """An example of a query, and the option that it was given by."""
+
+    option: str
+    example: dict[str, Any]
 
 
 def search(
@@ -170,7 +179,6 @@ def search(
     """
     # Objects of imports stay; collections of garbage among them would take a tenth of the time.
     gc.set_threshold(_GARBAGE_THRESHOLD)
-    from app.cli.collections.examples import Given, given_boxes, given_examples
     from app.settings import load_settings
 
     if (exclude_same_group or "").startswith("--"):
@@ -190,13 +198,14 @@ def search(
     if queries is not None:
         wanted = (given, map_of, images, boxes, like, like_texts, like_vectors)
         unwanted = (unlike, unlike_texts, unlike_vectors, unlike_images)
-        _refuse_other_queries(*wanted, *unwanted, exclude_same_group is not None, same_patient, cursor)
+        if any((*wanted, *unwanted, exclude_same_group is not None, same_patient, cursor)):
+            raise typer.BadParameter("each line is a whole query: give no other.", param_hint="--queries")
         _search_lines(collection, queries, common, settings, likeness_alone=likeness_alone)
         return
-    marked = given_boxes(boxes, files=images, ids=like)
-    liked = [Given("--text", {"text": more}) for more in given[1:]]
-    liked += given_examples("--like", like, like_texts, like_vectors, boxes=[] if images else marked)
-    disliked = given_examples("--unlike", unlike, unlike_texts, unlike_vectors)
+    marked = _boxes(boxes, files=images, ids=like)
+    liked = [_Given("--text", {"text": more}) for more in given[1:]]
+    liked += _examples("--like", like, like_texts, like_vectors, boxes=[] if images else marked)
+    disliked = _examples("--unlike", unlike, unlike_texts, unlike_vectors)
     options = _OPTIONS | _places("like", liked) | _places("unlike", disliked)
     query = _query(
         options,
@@ -214,16 +223,17 @@ def search(
             typer.echo(_map(collection, map_of, query, files, settings).model_dump_json(indent=2))
             return
         page = _page(collection, query, files, settings, [] if likeness_alone else given)
-    _print(page, query, as_json=as_json)
+    if as_json:
+        typer.echo(page.model_dump_json(indent=2))
+    else:
+        from app.cli.collections.search_table import print_table
+
+        print_table(page, query)
     if explain:
-        _explain(collection, settings)
+        from app.cli.collections.search_table import print_confidence
 
-
-def _explain(collection: str, settings: "Settings") -> None:
-    from app.cli.collections.search_table import print_confidence
-
-    with indexed(settings) as engine:
-        print_confidence(engine.confidence(engine.active(collection)))
+        with indexed(settings) as engine:
+            print_confidence(engine.confidence(engine.active(collection)))
 
 
 def _map(
@@ -262,28 +272,23 @@ def _page(
 ) -> "SearchResponse":
     """Search, with the words of texts looked up, and note what is shown in the audit trail."""
     from app.audit.trail import record_searches
-    from app.cli.collections.query_parts import with_words
+    from app.cli.collections.query_parts import PartMaker, with_words
+    from app.schemas.search.page import TookMs, page_from
 
     query.check(images=len(files.asked), unlike_images=len(files.disliked))
     with indexed(settings) as engine:
-        query = with_words(query, " ".join(texts), engine, collection)
-        page = _answer(engine, settings, engine.active(collection), query, files)
+        query, active = with_words(query, " ".join(texts), engine, collection), engine.active(collection)
+        sources = _sources(query, files, settings)
+        maker = PartMaker(engine, settings, active, sources.modality)
+        found = sources.find(engine, active, [maker.make(source) for source in sources.all])
+        took = TookMs(
+            encode=round(maker.encode_ms, 3),
+            search=round(found.search_ms, 3),
+            total=round(maker.encode_ms + found.search_ms, 3),
+        )
+        page = page_from(found, active, query, took_ms=took, truncations=maker.truncations)
         record_searches(settings, engine.home.catalogue, collection, [(query, page)])
     return page
-
-
-def _print(page: "SearchResponse", query: "SearchQuery", *, as_json: bool) -> None:
-    if as_json:
-        typer.echo(page.model_dump_json(indent=2))
-        return
-    from app.cli.collections.search_table import print_table
-
-    print_table(page, query)
-
-
-def _refuse_other_queries(*others: object) -> None:
-    if any(others):
-        raise typer.BadParameter("each line is a whole query: give no other.", param_hint="--queries")
 
 
 def _search_lines(
@@ -300,7 +305,7 @@ def _search_lines(
     print_pages(collection, queries, settings, likeness_alone=likeness_alone)
 
 
-def _places(name: str, given: "Sequence[Given]") -> dict[str, str]:
+def _places(name: str, given: Sequence[_Given]) -> dict[str, str]:
     return {f"{name}.{place}": one.option for place, one in enumerate(given)}
 
 
@@ -350,22 +355,78 @@ def _sources(query: "SearchQuery", files: _Files, settings: "Settings") -> "Quer
     return QuerySources.of(query, images, unlike_images)
 
 
-def _answer(
-    engine: "SearchEngine",
-    settings: "Settings",
-    active: "ActiveGeneration",
-    query: "SearchQuery",
-    files: _Files,
-) -> "SearchResponse":
-    from app.cli.collections.query_parts import PartMaker
-    from app.schemas.search.page import TookMs, page_from
+def _boxes(
+    boxes: Sequence[str] | None, *, files: Sequence[Path] | None, ids: Sequence[str] | None
+) -> list[dict[str, float]]:
+    """Read the boxes of `--box`, each of an image file, or of a stored image where no file is given.
 
-    sources = _sources(query, files, settings)
-    maker = PartMaker(engine, settings, active, sources.modality)
-    page = sources.find(engine, active, [maker.make(source) for source in sources.all])
-    took = TookMs(
-        encode=round(maker.encode_ms, 3),
-        search=round(page.search_ms, 3),
-        total=round(maker.encode_ms + page.search_ms, 3),
-    )
-    return page_from(page, active, query, took_ms=took, truncations=maker.truncations)
+    Raises:
+        BadParameter: One is no four numbers, or there are more than images.
+    """
+    pictures = len(files or ids or ())
+    if len(boxes or ()) > pictures:
+        message = f"{len(boxes or ())} boxes for {pictures} images: give an --image or a --like for each."
+        raise typer.BadParameter(message, param_hint="--box")
+    return [_given_box(text) for text in boxes or ()]
+
+
+def _given_box(text: str) -> dict[str, float]:
+    try:
+        x, y, width, height = (float(number) for number in text.split(","))
+    except ValueError:
+        message = f"{text!r} is not x,y,width,height in fractions of the picture, such as 0.1,0.2,0.3,0.4."
+        raise typer.BadParameter(message, param_hint="--box") from None
+    return {"x": x, "y": y, "width": width, "height": height}
+
+
+def _examples(
+    option: str,
+    ids: Sequence[str] | None,
+    texts: Sequence[str] | None,
+    vectors: Sequence[Path] | None,
+    boxes: Sequence[dict[str, float]] = (),
+) -> list[_Given]:
+    """Gather the examples of `--like` or `--unlike` and of the options that go with it.
+
+    Args:
+        option: The option of ids.
+        ids: Stored images.
+        texts: Texts.
+        vectors: Files of vectors.
+        boxes: Parts of the first stored images.
+
+    Raises:
+        BadParameter: A file holds no vector.
+    """
+    return [
+        *(
+            _Given(option, {"id": name} | ({} if box is None else {"box": box}))
+            for name, box in zip(ids or (), chain(boxes, repeat(None)), strict=False)
+        ),
+        *(_Given(f"{option}-text", {"text": text}) for text in texts or ()),
+        *(_given_vector(f"{option}-vector {path}", path) for path in vectors or ()),
+    ]
+
+
+def _given_vector(option: str, path: Path) -> _Given:
+    try:
+        values = _read_list(path)
+    except OSError as error:
+        raise typer.BadParameter(f"it cannot be read: {error.strerror}.", param_hint=option) from None
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, list):
+        message = "it is neither a .npy file of numbers nor a list of numbers in JSON."
+        raise typer.BadParameter(message, param_hint=option)
+    if any(isinstance(value, list) for value in values):
+        raise typer.BadParameter("it holds several vectors: give a file of one.", param_hint=option)
+    return _Given(option, {"vector": values})
+
+
+def _read_list(path: Path) -> Any:
+    content = path.read_bytes()
+    if content.startswith(_NUMPY):
+        import numpy as np
+
+        return np.load(BytesIO(content), allow_pickle=False).tolist()
+    return json.loads(content)

@@ -11,7 +11,7 @@ import typer
 
 from app.audit.trail import record_searches
 from app.cli.collections.query_parts import with_words
-from app.cli.options import indexed, query_device
+from app.cli.options import indexed, query_device, read_text
 from app.schemas.search.page import SearchResponse, TookMs, Truncation, page_from
 from index.search.request import BatchEntry
 from index.search.results import SearchPage
@@ -36,13 +36,8 @@ def read_texts(path: Path) -> list[tuple[int, str]]:
     Raises:
         DataError: The file cannot be read, or has no such line.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not text in UTF-8: {error.reason} at byte {error.start}.") from None
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}.") from None
-    texts = [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
+    lines = enumerate(read_text(path).split("\n"), 1)
+    texts = [(number, line.strip()) for number, line in lines if line.strip()]
     if not texts:
         raise DataError(f"{path} has no text in it: write one query a line.")
     return texts

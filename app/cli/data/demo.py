@@ -1,13 +1,12 @@
-"""`recoquest demo`: the whole way on generated data, from nothing to a page that searches."""
+"""`recoquest demo` and `recoquest sample-data`: the whole way on generated data, and these data alone."""
 
-import socket
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from app.cli.errors import stoppable
-from app.cli.operate.bind_address import bind, url_of
+from app.cli.operate.serve import bind, refuse_open_network, serve_on, url_of
 
 
 def demo(
@@ -18,9 +17,12 @@ def demo(
     serve: Annotated[bool, typer.Option(help="Serve at the end.")] = True,
 ) -> None:
     """Make sample data, train two small encoders, index both sets and serve the search."""
+    from app.settings import load_settings
+
     # The address is bound first, as training takes minutes.
     with bind(host, port) as taken:
-        _refuse_network(taken)
+        # It serves no other machines, whom it would ask for no key.
+        refuse_open_network(taken, load_settings(open_reading=True))
         typer.echo(
             f"This draws {images:,} radiographs and {images:,} scenes, trains an encoder for each,\n"
             f"measures it, indexes both sets and serves the search on {url_of(taken)}.\n"
@@ -37,14 +39,20 @@ def demo(
             return
         typer.echo(f"\nOpen {url_of(taken)} and type a sentence or drop an image. Ctrl-C stops.\n")
         with stoppable("Stopped. The same command serves again at once."):
-            from app.cli.operate.serve import serve_on
-
             serve_on(taken, settings)
 
 
-def _refuse_network(taken: socket.socket) -> None:
-    """Serve no other machines, whom the demo would ask for no key; see `refuse_open_network`."""
-    from app.cli.operate.serve import refuse_open_network
-    from app.settings import load_settings
+def sample_data(
+    out: Annotated[Path, typer.Argument(help="Folder to write; gets `radiographs` and `scenes`.")],
+    images: Annotated[int, typer.Option(min=1, help="Images in each of the two sets.")] = 600,
+    seed: Annotated[int, typer.Option(min=0, help="Seed; equal seeds give equal images.")] = 0,
+    audio: Annotated[bool, typer.Option("--audio", help="Give each scene a sound of a second.")] = False,
+    dicom: Annotated[
+        bool, typer.Option("--dicom", help="Write the radiographs as DICOM files, too, into `dicom`.")
+    ] = False,
+) -> None:
+    """Write generated radiographs with reports and scenes with captions."""
+    from training.samples import write_sample_data
 
-    refuse_open_network(taken, load_settings(open_reading=True))
+    write_sample_data(out, images=images, seed=seed, audio=audio, dicom=dicom)
+    typer.echo(f"Wrote {out / 'radiographs'} and {out / 'scenes'}, {images:,} images each.")

@@ -5,7 +5,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -184,12 +184,9 @@ class _Subject:
         return _summary(report)
 
     def _index(self) -> str:
-        engine = open_engine(self.settings)
-        try:
+        with closing(open_engine(self.settings)) as engine:
             encoder = load_bulk_encoder(engine.home, self.run / "bundle", self.settings.device)
             ingest_manifest(engine, self.name, encoder, read_manifest(self.data))
-        finally:
-            engine.close()
         return ""
 
 

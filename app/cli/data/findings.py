@@ -8,8 +8,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from app.cli.options import read_text
 from app.observability.console import console
-from training.errors import DataError
 from training.reports import (
     CHEXPERT_LABELS,
     FINDINGS,
@@ -36,7 +36,7 @@ def findings(
     if text is not None and file is not None:
         raise typer.BadParameter("give a text or a file, not both.", param_hint="--file")
     if file is not None:
-        text = _read(file)
+        text = read_text(file)
     if labels:
         _print_labels(text, as_json=as_json)
         return
@@ -99,17 +99,3 @@ def _table(text: str, found: tuple[Finding, ...]) -> Table:
 def _priors(text: str, found: tuple[Finding, ...]) -> list[bool]:
     """Tell which findings stand in sentences that compare with an earlier examination, or tell of one."""
     return are_prior(text, [finding.start for finding in found])
-
-
-def _read(path: Path) -> str:
-    """Return the text of a file.
-
-    Raises:
-        DataError: The file cannot be read.
-    """
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not text in UTF-8: {error.reason} at byte {error.start}.") from None
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}.") from None

@@ -104,7 +104,7 @@ def import_data(
             raise DataError("DICOM files have no table and no texts: of the options, none of these counts.")
         report = _import_dicom(source, out, modality or [], take_quarantined, max_rejected, settings)
         if reports is not None:
-            report, of_reports = _attach(report, reports, home)
+            report, of_reports = _attach(report, reports, settings.home)
     elif modality or take_quarantined or reports:
         raise DataError("--modality, --take-quarantined and --reports belong to `recoquest import dicom`.")
     else:
@@ -158,17 +158,16 @@ def _import_dicom(
         )
 
 
-def _attach(report: "ImportReport", reports: Path, home: Path | None) -> "tuple[ImportReport, Sequence[str]]":
+def _attach(report: "ImportReport", reports: Path, home: Path) -> "tuple[ImportReport, Sequence[str]]":
     """Bring reports to the films of a manifest by the key that their pseudonyms were made with.
 
     Returns the report of the import with what the manifest has now, and sentences on the reports.
     """
     from app.cli.data.reports import say_refused
-    from app.settings import load_settings
     from index.keys.patient_key import patient_key
     from training.data.reports.attach import attach_source, remarks
 
-    attached = attach_source(report.folder, reports, patient_key(load_settings(home=home).home))
+    attached = attach_source(report.folder, reports, patient_key(home))
     say_refused(attached.refused, in_folder=reports.is_dir())
     attached.contents.doubts.update(report.contents.doubts)
     sentences = remarks(attached.left_out, attached.differing, attached.without_text)

@@ -1,6 +1,7 @@
 """`recoquest backup` and `recoquest restore`: everything that can be searched in one file, and back."""
 
 import re
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from app.cli.errors import stoppable
-from app.cli.options import Home, indexed
+from app.cli.options import Home, first_of, indexed
 
 if TYPE_CHECKING:
     from app.settings import Settings
@@ -96,8 +97,7 @@ def restore(
     from index.backup import restore_backup
 
     settings = load_settings(home=home)
-    engine = open_unbound(settings)
-    try:
+    with closing(open_unbound(settings)) as engine:
         with stoppable("Stopped. Nothing can be searched yet; the same command begins again."):
             keys = None if without_keys else _keys(settings)
             summary = restore_backup(engine.home, file, keys=keys, passphrase=_passphrase(settings))
@@ -106,8 +106,6 @@ def restore(
         record_command(
             settings, engine.home.catalogue, "restore", "restore", file=str(file), images=summary.images
         )
-    finally:
-        engine.close()
     for name, count in summary.collections.items():
         typer.echo(f"{name}: {count:,} images.")
     _warn(summary.missing)
@@ -136,9 +134,8 @@ def _passphrase(settings: "Settings") -> str | None:
 
 def _warn(missing: list[str]) -> None:
     if missing:
-        shown = ", ".join(missing[:_SHOWN]) + (", ..." if len(missing) > _SHOWN else "")
         typer.echo(
             f"Files of images that were missing or damaged and are not in the backup: {len(missing):,} "
-            f"({shown}). Index their data again to bring them back.",
+            f"({first_of(missing, _SHOWN)}). Index their data again to bring them back.",
             err=True,
         )

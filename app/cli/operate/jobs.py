@@ -1,10 +1,10 @@
-"""`recoquest jobs`: give work to the workers, and see what becomes of it."""
+"""`recoquest jobs` and `recoquest worker`: give work to the workers, do it, and see what becomes of it."""
 
 import json
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +14,7 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 from app.cli.collections.generations import activate
-from app.cli.options import BatchSize, Device, Home
+from app.cli.options import AsJson, BatchSize, Device, EnvFile, Home
 from app.jobs.kinds import KINDS, command_of
 from app.observability.console import console
 from index.errors import JobStateError
@@ -28,7 +28,6 @@ _LOOK_SECONDS = 0.5
 _STATES = "queued, running, done, failed or cancelled"
 
 Number = Annotated[int, typer.Argument(min=1, help="Number of the job.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 jobs = typer.Typer(
     name="jobs", no_args_is_help=True, help="Give work to the workers, and see what becomes of it."
@@ -83,9 +82,11 @@ def list_all(
 @jobs.command()
 def show(job: Number, as_json: AsJson = False, home: Home = None) -> None:
     """Show everything that is known of a job."""
+    from app.jobs.folder import JobFolder
+
     with _opened(home) as (settings, catalogue):
         found = _get(catalogue, job)
-    folder = _folder(settings, job)
+    folder = JobFolder.of(settings, job).path
     if as_json:
         typer.echo(json.dumps({**asdict(found), "files": str(folder)}, indent=2))
         return
@@ -128,10 +129,12 @@ def watch(job: Number, home: Home = None) -> None:
 @jobs.command()
 def log(job: Number, home: Home = None) -> None:
     """Print what a job has printed so far."""
+    from app.jobs.folder import JobFolder
+
     with _opened(home) as (settings, catalogue):
         found = _get(catalogue, job)
     try:
-        sys.stdout.write((_folder(settings, job) / "log.txt").read_text(encoding="utf-8", errors="replace"))
+        sys.stdout.write(JobFolder.of(settings, job).log.read_text(encoding="utf-8", errors="replace"))
     except FileNotFoundError:
         gone = "It is not kept any more." if found.has_ended else "It has not begun yet."
         typer.echo(gone, err=True)
@@ -160,6 +163,27 @@ def promote(job: Number, batch_size: BatchSize = 64, home: Home = None, device: 
     activate(result["collection"], result["generation"], batch_size, home, device)
 
 
+def worker(
+    at_once: Annotated[int, typer.Option("--at-once", min=1, help="Jobs done at the same time.")] = 1,
+    home: Home = None,
+    device: Device = None,
+    env_file: EnvFile = None,
+) -> None:
+    """Do jobs as they come (see `recoquest jobs`); Ctrl-C leaves what was begun to the next worker."""
+    from app.jobs.worker import Worker
+    from app.observability.logging import configure_logging
+    from app.server.limits import allow_descriptors, require_limits
+    from app.settings import load_settings
+
+    require_limits()
+    settings = load_settings(env_file, home=home, device=device)
+    configure_logging(settings.log_level)
+    allow_descriptors(0)
+    working = Worker(settings)
+    typer.echo(f"Working on the jobs of {settings.home}.", err=True)
+    working.work(at_once)
+
+
 def _check(root: Any, kind: str, arguments: list[str]) -> None:
     """Make sure that the command would take the arguments; its --help is shown."""
     if kind not in KINDS:
@@ -180,11 +204,8 @@ def _opened(home: Path | None) -> "Iterator[tuple[Settings, Catalogue]]":
     from index.catalogue import open_catalogue
 
     settings = load_settings(home=home)
-    catalogue = open_catalogue(settings.catalogue_url)
-    try:
+    with closing(open_catalogue(settings.catalogue_url)) as catalogue:
         yield settings, catalogue
-    finally:
-        catalogue.close()
 
 
 def _get(catalogue: "Catalogue", job: int) -> "Job":
@@ -192,12 +213,6 @@ def _get(catalogue: "Catalogue", job: int) -> "Job":
 
     with catalogue.read() as session:
         return get_job(session, job)
-
-
-def _folder(settings: "Settings", job: int) -> Path:
-    from app.jobs.folder import JobFolder
-
-    return JobFolder.of(settings, job).path
 
 
 def _state(job: "Job") -> str:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from app.cli.options import Home
+from app.cli.options import AsJson, Home
 from app.observability.console import console
 from index.keys.grants import EVERY_COLLECTION, ROLES, Role, role_of, written_grants
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
+    from app.settings import Settings
     from index.audit.event import Action
     from index.catalogue import Catalogue
     from index.keys.api_keys import ApiKey, NewKey
@@ -56,22 +57,20 @@ def create(
             check_name(each)
         except CollectionNameError as error:
             raise typer.BadParameter(str(error), param_hint="--collection") from None
-    with _opened(home) as catalogue, catalogue.write() as session:
+    with _opened(home) as (settings, catalogue), catalogue.write() as session:
         for each in named:
             _warn(session, each)
         made = create_key(session, name, grants, days=days)
-        _record(home, catalogue, session, "create", "keys create", made.key)
+        _record(settings, catalogue, session, "create", "keys create", made.key)
     _print(made)
 
 
 @keys.command("list")
-def list_all(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False, home: Home = None
-) -> None:
+def list_all(as_json: AsJson = False, home: Home = None) -> None:
     """List all keys; none is shown itself."""
     from index.keys.api_keys import list_keys
 
-    with _opened(home) as catalogue, catalogue.read() as session:
+    with _opened(home) as (_, catalogue), catalogue.read() as session:
         found = list_keys(session)
     if as_json:
         typer.echo(json.dumps([_entry(key) for key in found], indent=2))
@@ -89,9 +88,9 @@ def rotate(name: Name, home: Home = None) -> None:
     """Make the key that replaces one of the same name; both hold until the old one is revoked or expires."""
     from index.keys.api_keys import rotate_key
 
-    with _opened(home) as catalogue, catalogue.write() as session:
+    with _opened(home) as (settings, catalogue), catalogue.write() as session:
         made = rotate_key(session, name)
-        _record(home, catalogue, session, "create", "keys rotate", made.key)
+        _record(settings, catalogue, session, "create", "keys rotate", made.key)
     _print(made)
 
 
@@ -103,9 +102,9 @@ def revoke(
     """Revoke a key; services refuse it within a second or two."""
     from index.keys.api_keys import revoke_key
 
-    with _opened(home) as catalogue, catalogue.write() as session:
+    with _opened(home) as (settings, catalogue), catalogue.write() as session:
         found = revoke_key(session, key)
-        _record(home, catalogue, session, "delete", "keys revoke", found)
+        _record(settings, catalogue, session, "delete", "keys revoke", found)
     typer.echo(f"The key {found.id} of {found.name!r} is revoked.")
 
 
@@ -130,7 +129,7 @@ def _warn(session: "Session", name: str) -> None:
 
 
 def _record(
-    home: Path | None,
+    settings: "Settings",
     catalogue: "Catalogue",
     session: "Session",
     action: "Action",
@@ -138,9 +137,7 @@ def _record(
     key: "ApiKey",
 ) -> None:
     from app.audit.trail import record_command
-    from app.settings import load_settings
 
-    settings = load_settings(home=home)
     record_command(settings, catalogue, action, command, session=session, key=key.id, name=key.name)
 
 
@@ -176,10 +173,11 @@ def _time(stamp: str) -> str:
 
 
 @contextmanager
-def _opened(home: Path | None) -> "Iterator[Catalogue]":
+def _opened(home: Path | None) -> "Iterator[tuple[Settings, Catalogue]]":
     from app.engine import open_engine
     from app.settings import load_settings
 
     # Also before the first start of a service, and never in the catalogue of another home.
-    with closing(open_engine(load_settings(home=home))) as engine:
-        yield engine.home.catalogue
+    settings = load_settings(home=home)
+    with closing(open_engine(settings)) as engine:
+        yield settings, engine.home.catalogue

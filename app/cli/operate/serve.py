@@ -2,12 +2,12 @@
 
 import gc
 import socket
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from app.cli.errors import DEBUG_VARIABLE, leave_hanging
-from app.cli.operate.bind_address import bind, url_of
 from app.cli.options import Device, EnvFile, Home
 from training.errors import RecoquestError
 from training.host import keep_waiting_threads_quiet
@@ -15,6 +15,10 @@ from training.host import keep_waiting_threads_quiet
 if TYPE_CHECKING:
     from app.settings import Settings
     from index.catalogue import Catalogue
+
+
+class PortError(RecoquestError):
+    """An address that cannot be listened on."""
 
 
 class OpenNetworkError(RecoquestError):
@@ -64,11 +68,8 @@ def serve_on(taken: socket.socket, settings: "Settings") -> None:
     from app.server.shedding import Shedding
 
     # A catalogue that cannot be used ends the command with a sentence, not the server with a traceback.
-    engine = open_engine(settings, service_patience(settings))
-    try:
+    with closing(open_engine(settings, service_patience(settings))) as engine:
         _make_first_key(engine.home.catalogue, settings)
-    finally:
-        engine.close()
     configure_logging(settings.log_level)
     connections = allow_descriptors(settings.max_connections)
     settings = settings.model_copy(update={"max_connections": connections})
@@ -85,7 +86,9 @@ def serve_on(taken: socket.socket, settings: "Settings") -> None:
         # The address of a connection stays its own: `clients_of` adds the one that a proxy names.
         proxy_headers=False,
     )
-    _spare_what_lasts()
+    # Garbage collections leave out all that lives as long as the process: they hold up every thread.
+    gc.collect()
+    gc.freeze()
     GracefulServer(config, application.state.stopping).run(sockets=[taken])
 
 
@@ -126,7 +129,35 @@ def _make_first_key(catalogue: "Catalogue", settings: "Settings") -> None:
         )
 
 
-def _spare_what_lasts() -> None:
-    """Leave out of garbage collections all that lives as long as the process: they hold up every thread."""
-    gc.collect()
-    gc.freeze()
+def bind(host: str, port: int) -> socket.socket:
+    """Take an address: nobody else can, and who connects before it is served waits.
+
+    Raises:
+        PortError: When the port is taken, or the address is not of this machine.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (socket.gaierror, UnicodeError):
+        raise PortError(f"{host!r} is not an address of this machine: give another --host.") from None
+    taken = socket.socket(family, kind, protocol)
+    taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        taken.bind(address)
+        # Linux lets others take an address too until one of them listens.
+        taken.listen()
+    except OSError as error:
+        taken.close()
+        raise PortError(
+            f"Port {port} of {host} cannot be used ({error.strerror}): give another with --port."
+        ) from None
+    return taken
+
+
+def url_of(taken: socket.socket) -> str:
+    """The address a browser on this machine opens."""
+    host, port = taken.getsockname()[:2]
+    if host in ("0.0.0.0", "::"):
+        host = "localhost"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -107,7 +107,7 @@ def _recipe(
     from training.errors import DataError
     from training.recipes.load import dump_recipe, load_recipe
 
-    kept = _kept_recipe(out)
+    kept = out / "recipe.yaml"
     if kept.is_file():
         # Earlier releases kept images on the disk.
         begun = without_copies(load_recipe(str(kept)), overrides)
@@ -196,10 +196,6 @@ def _unlearned(judged: "UsableFeedback", alone: int, *, learned: bool) -> str:
     )
 
 
-def _kept_recipe(out: Path) -> Path:
-    return out / "recipe.yaml"
-
-
 def _trained(
     engine: "SearchEngine",
     settings: "Settings",
@@ -221,7 +217,7 @@ def _trained(
         resume, device = run.recover(), settings.device
         count = process_count(settings.train_processes, recipe, run.path, resume=resume, device=device)
         if count > 1:
-            kept, where = str(_kept_recipe(out)), json.dumps(recipe.data.cache_images)
+            kept, where = str(out / "recipe.yaml"), json.dumps(recipe.data.cache_images)
             sets = [f"data.cache_images={where}"]
             train_together(count, kept, data, run.path, sets, resume=resume, device=device, trackers=trackers)
         else:

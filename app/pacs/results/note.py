@@ -15,7 +15,6 @@ from app.pacs.dicomweb.storing import store_instances
 from app.pacs.results import capture, report
 from app.pacs.results.cases import ChosenCases, most_similar_cases
 from app.pacs.results.objects import Uids, encode, read_source
-from app.pacs.results.sheet import LARGE, SMALL
 from app.pacs.results.write_back import make_objects
 from app.schemas.radiology.studies import whole_number_of
 from index.engine import SearchEngine
@@ -105,6 +104,7 @@ def _pictures(engine: SearchEngine, cases: ChosenCases) -> list[Image.Image]:
     pictures: list[Image.Image] = []
     for place, name in enumerate([cases.query.id, *(hit.id for hit in cases.hits)]):
         path = engine.image_path(cases.active.collection, name)
-        content = make_rendition(path, Rendition("image/png", 2 * (SMALL if place else LARGE)))
+        side = capture.SMALL if place else capture.LARGE
+        content = make_rendition(path, Rendition("image/png", 2 * side))
         pictures.append(Image.open(io.BytesIO(content)))
     return pictures

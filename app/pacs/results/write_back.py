@@ -21,12 +21,11 @@ from app.operations.services import Services
 from app.operations.writes.idempotency import attempt_of
 from app.pacs.dicomweb.archive import Access, Archive, ArchiveError
 from app.pacs.dicomweb.storing import store_instances
-from app.pacs.results.capture import make_capture
+from app.pacs.results.capture import LARGE, SMALL, make_capture
 from app.pacs.results.cases import ChosenCases, compare_cases
 from app.pacs.results.objects import SourceFilm, Uids, encode, read_source
 from app.pacs.results.report import make_report
 from app.pacs.results.selection import make_selections
-from app.pacs.results.sheet import LARGE, SMALL
 from app.schemas.radiology.results import NewResults, WrittenObject, WrittenResults
 from app.viewer.archive import LATE, NOT_FOUND, UNAVAILABLE
 from index.files.renditions import Rendition

@@ -56,7 +56,6 @@ class Home:
             writes_recorded(self.settings, self.engine.home.catalogue, COLLECTION, "pacs sync"),
             removals_recorded(self.settings, self.engine.home.catalogue, COLLECTION, "pacs sync"),
             quarantined,
-            show_progress=False,
         )
         return Sync(self.engine, archive, writer, plan)
 

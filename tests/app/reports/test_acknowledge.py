@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.reports.acknowledge import Code, acknowledgement
+from app.reports.listener import Code, acknowledgement
 from tests.training.data.reports.documents import MARKERS, hl7_report
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.operate.bind_address import bind
+from app.cli.operate.serve import bind
 from app.engine import open_engine
 from app.reports.intake import ReportIntake
 from app.reports.listener import Limits, Listener, run_listener

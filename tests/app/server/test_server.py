@@ -20,7 +20,7 @@ from tests.app.conftest import COLLECTION, Indexed
 _START = """
 import sys
 from pathlib import Path
-from app.cli.operate.bind_address import bind, url_of
+from app.cli.operate.serve import bind, url_of
 from app.cli.operate.serve import serve_on
 from app.settings import Settings
 taken = bind("127.0.0.1", 0)

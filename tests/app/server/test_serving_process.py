@@ -19,7 +19,7 @@ PATIENCE = 120.0
 _START = """
 import sys, threading
 from pathlib import Path
-from app.cli.operate.bind_address import bind, url_of
+from app.cli.operate.serve import bind, url_of
 from app.cli.operate.serve import serve_on
 from app.encoding import jobs
 from app.settings import Settings

@@ -28,7 +28,7 @@ _PATIENCE = 30.0
 _START = """
 import os, sys, threading
 from pathlib import Path
-from app.cli.operate.bind_address import bind, url_of
+from app.cli.operate.serve import bind, url_of
 from app.cli.operate.serve import serve_on
 from app.settings import Settings
 from index.engine import SearchEngine

@@ -6,8 +6,7 @@ import pytest
 
 from app.pacs.dicomweb import listing
 from app.pacs.dicomweb.archive import Archive, ArchiveError
-from app.pacs.dicomweb.instances import list_instances
-from app.pacs.dicomweb.listing import StudyList
+from app.pacs.dicomweb.listing import StudyList, list_instances
 from app.pacs.selection import Selection
 from tests.app.pacs.small_archive import SmallArchive, serve
 from tests.dicom_films import make_film

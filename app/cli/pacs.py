@@ -1,6 +1,7 @@
 """`recoquest pacs sync`: bring a collection up to date with an image archive."""
 
 import time
+from contextlib import closing
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -9,10 +10,9 @@ import typer
 
 from app.cli.errors import stoppable
 from app.cli.options import Device, Home
-from app.cli.pacs.notes import write_notes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from app.archive_settings import ResultForm
     from app.decoding.films import FilmReader
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from app.pacs.dicomweb.pace import Pace
     from app.pacs.quarantine import QuarantineList
     from app.pacs.report import SyncReport
+    from app.pacs.results.cases import ChosenCases
     from app.pacs.selection import Selection
     from app.pacs.sync import Sync
     from app.reports.intake import ReportIntake
@@ -29,7 +30,11 @@ if TYPE_CHECKING:
 _COMMAND: Final = "pacs sync"
 _STOPPED: Final = "Stopped. What is written is kept; the same command goes on from there."
 
+pacs = typer.Typer(name="pacs", no_args_is_help=True, help="Take films over from an image archive (PACS).")
+pacs.callback()(lambda: None)
 
+
+@pacs.command()
 def sync(
     collection: Annotated[str, typer.Argument(help="Name of the collection; --bundle makes a new one.")],
     url: Annotated[
@@ -107,21 +112,21 @@ def sync(
     settings = load_settings(home=home, device=device, pacs_url=url, pacs_user=user)
     archive = _archive(settings, pace)
     forms = _note_forms(settings, studies) if note else []
-    with stoppable(_STOPPED), quarantine_list(quarantined) as listed:
-        engine = open_engine(settings)
-        try:
-            _prepare(engine, settings, collection, bundle)
-            with film_reader(settings, selection.modalities) as reader:
-                intake = ReportIntake(engine, settings, collection, _COMMAND)
-                syncing = _sync(engine, settings, archive, selection, reader, intake, listed)
-                if studies:
-                    has_all = _bring_named(syncing, intake, studies)
-                    if forms and has_all:
-                        write_notes(engine, settings, archive, collection, studies, forms)
-                else:
-                    _follow(syncing, intake, every)
-        finally:
-            engine.close()
+    with (
+        stoppable(_STOPPED),
+        quarantine_list(quarantined) as listed,
+        closing(open_engine(settings)) as engine,
+    ):
+        _prepare(engine, settings, collection, bundle)
+        with film_reader(settings, selection.modalities) as reader:
+            intake = ReportIntake(engine, settings, collection, _COMMAND)
+            syncing = _sync(engine, settings, archive, selection, reader, intake, listed)
+            if studies:
+                has_all = _bring_named(syncing, intake, studies)
+                if forms and has_all:
+                    _write_notes(engine, settings, archive, collection, studies, forms)
+            else:
+                _follow(syncing, intake, every)
 
 
 def _selection(
@@ -288,3 +293,42 @@ def _bring_waiting(intake: "ReportIntake") -> None:
     films = sum(len(taken.changed) for taken in intake.take_waiting())
     if films:
         typer.echo(f"Reports that waited are at {films:,} films now.", err=True)
+
+
+def _write_notes(
+    engine: "SearchEngine",
+    settings: "Settings",
+    archive: "Archive",
+    collection: str,
+    studies: "Collection[str]",
+    forms: "Sequence[ResultForm]",
+) -> None:
+    """Write a note into each study, with its event of the audit trail, and tell the outcome.
+
+    Raises:
+        ArchiveError: The archive does not answer, or does not store a note.
+    """
+    from app.audit.trail import record_command
+    from app.pacs.dicomweb.pace import OutsideHoursError
+    from app.pacs.results.note import write_note
+
+    def record(cases: "ChosenCases", sops: "Sequence[str]") -> None:
+        record_command(
+            settings,
+            engine.home.catalogue,
+            "create",
+            _COMMAND,
+            collection=collection,
+            objects=[cases.query.id, *(hit.id for hit in cases.hits), *sops],
+            model=cases.active.digest,
+            generation=cases.active.generation,
+            cases=len(cases.hits),
+            forms=",".join(forms),
+        )
+
+    for study in studies:
+        try:
+            typer.echo(write_note(engine, archive, collection, study, forms, record))
+        except OutsideHoursError:
+            typer.echo("The hours are over: no note is written.", err=True)
+            return
