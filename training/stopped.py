@@ -14,35 +14,30 @@ _STOPPED: Final = ("T", "t")
 _log = logging.getLogger(__name__)
 
 
-class StoppedProcessWatch:
-    """A thread that kills processes which are stopped, so that their owners replace them.
+def kill_stopped(running: Callable[[], Mapping[int, Callable[[], object]]]) -> threading.Event:
+    """Start a thread that kills stopped processes, so that their owners replace them; the event ends it.
 
     The system says that a process is stopped: one that works slowly, or waits for a disk, is left alone.
 
     Args:
         running: Returns the processes to watch by their process id, each with what kills it.
     """
+    ended = threading.Event()
 
-    def __init__(self, running: Callable[[], Mapping[int, Callable[[], object]]]) -> None:
-        self._running = running
-        self._closed = threading.Event()
-        threading.Thread(target=self._watch, name="stopped-processes", daemon=True).start()
-
-    def close(self) -> None:
-        """End the thread."""
-        self._closed.set()
-
-    def _watch(self) -> None:
+    def watch() -> None:
         suspects: set[int] = set()
-        while not self._closed.wait(_LOOK_S):
-            stopped = {pid: kill for pid, kill in self._running().items() if is_stopped(pid)}
+        while not ended.wait(_LOOK_S):
+            stopped = {pid: kill for pid, kill in running().items() if _is_stopped(pid)}
             for pid in suspects & stopped.keys():
                 _log.warning("process %d is stopped and is killed", pid)
                 stopped[pid]()
             suspects = set(stopped)
 
+    threading.Thread(target=watch, name="stopped-processes", daemon=True).start()
+    return ended
 
-def is_stopped(pid: int) -> bool:
+
+def _is_stopped(pid: int) -> bool:
     """Whether a process is stopped by a signal or a debugger; False: it runs, sleeps or has ended."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")

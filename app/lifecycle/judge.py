@@ -10,7 +10,7 @@ from app.lifecycle.verdict import ModelVerdict, Verdict
 from training.data.manifest import Manifest, Record, Split
 from training.data.pairs import differ_in_texts
 from training.errors import RecipeError
-from training.evaluation.embedding.images_and_texts import embed_manifest
+from training.evaluation.embedding import embed_manifest
 from training.evaluation.paired import compare_figures, figures_by_image
 from training.models.bundle import BundleInfo
 from training.models.encoder import load_encoder

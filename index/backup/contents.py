@@ -5,7 +5,11 @@ of all what should be in it, so that a file that was cut off is known for that.
 """
 
 import hashlib
+import os
 import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +20,10 @@ from sqlalchemy.orm import Session
 from index.catalogue.audit_tables import BackupRow
 from index.catalogue.tables import ImageRow
 from index.errors import BackupError
+from index.files.file_lock import try_lock
 
+# Between making a folder and locking it, its last owner may remove it.
+_TRIES: Final = 100
 KEYS: Final = "keys.json"
 CATALOGUE: Final = "catalogue.sqlite3"
 SUMMARY: Final = "backup.json"
@@ -98,3 +105,41 @@ def note_backup(session: Session, path: Path, summary: Summary, last: int) -> No
     digest = hashlib.sha256(summary.model_dump_json(indent=2).encode()).hexdigest()
     row = BackupRow(digest=digest, path=str(path.absolute()), created=summary.created, last_image=last)
     session.merge(row)
+
+
+@contextmanager
+def working_folder(path: Path) -> Iterator[Path]:
+    """Give an empty folder that only this user can read; it is removed at the end.
+
+    Raises:
+        BackupError: Another process works in the folder.
+    """
+    lock = _locked(path)
+    try:
+        for left in path.iterdir():
+            left.unlink() if left.is_symlink() or left.is_file() else shutil.rmtree(left)
+        yield path
+    finally:
+        # Still locked: whoever comes now makes a folder of its own.
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(lock)
+
+
+def _locked(path: Path) -> int:
+    """Make and lock a folder; the lock goes with the process, however that ends."""
+    for _ in range(_TRIES):
+        path.mkdir(mode=0o700, exist_ok=True)
+        try:
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            continue
+        locked = try_lock(lock)
+        try:
+            if locked and os.path.samestat(os.fstat(lock), path.stat()):
+                return lock
+        except FileNotFoundError:
+            pass
+        os.close(lock)
+        if not locked:
+            break
+    raise BackupError(f"Another process is at work in {path}: wait until it has ended.")

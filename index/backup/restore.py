@@ -27,10 +27,10 @@ from index.backup.contents import (
     image_of,
     last_image,
     note_backup,
+    working_folder,
 )
 from index.backup.keys import AUDIT_SETTING, bring_keys
 from index.backup.rows import copy_rows, count_rows
-from index.backup.working_folder import working_folder
 from index.catalogue import open_catalogue
 from index.catalogue.tables import CollectionRow, GenerationRow, ModelRow
 from index.errors import BackupError

@@ -21,10 +21,10 @@ from index.backup.contents import (
     image_member,
     last_image,
     note_backup,
+    working_folder,
 )
 from index.backup.keys import WITHOUT_KEYS
 from index.backup.rows import copy_rows, count_rows
-from index.backup.working_folder import working_folder
 from index.catalogue import Catalogue, open_catalogue
 from index.catalogue.collections import NOT_DELETED, now
 from index.catalogue.disk_full import is_disk_full

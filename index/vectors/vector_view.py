@@ -1,5 +1,6 @@
 """The interface of vector views, and the keys, filters and lock that all of them have."""
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -8,12 +9,60 @@ from typing import Final
 
 from index.vectors.filter_mask import FilterMask, FilterMasks
 from index.vectors.id_map import IdMap, Mask, Rows
-from index.vectors.lock import ReadWriteLock
 from index.vectors.protocol import After, Keys, Neighbours, Scores, Vectors
 
 # From this share of dead rows on, the others move up.
 _DEAD_SHARE: Final = 0.25
 _MIN_DEAD: Final = 1000
+
+
+class ReadWriteLock:
+    """Lock that readers share and a writer holds alone; a waiting writer goes before later readers.
+
+    A thread must not take the lock twice.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition(threading.Lock())
+        self._readers = 0
+        self._writing = False
+        self._writers_waiting = 0
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Hold the lock together with other readers."""
+        with self._changed:
+            while self._writing or self._writers_waiting:
+                self._changed.wait()
+            self._readers += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._readers -= 1
+                if self._writers_waiting and not self._readers:
+                    self._changed.notify_all()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the lock alone."""
+        with self._changed:
+            self._writers_waiting += 1
+            try:
+                self._changed.wait_for(lambda: not self._writing and not self._readers)
+                self._writing = True
+            except BaseException:
+                # Readers wait for this writer, and no one else would wake them.
+                self._changed.notify_all()
+                raise
+            finally:
+                self._writers_waiting -= 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._writing = False
+                self._changed.notify_all()
 
 
 class VectorView(ABC):

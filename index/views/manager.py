@@ -19,12 +19,11 @@ from index.catalogue.collections import Generation, Target, count_embeddings
 from index.catalogue.tables import CollectionRow
 from index.errors import ViewError
 from index.vectors.ann.search import OperatingPoint
-from index.vectors.factory import new_view
 from index.vectors.gpu import Gpu, GpuScan
 from index.vectors.protocol import VIEW_NAMES, Vectors, ViewName
 from index.vectors.threads import lower_priority
 from index.vectors.vector_view import VectorView
-from index.vectors.view import CosineView, MovedError
+from index.vectors.view import CosineView, MovedError, new_view
 from index.views.calibration_queries import stored_queries
 from index.views.catch_up import add_since, count_since, follow, latest_sequence, sequence_of
 from index.views.choose import NO_GPU, Choice, choose_view

@@ -17,10 +17,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from index.files.stale import remove_stale
 from index.vectors.ann.search import OperatingPoint, read_point
-from index.vectors.factory import new_view
 from index.vectors.protocol import ViewName
 from index.vectors.vector_view import VectorView
-from index.vectors.view import CosineView
+from index.vectors.view import CosineView, new_view
 from training.atomic import atomic_file, sync
 
 _FORMAT: Final = 5

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from index.scoring.background import Background, draw
 from index.search.query_vector import Part, Parts, compose
 from training.data.manifest import Record, read_manifest
-from training.evaluation.embedding.images_and_texts import EmbeddedManifest, embed_manifest
+from training.evaluation.embedding import EmbeddedManifest, embed_manifest
 from training.models.encoder import load_encoder
 from training.recipes.load import load_recipe
 from training.samples import write_sample_data

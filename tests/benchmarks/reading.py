@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader, Dataset
 from training.data.decoding.images import decode_image, read_header
 from training.data.image_source import Decoder, StreamedImages, open_images
 from training.data.manifest import Manifest, Record, Rejections, read_manifest, write_manifest
-from training.evaluation.embedding.images_and_texts import embed_manifest
+from training.evaluation.embedding import embed_manifest
 from training.models.config import ImagePreprocessingConfig
 from training.models.encoder import load_encoder
 from training.models.inputs.images import to_pixels

@@ -15,7 +15,7 @@ from pathlib import Path
 import typer
 
 from training.data.manifest import read_manifest
-from training.evaluation.embedding.images_and_texts import embed_manifest
+from training.evaluation.embedding import embed_manifest
 from training.evaluation.evaluate import EvaluationReport, measure
 from training.evaluation.factors import FactorReading
 from training.models.encoder import load_encoder

@@ -9,18 +9,20 @@ from pydantic import BaseModel, ConfigDict
 
 from training.data.manifest import Manifest
 from training.errors import DataError
-from training.evaluation.cross_modal import CrossRetrieval, Items, recall_between
-from training.evaluation.embedding.images_and_texts import EmbeddedManifest, ImageTextEncoder, embed_manifest
+from training.evaluation.embedding import EmbeddedManifest, ImageTextEncoder, embed_manifest
 from training.evaluation.factors import FactorReading, read_factors
 from training.evaluation.geometry import Geometry, geometry
 from training.evaluation.retrieval import (
     CaptionRetrieval,
+    CrossRetrieval,
+    Items,
     LabelledVectors,
     LabelPrecision,
     caption_retrieval,
     label_precision,
     mean_of,
     pair_retrieval,
+    recall_between,
 )
 from training.evaluation.similarity import Vectors, as_blades
 

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from training.evaluation.embedding.images_and_texts import EmbeddedManifest
+from training.evaluation.embedding import EmbeddedManifest
 from training.evaluation.retrieval import LabelledVectors, caption_ranks, label_hits
 
 _DRAWS: Final = 2000

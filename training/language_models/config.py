@@ -1,13 +1,18 @@
 """Typed settings of variational language models."""
 
+from collections.abc import Sequence
+from functools import cache
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from training.frozen import Frozen
 from training.objectives.reclaim import ReclaimTermSettings
+from training.recipes.library import Library
+from training.recipes.load import parse_as
 from training.recipes.schema import ScheduleConfig
 from training.recipes.tasks import TaskRecipe
+from training.tasks.load import task_tree
 
 
 class RefinementConfig(Frozen):
@@ -87,3 +92,19 @@ class LanguageModelRecipe(TaskRecipe):
         default=1, gt=0, description="Codes drawn for each sentence of the test; of validation it is one."
     )
     schedule: ScheduleConfig = ScheduleConfig(name="constant")
+
+
+@cache
+def shipped() -> Library:
+    """The recipes that come with the project; they do not change while it runs."""
+    return Library.of_package("training.language_models.recipes")
+
+
+def load_language_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> LanguageModelRecipe:
+    """Read a recipe of `shipped`, or a YAML file, with overrides `dotted.key=value`.
+
+    Raises:
+        RecipeError: No such recipe, not YAML, an unknown key or a value that does not fit.
+    """
+    tree = task_tree(shipped(), "language models", name_or_path, overrides)
+    return parse_as(LanguageModelRecipe, tree, f"Recipe {name_or_path}")

@@ -9,9 +9,7 @@ from torch.nn.functional import cross_entropy
 
 from training.language_models.config import SentenceVaeConfig
 from training.language_models.corpus import UNKNOWN
-from training.language_models.gaussian import GaussianPosterior
-from training.language_models.implicit import ImplicitPosterior
-from training.language_models.posterior import Latent, Posterior
+from training.language_models.posterior import GaussianPosterior, ImplicitPosterior, Latent, Posterior
 from training.models.heads.pooling import EosPooling, masked_mean
 from training.objectives.similarity import full_precision
 

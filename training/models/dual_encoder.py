@@ -10,8 +10,16 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from training.errors import MissingModalityError, RecipeError
 from training.models.config import DualEncoderConfig, Modality, PreprocessingConfig, TowerConfig
 from training.models.features import Features, ModalityFeatures, Source
-from training.models.heads.branches import UniqueBranch, build_unique_branch, check_fork, retrieved
-from training.models.heads.projection import ConceptHead, build_head, local_norm, project_entries
+from training.models.heads.projection import (
+    ConceptHead,
+    UniqueBranch,
+    build_head,
+    build_unique_branch,
+    check_fork,
+    local_norm,
+    project_entries,
+    retrieved,
+)
 from training.models.images.towers import ImageTower, build_image_tower, check_image_size
 from training.models.inputs.tokenizer import Tokenizer
 from training.models.logits import PretrainedLogits

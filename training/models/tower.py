@@ -3,11 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from training.errors import RecipeError
 from training.models.heads.pooling import PoolingName
 
 
@@ -192,3 +193,36 @@ def use_channels_last(module: nn.Module) -> None:
     for parameter in module.parameters():
         if parameter.dim() == 4:
             parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+
+
+def frozen_modules(backbone: Backbone, count: int | Literal["all"]) -> tuple[nn.Module, ...]:
+    """The stem and the first `count` layers; nothing for 0, the whole backbone for "all".
+
+    Raises:
+        RecipeError: The backbone has fewer layers.
+    """
+    if count == "all":
+        return (backbone,)
+    if count == 0:
+        return ()
+    layers = backbone.layers()
+    if count > len(layers):
+        raise RecipeError(
+            f"frozen_layers is {count}, but the tower has {len(layers)} layers: choose fewer, or 'all'."
+        )
+    return (*backbone.stem(), *(module for layer in layers[:count] for module in layer))
+
+
+class Freezer:
+    """Keeps modules as they are: no gradients, and evaluation mode, so that batch-norm statistics stay."""
+
+    def __init__(self, modules: tuple[nn.Module, ...]) -> None:
+        self._modules = modules
+        for module in modules:
+            module.requires_grad_(False)
+        self.hold()
+
+    def hold(self) -> None:
+        """Put the modules back into evaluation mode; called after every `train()` of their owner."""
+        for module in self._modules:
+            module.eval()

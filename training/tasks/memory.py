@@ -10,7 +10,7 @@ from torch import Tensor
 
 from training.errors import RecipeError
 from training.trainer.memory.live import Growth, LiveMemory
-from training.trainer.memory.room import bytes_of_learning, free_bytes, said
+from training.trainer.memory.plan import bytes_of_learning, free_bytes, said
 from training.trainer.memory.trial import unchanged, with_margin
 from training.trainer.run_state.processes import Processes
 from training.trainer.task import TrainedModule

@@ -11,27 +11,32 @@ from torch import nn
 from training.data.augmentation import Augmentation
 from training.data.manifest import Manifest
 from training.data.rejections import Rejections
+from training.errors import DataError
 from training.models.bundle import read_bundle
 from training.models.config import Modality
 from training.models.dual_encoder import DualEncoder
 from training.models.encoder import load_trainable
 from training.models.preprocessing import Preprocessing
 from training.models.texts.sentence_encoder import SentenceEncoder
+from training.objectives.base import LossOutput
 from training.recipes.load import dump_recipe
 from training.recipes.schema import Recipe
 from training.trainer.batch_loss import BatchLoss
-from training.trainer.batches import Batch, BatchLoader, Targets, whole_text
-from training.trainer.encoder_problem import EncoderProblem
-from training.trainer.loop import TrainingLoop
+from training.trainer.batches import (
+    Batch,
+    BatchLoader,
+    PixelPreparation,
+    Targets,
+    whole_text,
+    without_missing,
+)
+from training.trainer.loop import Problem, TrainingLoop
 from training.trainer.memory.plan import settled_chunk_size
 from training.trainer.optimisation.batch_norm import check_batch_norm, synchronise, warn_of_batch_norm
 from training.trainer.optimisation.cached_gradients import even_chunks
-from training.trainer.optimisation.compilation import compile_towers
-from training.trainer.optimisation.gradient_checkpointing import checkpoint_gradients
 from training.trainer.optimisation.locked_tower import LockedEncoder, locked_towers
 from training.trainer.optimisation.lora import add_lora
 from training.trainer.optimisation.parameter_groups import build_optimizer
-from training.trainer.pixels import PixelPreparation
 from training.trainer.requirements import check_regions
 from training.trainer.run_state.checkpoint import Checkpoint, load_weights, seed_everything
 from training.trainer.run_state.devices import chosen_precision
@@ -42,6 +47,8 @@ from training.trainer.setup import (
     build_labelling,
     build_model,
     build_objective,
+    checkpoint_gradients,
+    compile_towers,
     usable_records,
 )
 from training.trainer.split_data import SplitData, SplitOpener
@@ -50,6 +57,66 @@ from training.trainer.validation import Validation
 
 # What of a line can be broken once the line was read.
 _FILES: Final = "images or sounds"
+
+
+@dataclass(kw_only=True)
+class EncoderProblem(Problem[Batch]):
+    """Model and objective, the pairs that they are trained on, and the validation split.
+
+    Attributes:
+        recipe: Resolved.
+        loss: Of the model and the objective that are trained.
+        batches: Pairs of the train split.
+        fingerprint: Of the pairs.
+        processes: That train together.
+        validation: None without a validation split.
+    """
+
+    recipe: Recipe
+    loss: BatchLoss
+    batches: BatchLoader
+    fingerprint: str
+    processes: Processes
+    validation: Validation | None = None
+
+    def __post_init__(self) -> None:
+        self.module = self.loss.task
+        self.chosen_by = self.recipe.train.select_by
+        self.in_one_pass = self.loss.chunk_size is None
+        self.measured_at_start = self.recipe.train.start_from is not None
+
+    def backward(self, batch: Batch, step: int) -> tuple[LossOutput, int]:
+        """Add the gradient of the objective.
+
+        Raises:
+            DataError: Broken files left too little of the batch.
+        """
+        batch = without_missing(batch, self.processes)
+        _check_size(batch, self.processes)
+        return self.loss.backward(batch, step), len(batch.inputs)
+
+    @property
+    def validated(self) -> bool:
+        """Whether there is a validation split."""
+        return self.validation is not None
+
+    def measure(self) -> dict[str, float]:
+        """The retrieval of the validation split, and its loss where that decides."""
+        return {} if self.validation is None else self.validation.measure()
+
+
+def _check_size(batch: Batch, processes: Processes) -> None:
+    """Make sure that broken files left enough of a batch to tell items apart, and to normalise them.
+
+    Raises:
+        DataError: They did not.
+    """
+    share = batch.inputs.batch_size // processes.count
+    if len(batch.inputs) < min(2, share):
+        raise DataError(
+            "Fewer than two items of a batch can be read: mend the data, or set data.cache_images to true, "
+            "which leaves broken images out from the start."
+        )
 
 
 @dataclass(frozen=True)

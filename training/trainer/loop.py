@@ -1,11 +1,14 @@
 """The loop of every run: batches in, steps, measurements, checkpoints, until it is done or asked to stop."""
 
 import logging
+import signal
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from types import FrameType, TracebackType
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import torch
 from torch import nn
@@ -30,14 +33,13 @@ from training.trainer.run_state.checkpoint import (
 )
 from training.trainer.run_state.errors import TrainingError, TrainingInterruptedError
 from training.trainer.run_state.folder import RunFolder
-from training.trainer.run_state.metric_sums import LossFigures
-from training.trainer.run_state.metrics_log import MetricsLog
+from training.trainer.run_state.metrics_log import LossFigures, MetricsLog
 from training.trainer.run_state.processes import Processes
-from training.trainer.run_state.stopping import StopSignal
 from training.trainer.run_state.tracking import TrackerName
 from training.trainer.task import TrainedModule
 from training.trainer.validation import is_better
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _log = logging.getLogger(__name__)
 
 Drawn = TypeVar("Drawn")
@@ -330,3 +332,33 @@ class TrainingLoop(Generic[Drawn]):
     def _checkpoint_due(self) -> bool:
         since = time.monotonic() - self._saved_at
         return self.processes.leads and since >= 60 * self.recipe.train.checkpoint_minutes
+
+
+class StopSignal:
+    """Notes SIGINT and SIGTERM while its block runs; the second one acts as it would without it.
+
+    Outside the main thread, where Python allows no handlers, it notes nothing.
+    """
+
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+        self._previous: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._previous = {number: signal.signal(number, self._note) for number in _SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._restore()
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        self.received = signal.Signals(number)
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        self._previous = {}

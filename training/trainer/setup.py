@@ -1,9 +1,10 @@
 """What a run is made of, built from a recipe and a manifest."""
 
 import logging
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import torch
 import yaml
@@ -33,6 +34,7 @@ from training.recipes.schema import Recipe
 from training.shortcuts.shortcuts import with_every_digit
 from training.trainer.requirements import check_requirements
 
+_COMPILERS: Final = ("g++", "clang++")
 logger = logging.getLogger(__name__)
 
 _Tower: TypeAlias = ImageTowerConfig | TextTowerConfig | AudioTowerConfig
@@ -260,3 +262,37 @@ def _groups(split: Manifest, one_image_per: str | None) -> tuple[int, ...] | Non
     names = [image if value is None else ("of", value) for value, image in shown]
     numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
     return None if len(numbers) == len(names) else tuple(numbers[name] for name in names)
+
+
+def compile_towers(model: DualEncoder) -> None:
+    """Compile the backbones of a model at their first pass; names and weights stay as they are.
+
+    Raises:
+        RecipeError: There is no C++ compiler.
+    """
+    if not any(map(shutil.which, _COMPILERS)):
+        raise RecipeError("train.compile needs a C++ compiler: install g++, or set train.compile to false.")
+    for tower in (model.image, model.text, model.audio):
+        if tower is not None:
+            tower.backbone.compile()
+
+
+def checkpoint_gradients(model: DualEncoder) -> None:
+    """Compute the transformer layers of a model's towers a second time in the backward pass.
+
+    Raises:
+        RecipeError: No tower has layers that can be computed so.
+    """
+    backbones = [getattr(model, name).backbone for name in sorted(model.modalities)]
+    able = [
+        backbone.model
+        for backbone in backbones
+        if backbone.heads is not None and getattr(backbone, "model", None) is not None
+    ]
+    if not able:
+        raise RecipeError(
+            "train.gradient_checkpointing is for transformer layers of transformers, and no tower has any: "
+            "set it to false, or train.chunk_size to less."
+        )
+    for inner in able:
+        inner.activation_checkpointing_enable({"use_reentrant": False})

@@ -13,7 +13,7 @@ from training.data.manifest import Manifest, Record, Rejection
 from training.data.pairs import differ_in_texts
 from training.distributed import mean_over_processes
 from training.errors import RecipeError
-from training.evaluation.embedding.images_and_texts import embed_manifest
+from training.evaluation.embedding import embed_manifest
 from training.evaluation.evaluate import measure
 from training.models.config import Modality
 from training.models.encoder import Encoder

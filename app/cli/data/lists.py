@@ -30,7 +30,7 @@ def recipes(
     What is printed is resolved, as YAML; of a sweep, a name a line.
     """
     from training.classification import load as classification
-    from training.language_models import load as language_models
+    from training.language_models import config as language_models
     from training.recipes.library import PAPERS, shipped
     from training.recipes.load import dump_recipe, list_recipes, load_recipe
 

@@ -112,7 +112,7 @@ def _text_table(recipe: "TextRecipe", metrics: Mapping[str, float]) -> Table:
 
 def _answer_table(recipe: "QuestionRecipe", metrics: Mapping[str, float]) -> Table:
     """The score in percent, beside RECLAIM's table 11."""
-    from training.classification.questions.published import published
+    from training.classification.questions.run import published
 
     table = Table("Validation questions", "VQA score", "Best that the answers allow")
     table.add_row("this run", *(f"{100 * value:.2f}" for value in metrics.values()))

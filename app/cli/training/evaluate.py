@@ -21,7 +21,7 @@ from app.cli.options import (
 from app.observability.console import console
 
 if TYPE_CHECKING:
-    from training.evaluation.embedding.images_and_texts import EmbeddedManifest
+    from training.evaluation.embedding import EmbeddedManifest
     from training.evaluation.evaluate import EvaluationReport
     from training.shortcuts.config import ShortcutConfig
 
@@ -61,7 +61,7 @@ def evaluate(
 ) -> None:
     """Measure an encoder: recall with captions, precision by label, alignment, uniformity, known factors."""
     from training.errors import RecoquestError
-    from training.evaluation.embedding.images_and_texts import embed_manifest
+    from training.evaluation.embedding import embed_manifest
     from training.evaluation.evaluate import label_template_of, measure
     from training.host import keep_freed_memory
     from training.models.encoder import load_encoder

@@ -31,7 +31,7 @@ def language_model(
     Started by torchrun, as on several machines, it is one of the processes that train together.
     """
     from app.launch.process_group import process_count, run_together
-    from training.language_models.load import load_language_recipe
+    from training.language_models.config import load_language_recipe
     from training.language_models.run import train_language_model
     from training.tasks.opening import RunOptions
     from training.trainer.run_state.processes import one_voice
@@ -54,7 +54,7 @@ def language_model(
 
 def _table(recipe: "LanguageModelRecipe", figures: dict[str, float]) -> Table:
     """The figures of the test sentences, beside those of the paper's row that the recipe is named after."""
-    from training.language_models.published import published
+    from training.language_models.run import published
 
     table = Table("Test sentences", *(name.replace("_", " ") for name in figures))
     rows = {"this run": figures, "published": published(recipe)}

@@ -35,7 +35,7 @@ def train(
     from app.launch.process_group import process_count, train_together
     from training.classification.load import shipped as of_classification
     from training.errors import RecipeError
-    from training.language_models.load import shipped as of_language_models
+    from training.language_models.config import shipped as of_language_models
     from training.progress import PROGRESS_VARIABLE
     from training.recipes.load import load_recipe
     from training.trainer.run import train as run_training

@@ -23,7 +23,7 @@ from training.models.bundle import BundleInfo, read_bundle
 from training.models.embeddings import TextEmbeddings
 from training.models.inputs.images import ImageInput, Pixels
 from training.models.onnx.files import FOLDER, read_graphs
-from training.stopped import StoppedProcessWatch
+from training.stopped import kill_stopped
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -75,7 +75,7 @@ class EncoderProcesses(ImageInput):
         self._closed = False
         self._idle: deque[EncodingProcess] = deque()
         self._all: set[EncodingProcess] = set()
-        self._watch = StoppedProcessWatch(self._running)
+        self._watch_ended = kill_stopped(self._running)
         try:
             for _ in range(count):
                 self._start()
@@ -122,7 +122,7 @@ class EncoderProcesses(ImageInput):
 
     def close(self) -> None:
         """Kill all processes; whoever waits for a vector is told."""
-        self._watch.close()
+        self._watch_ended.set()
         with self._changed:
             self._closed = True
             idle, busy = set(self._idle), self._all - set(self._idle)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from index.backup.working_folder import working_folder
+from index.backup.contents import working_folder
 from index.errors import BackupError
 
 _OWNER = """
 import sys
 from pathlib import Path
-from index.backup.working_folder import working_folder
+from index.backup.contents import working_folder
 with working_folder(Path(sys.argv[1])) as folder:
     (folder / "inside").mkdir()
     (folder / "inside" / "file").write_text("half")

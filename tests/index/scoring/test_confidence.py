@@ -13,13 +13,13 @@ from index.engine import SearchEngine
 from index.scoring.confidence import (
     MIN_IMAGES,
     MIN_KINDS,
+    PHRASES,
     Confidence,
     Outcomes,
     _student,
     least_known,
     least_unknown,
 )
-from index.scoring.unanswerable import PHRASES
 from index.search.request import SearchRequest
 from index.vectors.protocol import Vectors
 from tests.index.samples import begin_generation, put_vectors, unit_vectors

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from index.vectors.factory import new_view
 from index.vectors.vector_view import VectorView
+from index.vectors.view import new_view
 from tests.index.samples import unit_vectors
 from tests.index.vectors.reference import ReferenceView
 

@@ -14,9 +14,8 @@ import pytest
 from index.catalogue.collections import Generation
 from index.engine import SearchEngine
 from index.search.request import SearchRequest
-from index.vectors.factory import new_view
 from index.vectors.protocol import Keys, Vectors
-from index.vectors.view import CosineView
+from index.vectors.view import CosineView, new_view
 from index.views.snapshots import SnapshotOf, read_snapshot, write_snapshot
 from tests.index.homes import open_home
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors

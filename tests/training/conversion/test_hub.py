@@ -16,7 +16,7 @@ REF = "refs/pr/66"
 MAIN = {"config.json": b'{"of": "main"}', "tokenizer.json": b"{}", "pytorch_model.bin": b"pickled"}
 CONVERTED = {**MAIN, "config.json": b'{"of": "old"}', "model.safetensors": b"weights"}
 FOLDER = (
-    "import sys; from app.cli.errors import ended; from training.models.pretrained.hub import hub_folder; "
+    "import sys; from app.cli.errors import ended; from training.models.pretrained.folder import hub_folder; "
     "ended(lambda: print(hub_folder(sys.argv[1])))"
 )
 COMMAND = "from app.cli.main import run; run()"

@@ -30,7 +30,7 @@ from training.data.decoding.processes.file_decoder import FileDecoder
 from training.data.image_source import CacheImages, Decoder, ImageSource, StreamedImages, open_images
 from training.data.manifest import Manifest, Record, Rejections
 from training.errors import ImageError
-from training.evaluation.embedding.images_and_texts import embed_manifest
+from training.evaluation.embedding import embed_manifest
 from training.models.config import ImagePreprocessingConfig
 from training.models.inputs.images import to_pixels
 from training.models.preprocessing import ImagePreprocessing

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from training.evaluation.cross_modal import Items, recall_between
+from training.evaluation.retrieval import Items, recall_between
 
 Vectors = NDArray[np.float32]
 

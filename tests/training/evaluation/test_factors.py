@@ -6,8 +6,7 @@ import pytest
 from numpy.typing import NDArray
 
 from training.data.manifest import Record, Rejections
-from training.evaluation.embedding.images_and_texts import EmbeddedManifest
-from training.evaluation.embedding.sounds import EmbeddedSounds
+from training.evaluation.embedding import EmbeddedManifest, EmbeddedSounds
 from training.evaluation.factors import label_factors, metadata_factors, read_factors
 from training.evaluation.similarity import as_blades
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from tests.training.evaluation.encoders import BlindToTexts
 from training.data.manifest import Rejections
 from training.data.record import Record
-from training.evaluation.embedding.images_and_texts import EmbeddedManifest
+from training.evaluation.embedding import EmbeddedManifest
 from training.evaluation.evaluate import measure
 from training.evaluation.paired import PairedComparison, compare_figures, figures_by_image
 from training.evaluation.similarity import Vectors

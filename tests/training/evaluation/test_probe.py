@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from training.evaluation.probe import LinearProbe
+from training.evaluation.factors import LinearProbe
 from training.evaluation.similarity import similarity
 
 Codes = NDArray[np.int64]

@@ -8,11 +8,9 @@ import pytest
 import torch
 
 from tests.training.language_models.samples import write_sentences
-from training.language_models.config import LanguageModelRecipe
-from training.language_models.load import load_language_recipe, shipped
+from training.language_models.config import LanguageModelRecipe, load_language_recipe, shipped
 from training.language_models.model import SentenceVae
-from training.language_models.published import NAMES, published
-from training.language_models.run import train_language_model
+from training.language_models.run import NAMES, published, train_language_model
 from training.recipes.load import dump_recipe, parse_as
 from training.tasks.opening import RunOptions
 

@@ -8,8 +8,7 @@ from torch import Tensor
 from torch.distributions import Independent, Normal, kl_divergence
 
 from training.language_models.config import RefinementConfig
-from training.language_models.gaussian import Gaussian, GaussianPosterior, refined
-from training.language_models.posterior import Reconstruct
+from training.language_models.posterior import Gaussian, GaussianPosterior, Reconstruct, refined
 
 ONE = torch.ones((), dtype=torch.float64)
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from training.language_models.config import RatioConfig
-from training.language_models.implicit import ImplicitPosterior
+from training.language_models.posterior import ImplicitPosterior
 
 STATE = torch.zeros(512, 1)
 ONE = torch.ones(())

@@ -11,9 +11,9 @@ from torch import Tensor
 from tests.training.language_models.samples import tiny_tree
 from training.language_models.config import SentenceVaeConfig
 from training.language_models.corpus import SentenceLoader, Vocabulary
-from training.language_models.measures import Measures, measure
 from training.language_models.model import SentenceVae, VaeOutput
 from training.language_models.posterior import Latent
+from training.language_models.run import Measures, measure
 
 SENTENCES = ("a b", "b", "a a c", "c b", "b b b b")
 

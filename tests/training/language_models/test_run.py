@@ -10,8 +10,7 @@ import torch
 from tests.training.language_models.samples import tiny_recipe, write_sentences
 from tests.training.runs import assert_same_runs, before_step, lines, terminate
 from training.errors import DataError, RecipeError
-from training.language_models.config import LanguageModelRecipe
-from training.language_models.load import load_language_recipe
+from training.language_models.config import LanguageModelRecipe, load_language_recipe
 from training.language_models.run import LanguageModelResult, train_language_model
 from training.tasks.opening import RunOptions
 from training.trainer.loop import TrainingLoop

@@ -6,7 +6,7 @@ import torch
 from tests.training.language_models.samples import tiny_tree
 from training.language_models.config import AnnealingConfig, SentenceVaeConfig
 from training.language_models.model import SentenceVae
-from training.language_models.task import LanguageModelTask
+from training.language_models.run import LanguageModelTask
 from training.objectives.reclaim import ReclaimTerm, ReclaimTermSettings
 
 IDS = torch.tensor([[2, 5, 6, 3], [2, 7, 3, 0]])

@@ -25,7 +25,7 @@ from training.models.encoder import load_trainable
 from training.objectives.base import LossOutput
 from training.trainer.optimisation.batch_norm import synchronise
 from training.trainer.optimisation.cached_gradients import FeaturesBySource, backward_in_chunks, even_chunks
-from training.trainer.optimisation.momentum import MomentumCopy
+from training.trainer.task import MomentumCopy
 
 NORMED = {"pooling": "attention", "head": {"kind": "mlp", "hidden": 20, "norm": True}}
 SHARED: dict[str, Any] = {

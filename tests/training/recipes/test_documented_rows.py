@@ -8,7 +8,7 @@ from textwrap import dedent
 import pytest
 
 from training.classification import load as classification
-from training.language_models import load as language_models
+from training.language_models import config as language_models
 from training.objectives.registry import parse_objective
 from training.recipes.library import PAPERS, shipped
 from training.recipes.load import load_recipe

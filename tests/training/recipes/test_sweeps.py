@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from training.classification import load as classification
-from training.language_models import load as language_models
+from training.language_models import config as language_models
 from training.recipes.library import Library, shipped
 from training.recipes.load import load_recipe
 from training.recipes.schema import NamedRecipe

@@ -20,7 +20,7 @@ from training.classification.questions.run import answer_questions
 from training.classification.texts.config import TextRecipe
 from training.classification.texts.run import classify_texts
 from training.language_models.config import LanguageModelRecipe
-from training.language_models.gaussian import Gaussian
+from training.language_models.posterior import Gaussian
 from training.language_models.run import LanguageModelResult, train_language_model
 from training.recipes.load import parse_as
 from training.tasks.opening import RunOptions

@@ -12,8 +12,7 @@ from training.data.augmentation_config import AugmentationConfig
 from training.objectives.base import ObjectiveContext
 from training.objectives.infonce import InfoNCESettings
 from training.trainer.batch_loss import BatchLoss
-from training.trainer.batches import Batch, Inputs
-from training.trainer.pixels import PixelPreparation
+from training.trainer.batches import Batch, Inputs, PixelPreparation
 from training.trainer.run_state.devices import build_fabric
 from training.trainer.task import TrainingTask
 

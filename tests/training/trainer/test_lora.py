@@ -15,17 +15,17 @@ from tests.training.trainer.scenes import tiny_recipe
 from training.conversion.convert import convert
 from training.data.manifest import read_manifest
 from training.errors import RecipeError
-from training.evaluation.embedding.images_and_texts import embed_manifest
+from training.evaluation.embedding import embed_manifest
 from training.evaluation.evaluate import measure
 from training.models.bundle import read_bundle
 from training.models.encoder import load_encoder, load_trainable
 from training.recipes.load import parse_recipe
 from training.recipes.schema import LoraSettings, Recipe
 from training.trainer.loop import TrainingLoop
-from training.trainer.optimisation.gradient_checkpointing import checkpoint_gradients
 from training.trainer.optimisation.lora import add_lora, merge_lora
 from training.trainer.run import TrainResult, train
 from training.trainer.run_state.errors import TrainingInterruptedError
+from training.trainer.setup import checkpoint_gradients
 
 
 def run(recipe: Recipe, data: Path, out: Path, *, resume: bool = False) -> TrainResult:

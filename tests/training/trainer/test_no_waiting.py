@@ -22,10 +22,9 @@ from training.models.config import DualEncoderConfig, PreprocessingConfig
 from training.models.dual_encoder import build_dual_encoder
 from training.models.preprocessing import Preprocessing
 from training.objectives.critic import Critic
-from training.trainer.batches import Inputs
+from training.trainer.batches import Inputs, PixelPreparation
 from training.trainer.optimisation.gradients import gradient_norm
-from training.trainer.optimisation.momentum import AveragedWeights
-from training.trainer.pixels import PixelPreparation
+from training.trainer.task import AveragedWeights
 
 TEXTS = ("A dog runs. It barks.", "Two people.", "A red car and a dog.", "The end. No. Yes.")
 NORMED = {"kind": "mlp", "hidden": 6, "norm": True}

@@ -12,7 +12,7 @@ from tests.training.trainer.test_run import run
 from training.data.decoding.images import decode_image
 from training.data.manifest import read_manifest
 from training.errors import BundleError, RecipeError
-from training.evaluation.embedding.images_and_texts import embed_manifest
+from training.evaluation.embedding import embed_manifest
 from training.evaluation.evaluate import measure
 from training.evaluation.retrieval import pair_retrieval
 from training.models.encoder import load_encoder

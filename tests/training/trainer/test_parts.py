@@ -20,6 +20,7 @@ from training.models.texts.learned_tokenizer import learn_tokenizer
 from training.objectives.base import LossOutput, ObjectiveContext
 from training.recipes.schema import OptimizerConfig, ScheduleConfig
 from training.trainer.batches import prefetched
+from training.trainer.loop import StopSignal
 from training.trainer.optimisation.parameter_groups import (
     adam,
     build_optimizer,
@@ -27,10 +28,8 @@ from training.trainer.optimisation.parameter_groups import (
     set_learning_rate,
 )
 from training.trainer.run_state.errors import TrainingError
-from training.trainer.run_state.metric_sums import LossFigures
-from training.trainer.run_state.metrics_log import MetricsLog
+from training.trainer.run_state.metrics_log import LossFigures, MetricsLog
 from training.trainer.run_state.processes import Processes
-from training.trainer.run_state.stopping import StopSignal
 from training.trainer.task import TrainingTask
 from training.trainer.validation import is_better
 

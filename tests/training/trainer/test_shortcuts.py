@@ -18,8 +18,7 @@ from training.models.preprocessing import TokenBatch
 from training.shortcuts.config import ShortcutConfig
 from training.shortcuts.overlay import DigitOverlay
 from training.shortcuts.shortcuts import Shortcuts, with_digits
-from training.trainer.batches import BatchLoader
-from training.trainer.pixels import PixelPreparation
+from training.trainer.batches import BatchLoader, PixelPreparation
 
 COUNT, SIZE = 6, 60
 RECORDS = [

@@ -17,7 +17,7 @@ from training.errors import DataError, RecoquestError
 from training.recipes.load import load_recipe, parse_recipe
 from training.recipes.schema import Recipe
 from training.trainer.loop import TrainingLoop
-from training.trainer.memory import plan, room
+from training.trainer.memory import plan
 from training.trainer.memory.trial import StepMemory
 from training.trainer.optimisation.gradients import GradientAverage
 from training.trainer.run import train
@@ -122,7 +122,7 @@ def _scarce(out: Path, data: Path) -> Any:
     recipe = exact_recipe()
     recipe = recipe.model_copy(update={"train": recipe.train.model_copy(update={"batch_size": 12})})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(room, "free_memory_each", lambda: 10**9 if second else 10**12)
+        patch.setattr(plan, "free_memory_each", lambda: 10**9 if second else 10**12)
         patch.setattr(plan, "_largest_chunk", largest)
         train(recipe, data, out, device="cpu", show_progress=False)
     return taken, load_recipe(str(out / "recipe.yaml")).train.chunk_size

@@ -7,8 +7,7 @@ from typing import Any
 from training.classification.images.config import ImageRecipe
 from training.classification.images.model import ImageClassifier, Start, build_start
 from training.classification.images.scores import MEAN_AUC, Scorer, Scores
-from training.classification.images.splits import LabelledSplits, labelled_splits
-from training.classification.images.training_images import opened
+from training.classification.images.training_images import LabelledSplits, labelled_splits, opened
 from training.data.manifest import Rejections, read_manifest
 from training.host import keep_freed_memory
 from training.models.config import ImagePreprocessingConfig

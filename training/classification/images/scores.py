@@ -12,7 +12,7 @@ from training.data.labels import positives
 from training.data.manifest import Manifest, Rejection
 from training.errors import DataError, MissingModalityError
 from training.evaluation.auc import area_under_roc
-from training.evaluation.embedding.images_and_texts import EmbeddedTexts, embed_manifest
+from training.evaluation.embedding import EmbeddedTexts, embed_manifest
 from training.evaluation.similarity import Vectors
 from training.models.config import Modality
 from training.models.inputs.images import Pixels, to_pixels

@@ -40,35 +40,6 @@ class AudioLimits:
     max_channels: int = 8
 
 
-@dataclass(frozen=True, slots=True)
-class AudioHeader:
-    """What the header of a sound file says.
-
-    Attributes:
-        format: WAV, FLAC, OGG or MP3.
-        sample_rate: In hertz.
-        channels: 1 for mono.
-        samples: Of each channel, for some MP3 an estimate; None where the file does not say, as FLAC from a
-            stream.
-    """
-
-    format: str
-    sample_rate: int
-    channels: int
-    samples: int | None
-
-
-def read_audio_header(source: bytes | Path, limits: AudioLimits | None = None) -> AudioHeader:
-    """Read format, rate and duration without decoding a sample.
-
-    Raises:
-        AudioTooLargeError: The file, its duration or its channels are over the limits.
-        AudioError: It is not a sound of a format that can be read.
-    """
-    with _opened(source, limits or AudioLimits()) as (header, _):
-        return header
-
-
 def decode_audio(
     source: bytes | Path, sample_rate: int, limits: AudioLimits | None = None, seconds: float | None = None
 ) -> Tensor:
@@ -91,11 +62,11 @@ def decode_audio(
     """
     limits = limits or AudioLimits()
     longest = limits.max_seconds if seconds is None else min(seconds, limits.max_seconds)
-    with _opened(source, limits) as (header, stream):
-        mono = _decode(stream, header.format, ceil(longest * header.sample_rate))
+    with _opened(source, limits) as (form, stream):
+        mono = _decode(stream, form, ceil(longest * stream.samplerate))
     if not len(mono):
-        raise AudioError(f"The {header.format} file has no samples.")
-    return resample(torch.from_numpy(mono), header.sample_rate, sample_rate)
+        raise AudioError(f"The {form} file has no samples.")
+    return resample(torch.from_numpy(mono), stream.samplerate, sample_rate)
 
 
 class _Stream(soundfile.SoundFile):
@@ -110,7 +81,7 @@ class _Stream(soundfile.SoundFile):
 
 
 @contextmanager
-def _opened(source: bytes | Path, limits: AudioLimits) -> Iterator[tuple[AudioHeader, _Stream]]:
+def _opened(source: bytes | Path, limits: AudioLimits) -> Iterator[tuple[str, _Stream]]:
     content = _read(source, limits)
     start = _tag_length(content)
     # libsndfile would look for some twenty other formats, whose parsers are far less tried.
@@ -126,10 +97,8 @@ def _opened(source: bytes | Path, limits: AudioLimits) -> Iterator[tuple[AudioHe
             f"The {form} file is damaged or coded in a way that cannot be read: save it anew, as WAV or FLAC."
         ) from error
     with stream:
-        samples = None if stream.frames == _UNKNOWN_LENGTH else stream.frames
-        header = AudioHeader(form, stream.samplerate, stream.channels, samples)
-        _check(header, limits)
-        yield header, stream
+        _check(form, stream, limits)
+        yield form, stream
 
 
 def _decode(stream: _Stream, form: str, most: int) -> NDArray[np.float32]:
@@ -207,18 +176,19 @@ def _check_bytes(size: int, limits: AudioLimits) -> None:
         )
 
 
-def _check(header: AudioHeader, limits: AudioLimits) -> None:
-    if not _LOWEST_RATE <= header.sample_rate <= _HIGHEST_RATE:
+def _check(form: str, stream: _Stream, limits: AudioLimits) -> None:
+    if not _LOWEST_RATE <= stream.samplerate <= _HIGHEST_RATE:
         raise AudioError(
-            f"The {header.format} file has {header.sample_rate} samples a second: "
+            f"The {form} file has {stream.samplerate} samples a second: "
             f"save it with {_LOWEST_RATE} to {_HIGHEST_RATE}."
         )
-    if header.channels > limits.max_channels:
+    if stream.channels > limits.max_channels:
         raise AudioTooLargeError(
-            f"The sound has {header.channels} channels; the limit is {limits.max_channels}."
+            f"The sound has {stream.channels} channels; the limit is {limits.max_channels}."
         )
-    if header.samples is not None and header.samples > limits.max_seconds * header.sample_rate:
+    # For some MP3 the length is an estimate.
+    if stream.frames != _UNKNOWN_LENGTH and stream.frames > limits.max_seconds * stream.samplerate:
         raise AudioTooLargeError(
-            f"The sound lasts {header.samples / header.sample_rate:,.1f} seconds; "
+            f"The sound lasts {stream.frames / stream.samplerate:,.1f} seconds; "
             f"the limit is {limits.max_seconds:,.10g}."
         )

@@ -8,10 +8,9 @@ from torch import Tensor, nn
 
 from training.errors import RecipeError
 from training.models.config import ImageTowerConfig
-from training.models.freezing import Freezer, frozen_modules
 from training.models.heads.pooling import Pooling, PoolingName, build_pooling
 from training.models.images.torchvision_resnet import is_weight_file
-from training.models.tower import Fork, ImageBackbone, TowerOutput
+from training.models.tower import Fork, Freezer, ImageBackbone, TowerOutput, frozen_modules
 
 
 class ImageTower(nn.Module):

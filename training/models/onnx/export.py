@@ -1,10 +1,11 @@
 """Export of a bundle's towers as ONNX graphs."""
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import torch
@@ -15,7 +16,6 @@ from training.atomic import atomic_folder
 from training.errors import RecoquestError
 from training.models.bundle import BundleInfo, file_sha256
 from training.models.encoder import Encoder
-from training.models.onnx.attention import with_exportable_attention
 from training.models.onnx.encoder import ONNX_ERRORS, OnnxEncoder
 from training.models.onnx.files import (
     FOLDER,
@@ -29,9 +29,10 @@ from training.models.onnx.files import (
     graph_file,
     reference_images,
 )
-from training.models.onnx.positions import fix_positions
 from training.models.preprocessing import TokenBatch
 
+Model = TypeVar("Model", bound=nn.Module)
+_METHOD = "interpolate_pos_encoding"
 _OPSET: Final = 18
 
 
@@ -161,3 +162,83 @@ class _TextGraph(nn.Module):
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         features = self.model.encode_text(TokenBatch(input_ids, attention_mask, ()))
         return functional.normalize(features.embedding, dim=-1)
+
+
+def fix_positions(model: nn.Module, run: Callable[[], Tensor]) -> None:
+    """Keep the interpolated position embeddings of a model.
+
+    Args:
+        model: Interpolates no more from now on.
+        run: A pass of the model over images of its size.
+    """
+    for module in model.modules():
+        if hasattr(module, _METHOD):
+            setattr(module, _METHOD, _Kept(getattr(module, _METHOD)))
+    run()
+
+
+class _Kept:
+    """The first result of a function."""
+
+    def __init__(self, function: Callable[..., Tensor]) -> None:
+        self._function = function
+        self._result: Tensor | None = None
+
+    def __call__(self, *arguments: Any) -> Tensor:
+        if self._result is None:
+            self._result = self._function(*arguments).detach()
+        return self._result
+
+
+def with_exportable_attention(model: Model) -> Model:
+    """A copy of a model; the export would fix the number of tokens in the attention of PyTorch."""
+    copy = deepcopy(model)
+    for module in list(copy.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, nn.MultiheadAttention):
+                setattr(module, name, _Attention(child))
+    return copy
+
+
+class _Attention(nn.Module):
+    """The attention of a `MultiheadAttention` whose batch comes first, called as that is."""
+
+    def __init__(self, source: nn.MultiheadAttention) -> None:
+        super().__init__()
+        self.source = source
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        key_padding_mask: Tensor | None = None,
+        attn_mask: Tensor | None = None,
+        need_weights: bool = True,  # noqa: ARG002 - an argument of PyTorch's
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        """Attended values (B, Q, C), and the mean weights (B, Q, K) of the heads."""
+        assert attn_mask is None
+        assert not is_causal
+        queries, keys, values = self._heads(query, key, value)
+        scores = queries @ keys.transpose(2, 3) * (query.shape[2] // self.source.num_heads) ** -0.5
+        if key_padding_mask is not None:
+            # Layers of PyTorch give minus infinity in place of True.
+            masked = key_padding_mask if key_padding_mask.dtype == torch.bool else key_padding_mask < 0
+            scores = scores.masked_fill(masked[:, None, None], float("-inf"))
+        weights = scores.softmax(dim=3)
+        attended = (weights @ values).transpose(1, 2).flatten(2)
+        return self.source.out_proj(attended), weights.mean(dim=1)
+
+    def _heads(self, *inputs: Tensor) -> list[Tensor]:
+        """Projected inputs (B, K, C) by head (B, H, K, C / H)."""
+        source = self.source
+        width = source.embed_dim // source.num_heads
+        parts = zip(inputs, source.in_proj_weight.chunk(3), source.in_proj_bias.chunk(3), strict=True)
+        return [
+            functional.linear(states, weight, bias)
+            .reshape(states.shape[0], -1, source.num_heads, width)
+            .transpose(1, 2)
+            for states, weight, bias in parts
+        ]

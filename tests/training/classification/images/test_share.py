@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from training.classification.images.share import stratified_share
+from training.classification.images.training_images import stratified_share
 
 
 def drawn_labels(count: int, rates: tuple[float, ...], seed: int = 0) -> NDArray[np.bool_]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from training.classification.images.config import ImageDataConfig
-from training.classification.images.splits import LabelledSplits, labelled_splits
+from training.classification.images.training_images import LabelledSplits, labelled_splits
 from training.data.labels import positives
 from training.data.manifest import Manifest, Record, Split
 from training.data.rejections import Rejections

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from training.classification.questions.bilinear_attention import BilinearAttention
+from training.classification.questions.model import BilinearAttention
 
 MASK = torch.tensor([[True, True, False], [True, False, False]])
 

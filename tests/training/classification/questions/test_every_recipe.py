@@ -11,8 +11,7 @@ from tests.training.models.tiny import IMAGE_OPTIONS, tiny_tokenizer
 from training.classification.load import load_classification_recipe, shipped
 from training.classification.questions.config import QuestionRecipe
 from training.classification.questions.model import AnswerModel
-from training.classification.questions.published import published
-from training.classification.questions.run import answer_questions
+from training.classification.questions.run import answer_questions, published
 from training.recipes.load import parse_as
 from training.tasks.opening import RunOptions
 

@@ -3,8 +3,8 @@
 import torch
 
 from tests.training.models.tiny import tiny_tokenizer
-from training.classification.texts.batches import ExampleLoader, fingerprint
 from training.classification.texts.glue import Example
+from training.classification.texts.run import ExampleLoader, fingerprint
 from training.classification.texts.text_pairs import PairTokenizer
 from training.data.pairs import Position
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.classification.texts.metrics import accuracy, f1, matthews, measure, pearson, spearman
-from training.classification.texts.tasks import GLUE
+from training.classification.texts.tasks import GLUE, accuracy, f1, matthews, measure, pearson, spearman
 
 PREDICTED = np.array([1, 1, 0, 1, 0, 0, 1, 0])
 ACTUAL = np.array([1, 0, 0, 1, 1, 0, 1, 0])  # 3 hits, 1 false alarm, 1 miss, 3 right refusals

@@ -9,8 +9,7 @@ import torch
 from tests.training.models.tiny import TEXT_OPTIONS, tiny_tokenizer
 from training.classification.texts.config import TextClassifierConfig
 from training.classification.texts.glue import Example
-from training.classification.texts.model import ClassifierOutput, TextClassifier
-from training.classification.texts.task import TextTask
+from training.classification.texts.model import ClassifierOutput, TextClassifier, TextTask
 from training.classification.texts.text_pairs import PairTokenizer, PairTokens
 from training.errors import RecipeError
 from training.models.config import TextArchitecture

@@ -184,7 +184,7 @@ def test_missing_files_are_named_before_anything_is_written(tmp_path: Path) -> N
 def test_a_loss_or_a_gradient_that_is_no_number_stops_the_run(
     sst: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    from training.classification.texts.task import TextTask
+    from training.classification.texts.model import TextTask
 
     original: Callable[..., Any] = TextTask.forward
 

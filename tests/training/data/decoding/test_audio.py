@@ -9,7 +9,7 @@ import soundfile
 import torch
 
 from tests.training.data.sounds import claim_flac_samples, claim_wav_bytes, encode, tagged, tone, wav16
-from training.data.decoding.audio import AudioLimits, decode_audio, read_audio_header
+from training.data.decoding.audio import AudioLimits, decode_audio
 from training.errors import AudioError, AudioTooLargeError
 
 
@@ -42,9 +42,6 @@ def test_samples_come_back_and_channels_are_averaged(
 ) -> None:
     samples = np.random.default_rng(0).uniform(-0.9, 0.9, size=(500, channels))
     content = encode(samples, 22_050, form, coding)
-    header = read_audio_header(content)
-    assert (header.format, header.sample_rate) == (form.removesuffix("EX"), 22_050)
-    assert (header.channels, header.samples) == (channels, 500)
     found = decode_audio(content, 22_050)
     assert found.dtype == torch.float32
     np.testing.assert_allclose(found.numpy(), samples.mean(axis=1), atol=atol, rtol=0)
@@ -53,7 +50,6 @@ def test_samples_come_back_and_channels_are_averaged(
 @pytest.mark.parametrize(("form", "coding"), FORMATS)
 def test_a_tone_keeps_its_pitch_level_and_length_at_another_rate(form: str, coding: str) -> None:
     content = encode(tone(1_000, 0.5, 48_000), 48_000, form, coding)
-    assert read_audio_header(content).samples == 24_000
     found = decode_audio(content, 16_000).numpy()
     assert len(found) == 8_000
     inner = found[1_600:6_400]
@@ -90,14 +86,12 @@ def test_a_file_its_bytes_and_other_threads_give_the_same(
 def test_a_tag_before_the_sound_changes_nothing(form: str, coding: str, footer: bool) -> None:
     content = encode(tone(440), 16_000, form, coding)
     found = tagged(content, footer=footer)
-    assert read_audio_header(found) == read_audio_header(content)
     assert torch.equal(decode_audio(found, 16_000), decode_audio(content, 16_000))
 
 
 @pytest.mark.parametrize("claimed", [0, 1_600, 1_601, 16_000 * 600])
 def test_a_flac_file_that_claims_another_length_is_read_as_far_as_it_goes(claimed: int) -> None:
     content = claim_flac_samples(encode(tone(440), form="FLAC"), claimed)
-    assert read_audio_header(content).samples == (claimed or None)
     assert len(decode_audio(content, 16_000)) == 1_600
     assert len(decode_audio(content, 16_000, AudioLimits(max_seconds=600, max_bytes=10_000))) == 1_600
 
@@ -105,7 +99,6 @@ def test_a_flac_file_that_claims_another_length_is_read_as_far_as_it_goes(claime
 @pytest.mark.parametrize("claimed", [3_202, 1 << 31, 0xFFFFFFFF])
 def test_a_wav_file_that_claims_more_is_read_as_far_as_it_goes(claimed: int) -> None:
     content = claim_wav_bytes(wav16(tone(440)), claimed)
-    assert read_audio_header(content).samples == 1_600
     assert torch.equal(decode_audio(content, 16_000), decode_audio(wav16(tone(440)), 16_000))
 
 
@@ -150,9 +143,8 @@ def test_what_is_too_large_is_refused_by_its_header(
         raise AssertionError("decoded")
 
     monkeypatch.setattr(soundfile.SoundFile, "read", never)
-    for read in (lambda: decode_audio(content, 16_000, limits), lambda: read_audio_header(content, limits)):
-        with pytest.raises(AudioTooLargeError, match=reason):
-            read()
+    with pytest.raises(AudioTooLargeError, match=reason):
+        decode_audio(content, 16_000, limits)
 
 
 def test_a_large_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
@@ -211,7 +203,6 @@ def test_a_cut_or_changed_flac_file_is_refused() -> None:
     content = encode(tone(440, 4.0), form="FLAC")
     middle = len(content) // 2
     for damaged in (content[:middle], content[:middle] + bytes(9) + content[middle + 9 :]):
-        assert read_audio_header(damaged).samples == 64_000
         with pytest.raises(AudioError, match="The FLAC file is damaged: not all of its samples"):
             decode_audio(damaged, 16_000)
         assert len(decode_audio(damaged, 16_000, seconds=0.5)) == 8_000
@@ -224,7 +215,7 @@ def test_a_lost_page_of_ogg_is_passed_over_and_nothing_is_heard_twice(coding: st
     lost = pages[len(pages) // 2]
     whole = decode_audio(content, 16_000)
     found = decode_audio(content[:lost] + b"lost" + content[lost + 4 :], 16_000)
-    assert read_audio_header(content).samples == len(whole) == 96_000
+    assert len(whole) == 96_000
     assert len(whole) - 2 * 16_000 < len(found) < len(whole) - 8_000
     assert torch.equal(found[:24_000], whole[:24_000])
     torch.testing.assert_close(found[-8_000:], whole[-8_000:], atol=1e-3, rtol=0)

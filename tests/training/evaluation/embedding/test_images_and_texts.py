@@ -13,7 +13,7 @@ from tests.training.evaluation.conftest import WriteManifest
 from tests.training.evaluation.encoders import ColourEncoder
 from training.data.manifest import Manifest, Record, Rejections
 from training.errors import DataError
-from training.evaluation.embedding.images_and_texts import embed_manifest
+from training.evaluation.embedding import embed_manifest
 from training.models.inputs.images import Pixels
 
 

@@ -10,8 +10,7 @@ from tests.training.models.tiny import tiny_audio_encoder
 from training.data.decoding.audio import decode_audio
 from training.data.manifest import Manifest, Record, Rejections, read_manifest, write_manifest
 from training.errors import DataError
-from training.evaluation.embedding.images_and_texts import embed_manifest
-from training.evaluation.embedding.sounds import embed_sounds
+from training.evaluation.embedding import embed_manifest, embed_sounds
 from training.evaluation.evaluate import evaluate
 from training.models.encoder import Encoder
 

@@ -22,8 +22,8 @@ from training.errors import RecipeError
 from training.models.config import AudioTowerConfig, ImageArchitecture, TextArchitecture
 from training.models.dual_encoder import DualEncoder
 from training.models.features import ModalityFeatures
-from training.models.heads.branches import UniqueBranch, retrieved
 from training.models.heads.normal import normal_of
+from training.models.heads.projection import UniqueBranch, retrieved
 from training.models.tower import Backbone
 
 FORKING_IMAGES: tuple[ImageArchitecture, ...] = (

@@ -11,8 +11,8 @@ from training.models.config import DualEncoderConfig, PreprocessingConfig
 from training.models.dual_encoder import build_dual_encoder
 from training.models.encoder import load_encoder
 from training.models.preprocessing import Preprocessing
-from training.models.texts.gru import Gru, build_gru
 from training.models.texts.learned_tokenizer import build_tokenizer
+from training.models.texts.towers import Gru, build_gru
 
 TEXTS = ("a dog runs over the grass", "two people", "a red car and a dog", "the end")
 

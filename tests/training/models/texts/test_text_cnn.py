@@ -3,7 +3,7 @@ import torch
 from torch import Tensor
 
 from training.errors import RecipeError
-from training.models.texts.text_cnn import TextCNN, build_text_cnn
+from training.models.texts.towers import TextCNN, build_text_cnn
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -13,9 +13,9 @@ from training.models.bundle import read_bundle
 from training.recipes.load import load_recipe
 from training.recipes.schema import Recipe
 from training.trainer.loop import TrainingLoop
-from training.trainer.memory import plan, room
+from training.trainer.memory import plan
 from training.trainer.memory.live import Growth
-from training.trainer.memory.room import said
+from training.trainer.memory.plan import said
 from training.trainer.memory.trial import StepMemory, StepTrial, with_margin
 from training.trainer.run import train
 from training.trainer.run_state.checkpoint import load_checkpoint
@@ -49,7 +49,7 @@ def scarce(scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int
         run(recipe(steps=1, epochs=None), scenes, tmp_path / "measured")
     free = found[0].peak(6) + 1
     assert free < found[0].peak(12)
-    monkeypatch.setattr(room, "free_memory_each", lambda: free)
+    monkeypatch.setattr(plan, "free_memory_each", lambda: free)
     return free
 
 
@@ -84,7 +84,7 @@ def test_what_the_trial_leaves_is_not_free(
         return tried[-1]
 
     monkeypatch.setattr(StepTrial, "measure", noted)
-    monkeypatch.setattr(room, "free_memory_each", lambda: scarce if tried else 100 * scarce)
+    monkeypatch.setattr(plan, "free_memory_each", lambda: scarce if tried else 100 * scarce)
     run(recipe(), scenes, tmp_path / "out")
     assert f"{said(scarce)} are free: of a batch of 12, a process encodes 6 at a time" in caplog.text
 
@@ -113,7 +113,7 @@ def test_a_run_goes_on_as_it_began_however_much_is_free_then(
     run(recipe(), scenes, tmp_path / "straight")
     with before_step(TrainingLoop, 1, terminate), pytest.raises(TrainingInterruptedError):
         run(recipe(), scenes, tmp_path / "out")
-    monkeypatch.setattr(room, "free_memory_each", lambda: 100 * scarce)
+    monkeypatch.setattr(plan, "free_memory_each", lambda: 100 * scarce)
     torch.manual_seed(5)
     run(recipe(), scenes, tmp_path / "out", resume=True)
     ours, theirs = (load_checkpoint(tmp_path / name / "checkpoints/last.pt") for name in ("out", "straight"))
@@ -141,7 +141,7 @@ def test_a_number_of_the_recipe_stays_and_is_doubted(
 def test_what_cannot_fit_is_refused_before_the_first_step(
     scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: float, said: str
 ) -> None:
-    monkeypatch.setattr(room, "free_memory_each", lambda: int(free * MIB))
+    monkeypatch.setattr(plan, "free_memory_each", lambda: int(free * MIB))
     with (
         before_step(TrainingLoop, 1, lambda: pytest.fail("a step was made")),
         pytest.raises(RecipeError, match=said),

@@ -21,11 +21,10 @@ from training.models.features import Features
 from training.objectives.base import LossOutput, ObjectiveContext
 from training.objectives.infonce import InfoNCESettings
 from training.trainer.batch_loss import BatchLoss
-from training.trainer.batches import Batch, Inputs
+from training.trainer.batches import Batch, Inputs, PixelPreparation
 from training.trainer.memory.live import LiveMemory
 from training.trainer.memory.trial import StepTrial, with_margin
 from training.trainer.optimisation.cached_gradients import FeaturesBySource
-from training.trainer.pixels import PixelPreparation
 from training.trainer.run_state.checkpoint import random_state
 from training.trainer.run_state.devices import build_fabric
 from training.trainer.run_state.processes import Processes

@@ -17,13 +17,11 @@ from training.objectives.base import ObjectiveContext
 from training.objectives.registry import parse_objective
 from training.recipes.load import parse_recipe
 from training.trainer.batch_loss import BatchLoss
-from training.trainer.batches import Batch, Inputs
-from training.trainer.optimisation.momentum import MomentumCopy
+from training.trainer.batches import Batch, Inputs, PixelPreparation
 from training.trainer.optimisation.parameter_groups import build_optimizer
-from training.trainer.pixels import PixelPreparation
 from training.trainer.requirements import check_requirements
 from training.trainer.run_state.devices import build_fabric
-from training.trainer.task import TrainingTask
+from training.trainer.task import MomentumCopy, TrainingTask
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -27,7 +27,7 @@ from training.data.decoding.processes.process import (
     Task,
 )
 from training.errors import ImageError, ImageTooLargeError
-from training.stopped import StoppedProcessWatch
+from training.stopped import kill_stopped
 
 DecodeOutcome = Literal[Outcome, LossReason]
 RestartReason = Literal["crash", "cpu", "wall", "memory", "stopped"]
@@ -116,7 +116,7 @@ class DecodingPool:
         ]
         for thread in self._threads:
             thread.start()
-        self._watch = StoppedProcessWatch(self._running)
+        self._watch_ended = kill_stopped(self._running)
 
     @property
     def waiting(self) -> int:
@@ -169,7 +169,7 @@ class DecodingPool:
                 if slot.process is not None:
                     slot.process.kill("closed")
             self._changed.notify_all()
-        self._watch.close()
+        self._watch_ended.set()
         for job in jobs:
             _fail(job, DecodersClosedError(_CLOSED))
         until = time.monotonic() + timeout_s

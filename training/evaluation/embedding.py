@@ -4,10 +4,10 @@ import hashlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -15,19 +15,163 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from training.data.audio_source import AudioDecoder
 from training.data.decoding.processes.file_decoder import FileDecoder
 from training.data.manifest import Manifest, Record, Rejections
 from training.errors import DataError, ImageError
-from training.evaluation.embedding.sounds import EmbeddedSounds, SoundEncoder, embed_sounds
-from training.evaluation.pairs import PairScorer
 from training.evaluation.similarity import Vectors, as_blades
 from training.host import decoding_threads
-from training.models.config import Modality
+from training.models.config import Modality, PairAttentionConfig
 from training.models.inputs.images import Pixels
+from training.models.preprocessing import Preprocessing
 from training.progress import ProgressBar, progress_bar
 
 Item = TypeVar("Item")
 _PREFETCH_BATCHES = 2
+
+
+@runtime_checkable
+class PairEncoder(Protocol):
+    """Encoder with cross attention over pairs; `training.models.encoder.Encoder` is one."""
+
+    @property
+    def pair_attention(self) -> PairAttentionConfig | None:
+        """Settings of the attention over a pair; None: the encoder compares vectors."""
+
+    def image_entries(self, images: Pixels) -> list[Tensor]:
+        """The regions (K, D) of each of some uint8 images (B, 3, S, S)."""
+
+    def text_entries(self, texts: Sequence[str]) -> list[Tensor]:
+        """The words (T_i, D) of each text."""
+
+    def compare(self, images: Sequence[Tensor], texts: Sequence[Tensor]) -> Vectors:
+        """Scores (N, M) of the entries of N images and of M texts."""
+
+
+class PairScorer:
+    """Collects the regions and words of a manifest while it is embedded, and compares all pairs."""
+
+    def __init__(self, encoder: PairEncoder, texts: int) -> None:
+        self._encoder = encoder
+        self._images: list[Tensor] = []
+        self._texts: dict[int, Tensor] = {}
+        self._count = texts
+
+    @classmethod
+    def of(cls, encoder: object, texts: int) -> "PairScorer | None":
+        """One for so many texts; None for an encoder that compares vectors, or without a text."""
+        if texts and isinstance(encoder, PairEncoder) and encoder.pair_attention is not None:
+            return cls(encoder, texts)
+        return None
+
+    def add_images(self, images: Pixels) -> None:
+        """Keep the regions of the next uint8 images (B, 3, S, S)."""
+        self._images += self._encoder.image_entries(images)
+
+    def add_texts(self, rows: Sequence[int], texts: Sequence[str]) -> None:
+        """Keep the words of these rows' texts."""
+        self._texts.update(zip(rows, self._encoder.text_entries(texts), strict=True))
+
+    def scores(self, batch_size: int, *, show_progress: bool) -> Vectors:
+        """(N, M) of all pairs, computed for so many images and texts at once."""
+        texts = [self._texts[row] for row in range(self._count)]
+        found = np.empty((len(self._images), self._count), dtype=np.float32)
+        with progress_bar("comparing", len(self._images), shown=show_progress) as bar:
+            for row in range(0, len(self._images), batch_size):
+                images = self._images[row : row + batch_size]
+                for column in range(0, self._count, batch_size):
+                    found[row : row + batch_size, column : column + batch_size] = self._encoder.compare(
+                        images, texts[column : column + batch_size]
+                    )
+                bar.advance(len(images))
+        return found
+
+
+@runtime_checkable
+class SoundEncoder(Protocol):
+    """Encoder of sounds; `training.models.encoder.Encoder` is one."""
+
+    preprocessing: Preprocessing
+
+    @property
+    def blades(self) -> int:
+        """Number of basis vectors that make up a vector: k of a k-blade model, else 1."""
+
+    @property
+    def unsigned(self) -> bool:
+        """Whether a vector and its opposite are the same, so that |cosine| compares them."""
+
+    def embed_audio(self, spectrograms: Sequence[Tensor]) -> Vectors:
+        """Vectors (B, D) of spectrograms, each (M, T_i)."""
+
+
+@dataclass(frozen=True)
+class EmbeddedSounds:
+    """The vectors of the sounds of some records.
+
+    Attributes:
+        files: The sound files that could be read, in the records' order; the same may occur several times.
+        vectors: (S, D), row i is files[i]; (S, k, D / k) of a k-blade model, (S, 1, D) of one without signs.
+        owner: (S,) row of the record that has sound i.
+        skipped: Sounds that could not be read.
+    """
+
+    files: tuple[str, ...]
+    vectors: Vectors
+    owner: NDArray[np.int64]
+    skipped: Rejections
+
+    def matches(self) -> list[list[int]]:
+        """For each sound, the rows of all records that have this very file."""
+        owners: dict[str, list[int]] = {}
+        for file, owner in zip(self.files, self.owner.tolist(), strict=True):
+            owners.setdefault(file, []).append(owner)
+        return [owners[file] for file in self.files]
+
+
+def embed_sounds(
+    encoder: SoundEncoder,
+    manifest: Manifest,
+    records: Sequence[Record],
+    *,
+    batch_size: int = 64,
+) -> EmbeddedSounds | None:
+    """Embed every sound of some records of a manifest; None where there is none that can be read.
+
+    Args:
+        encoder: Turns sounds into vectors.
+        manifest: Manifest whose folder has the sounds.
+        records: Records of which the sounds are embedded.
+        batch_size: Sounds a forward pass.
+
+    Raises:
+        DataError: Too many sounds cannot be read.
+    """
+    with_sound = [row for row, record in enumerate(records) if record.audio is not None]
+    skipped = manifest.rejections.continued(len(with_sound), "sounds")
+    decoder = AudioDecoder(replace(manifest, records=tuple(records)), encoder.preprocessing.audio)
+    heard: list[int] = []
+    vectors: list[Vectors] = []
+    with ThreadPoolExecutor(decoding_threads(), thread_name_prefix="decode-audio") as pool:
+        for start in range(0, len(with_sound), batch_size):
+            rows = with_sound[start : start + batch_size]
+            spectrograms = []
+            for row, found in zip(rows, pool.map(decoder.decode, rows), strict=True):
+                if isinstance(found, Tensor):
+                    heard.append(row)
+                    spectrograms.append(found)
+                else:
+                    skipped.add(records[row].line, f"{records[row].audio}: {found}".rstrip("."))
+            if spectrograms:
+                vectors.append(encoder.embed_audio(spectrograms))
+    if not vectors:
+        return None
+    return EmbeddedSounds(
+        files=tuple(str(records[row].audio) for row in heard),
+        vectors=as_blades(np.concatenate(vectors), encoder.blades, unsigned=encoder.unsigned),
+        owner=np.array(heard, dtype=np.int64),
+        skipped=skipped,
+    )
 
 
 class EmbeddedTexts(Protocol):

@@ -1,1 +1,0 @@
-"""Embeddings of a manifest's images, texts and sounds."""
