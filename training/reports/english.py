@@ -168,7 +168,8 @@ ENGLISH: Final[CueTable] = (
         "absent",
         "behind",
         (
-            rf"(?:not {_SEEN}|excluded|ruled out|absent|none|negative|resolved|removed) ?:",
+            rf"(?:not {_SEEN}|excluded|ruled out|absent|none|negative(?: for)?|resolved|removed|"
+            r"(?:no|without)(?: \w+)? (?:evidence|signs?)(?: (?:of|for))?) ?:",
             rf"(?:no longer|\Anot) {_SEEN} {_BE}",
             rf"{_ISNT} (?:\w+ly )?(?:suggest(?:ive)?(?: of)?|indicat(?:e|ive)(?: of)?|consistent with|"
             r"compatible with|diagnostic of|represent(?:ing)?|(?:suspicious|concerning|worrisome) for)",

@@ -75,6 +75,13 @@ _SENTENCE_END: Final = re.compile(
     r"sichtbar))?)\s*(?:[.,;\n]|$))|\n\s*\n|\n(?=\s*(?:[-*•\[(☐☒☑]|\d+[.)]|[A-Z][A-Z /]+:))|"
     rf"\n(?=[^\n:]{{3,40}}\s[-–=]\s)|\n(?={HEADING.pattern})"
 )
+# Its items are what it denies.
+_DENIED_LIST: Final = re.compile(
+    r"\b(?:no|without|negative|keine?|ohne)\b[^.:\n]{0,30}:(?=\n[ \t]*[-*•])", re.IGNORECASE
+)
+_BULLET: Final = re.compile(r"\n?[ \t]*[-*•]")
+# Keys with values on one line: "Heart: enlarged / Effusion: no".
+_SLASH: Final = re.compile(r"(?<=\s)/(?=\s[^\W\d_][\w ]{2,30}:)")
 _BLANK_LINE: Final = re.compile(r"\n\s*\n")
 # A line that is not filled ends what a heading has.
 _FIRST_LINE: Final = re.compile(r"[^\n]{1,60}\n\s*(?=[A-ZÄÖÜ])")
@@ -172,6 +179,11 @@ def stated_sentences(text: str) -> Iterator[tuple[int, str]]:
             stated = ends or (is_brief and has_forms(sentence) and OF_EARLIER_IMAGE.search(sentence) is None)
         before = place + len(sentence)
         if stated and is_read(sentence):
+            # All keep their places.
+            sentence = _SLASH.sub(",", sentence.replace(" (?)", "?,  "))
+            if _DENIED_LIST.search(sentence):
+                sentence = _BULLET.sub(lambda bullet: f",{' ' * (len(bullet[0]) - 1)}", sentence)
+                sentence = sentence.replace("\n", ";")
             yield place, sentence
 
 
@@ -251,6 +263,8 @@ def _sentences(text: str) -> Iterator[tuple[int, int]]:
     """Give where sentences begin and end, with the marks at their ends."""
     start = 0
     for end in (*(match.end() for match in _SENTENCE_END.finditer(text)), len(text)):
+        if _BULLET.match(text, end) and _DENIED_LIST.search(text, start, end + 9):
+            continue
         while end - start > _MAX_SENTENCE:
             cut = text.rfind(" ", start + 1, start + _MAX_SENTENCE)
             cut = start + _MAX_SENTENCE if cut < 0 else cut

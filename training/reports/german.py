@@ -87,7 +87,8 @@ GERMAN: Final[CueTable] = (
         "absent",
         "behind",
         (
-            rf"(?:ausgeschlossen|nicht (?:mehr )?{_SEEN}|fehlend|negativ) ?:",
+            rf"(?:ausgeschlossen|nicht (?:mehr )?{_SEEN}|fehlend|negativ|(?:keine?|ohne) (?:nachweis|anhalt|"
+            r"hinweise?|zeichen)(?: (?:von|für|auf))?) ?:",
             rf"\A(?:ausgeschlossen|nicht (?:mehr )?{_SEEN}) (?:wurden?|wird|werden|ist|sind)\b",
         ),
     ),
@@ -183,7 +184,8 @@ GERMAN: Final[CueTable] = (
         (
             rf"(?:nicht|keine[rns]?) (?:mehr )?(?:\w+ ){{0,2}}{_SEEN}",
             rf"{_SEEN} (?:\w+ )?nicht",
-            rf"(?:(?:{_BE} )?ausgeschlossen|vor(?:ge)?täuscht|vortäuschen|imitiert|simuliert)",
+            rf"(?:(?:{_BE} )?ausgeschlossen|vor(?:ge)?täuscht|vortäuschend?|imitierend|imitiert|simuliert|"
+            rf"weder {_SIDE} noch {_SIDE}{_AT_END})",
             rf"(?:{_BE} )?(?:(?!nicht|noch|{_NEARLY})\w+ )?{_WHOLE} {_GONE}",
             rf"(?:{_BE} )?(?:(?!nicht|noch|{_NEARLY})\w+ )?(?:verschwunden|rekompensiert|aufgelöst|"
             rf"resorbiert|entfernt|gezogen|abgeklungen|ausgeheilt){_AT_END}",
@@ -213,8 +215,8 @@ GERMAN: Final[CueTable] = (
             r"(?:kein(?:erlei|e[rsnm]?)?|ohne) (?:\w+ )?(?:verdacht auf|hinweis(?:e|en)?(?: auf| für)?|"
             r"anhalt(?:spunkte?)?(?: für)?|zeichen|korrelat für)",
             rf"{_WHOLE} (?:{_GONE})e[rsnm]?",
-            r"(?:kein(?:erlei|e[rsnm]?)?|ohne|weder|nie|niemals|nirgends|nirgendwo|fehlend(?:e[rsnm]?)?|"
-            r"fehlen (?:von|eine[rs]))",
+            r"(?:kein(?:erlei|e[rsnm]?)?|ohne|weder|nicht durch|nie|niemals|nirgends|nirgendwo|"
+            r"fehlend(?:e[rsnm]?)?|fehlen (?:von|eine[rs]))",
             r"(?:frei von|täusch(?:t|en))",
             r"gegen(?: eine?n?| das vorliegen(?: eine[rs])?)?(?= [^.;]*\bspr(?:icht|echen)\b)",
             r"und nicht(?: um)?(?= (?:eine?[rmns]? )?\ufffc)",
@@ -227,6 +229,7 @@ GERMAN: Final[CueTable] = (
             r"(?!(?:\w+ )?\ufffc))",
             r"nicht (?:mit|als)(?= [^.;]*\b(?:verwechs\w+|fehlzudeuten|fehlgedeutet)\b)",
             r"nicht (?:jedoch|aber|hingegen|dagegen)",
+            r"ø(?= ?\ufffc)",
             r"ausschlu(?:ß|ss)(?: (?:von|eine[rs]))?",
             r"(?:entfernung|explantation|rückbildung|auflösung) (?:de[rs]|von|eine[rs])",
         ),

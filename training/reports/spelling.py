@@ -22,7 +22,8 @@ _SHORT: Final = (
     "htx=hemothorax emphys=emphysema calcs=calcifications w/o=without w/=with c/w=consistent_with "
     "s/o=suggestive_of c/f=concerning_for d/t=due_to 2/2=due_to b/l=bilateral bilat=bilateral neg=negative "
     "poss=possible prob=probable susp=suspicious k.=kein o.b.=unauffällig o._b.=unauffällig erg.=erguss "
-    "pleuraerg.=pleuraerguss grenzw.=grenzwertig verbr.=verbreitert vergr.=vergrößert "
+    "pleuraerg.=pleuraerguss grenzw.=grenzwertig fragl.=fraglicher "
+    "pulm.=pulmonary vasc.=vascular dystel.=dystelektase verbr.=verbreitert vergr.=vergrößert "
     # Marks that were dictated.
     "period=; full_stop=; punkt=; comma=, komma=, new_paragraph=; new_line=; neue_zeile=; neuer_absatz=; "
     "unauff.=unauffällig -ve=negative +ve=positive nad=no_acute_disease wnl=within_normal_limits "
@@ -38,7 +39,7 @@ _WORDS: Final = (
     "belüftungsstörung bronchiectasis calcification calcifications calcified cardiomegaly catheter catheters "
     "cavitary cavitation congestion consolidation consolidations consolidative costophrenic defibrillator "
     "degenerative dystelektase dystelektasen effusion effusions emphysem emphysema emphysematous edema "
-    "endotracheal enlarged erguss excluded fibrosis fibrotic fracture fractured fractures granuloma "
+    "endotracheal enlarged erguss ergüsse excluded fibrosis fibrotic fracture fractured fractures granuloma "
     "granulomas hemothorax hernia herzschrittmacher hiatushernie hydropneumothorax hyperexpanded "
     "hyperinflated hyperinflation infiltrat infiltrate infiltrates infiltration kardiomegalie konsolidierung "
     "konsolidierungen kyphosis lungenemphysem lungenödem lymphadenopathie lymphadenopathy mediastinal "
@@ -51,7 +52,7 @@ _WORDS: Final = (
     "enlargement fraktur frakturen katheter lungenstauung stauung stauungszeichen verbreitert verbreiterung "
     "subcutaneous suspected suspicious thoraxdrainage tracheostomy tuberculosis tuberkulose "
     "unchanged unlikely vergrößert verkalkung verkalkungen verschattung verschattungen widening winkelerguss "
-    "without"
+    "vascular without"
 )
 # Other words as near, of these languages and of others.
 _OTHERS: Final = (
