@@ -14,7 +14,7 @@ _MAX_MESSAGE_LENGTH: Final = 400
 _ANOTHER_FORM: Final = "It is not of the form that is described in /docs."
 # Of errors that validators of the service raise, `value_error` has the words of the validator.
 _OF_PYDANTIC: Final = frozenset(get_args(ErrorType)) - {"value_error"}
-# Messages for a caller in place of pydantic's messages for programmers, each with the errors that it is of.
+# Our messages for callers, which replace those of pydantic, each with the errors that it describes.
 _ERRORS: Final[Mapping[str, Sequence[str]]] = {
     "This is not JSON: {error}.": ("json_invalid",),
     "It is missing.": ("missing",),

@@ -271,7 +271,7 @@ def acknowledgement(code: Code, message: bytes, reason: str = "", condition: str
     Args:
         code: Outcome of the message.
         message: The message.
-        reason: A sentence for whoever runs the sender; nothing of the message.
+        reason: A sentence for the operator of the sender; nothing of the message.
         condition: Error condition of a rejection (table 0357), for ERR-3.
     """
     kind, control_id, version = _head(message)

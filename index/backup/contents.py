@@ -120,7 +120,7 @@ def working_folder(path: Path) -> Iterator[Path]:
             left.unlink() if left.is_symlink() or left.is_file() else shutil.rmtree(left)
         yield path
     finally:
-        # Still locked: whoever comes now makes a folder of its own.
+        # Still locked: a process that comes now makes a folder of its own.
         shutil.rmtree(path, ignore_errors=True)
         os.close(lock)
 

@@ -47,7 +47,7 @@ def remove_stale(paths: Iterable[Path], untouched_s: float = STALE_SECONDS) -> i
 def remove_abandoned(paths: Iterable[Path]) -> None:
     """Remove unfinished files of any age that no process is writing."""
     for path in paths:
-        # What cannot be removed is named by whoever looks for `unfinished` files afterwards.
+        # Files that cannot be removed are listed by the next call of `unfinished`.
         with suppress(OSError), path.open("rb") as file:
             if try_lock(file):
                 path.unlink()

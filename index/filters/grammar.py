@@ -55,7 +55,7 @@ _MAX_COMPARED = 1_000
 
 _WRONG_KIND = frozenset({"bool_type", "int_type", "float_type", "string_type"})
 _KEYS = "eq, any_of, gt, gte, lt or lte beside field, finding beside state, or one of and, or, not"
-# Sentences for callers in place of pydantic's types of errors.
+# Sentences for callers, which replace pydantic's types of errors.
 _SENTENCES = {
     "missing": "it is missing",
     "extra_forbidden": f"it does not belong there: a condition is an object with {_KEYS}",

@@ -1,4 +1,4 @@
-"""Embed a collection with another bundle, in a generation beside the active one, and search in that one."""
+"""Embed a collection with another bundle in a new generation, and switch searches over to it."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -132,7 +132,7 @@ def swap(
     show_progress: bool = True,
     instead_of: str | None = None,
 ) -> int:
-    """Give a generation what it lacks and make it the one that is searched, in one step.
+    """Embed what a generation is missing and make it the active one, in one step.
 
     A generation that was active before lacks the images that were written since: nobody keeps it current,
     which would cost every write a second pass and every service a second encoder, but it never comes back

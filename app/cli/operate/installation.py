@@ -1,4 +1,4 @@
-"""`recoquest settings`, `doctor`, `tidy` and `viewer`: what an installation has, and what it lacks."""
+"""`recoquest settings`, `doctor`, `tidy` and `viewer`: check an installation and look after it."""
 
 import json
 from dataclasses import asdict

@@ -213,7 +213,7 @@ def test_processes_that_hang_delay_no_end(own: Indexed) -> None:
             time.sleep(0.5)
             seconds, lines = service.stop()
     assert seconds < _PROMISED_S
-    # A stopped process may be replaced before the end, and whoever waited for it is told.
+    # A stopped process may be replaced before the end, and a request that waited for it gets an error.
     assert {line["event"] for line in errors(lines)} <= {
         "an encoder's process is replaced",
         "encoder-replaced",

@@ -174,7 +174,7 @@ def _are_thousands(mark: Decimal, values: Sequence[str], counts: Mapping[str, in
         return False
     if any(value.count(mark) > 1 or _other(mark) in value for value in values):
         return True
-    # 950 beside 1,001: decimals would not have exactly three digits or none.
+    # 950 next to 1,001: decimals would not have exactly three digits or none.
     below = [value for value in counts if _BELOW_THOUSAND.fullmatch(value)]
     return mark == "," and bool(below) and len(below) + len(values) == len(counts)
 
