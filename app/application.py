@@ -15,58 +15,58 @@ from opentelemetry.trace import Tracer, TracerProvider
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app import idempotency
+from app import page_routes as pages
+from app.access import session_routes as sessions
+from app.access import sign_in_routes as sign_in
 from app.access.authentication import Authenticator
 from app.access.hosts import AllowedHosts, SiteCheck
 from app.access.security import SecurityHeaders
 from app.access.sessions import SessionSigner
-from app.api import (
-    audit,
-    browse,
-    collections,
-    feedback,
-    generations,
-    health,
-    images,
-    jobs,
-    models,
-    pages,
-    search,
-    writes,
-)
-from app.api.callers import sessions, sign_in
-from app.api.cases import lists as case_lists
-from app.api.integration import embeddings, links
-from app.api.radiology import routes as radiology
+from app.audit import routes as audit
 from app.audit.middleware import AuditTrail
 from app.audit.recorder import Recorder
 from app.audit.trail import open_trail
+from app.cases import routes as case_lists
+from app.collections import routes as collections
 from app.concurrency.threads import Threads
 from app.decoding.images import ImageDecoders
+from app.edge.http.body_limit import BodyLimit
+from app.edge.http.methods import Methods
+from app.edge.http.problems import install_problems
+from app.edge.http.ranges import Ranges
+from app.edge.http.request_context import REQUEST_ID_HEADER, RequestContext
+from app.edge.observability.metrics import Metrics
+from app.edge.observability.tracing import open_provider, tracer_of
+from app.edge.server.admission import Admission, Stages
+from app.edge.server.connections import ConnectionLimits, Connections
+from app.embeddings import routes as embeddings
 from app.encoding import QueueLimits
 from app.encoding.pool import EncoderLoader, Encoders, LoadEncoder
 from app.engine import open_engine, service_patience
-from app.http.body_limit import BodyLimit
-from app.http.methods import Methods
-from app.http.openapi import DESCRIPTION, TAGS, describe
-from app.http.problems import install_problems
-from app.http.ranges import Ranges
-from app.http.request_context import REQUEST_ID_HEADER, RequestContext
+from app.feedback import routes as feedback
+from app.generations import model_routes as models
+from app.generations import routes as generations
+from app.health import routes as health
+from app.health.readiness import Readiness
+from app.images import link_routes as links
+from app.images import routes as images
+from app.images import write_routes as writes
+from app.jobs import routes as jobs
 from app.jobs.queue import role_of_job
-from app.observability.metrics import Metrics
-from app.observability.tracing import open_provider, tracer_of
-from app.operations.readiness import Readiness
-from app.operations.services import Services
-from app.operations.writes import idempotency
+from app.openapi import DESCRIPTION, TAGS, describe
+from app.radiology.routes import routes as radiology
+from app.radiology.viewer.archive import archive_of
 from app.refresh import follow, refresh_views
-from app.server.admission import Admission, Stages
-from app.server.connections import ConnectionLimits, Connections
+from app.search import browse_routes as browse
+from app.search import routes as search
+from app.services import Services
 from app.settings import Settings
-from app.viewer.archive import archive_of
 from index.audit.dead_letters import DeadLetters, dead_letters_of
 from index.generations.names import CollectionNames
 from index.home import Home
 from index.writes.garbage import collect_garbage
-from training.errors import RecoquestError
+from training.common.errors import RecoquestError
 
 # Less than the server gives the whole end of the application.
 _FINISH_S: Final = 2.0
@@ -129,7 +129,7 @@ def create_app(
         description=DESCRIPTION,
         version=version("recoquest"),
         openapi_tags=TAGS,
-        # The framework's own traces tell addresses and bodies; `app.observability.tracing` does not.
+        # The framework's own traces tell addresses and bodies; `app.edge.observability.tracing` does not.
         telemetry={"tracing": False, "metrics": False, "logs": False},
         docs_url=None,
         redoc_url=None,

@@ -9,9 +9,9 @@ from typing import Final, TypeVar
 
 import structlog
 
-from app.observability.installation import read_installation
-from app.operations.readiness import generations_to_load
-from app.operations.services import Services
+from app.edge.observability.installation import read_installation
+from app.health.readiness import generations_to_load
+from app.services import Services
 from index.catalogue import Catalogue
 from index.feedback.judgements import count_verdicts
 from index.search.results import ActiveGeneration

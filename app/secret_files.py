@@ -8,7 +8,7 @@ from typing import Any, Final
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
-from training.errors import RecoquestError
+from training.common.errors import RecoquestError
 
 _END: Final = "_FILE"
 _MAX_BYTES: Final = 1 << 16

@@ -32,10 +32,10 @@ from app.worker_settings import WorkerSettings
 from index.audit.event import QueryForm
 from index.catalogue.connections import without_password
 from index.keys.grants import Role, parse_grants
-from training.errors import RecoquestError
+from training.common.errors import RecoquestError
 
 if TYPE_CHECKING:
-    from training.data.decoding.images import ImageLimits
+    from training.imaging.images import ImageLimits
 
 PREFIX = "RECOQUEST_"
 ENV_FILE_VARIABLE = PREFIX + "ENV_FILE"
@@ -347,7 +347,7 @@ class Settings(ViewerSettings, WorkerSettings):
     def image_limits(self) -> "ImageLimits":
         """What an image may cost, in imports, indexes and the service alike."""
         # Its decoders take longer to load than most commands.
-        from training.data.decoding.images import ImageLimits
+        from training.imaging.images import ImageLimits
 
         return ImageLimits(
             max_bytes=self.max_image_bytes,

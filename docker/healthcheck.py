@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 TIMEOUT_SECONDS = 8
-# As long as the service lets a worker say nothing; see app/jobs/heartbeat.py.
+# As long as the service lets a worker say nothing; see app/heartbeat.py.
 SILENT_SECONDS = 30
 
 

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from itertools import islice
 from typing import Final
 
-from training.errors import RecoquestError
+from training.common.errors import RecoquestError
 
 _SHOWN: Final = 80
 _LISTED: Final = 20

@@ -26,12 +26,12 @@ from index.writes.intake import CheckedImage, Intake, KnownImage, Prepared, dige
 from index.writes.live import remove_in_batches
 from index.writes.missing_vectors import images_without_vectors
 from index.writes.prefetch import prefetch
-from training.data.decoding.images import ImageLimits
-from training.data.decoding.processes.file_decoder import FileDecoder
-from training.data.manifest import Manifest, Record
-from training.data.rejections import Rejections
-from training.errors import BundleError, DataError, ImageError
-from training.progress import progress_bar
+from training.common.errors import BundleError, DataError, ImageError
+from training.common.manifest import Manifest, Record
+from training.common.progress import progress_bar
+from training.common.rejections import Rejections
+from training.imaging.images import ImageLimits
+from training.imaging.processes.file_decoder import FileDecoder
 
 RecordWrites = Callable[[Session, Mapping[str, str]], None]
 RecordRemovals = Callable[[Session, Sequence[str]], None]

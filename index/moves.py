@@ -17,7 +17,7 @@ from index.errors import StaleWriteError
 from index.feedback.judgements import rename_examples
 from index.writes.deletion import delete_images
 from index.writes.intake import KnownImage
-from training.data.manifest import Record
+from training.common.manifest import Record
 
 # Pairs of names that are compared; of more, all are ambiguous.
 _MOST_PAIRS: Final = 1_000_000

@@ -13,11 +13,11 @@ from hypothesis import settings
 from tests.needed import needed, needed_module
 from tests.orthanc import INSTALL, OrthancPrograms, OrthancServer, find_orthanc, serve_orthanc
 from tests.postgresql import PostgresqlServer, find_binaries, serve_postgresql
-from training.host import keep_order_of_sums
+from training.common.host import keep_order_of_sums
 
 _LONG = (
     "tests/app/encoding",
-    "tests/app/server",
+    "tests/app/edge/server",
     "tests/browser",
     "tests/e2e",
     "tests/faults",
@@ -56,7 +56,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def stops_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes that a test stops are not replaced: they stand for those that hang in another way."""
-    monkeypatch.setattr("training.stopped._LOOK_S", 3_600.0)
+    monkeypatch.setattr("training.common.stopped._LOOK_S", 3_600.0)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -9,7 +9,7 @@ gathered. Parameters, such as a temperature, are learned with those of the model
 import torch
 from torch import Tensor, nn
 
-from training.distributed import process_count
+from training.common.distributed import process_count
 from training.models.features import Features, ModalityFeatures
 from training.objectives.base import LossOutput, Objective, ObjectiveConfig, ObjectiveContext
 from training.objectives.ifm import IFMSettings

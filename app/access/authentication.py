@@ -14,21 +14,21 @@ from typing import Final
 import structlog
 from starlette.requests import Request
 
-from app.access.key_guesses import BruteForceLimiter, Refusal, clients_of
 from app.access.links import LinkSigner, ended_link, link_of, wrong_link
-from app.access.principal import EVERY_COLLECTION, NOBODY, Grants, Principal, Role
 from app.access.provider import Provider
 from app.access.sessions import COOKIE, Session, SessionSigner
 from app.access.sign_in import CodeFlow
 from app.access.tokens import CHALLENGE, EXPIRED, TokenVerifier
 from app.concurrency.threads import Threads
-from app.http.problem_kinds import Kind
-from app.http.problems import RequestError
+from app.edge.http.problem_kinds import Kind
+from app.edge.http.problems import RequestError
+from app.edge.key_guesses import BruteForceLimiter, Refusal, clients_of
+from app.edge.principal import EVERY_COLLECTION, NOBODY, Grants, Principal, Role
 from app.settings import Settings
 from index.catalogue import Catalogue
 from index.generations.names import find_collection
 from index.keys.api_keys import ApiKey, find_key, note_use, split_key, today
-from training.errors import RecoquestError
+from training.common.errors import RecoquestError
 
 _WRONG: Final = Kind("wrong-key", "The key is wrong", HTTPStatus.UNAUTHORIZED, authenticate=CHALLENGE)
 _ENDED: Final = Kind(

@@ -14,9 +14,9 @@ from typing import Final
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.http.addresses import path_of
-from app.http.problem_kinds import Kind
-from app.http.problems import problem_response
+from app.edge.http.addresses import path_of
+from app.edge.http.problem_kinds import Kind
+from app.edge.http.problems import problem_response
 from index.errors import shortened
 
 _BAD_HOST: Final = Kind("bad-host", "The Host header cannot be read", HTTPStatus.BAD_REQUEST)

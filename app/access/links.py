@@ -11,11 +11,11 @@ from urllib.parse import parse_qsl, urlencode
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from app.access.principal import Principal
 from app.access.sessions import SESSION, Session, SessionSigner
-from app.http.problem_kinds import Kind
-from app.http.problems import RequestError
-from app.schemas.search.page import image_path
+from app.edge.http.problem_kinds import Kind
+from app.edge.http.problems import RequestError
+from app.edge.principal import Principal
+from app.edge.schemas import image_path
 
 PARAMETER: Final = "link"
 # By the name of the route: an image may be called as a picture is.

@@ -11,9 +11,9 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from app.access.authentication import KEY_NEEDED, authenticator_of
 from app.access.links import keep_as_long
-from app.access.principal import Principal, Role, principal_of
-from app.http.problem_kinds import Kind
-from app.http.problems import RequestError
+from app.edge.http.problem_kinds import Kind
+from app.edge.http.problems import RequestError
+from app.edge.principal import Principal, Role, principal_of
 from index.errors import shortened
 
 _BEARER = HTTPBearer(

@@ -6,7 +6,7 @@ from typing import Final
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.http.addresses import path_of
+from app.edge.http.addresses import path_of
 
 # Swagger UI writes style attributes; its scripts come from this server all the same.
 _DOCS_POLICY = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:"

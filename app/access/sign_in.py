@@ -21,11 +21,11 @@ from pydantic import TypeAdapter
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from app.access.principal import Principal
 from app.access.provider import Discovery, Provider, ProviderError, ask
 from app.access.sessions import SessionSigner, cookie_attributes
 from app.access.tokens import TokenVerifier
-from app.http.addresses import service_url
+from app.edge.http.addresses import service_url
+from app.edge.principal import Principal
 from app.settings import Settings
 
 COOKIE: Final = "recoquest_sign_in"

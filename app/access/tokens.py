@@ -8,10 +8,10 @@ from joserfc import jws, jwt
 from joserfc.errors import ExpiredTokenError, JoseError
 from joserfc.jws import JWSRegistry
 
-from app.access.principal import Grants, Principal, Role
 from app.access.provider import ALGORITHMS, Provider, ProviderError, UnknownSigningKeyError
-from app.http.problem_kinds import Kind
-from app.http.problems import RequestError
+from app.edge.http.problem_kinds import Kind
+from app.edge.http.problems import RequestError
+from app.edge.principal import Grants, Principal, Role
 from app.settings import Settings
 from index.errors import shortened
 

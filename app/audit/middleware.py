@@ -10,11 +10,11 @@ from typing import Any, Final
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.access.key_guesses import clients_of
 from app.audit.noted import actor_of, noted_of
 from app.audit.recorder import AuditUnavailableError, Recorder
-from app.http.problem_kinds import Kind
-from app.http.problems import problem_response
+from app.edge.http.problem_kinds import Kind
+from app.edge.http.problems import problem_response
+from app.edge.key_guesses import clients_of
 from index.audit.event import Action, Detail, Event
 
 _UNAVAILABLE: Final = Kind(

@@ -1,17 +1,14 @@
 """Notes of a route for the audit trail; the rest of an event is known from the address and the answer."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fastapi import Request
 from starlette.requests import HTTPConnection
 
-from app.access.key_guesses import clients_of
-from app.access.principal import principal_of
-from app.audit.trail import query_parts
-from app.schemas.search.query import SearchQuery
+from app.edge.key_guesses import clients_of
+from app.edge.principal import principal_of
 from index.audit.event import Action, Actor, Detail, Outcome
-from index.search.results import ActiveGeneration, SearchPage
 
 _STATE = "audited"
 
@@ -55,42 +52,3 @@ def noted_of(state: Mapping[str, object]) -> Noted:
 def note(request: Request, noted: Noted) -> None:
     """Note parts of the event of a request."""
     setattr(request.state, _STATE, noted)
-
-
-def note_queries(
-    request: Request,
-    active: ActiveGeneration | None,
-    queries: Sequence[SearchQuery],
-    objects: Iterable[str],
-    files: Sequence[str] = (),
-    **details: Detail,
-) -> None:
-    """Note the queries of a request, and the images that it shows or compares with them.
-
-    Args:
-        request: The request.
-        active: The generation that was searched; None for a list of a collection without one.
-        queries: The queries.
-        objects: Ids of the images.
-        files: SHA-256 of the image files that were sent.
-        details: Further values.
-    """
-    parts: dict[str, list[str]] = {}
-    for query in queries:
-        for name, texts in query_parts(query, files).items():
-            parts.setdefault(name, []).extend(texts)
-    note(
-        request,
-        Noted(
-            objects=list(dict.fromkeys(objects)),
-            query=parts,
-            model=None if active is None else active.digest,
-            generation=None if active is None else active.generation,
-            details=details,
-        ),
-    )
-
-
-def shown(page: SearchPage) -> list[str]:
-    """Return the ids of the images of a page, each once."""
-    return list(dict.fromkeys(hit.image.id for hit in page.hits))

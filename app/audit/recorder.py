@@ -14,7 +14,7 @@ from index.audit.chain import Trail
 from index.audit.dead_letters import DeadLetters
 from index.audit.event import Event, in_parts
 from index.errors import CatalogueBusyError, DiskFullError
-from training.errors import RecoquestError
+from training.common.errors import RecoquestError
 
 # Events of reads wait so long for others, so that a search pays for no transaction of its own.
 _BATCH_SECONDS: Final = 0.5

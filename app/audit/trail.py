@@ -15,8 +15,6 @@ from index.audit.event import Action, Actor, Detail, Event, canonical, in_parts
 from index.catalogue import Catalogue
 
 if TYPE_CHECKING:
-    from app.schemas.search.page import SearchResponse
-    from app.schemas.search.query import Example, SearchQuery
     from index.moves import Moves
 
 # Parts of the event of a command, of 1,000 ids each, that are written in one transaction.
@@ -171,38 +169,6 @@ def moves_recorded(
     return record
 
 
-def record_searches(
-    settings: Settings,
-    catalogue: Catalogue,
-    collection: str,
-    found: "Sequence[tuple[SearchQuery, SearchResponse]]",
-) -> None:
-    """Write searches of a command, with the hits of their pages, to the audit trail, if there is one.
-
-    Raises:
-        CatalogueError: The catalogue cannot be written to.
-        DiskFullError: The disk has no space left.
-        HomeError: The key in the home folder cannot be used.
-    """
-    if not settings.audit:
-        return
-    actor = command_actor()
-    events = [
-        Event(
-            action="search",
-            actor=actor,
-            collection=collection,
-            objects=list(dict.fromkeys(hit["id"] for hit in page.hits)),
-            query=query_parts(query),
-            model=None if page.served_by is None else page.served_by.digest,
-            generation=None if page.served_by is None else page.served_by.generation,
-            details={"operation": "search", "target": query.target, "limit": query.limit},
-        )
-        for query, page in found
-    ]
-    open_trail(settings, catalogue).append(events)
-
-
 def filter_parts(condition: Any) -> dict[str, list[str]]:
     """Return a filter as JSON without the ids that it names, and these, which are kept as keyed hashes."""
     if condition is None:
@@ -223,27 +189,3 @@ def _without_ids(part: Any, ids: list[str]) -> Any:
         if name != "field":
             ids.extend(str(each) for each in (value if isinstance(value, list) else [value]))
     return {name: value if name == "field" else "filter_ids" for name, value in part.items()}
-
-
-def query_parts(query: "SearchQuery", files: Sequence[str] = ()) -> dict[str, list[str]]:
-    """Return the parts of a query: texts, examples by their ids, files by their digests, and the filter."""
-    parts = {
-        "text": [] if query.text is None else [query.text],
-        "keywords": [] if query.keywords is None else [query.keywords],
-        "like": _ids(query.like),
-        "unlike": _ids(query.unlike),
-        "like_text": _texts(query.like),
-        "unlike_text": _texts(query.unlike),
-        "file": list(files),
-        "box": [f"{place}: {box.model_dump_json()}" for place, box in query.boxes.items()],
-        **filter_parts(query.filter),
-    }
-    return {name: texts for name, texts in parts.items() if texts}
-
-
-def _ids(examples: "Sequence[Example]") -> list[str]:
-    return [example.id for example in examples if example.id is not None]
-
-
-def _texts(examples: "Sequence[Example]") -> list[str]:
-    return [example.text for example in examples if example.text is not None]

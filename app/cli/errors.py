@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
 
-from training.errors import RecoquestError
+from training.common.errors import RecoquestError
 from training.trainer.run_state.errors import AnotherProcessFailedError, TrainingInterruptedError
 
 DEBUG_VARIABLE = "RECOQUEST_DEBUG"

@@ -15,8 +15,8 @@ from app.cli.main import build
 from app.jobs.kinds import command_line
 from app.settings import load_settings
 from index.catalogue.collections import now
-from training.atomic import atomic_file
-from training.host import end_with_parent, has_gpu_driver, keep_order_of_sums
+from training.common.atomic import atomic_file
+from training.common.host import end_with_parent, has_gpu_driver, keep_order_of_sums
 
 # Searches on the same machine come first.
 _NICENESS = 10

@@ -19,7 +19,6 @@ from app.cli.data.feedback import feedback
 from app.cli.data.findings import findings
 from app.cli.data.import_ import import_data
 from app.cli.data.lists import collections, recipes
-from app.cli.data.reports import hl7, reports
 from app.cli.errors import ended
 from app.cli.operate.audit import audit
 from app.cli.operate.backup import backup, restore
@@ -27,14 +26,15 @@ from app.cli.operate.installation import doctor, settings, tidy, viewer
 from app.cli.operate.jobs import jobs, worker
 from app.cli.operate.keys import keys
 from app.cli.operate.serve import serve
-from app.cli.pacs import pacs
+from app.cli.radiology.pacs import pacs
+from app.cli.radiology.reports import hl7, reports
 from app.cli.training.bundle import bundle
 from app.cli.training.classify import classify
 from app.cli.training.evaluate import evaluate
 from app.cli.training.language_model import language_model
 from app.cli.training.retrain import retrain
 from app.cli.training.train import train
-from training.host import keep_order_of_sums
+from training.common.host import keep_order_of_sums
 
 
 def _print_version(wanted: bool) -> None:

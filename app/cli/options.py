@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from training.errors import DataError, RecoquestError
+from training.common.errors import DataError, RecoquestError
 from training.trainer.run_state.tracking import TrackerName
 
 if TYPE_CHECKING:
     from app.settings import Settings
     from index.engine import SearchEngine
-    from training.data.manifest import Manifest, Rejections, Split
+    from training.common.manifest import Manifest, Rejections, Split
 
 Home = Annotated[
     Path | None,
@@ -100,7 +100,7 @@ def indexed(settings: "Settings") -> Iterator["SearchEngine"]:
 
 def read_split(data: Path, split: str | None, max_rejected: float) -> "Manifest":
     """Read a manifest, or one split of it, and say what had to be left out."""
-    from training.data.manifest import read_manifest
+    from training.common.manifest import read_manifest
 
     manifest = read_manifest(data, max_rejected=max_rejected)
     name_left_out(manifest.rejections)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from app.cli.errors import ended
 from app.cli.main import build
-from training.host import end_with_parent, keep_order_of_sums
+from training.common.host import end_with_parent, keep_order_of_sums
 
 
 def main(parent: int, arguments: Sequence[str]) -> None:

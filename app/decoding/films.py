@@ -12,20 +12,20 @@ from pydicom import Dataset
 from app.decoding import WORKER
 from app.settings import Settings
 from index.keys.patient_key import patient_key
-from training.data.decoding.dicom.picture import open_dicom
-from training.data.decoding.images import ImageLimits
-from training.data.decoding.processes.errors import DecodingTimeoutError
-from training.data.decoding.processes.pool import DecodingPool, PoolLimits, Priority
-from training.data.decoding.processes.process import Answer, DecoderLimits, Task
-from training.data.dicom.attributes import read_attributes
-from training.data.dicom.elements import uid_of
-from training.data.dicom.films import group_of, look_at, with_uid, write_films
-from training.data.dicom.objects import kind_of, read_object
-from training.data.readers.common.splits import draw_split
-from training.data.readers.dicom.examination import MOST_FRAMES
-from training.data.record import MetadataValue, Record
-from training.errors import ImageError
-from training.host import decoding_threads
+from training.clinical.dicom.attributes import read_attributes
+from training.clinical.dicom.elements import uid_of
+from training.clinical.dicom.films import group_of, look_at, with_uid, write_films
+from training.clinical.dicom.objects import kind_of, read_object
+from training.common.errors import ImageError
+from training.common.host import decoding_threads
+from training.common.record import MetadataValue, Record
+from training.imaging.dicom.picture import open_dicom
+from training.imaging.images import ImageLimits
+from training.imaging.processes.errors import DecodingTimeoutError
+from training.imaging.processes.pool import DecodingPool, PoolLimits, Priority
+from training.imaging.processes.process import Answer, DecoderLimits, Task
+from training.importing.dicom.examination import MOST_FRAMES
+from training.importing.splits import draw_split
 
 FilmOutcome = Literal["taken", "refused", "left out", "quarantined"]
 

@@ -15,14 +15,14 @@ from app.concurrency.timings import record_waited
 from app.decoding import WORKER
 from app.settings import Settings
 from index.files.renditions import Rendition
-from training.data.decoding.depth import Levels
-from training.data.decoding.formats import MEDIA_TYPES
-from training.data.decoding.images import check_signature
-from training.data.decoding.processes.errors import DecodingTimeoutError
-from training.data.decoding.processes.pool import DecodingObserver, DecodingPool, PoolLimits, Priority
-from training.data.decoding.processes.process import Answer, DecoderLimits, Task
-from training.data.record import PICTURE_FIELDS
-from training.errors import ImageError
+from training.common.errors import ImageError
+from training.common.record import PICTURE_FIELDS
+from training.imaging.depth import Levels
+from training.imaging.formats import MEDIA_TYPES
+from training.imaging.images import check_signature
+from training.imaging.processes.errors import DecodingTimeoutError
+from training.imaging.processes.pool import DecodingObserver, DecodingPool, PoolLimits, Priority
+from training.imaging.processes.process import Answer, DecoderLimits, Task
 from training.models.config import ImagePreprocessingConfig
 from training.models.inputs.images import Pixels
 

@@ -10,10 +10,10 @@ from typing import Any, Final
 import numpy as np
 
 from index.files.renditions import STORED_LIMITS, Rendition, make_rendition, make_thumbnail, read_levels
-from training.data.decoding.images import ImageLimits, decode_whole
-from training.data.decoding.processes.serving import DoTask, TaskAnswer, serve
-from training.data.decoding.window import Window
-from training.models.inputs.resize import Square, to_square
+from training.imaging.images import ImageLimits, decode_whole
+from training.imaging.processes.serving import DoTask, TaskAnswer, serve
+from training.imaging.resizing import Square, to_square
+from training.imaging.window import Window
 
 # The service itself has priority: its threads need the processor briefly and at once.
 _NICENESS: Final = 5

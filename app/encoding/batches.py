@@ -20,7 +20,7 @@ from app.encoding.errors import (
     is_out_of_memory,
 )
 from app.encoding.jobs import Encoded, Job, QueryEncoder, QueueObserver, fail, succeed
-from training.errors import MissingModalityError
+from training.common.errors import MissingModalityError
 from training.models.inputs.texts import Truncation
 
 _SMALLER_BATCHES_S = 60.0

@@ -1,6 +1,6 @@
 """Reasons why a query has no vector, one class for each answer that its caller gets."""
 
-from training.errors import RecoquestError
+from training.common.errors import RecoquestError
 
 TOO_SLOW = "The query could not be encoded in time; try again when the service is less busy."
 FAILED = "The encoder failed on this query; the service's log says why."

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL.Image import Image
 
-from training.errors import RecoquestError
+from training.common.errors import RecoquestError
 from training.models.bundle import BundleInfo
 from training.models.config import ImagePreprocessingConfig
 from training.models.embeddings import TextEmbeddings

@@ -19,7 +19,7 @@ from app.encoding.processes.fork_server import ForkServer
 from app.encoding.threads import ComputeThreads, cores, use_torch_threads
 from index.files.bundles import check_digest
 from index.search.results import ActiveGeneration
-from training.errors import BundleError, RecoquestError
+from training.common.errors import BundleError, RecoquestError
 from training.models.config import ImagePreprocessingConfig
 from training.models.inputs.images import Pixels
 from training.models.onnx.loading import computes_on_cpu, load_query_encoder

@@ -18,7 +18,7 @@ from app.settings import Settings
 from index.catalogue import Catalogue
 from index.catalogue.jobs import Job, beat, end_job, release_job
 from index.errors import CatalogueError, DiskFullError
-from training.progress import PROGRESS_VARIABLE
+from training.common.progress import PROGRESS_VARIABLE
 
 Order = Literal["go on", "cancel", "stop", "let go"]
 _TICK_SECONDS: Final = 0.1

@@ -20,7 +20,7 @@ from index.catalogue.tables import JobRow
 from index.erasure.pending import PendingErasure
 from index.errors import CollectionInUseError
 from index.home import Home
-from training.atomic import atomic_file
+from training.common.atomic import atomic_file
 
 _GONE: Final = object()
 _ERASED: Final = "erased"

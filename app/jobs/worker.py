@@ -12,13 +12,13 @@ from typing import Final
 
 import structlog
 
+from app.heartbeat import Heartbeat
 from app.jobs.attempt import Attempt
-from app.jobs.heartbeat import Heartbeat
 from app.jobs.schedule import give_retrainings, give_sync
 from app.settings import Settings
 from index.catalogue import open_catalogue
 from index.catalogue.jobs import Job, claim_job, expire_lease, list_jobs, next_job
-from training.errors import RecoquestError
+from training.common.errors import RecoquestError
 
 # Pause of a thread that has found no job.
 _LOOK_SECONDS: Final = 1.0

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from index.audit.chain import KEY_FILE as AUDIT_KEY
 from index.errors import BackupError
-from training.atomic import atomic_file
+from training.common.atomic import atomic_file
 
 # The name of an audit key that is a setting, and not carried.
 AUDIT_SETTING: Final = "RECOQUEST_AUDIT_KEY"

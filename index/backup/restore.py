@@ -38,8 +38,8 @@ from index.files.bundles import changing_models, check_digest, install_bundle
 from index.files.image_store import WRITES_AT_ONCE
 from index.files.orphans import forget_used, mark_orphans
 from index.home import Home
+from training.common.progress import progress_bar
 from training.models.bundle import read_bundle
-from training.progress import progress_bar
 
 _MAX_SUMMARY_BYTES: Final = 1 << 30
 _NOTED_AT_ONCE: Final = 500

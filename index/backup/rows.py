@@ -11,7 +11,7 @@ from index.catalogue import tables
 from index.catalogue.audit_tables import AuditEventRow, AuditHeadRow, AuditNameRow
 from index.catalogue.full_text import add_stored_words
 from index.catalogue.schema import DerivedRow
-from training.progress import ProgressBar
+from training.common.progress import ProgressBar
 
 _AT_ONCE: Final = 2000
 # Orphans belong to one store, the identity to one home, no other machine may continue a job, answers tell of

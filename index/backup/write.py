@@ -33,10 +33,10 @@ from index.errors import BackupError, DiskFullError, StoreError
 from index.files.bundles import check_digest
 from index.home import Home
 from index.writes.garbage import collect_garbage
-from training.atomic import atomic_file, sync
-from training.errors import BundleError, RecoquestError
+from training.common.atomic import atomic_file, sync
+from training.common.errors import BundleError, RecoquestError
+from training.common.progress import progress_bar
 from training.models.bundle import read_bundle
-from training.progress import progress_bar
 
 _log = logging.getLogger(__name__)
 

@@ -118,8 +118,9 @@ class TextRow(Table):
 class FindingRow(Table):
     """A mention of a finding in a text of an image, by its position, or in its report: `REPORT_POSITION`.
 
-    `state` is the mention's and `start` and `stop` are its offsets; see `training.reports`. `image_finding`
-    is the finding and its state over all mentions of the image, as filters compare it: "edema: absent".
+    `state` is the mention's and `start` and `stop` are its offsets; see `training.clinical.findings`.
+    `image_finding` is the finding and its state over all mentions of the image, as filters compare it:
+    "edema: absent".
     """
 
     __tablename__ = "findings"

@@ -20,8 +20,8 @@ from index.vectors.protocol import Keys, Vectors
 from index.vectors.vector_view import VectorView
 from index.vectors.view import CosineView
 from index.views.manager import Views
+from training.common.progress import progress_bar
 from training.evaluation.similarity import as_blades, similarity
-from training.progress import progress_bar
 
 # Neighbours to compare for each image; the threshold lets as many pass by chance, whatever the model.
 _NEAREST: Final = 5

@@ -18,8 +18,8 @@ from index.catalogue.storable import storable_text
 from index.errors import CollectionInUseError
 from index.files.file_lock import try_lock
 from index.reports.received import images_of_people
-from training.atomic import atomic_file
-from training.data.dicom.pseudonyms import keyed_hash
+from training.clinical.dicom.pseudonyms import keyed_hash
+from training.common.atomic import atomic_file
 
 _FOLDER: Final = "erasures"
 _HASH: Final = re.compile(r"[0-9a-f]{16}")

@@ -15,8 +15,8 @@ from index.errors import StoreError
 from index.feedback.judgements import UsableFeedback, count_usable, learning_pairs
 from index.files.image_store import ImageStore
 from index.home import Home
-from training.atomic import atomic_folder
-from training.data.manifest import Record, Rejections, write_manifest
+from training.common.atomic import atomic_folder
+from training.common.manifest import Record, Rejections, write_manifest
 
 _AT_ONCE: Final = 1000
 # Labels measure precision among the first ten images of others.

@@ -25,8 +25,8 @@ from index.catalogue.tables import ModelRow
 from index.errors import DiskFullError, StoreWriteError
 from index.files.file_lock import try_lock
 from index.files.image_store import ImageStore
-from training.atomic import atomic_folder, remove_folder, sync
-from training.errors import BundleError
+from training.common.atomic import atomic_folder, remove_folder, sync
+from training.common.errors import BundleError
 from training.models.bundle import BundleInfo, read_bundle
 
 _NOTE: Final = ".unused"

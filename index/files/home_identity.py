@@ -18,7 +18,7 @@ from index.catalogue import Catalogue
 from index.catalogue.tables import HomeRow, ImageRow, OrphanRow
 from index.errors import CatalogueBusyError, DiskFullError, HomeError
 from index.files.image_store import ImageStore
-from training.atomic import atomic_file
+from training.common.atomic import atomic_file
 
 FILE: Final = "identity"
 # Images whose files are looked for, to tell whose folder this is.

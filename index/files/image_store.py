@@ -12,9 +12,9 @@ from index.catalogue.disk_full import is_disk_full
 from index.errors import DiskFullError, StoreError, StoreWriteError
 from index.files.file_lock import try_lock
 from index.files.renditions import make_thumbnail
-from training.atomic import atomic_file, sync
-from training.data.decoding.images import PIXELS_VERSION
-from training.errors import ImageError
+from training.common.atomic import atomic_file, sync
+from training.common.errors import ImageError
+from training.imaging.images import PIXELS_VERSION
 
 MakeThumbnail = Callable[[Path], bytes]
 

@@ -7,9 +7,9 @@ from typing import Final
 
 from PIL import Image, ImageChops
 
-from training.data.decoding.depth import Levels
-from training.data.decoding.images import PIXELS_VERSION, ImageLimits, decode_image, decode_whole
-from training.data.decoding.window import Window
+from training.imaging.depth import Levels
+from training.imaging.images import PIXELS_VERSION, ImageLimits, decode_image, decode_whole
+from training.imaging.window import Window
 
 THUMBNAIL_SIDE: Final = 256
 THUMBNAIL_MEDIA_TYPE: Final = "image/webp"

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from training.data.readers.values import is_dicom_date
+from training.common.values import is_dicom_date
 
 # Longer texts are no dates.
 _MAX_LENGTH: Final = 40

@@ -14,7 +14,7 @@ from index.filters.field_columns import FieldColumns
 from index.filters.grammar import FINDING_FIELD, And, HasFinding, Or
 from index.filters.passing_keys import PassingKeys
 from index.vectors.protocol import Keys
-from training.reports import STATES
+from training.clinical.findings import STATES
 
 # Databases bound the number of values in a statement.
 _TEXTS_AT_ONCE: Final = 10_000

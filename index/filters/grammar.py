@@ -34,7 +34,7 @@ from index.catalogue.storable import storable_text
 from index.errors import FilterError, listed, shortened
 from index.filters.dates import parse_date
 from index.filters.value_schemas import NUMBER, TEXT, describe_range
-from training.reports import FINDINGS, STATES, State, finding_called
+from training.clinical.findings import FINDINGS, STATES, State, finding_called
 
 FieldKind = Literal["text", "number", "boolean", "date"]
 BUILT_IN_FIELDS = ("id", "split", "group", "labels")

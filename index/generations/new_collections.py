@@ -9,7 +9,7 @@ from index.errors import NoActiveGenerationError
 from index.generations.activation import activate
 from index.generations.models import find_model
 from index.home import Home
-from training.errors import BundleError
+from training.common.errors import BundleError
 
 
 def create_collection(home: Home, name: str, *, model: str | None = None, same_as: str | None = None) -> None:

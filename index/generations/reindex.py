@@ -31,10 +31,10 @@ from index.writes.missing_vectors import (
     still_missing,
 )
 from index.writes.prefetch import prefetch
-from training.data.decoding.processes.file_decoder import FileDecoder
-from training.errors import BundleError, ImageError
+from training.common.errors import BundleError, ImageError
+from training.common.progress import ProgressBar, progress_bar
+from training.imaging.processes.file_decoder import FileDecoder
 from training.models.inputs.images import Pixels
-from training.progress import ProgressBar, progress_bar
 
 _ROWS_AT_ONCE: Final = 1024
 _NAMED: Final = 3

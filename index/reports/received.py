@@ -11,10 +11,10 @@ from sqlalchemy.orm import Session
 from index.catalogue.archives.tables import ReportRow
 from index.catalogue.lookup import AT_ONCE, parts, rows_among
 from index.catalogue.tables import AttributeRow, ImageRow
-from training.data.reports.attach import PATIENT_FIELDS
-from training.data.reports.sections import Section
-from training.data.reports.study_report import Status, StudyReport
-from training.reports.headings import Kind
+from training.clinical.findings.headings import Kind
+from training.clinical.reports.sections import Section
+from training.clinical.reports.study_report import Status, StudyReport
+from training.importing.attach_reports import PATIENT_FIELDS
 
 # Fields of an image that name its study, the likeliest first.
 STUDY_FIELDS: Final = ("study", "accession")

@@ -34,8 +34,8 @@ from index.search.results import (
 )
 from index.vectors.codec import decode_vectors
 from index.vectors.protocol import Vectors
-from training.data.manifest import MetadataValue
-from training.reports import STATES, State
+from training.clinical.findings import STATES, State
+from training.common.manifest import MetadataValue
 
 # Size of the cache in images: some kilobytes each, with long reports.
 _CACHE_IMAGES: Final = 10_000

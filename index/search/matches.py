@@ -10,7 +10,7 @@ from index.catalogue.collections import Target
 from index.catalogue.full_text import MAX_CHARACTERS, matched_spans, unknown_words
 from index.catalogue.tables import ImageRow
 from index.search.results import FoundImage, MatchedText
-from training.data.readers.sentences import split_sentences
+from training.clinical.reports.sentences import split_sentences
 
 # A longer text is cut around its first match.
 _MAX_LENGTH: Final = 400

@@ -10,7 +10,7 @@ from index.catalogue.full_text import MAX_WORDS, parse_words, tokens
 from index.errors import QueryError
 from index.filters.grammar import Filter, HasFinding
 from index.vectors.protocol import Vectors
-from training.reports import State, find_findings, image_states
+from training.clinical.findings import State, find_findings, image_states
 
 # Scores of texts and of images lie in different ranges.
 QueryKind = Literal["text", "image"]

@@ -12,8 +12,8 @@ from index.filters.grammar import FieldKind
 from index.scoring.background import ScoreScale
 from index.search.cursors import PageEnd, PagePosition, encode_cursor
 from index.vectors.protocol import Vectors
-from training.data.manifest import MetadataValue
-from training.reports import State, are_prior
+from training.clinical.findings import State, are_prior
+from training.common.manifest import MetadataValue
 
 # The list that a hit comes from.
 FoundBy = Literal["vector", "keywords", "findings"]

@@ -10,7 +10,7 @@ from index.catalogue.collections import NOT_DELETED, require_collection
 from index.catalogue.storable import storable_text
 from index.catalogue.tables import AttributeRow, CollectionRow, ImageRow
 from index.search.grouping import STUDY
-from training.data.manifest import MetadataValue
+from training.common.manifest import MetadataValue
 
 SOP: Final = "sop"
 FRAME: Final = "frame"

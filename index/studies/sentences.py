@@ -12,9 +12,9 @@ from index.catalogue.tables import REPORT_POSITION, FindingRow, ImageRow
 from index.search.hit_reader import vectors_of
 from index.search.results import ActiveGeneration, Hit
 from index.vectors.protocol import Vectors
-from training.data.readers.sentences import split_sentences
-from training.data.reports.sections import place_in_report
-from training.reports import are_prior, prior_sentences
+from training.clinical.findings import are_prior, prior_sentences
+from training.clinical.reports.sections import place_in_report
+from training.clinical.reports.sentences import split_sentences
 
 
 class Sentence(NamedTuple):

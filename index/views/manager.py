@@ -36,7 +36,7 @@ from index.views.snapshots import (
     stored_snapshot,
     write_snapshot,
 )
-from training.memory import free_memory
+from training.common.memory import free_memory
 
 # Writing a snapshot costs about as much as reading so many vectors from the catalogue.
 _WORTH_A_SNAPSHOT: Final = 1000

@@ -20,7 +20,7 @@ from index.vectors.ann.search import OperatingPoint, read_point
 from index.vectors.protocol import ViewName
 from index.vectors.vector_view import VectorView
 from index.vectors.view import CosineView, new_view
-from training.atomic import atomic_file, sync
+from training.common.atomic import atomic_file, sync
 
 _FORMAT: Final = 5
 _MANIFEST: Final = "snapshot.json"

@@ -18,9 +18,9 @@ from index.writes.texts import (
     count_texts_without_vectors,
     texts_without_vectors,
 )
+from training.common.progress import progress_bar
 from training.models.bundle import BundleInfo
 from training.models.inputs.images import Pixels
-from training.progress import progress_bar
 
 _TEXTS_AT_ONCE: Final = 1024
 

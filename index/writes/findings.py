@@ -7,7 +7,7 @@ from sqlalchemy import delete, insert
 from sqlalchemy.orm import Session
 
 from index.catalogue.tables import REPORT_POSITION, FindingRow
-from training.reports import find_findings, image_states
+from training.clinical.findings import find_findings, image_states
 
 # Rows of `FindingRow` of an image, without the keys of image and collection.
 Findings = Sequence[Mapping[str, Any]]

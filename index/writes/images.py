@@ -23,8 +23,8 @@ from index.files.orphans import mark_orphans
 from index.filters.grammar import BUILT_IN_FIELDS, kind_of
 from index.writes.findings import Findings, add_findings, findings_of, replace_findings
 from index.writes.texts import add_text_vectors, add_texts, replace_texts
-from training.data.manifest import Record
-from training.data.record import MOST_VALUE_BYTES, PICTURE_FIELDS
+from training.common.manifest import Record
+from training.common.record import MOST_VALUE_BYTES, PICTURE_FIELDS
 
 # Outcome of writing an image.
 Outcome = Literal["created", "replaced", "unchanged"]

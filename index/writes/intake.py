@@ -13,14 +13,14 @@ from sqlalchemy.orm import Session
 from index.catalogue.collections import Generation
 from index.catalogue.tables import EmbeddingRow, ImageRow
 from index.files.image_store import ImageStore
-from index.files.metadata import strip_metadata
 from index.search.results import revision_of
 from index.writes.images import ImageWrite, PictureWrite
-from training.data.decoding.dicom.file import is_dicom
-from training.data.decoding.images import ImageLimits
-from training.data.decoding.processes.file_decoder import FileDecoder
-from training.data.manifest import Record
-from training.errors import ImageError, ImageTooLargeError
+from training.common.errors import ImageError, ImageTooLargeError
+from training.common.manifest import Record
+from training.imaging.dicom.file import is_dicom
+from training.imaging.images import ImageLimits
+from training.imaging.metadata import strip_metadata
+from training.imaging.processes.file_decoder import FileDecoder
 from training.models.inputs.images import Pixels
 
 
@@ -217,7 +217,12 @@ def stored_form(content: bytes, *, keep_metadata: bool) -> bytes:
     Raises:
         ImageError: The metadata of the file cannot be removed.
     """
-    return content if keep_metadata and not is_dicom(content) else strip_metadata(content)
+    if is_dicom(content):
+        # Importing pydicom takes longer than most commands.
+        from training.clinical.dicom.strip import strip_dicom
+
+        return strip_dicom(content)
+    return content if keep_metadata else strip_metadata(content)
 
 
 def digests_of(path: Path, limits: ImageLimits, *, keep_metadata: bool) -> tuple[str, ...]:

@@ -29,8 +29,8 @@ from index.search.results import ActiveGeneration, StoredImage, revision_of
 from index.writes.deletion import delete_images
 from index.writes.images import ImageWrite, Outcome, write_images
 from index.writes.intake import KnownImage, known_images, record_digest
-from training.data.manifest import Record, Split
-from training.errors import RecoquestError
+from training.common.errors import RecoquestError
+from training.common.manifest import Record, Split
 
 _log = logging.getLogger(__name__)
 

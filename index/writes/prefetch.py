@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import Final, TypeVar
 
-from training.host import decoding_threads
+from training.common.host import decoding_threads
 
 _PREFETCH_BATCHES: Final = 2
 

@@ -19,13 +19,13 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from app.application import create_app
+from app.edge.observability.logging import configure_logging
 from app.engine import open_engine
-from app.observability.logging import configure_logging
 from app.settings import Settings
 from index.engine import SearchEngine
 from index.ingest import ingest_manifest
 from tests.access import OPEN
-from training.data.manifest import Manifest, Record, read_manifest, write_manifest
+from training.common.manifest import Manifest, Record, read_manifest, write_manifest
 from training.models.bundle_writer import save_bundle
 from training.models.config import (
     DualEncoderConfig,

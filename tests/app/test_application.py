@@ -15,9 +15,9 @@ from fastapi.testclient import TestClient
 from app.application import create_app
 from index.engine import SearchEngine
 from index.errors import CatalogueError, DiskFullError, StoreError, ViewError
-from tests.app.api.test_search import SEARCH, problem, search_image, search_like
 from tests.app.conftest import COLLECTION, PATIENT, REPORT, Indexed
-from training.errors import RecoquestError
+from tests.app.search.test_search import SEARCH, problem, search_image, search_like
+from training.common.errors import RecoquestError
 
 QUERY = "unusual cardiomegaly words"
 

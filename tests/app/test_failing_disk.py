@@ -10,7 +10,8 @@ from app.engine import open_engine
 from index.catalogue.tables import ImageRow, OrphanRow, TextEmbeddingRow
 from index.errors import DiskFullError, StoreWriteError
 from index.files.image_store import ImageStore
-from tests.app.api.test_writes import (
+from tests.app.conftest import Indexed
+from tests.app.images.test_writes import (
     IMAGES,
     files_of,
     home,
@@ -22,7 +23,6 @@ from tests.app.api.test_writes import (
     put,
     serve,
 )
-from tests.app.conftest import Indexed
 
 __all__ = ["home", "local"]
 

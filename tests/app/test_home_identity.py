@@ -9,8 +9,8 @@ from fastapi.testclient import TestClient
 
 from app.application import create_app
 from app.cli.main import run
-from app.doctor import examine
 from app.engine import open_engine
+from app.health.doctor import examine
 from app.settings import Settings
 from index.catalogue import open_catalogue
 from tests.access import AS_ADMIN

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from index.scoring.background import Background, draw
 from index.search.query_vector import Part, Parts, compose
-from training.data.manifest import Record, read_manifest
+from training.common.manifest import Record, read_manifest
 from training.evaluation.embedding import EmbeddedManifest, embed_manifest
 from training.models.encoder import load_encoder
 from training.recipes.load import load_recipe

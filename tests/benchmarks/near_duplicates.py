@@ -32,7 +32,7 @@ from index.home import Home
 from index.ingest import ingest_manifest
 from index.views.manager import Views
 from tests.index.samples import make_bundle
-from training.data.manifest import Manifest, Record, read_manifest, write_manifest
+from training.common.manifest import Manifest, Record, read_manifest, write_manifest
 from training.models.encoder import load_encoder
 
 # An original and its copy, by id, and pairs of any images.

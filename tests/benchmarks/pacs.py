@@ -28,8 +28,8 @@ from index.writes.intake import known_images
 from tests.app.conftest import make_bundle
 from tests.dicom_films import make_film, uid
 from tests.orthanc import INSTALL, OrthancServer, find_orthanc, serve_orthanc
-from training.errors import RecoquestError
-from training.progress import progress_bar
+from training.common.errors import RecoquestError
+from training.common.progress import progress_bar
 
 _VIEWS = ("PA", "LL")
 _THREADS = 4

@@ -22,10 +22,10 @@ import typer
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
-from training.data.decoding.images import decode_image, read_header
+from training.common.manifest import Manifest, Record, Rejections, read_manifest, write_manifest
 from training.data.image_source import Decoder, StreamedImages, open_images
-from training.data.manifest import Manifest, Record, Rejections, read_manifest, write_manifest
 from training.evaluation.embedding import embed_manifest
+from training.imaging.images import decode_image, read_header
 from training.models.config import ImagePreprocessingConfig
 from training.models.encoder import load_encoder
 from training.models.inputs.images import to_pixels

@@ -22,13 +22,13 @@ import typer
 
 from app.cli.training.retrain import retrain
 from app.engine import open_engine
-from app.lifecycle.verdict import ModelVerdict, Outcome
+from app.generations.lifecycle.verdict import ModelVerdict, Outcome
 from app.settings import Settings
 from index.engine import SearchEngine
 from index.feedback.judgements import JudgedQuery, record_judgement
 from index.ingest import ingest_manifest
 from index.search.request import SearchRequest
-from training.data.manifest import Manifest, Record, Split, read_manifest, write_manifest
+from training.common.manifest import Manifest, Record, Split, read_manifest, write_manifest
 from training.models.encoder import Encoder, load_encoder
 from training.recipes.load import load_recipe
 from training.samples import write_sample_data

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import typer
 
-from training.data.manifest import read_manifest
+from training.common.manifest import read_manifest
 from training.evaluation.embedding import embed_manifest
 from training.evaluation.evaluate import EvaluationReport, measure
 from training.evaluation.factors import FactorReading

@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.benchmarks.near_duplicates import CHANGES, run
 from tests.index.pictures import smooth_picture
 from tests.index.samples import make_bundle
-from training.data.manifest import Record, read_manifest, write_manifest
+from training.common.manifest import Record, read_manifest, write_manifest
 
 
 def test_made_copies_are_found_and_counted_by_their_change(tmp_path: Path) -> None:

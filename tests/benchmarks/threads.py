@@ -25,13 +25,13 @@ from PIL import Image
 from pydicom.uid import JPEG2000Lossless, RLELossless
 
 from tests.dicom_films import draw, encoded, make_film
-from training.data.decoding.audio import decode_audio
-from training.data.decoding.images import DecodedImage, ImageLimits, decode_image, decode_whole
-from training.data.decoding.processes.file_decoder import FileDecoder
+from training.common.manifest import Manifest, Record, Rejections
+from training.data.audio import decode_audio
 from training.data.image_source import Decoder, DecodingThreads
-from training.data.manifest import Manifest, Record, Rejections
+from training.imaging.images import DecodedImage, ImageLimits, decode_image, decode_whole
+from training.imaging.processes.file_decoder import FileDecoder
+from training.imaging.resizing import Square, to_square
 from training.models.config import ImagePreprocessingConfig, TextPreprocessingConfig, TextTowerConfig
-from training.models.inputs.resize import Square, to_square
 from training.models.inputs.texts import TextTokens
 from training.models.preprocessing import ImagePreprocessing
 from training.models.texts.learned_tokenizer import build_tokenizer

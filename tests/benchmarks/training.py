@@ -17,7 +17,7 @@ import torch
 import typer
 from PIL import Image
 
-from training.data.manifest import Record, write_manifest
+from training.common.manifest import Record, write_manifest
 from training.models.dual_encoder import build_dual_encoder
 from training.models.preprocessing import TextPreprocessing
 from training.models.texts.learned_tokenizer import build_tokenizer

@@ -16,7 +16,7 @@ from tests.access import OPEN
 from tests.browser.search_page import SearchPage, expect
 from tests.browser.service import tiny_encoder
 from tests.dicom_films import draw, encoded, make_film
-from training.data.manifest import Record, read_manifest, write_manifest
+from training.common.manifest import Record, read_manifest, write_manifest
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page

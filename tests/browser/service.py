@@ -21,7 +21,7 @@ from index.ingest import ingest_manifest
 from tests.access import OPEN
 from tests.index.pictures import smooth_picture
 from tests.training.models.tiny import tiny_model, tiny_preprocessing
-from training.data.manifest import Manifest, Record, Split, read_manifest, write_manifest
+from training.common.manifest import Manifest, Record, Split, read_manifest, write_manifest
 from training.models.bundle_writer import save_bundle
 from training.models.encoder import Encoder, load_encoder
 

@@ -14,7 +14,7 @@ import pytest
 from pydicom.dataset import Dataset
 
 from tests.app.conftest import make_bundle
-from tests.app.pacs.test_reports import make_report
+from tests.app.radiology.pacs.test_reports import make_report
 from tests.browser.conftest import launched
 from tests.browser.reading import (
     ARGUMENTS,

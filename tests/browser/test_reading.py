@@ -38,7 +38,7 @@ from tests.browser.search_page import expect
 from tests.browser.service import running
 from tests.dicom_films import BITS, make_film
 from tests.orthanc import OrthancServer
-from training.data.manifest import Record, read_manifest, write_manifest
+from training.common.manifest import Record, read_manifest, write_manifest
 from training.models.encoder import load_encoder
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from tests.browser.conftest import Watch
 from tests.browser.search_page import expect
 from tests.browser.service import running, tiny_encoder
 from tests.dicom_films import draw
-from training.data.manifest import Record, read_manifest, write_manifest
+from training.common.manifest import Record, read_manifest, write_manifest
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Locator, Page, Request, Route

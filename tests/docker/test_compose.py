@@ -17,8 +17,8 @@ from app.access.hosts import AllowedHosts, parse_authority
 from app.access.sign_in import CALLBACK
 from app.application import create_app
 from app.cli.main import build
-from app.observability.installation import Installation
-from app.observability.metrics import Metrics
+from app.edge.observability.installation import Installation
+from app.edge.observability.metrics import Metrics
 from app.settings import PREFIX, Settings
 from index.catalogue.jobs import JOB_STATES
 from tests.docker.compose import merged_services, read_compose

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app.jobs.heartbeat import Heartbeat, count_workers
+from app.heartbeat import Heartbeat, count_workers
 from app.settings import Settings
 from tests.docker.dockerfile import ROOT
 

@@ -24,7 +24,7 @@ from index.vectors.protocol import Vectors
 from index.writes.images import ImageWrite, PictureWrite
 from index.writes.intake import record_digest
 from index.writes.live import Upload, put_images
-from training.data.manifest import Record
+from training.common.manifest import Record
 from training.models.encoder import Encoder
 
 TEXTS = ("two dogs run", "the heart is enlarged", "a red ball", "x-ray", "green grass", "clear lungs")

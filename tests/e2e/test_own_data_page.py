@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.work import TINY, Work
-from training.data.manifest import read_manifest
+from training.common.manifest import read_manifest
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -14,7 +14,7 @@ from index.generations.activation import generation_of
 from tests.e2e.load import TEXTS, Load, check_all, reference_of
 from tests.e2e.work import FURTHER, TINY, Work, service
 from tests.jobs import Jobs, opened_jobs
-from training.data.manifest import read_manifest
+from training.common.manifest import read_manifest
 from training.models.encoder import load_encoder
 from training.trainer.run_state.checkpoint import load_checkpoint
 

@@ -20,7 +20,7 @@ import pytest
 from app.cli.errors import ended
 from app.cli.main import build
 from tests.access import OPEN_ENVIRONMENT
-from training.data.manifest import Record, read_manifest
+from training.common.manifest import Record, read_manifest
 
 COMMAND = [sys.executable, "-c", "from app.cli.main import run; run()"]
 TINY = [

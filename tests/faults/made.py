@@ -19,7 +19,7 @@ from index.vectors.protocol import Vectors
 from index.writes.images import ImageWrite, PictureWrite
 from index.writes.intake import record_digest
 from index.writes.live import Upload
-from training.data.manifest import Record
+from training.common.manifest import Record
 
 DIM: Final = 16
 DIGEST: Final = "d" * 64

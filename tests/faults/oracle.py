@@ -22,7 +22,7 @@ from index.search.hit_reader import read_image
 from index.search.results import SearchPage
 from index.vectors.protocol import Vectors
 from tests.faults.made import WORDS, stored_vector, vector_of
-from training.data.manifest import Record
+from training.common.manifest import Record
 
 Passes = Callable[[Record], bool]
 # Both sides compute with float32, in different orders.

@@ -21,7 +21,7 @@ from tests.faults.made import (
 )
 from tests.faults.oracle import Oracle, check_collection, check_files, check_nothing_else, check_page
 from tests.index.samples import make_bundle
-from training.data.manifest import Record
+from training.common.manifest import Record
 
 BEFORE = 12
 

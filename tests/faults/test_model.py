@@ -35,7 +35,7 @@ from tests.faults.oracle import (
     check_page,
 )
 from tests.index.homes import remove_collection
-from training.data.manifest import Record
+from training.common.manifest import Record
 
 OPERATIONS = int(os.environ.get("RECOQUEST_TEST_OPERATIONS", "20000"))
 COLLECTIONS = ("a", "b")

@@ -7,14 +7,14 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.application import create_app
-from app.doctor.home import examine_home
 from app.engine import open_engine
+from app.health.doctor.home import examine_home
 from app.settings import Settings
 from index.backup import write, write_backup
 from index.errors import DiskFullError
 from tests.access import AS_ADMIN, OPEN
-from tests.app.api.test_writes import LOCAL, picture, put
 from tests.app.conftest import COLLECTION, Indexed, make_bundle, make_manifest
+from tests.app.images.test_writes import LOCAL, picture, put
 from tests.faults.disks import fill
 
 

@@ -9,7 +9,7 @@ from index.engine import SearchEngine
 from tests.index.homes import open_home
 from tests.index.orders import PLACES, Filled, fill
 from tests.index.samples import make_bundle, make_manifest, make_records
-from training.data.manifest import Manifest
+from training.common.manifest import Manifest
 from training.models.bundle import BundleInfo
 from training.models.encoder import Encoder, load_encoder
 

@@ -19,7 +19,7 @@ from index.vectors.flat_view import oriented_bases
 from index.vectors.protocol import Vectors
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 from tests.index.vectors.reference import blade_cosine
-from training.data.manifest import Record
+from training.common.manifest import Record
 
 DIM = 16
 COUNT = 80

@@ -23,7 +23,7 @@ from index.vectors.protocol import Vectors
 from index.writes.images import ImageWrite, PictureWrite, write_images
 from index.writes.intake import record_digest
 from tests.training.models.tiny import tiny_config, tiny_model, tiny_preprocessing
-from training.data.manifest import Manifest, Record, read_manifest, write_manifest
+from training.common.manifest import Manifest, Record, read_manifest, write_manifest
 from training.models.bundle import BundleInfo
 from training.models.bundle_writer import save_bundle
 

@@ -9,7 +9,7 @@ from training.classification.images.config import ImageRecipe
 from training.classification.questions.config import QuestionRecipe
 from training.classification.texts.config import TextRecipe
 from training.classification.texts.tasks import TaskName
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.recipes.library import Library
 from training.recipes.load import parse_as
 from training.tasks.load import task_tree

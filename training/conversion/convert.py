@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from training.common.errors import BundleError, RecipeError
 from training.conversion.open_clip.config import CONFIG_FILE
 from training.conversion.open_clip.read import read_open_clip
 from training.conversion.open_clip.reference import OpenClipReference
 from training.conversion.parity import Parity, check_parity
 from training.conversion.published import Published, read_published
 from training.conversion.reference import Reference
-from training.errors import BundleError, RecipeError
 from training.models.bundle import BundleInfo
 from training.models.bundle_writer import save_bundle
 from training.models.encoder import Encoder

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from training.errors import BundleError
+from training.common.errors import BundleError
 from training.models.encoder import Encoder
 
 LOWEST_COSINE: Final = 0.9999

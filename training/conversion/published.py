@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.bundle import DIGEST_FILE
 from training.models.config import (
     DualEncoderConfig,

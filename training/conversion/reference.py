@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 from torch.nn import functional
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.pretrained.architecture import COMPOSITES
 from training.models.pretrained.folder import read_json, tensor_names
 from training.models.pretrained.preprocessing import image_processor

@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from training.data.decoding.audio import decode_audio
-from training.data.manifest import Manifest, Rejections
-from training.errors import AudioError, DataError
-from training.memory import check_cache
+from training.common.errors import AudioError, DataError
+from training.common.manifest import Manifest, Rejections
+from training.common.memory import check_cache
+from training.data.audio import decode_audio
 from training.models.sounds.spectrogram import (
     AudioPreprocessing,
     SpectrogramBatch,

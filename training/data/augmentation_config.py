@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from training.frozen import Frozen
+from training.common.frozen import Frozen
 
 
 class AugmentationConfig(Frozen):

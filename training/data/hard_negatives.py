@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.record import Record
+from training.common.record import Record
 
 
 class HardNegatives:

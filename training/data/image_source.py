@@ -16,9 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from training.data.decoding.images import PIXELS_VERSION
-from training.data.decoding.processes.file_decoder import FileDecoder
-from training.data.manifest import Manifest, Rejections
+from training.common.errors import ImageError
+from training.common.host import decoding_threads, processes_here
+from training.common.manifest import Manifest, Rejections
 from training.data.prepared_rows import (
     PreparedRows,
     Room,
@@ -29,8 +29,8 @@ from training.data.prepared_rows import (
     image_files,
     prepare,
 )
-from training.errors import ImageError
-from training.host import decoding_threads, processes_here
+from training.imaging.images import PIXELS_VERSION
+from training.imaging.processes.file_decoder import FileDecoder
 from training.models.inputs.images import Pixels, to_planes
 from training.models.preprocessing import ImagePreprocessing
 

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.record import Record
+from training.common.record import Record
 
 _WORD: Final = re.compile(r"[^\W\d_]{2,}")
 # There is no tagger here that would know nouns, verbs and adjectives.

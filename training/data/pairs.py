@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from training.common.errors import DataError
+from training.common.manifest import Record
 from training.data.hard_negatives import HardNegatives
-from training.data.manifest import Record
-from training.errors import DataError
 
 # One text of an item, or all of them as its sentences.
 Text = str | tuple[str, ...]

@@ -17,13 +17,13 @@ from typing import Any, Final, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from training.atomic import remove_folder
-from training.data.decoding.processes.errors import DecoderLostError
-from training.data.manifest import Manifest
+from training.common.atomic import remove_folder
+from training.common.errors import ImageError
+from training.common.manifest import Manifest
+from training.common.memory import fits_cache
+from training.common.progress import ProgressBar, progress_bar
 from training.data.row_cache import PRIVATE_FILE, Entries, Entry, RowCache, SourceFile
-from training.errors import ImageError
-from training.memory import fits_cache
-from training.progress import ProgressBar, progress_bar
+from training.imaging.processes.errors import DecoderLostError
 
 logger = logging.getLogger(__name__)
 

@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from training.common.errors import DataError, ImageError
+from training.common.host import decoding_threads
+from training.common.manifest import Manifest, Record, Rejections
+from training.common.progress import ProgressBar, progress_bar
 from training.data.audio_source import AudioDecoder
-from training.data.decoding.processes.file_decoder import FileDecoder
-from training.data.manifest import Manifest, Record, Rejections
-from training.errors import DataError, ImageError
 from training.evaluation.similarity import Vectors, as_blades
-from training.host import decoding_threads
+from training.imaging.processes.file_decoder import FileDecoder
 from training.models.config import Modality, PairAttentionConfig
 from training.models.inputs.images import Pixels
 from training.models.preprocessing import Preprocessing
-from training.progress import ProgressBar, progress_bar
 
 Item = TypeVar("Item")
 _PREFETCH_BATCHES = 2

@@ -7,8 +7,8 @@ import numpy as np
 import yaml
 from pydantic import BaseModel, ConfigDict
 
-from training.data.manifest import Manifest
-from training.errors import DataError
+from training.common.errors import DataError
+from training.common.manifest import Manifest
 from training.evaluation.embedding import EmbeddedManifest, ImageTextEncoder, embed_manifest
 from training.evaluation.factors import FactorReading, read_factors
 from training.evaluation.geometry import Geometry, geometry

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.manifest import Record
+from training.common.manifest import Record
 from training.evaluation.embedding import EmbeddedManifest
 from training.evaluation.similarity import inner_products
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from training.atomic import atomic_file
+from training.common.atomic import atomic_file
 from training.evaluation.geometry import CosineCounts
 
 _COLOURS = ("#1b6ca8", "#c2571a")

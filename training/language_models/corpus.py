@@ -10,8 +10,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from training.data.rejections import Rejections
-from training.errors import DataError
+from training.common.errors import DataError
+from training.common.rejections import Rejections
 from training.tasks.loader import ItemLoader
 from training.trainer.run_state.processes import Processes
 

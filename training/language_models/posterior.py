@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Adam
 
-from training.distributed import gather_uneven, of_first_process
+from training.common.distributed import gather_uneven, of_first_process
 from training.language_models.config import RatioConfig, RefinementConfig
 from training.objectives.similarity import full_precision
 

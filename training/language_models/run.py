@@ -12,7 +12,8 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
+from training.common.progress import progress_bar
 from training.language_models.config import AnnealingConfig, LanguageModelRecipe, SentenceVaeConfig
 from training.language_models.corpus import (
     SentenceBatch,
@@ -23,7 +24,6 @@ from training.language_models.corpus import (
 )
 from training.language_models.model import SentenceVae, VaeOutput
 from training.objectives.reclaim import ReclaimTerm, ReclaimTermSettings
-from training.progress import progress_bar
 from training.tasks.opening import RunOptions, open_run
 from training.tasks.problem import TaskModule, TaskProblem
 from training.tasks.rejected import report

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from training.errors import BundleError
+from training.common.errors import BundleError
 from training.models.config import DualEncoderConfig, PreprocessingConfig
 from training.models.inputs.tokenizer import Tokenizer
 

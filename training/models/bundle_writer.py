@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from safetensors.torch import save_file
 
-from training.atomic import atomic_folder
-from training.errors import BundleError
+from training.common.atomic import atomic_folder
+from training.common.errors import BundleError
 from training.models.bundle import (
     CONFIG_FILE,
     DECIDING_FILES,

@@ -4,8 +4,8 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from training.frozen import Frozen
-from training.models.inputs.resize import Filter, Resize, Rounding, Square
+from training.common.frozen import Frozen
+from training.imaging.resizing import Filter, Resize, Rounding, Square
 
 ImageArchitecture = Literal[
     "clip_resnet",

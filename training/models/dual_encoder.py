@@ -7,7 +7,7 @@ from typing import Any, Final
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from training.errors import MissingModalityError, RecipeError
+from training.common.errors import MissingModalityError, RecipeError
 from training.models.config import DualEncoderConfig, Modality, PreprocessingConfig, TowerConfig
 from training.models.features import Features, ModalityFeatures, Source
 from training.models.heads.projection import (

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
-from training.errors import BundleError, RecipeError
+from training.common.errors import BundleError, RecipeError
 from training.models.bundle import WEIGHTS_FILE, BundleInfo, read_bundle, read_tokenizer
 from training.models.config import Modality, PairAttentionConfig
 from training.models.dual_encoder import DualEncoder, build_dual_encoder

@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from training.errors import MissingModalityError
+from training.common.errors import MissingModalityError
 from training.models.config import ImagePreprocessingConfig, PreprocessingConfig, TextPreprocessingConfig
 from training.models.inputs.images import to_pixels
 from training.models.inputs.texts import TextTokens, Truncation

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.heads.pooling import PoolingName
 
 

@@ -8,8 +8,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from training.distributed import mean_over_processes
-from training.errors import RecipeError
+from training.common.distributed import mean_over_processes
+from training.common.errors import RecipeError
 from training.models.features import Features
 from training.objectives.base import (
     ImageObjectiveConfig,

@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.config import Modality
 from training.models.features import Features
 from training.models.logits import PretrainedLogits

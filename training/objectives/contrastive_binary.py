@@ -7,7 +7,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from training.distributed import gather_rows, of_first_process, process_count, process_rank
+from training.common.distributed import gather_rows, of_first_process, process_count, process_rank
 from training.models.features import Features, ModalityFeatures
 from training.objectives.base import LossOutput, ObjectiveConfig, ObjectiveContext, PairObjective, Requirement
 from training.objectives.similarity import full_precision

@@ -6,7 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.objectives.base import LossOutput, ObjectiveContext, SimilarityObjective
 from training.objectives.composed import ComposedConfig
 from training.objectives.similarity import Direction, Similarities

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.features import Features
 from training.objectives.base import (
     ImageObjectiveConfig,

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from training.distributed import gather_detached, gather_rows, largest_of_processes
-from training.errors import RecipeError
+from training.common.distributed import gather_detached, gather_rows, largest_of_processes
+from training.common.errors import RecipeError
 from training.models.features import ModalityFeatures
 from training.objectives.similarity import full_precision
 

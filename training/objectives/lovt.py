@@ -7,7 +7,7 @@ import torch
 from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.features import Features, ModalityFeatures
 from training.objectives.base import LossOutput, ObjectiveConfig, ObjectiveContext, PairObjective, Requirement
 from training.objectives.cross_attention import CrossAttention

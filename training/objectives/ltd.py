@@ -7,8 +7,8 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, normalize
 
-from training.distributed import mean_over_processes
-from training.errors import RecipeError
+from training.common.distributed import mean_over_processes
+from training.common.errors import RecipeError
 from training.models.features import Features
 from training.objectives.base import LossOutput, ObjectiveContext, Requirement
 from training.objectives.composed import ComposedConfig, ComposedObjective, check_one_vector

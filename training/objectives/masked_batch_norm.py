@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from training.distributed import gather_rows
+from training.common.distributed import gather_rows
 from training.objectives.mixtures import Mixtures
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from training.distributed import gather_uneven, of_first_process, process_rank
-from training.errors import RecipeError
+from training.common.distributed import gather_uneven, of_first_process, process_rank
+from training.common.errors import RecipeError
 from training.objectives.similarity import NORM_EPS, full_precision
 
 

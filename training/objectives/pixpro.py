@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.features import Features, ModalityFeatures
 from training.objectives.base import (
     ImageObjectiveConfig,

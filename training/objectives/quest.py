@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import normalize, softplus
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.config import Retrieval
 from training.models.features import Features, ModalityFeatures
 from training.models.heads.normal import unit_normal

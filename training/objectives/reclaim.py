@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.features import Features
 from training.objectives.base import LossOutput, ObjectiveContext, Requirement
 from training.objectives.composed import ComposedConfig, ComposedObjective, check_one_vector

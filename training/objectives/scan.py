@@ -6,8 +6,8 @@ import torch
 from pydantic import model_validator
 from torch import Tensor
 
-from training.distributed import process_count
-from training.errors import RecipeError
+from training.common.distributed import process_count
+from training.common.errors import RecipeError
 from training.models.features import Features, ModalityFeatures
 from training.models.heads.pair_attention import pair_similarities
 from training.objectives.base import LossOutput, ObjectiveContext, PairObjective, Requirement

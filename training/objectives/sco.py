@@ -7,7 +7,7 @@ import torch
 from pydantic import Field, model_validator
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.features import Features, ModalityFeatures
 from training.objectives.base import LossOutput, ObjectiveContext, PairObjective, Requirement
 from training.objectives.caption_lstm import CaptionLSTMSettings

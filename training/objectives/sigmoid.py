@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.logits import PretrainedLogits
 from training.objectives.base import LossOutput, ObjectiveContext, SimilarityObjective
 from training.objectives.infonce import TemperatureConfig

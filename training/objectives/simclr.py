@@ -7,7 +7,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from training.distributed import gather_rows
+from training.common.distributed import gather_rows
 from training.models.features import Features
 from training.objectives.base import (
     ImageObjectiveConfig,

@@ -1,6 +1,6 @@
 """Two views of each image, and what a slow copy of the encoder says of them."""
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.features import Features, ModalityFeatures
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 
 
 class _Loader(yaml.SafeLoader):

@@ -10,7 +10,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.recipes.document import parse_document
 from training.recipes.merge import merge
 from training.recipes.variants import OF_SWEEP, expand, listed, pattern, summary

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.objectives.base import ObjectiveConfig
 from training.objectives.registry import objective_types
 from training.recipes.document import parse_value

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.config import ImagePreprocessingConfig
 from training.recipes.schema import Recipe
 

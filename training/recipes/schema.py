@@ -4,8 +4,8 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from training.common.frozen import Frozen
 from training.data.augmentation_config import AugmentationConfig
-from training.frozen import Frozen
 from training.models.config import DualEncoderConfig, PreprocessingConfig
 from training.objectives.registry import ObjectiveSettings
 from training.shortcuts.config import ShortcutConfig

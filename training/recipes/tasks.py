@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from training.frozen import Frozen
+from training.common.frozen import Frozen
 from training.recipes.schema import PRECISION_HELP, NamedRecipe, OptimizerConfig, Precision, ScheduleConfig
 
 

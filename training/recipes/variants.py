@@ -19,7 +19,7 @@ from itertools import product
 from math import prod
 from typing import Any, Final
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.recipes.merge import merge, nested
 
 # Between the name of a sweep and the values of one of its runs.

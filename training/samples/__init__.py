@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from training.atomic import atomic_folder
-from training.errors import DataError
-from training.progress import progress_bar
+from training.common.atomic import atomic_folder
+from training.common.errors import DataError
+from training.common.progress import progress_bar
 from training.samples.radiographs.dicom_files import write_dicom_files
 from training.samples.radiographs.samples import write_radiographs
 from training.samples.scenes.samples import write_scenes

@@ -6,9 +6,9 @@ from typing import Final
 
 from PIL import Image
 
-from training.data.manifest import write_manifest
-from training.data.record import Record, Split
-from training.progress import ProgressBar
+from training.common.manifest import write_manifest
+from training.common.progress import ProgressBar
+from training.common.record import Record, Split
 
 _QUALITY: Final = 92
 _SPLITS: Final[tuple[Split, ...]] = (

@@ -4,7 +4,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from training.frozen import Frozen
+from training.common.frozen import Frozen
 
 MAX_BITS = 13
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from training.errors import DataError
+from training.common.errors import DataError
 from training.shortcuts.glyphs import GLYPH_SIZE, draw_glyphs
 
 DIGITS: Final = 6

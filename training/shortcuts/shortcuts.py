@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from training.common.errors import DataError
 from training.data.pairs import Text
-from training.errors import DataError
 from training.shortcuts.config import ShortcutConfig
 from training.shortcuts.overlay import DIGITS, DigitOverlay
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from training.errors import DataError
+from training.common.errors import DataError
 from training.recipes.tasks import ChoosingDataConfig
 from training.tasks.share import kept_share
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.recipes.library import Library
 from training.recipes.load import apply_overrides
 

@@ -8,7 +8,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.trainer.memory.live import Growth, LiveMemory
 from training.trainer.memory.plan import bytes_of_learning, free_bytes, said
 from training.trainer.memory.trial import unchanged, with_margin

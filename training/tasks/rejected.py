@@ -2,7 +2,7 @@
 
 import logging
 
-from training.data.rejections import Rejections
+from training.common.rejections import Rejections
 from training.trainer.run_state.processes import Processes
 
 logger = logging.getLogger(__name__)

@@ -8,10 +8,10 @@ from typing import Final
 from lightning_fabric import Fabric
 from torch import nn
 
+from training.common.errors import DataError
+from training.common.manifest import Manifest
+from training.common.rejections import Rejections
 from training.data.augmentation import Augmentation
-from training.data.manifest import Manifest
-from training.data.rejections import Rejections
-from training.errors import DataError
 from training.models.bundle import read_bundle
 from training.models.config import Modality
 from training.models.dual_encoder import DualEncoder

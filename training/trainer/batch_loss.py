@@ -7,7 +7,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from training.distributed import gather_detached
+from training.common.distributed import gather_detached
 from training.models.features import Features, Source
 from training.objectives.base import LossOutput
 from training.trainer.batches import Batch, Inputs

@@ -14,9 +14,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from training.common.progress import ProgressBar, progress_bar
 from training.data.pairs import Position
 from training.objectives.base import LossOutput
-from training.progress import ProgressBar, progress_bar
 from training.recipes.load import dump_recipe
 from training.recipes.schema import Recipe
 from training.recipes.tasks import TaskRecipe

@@ -5,8 +5,8 @@ from typing import Final
 
 import torch
 
+from training.common.errors import RecipeError
 from training.data.augmentation_config import AugmentationConfig
-from training.errors import RecipeError
 from training.models.config import Modality
 from training.models.dual_encoder import DualEncoder
 from training.objectives.base import Objective, Requirement

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import yaml
 
-from training.data.manifest import Rejection, Rejections, read_manifest
-from training.host import keep_freed_memory
+from training.common.host import keep_freed_memory
+from training.common.manifest import Rejection, Rejections, read_manifest
 from training.models.bundle import read_bundle
 from training.models.bundle_writer import save_bundle
 from training.models.config import Modality

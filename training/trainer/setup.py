@@ -9,12 +9,12 @@ from typing import Final, TypeAlias
 import torch
 import yaml
 
+from training.common.errors import DataError, RecipeError
+from training.common.manifest import Manifest
 from training.data.audio_source import audible
 from training.data.augmentation_config import AugmentationConfig
 from training.data.labels import Labelling, frequent_words, known_labels
-from training.data.manifest import Manifest
 from training.data.pairs import describable
-from training.errors import DataError, RecipeError
 from training.models.bundle import BundleInfo
 from training.models.config import AudioTowerConfig, ImageTowerConfig, Modality, TextTowerConfig
 from training.models.dual_encoder import DualEncoder, build_dual_encoder, pretrained_logits

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from training.common.errors import DataError
+from training.common.manifest import Manifest, Record, Rejections
 from training.data.audio_source import AudioDecoder, AudioSource
 from training.data.image_source import Decoder, open_images
 from training.data.labels import Labelling
-from training.data.manifest import Manifest, Record, Rejections
 from training.data.pairs import PairSampler
-from training.errors import DataError
 from training.models.config import Modality
 from training.models.preprocessing import Preprocessing, TextPreprocessing
 from training.recipes.schema import Recipe

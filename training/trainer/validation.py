@@ -9,10 +9,10 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from training.data.manifest import Manifest, Record, Rejection
+from training.common.distributed import mean_over_processes
+from training.common.errors import RecipeError
+from training.common.manifest import Manifest, Record, Rejection
 from training.data.pairs import differ_in_texts
-from training.distributed import mean_over_processes
-from training.errors import RecipeError
 from training.evaluation.embedding import embed_manifest
 from training.evaluation.evaluate import measure
 from training.models.config import Modality

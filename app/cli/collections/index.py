@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from app.settings import Settings
     from index.ingest import IngestReport
     from index.views.choose import Choice
-    from training.data.manifest import Manifest, Rejections
+    from training.common.manifest import Manifest, Rejections
 
 ChosenView = Literal["auto", "exact", "ivf", "mapped", "gpu"]
 
@@ -103,12 +103,12 @@ def _embed(
     limit: float | None,
 ) -> "Rejections":
     from app.audit.trail import moves_recorded, record_command, removals_recorded, writes_recorded
+    from app.collections.names import refuse_gained_roles
     from app.engine import open_engine
-    from app.lifecycle.build_generation import finish_swap
-    from app.lifecycle.bulk_encoder import load_bulk_encoder
-    from app.operations.writes.collection_names import refuse_gained_roles
+    from app.generations.lifecycle.build_generation import finish_swap
+    from app.generations.lifecycle.bulk_encoder import load_bulk_encoder
     from index.ingest import ingest_manifest
-    from training.host import keep_freed_memory
+    from training.common.host import keep_freed_memory
 
     keep_freed_memory()
     with closing(open_engine(settings)) as engine:

@@ -9,12 +9,12 @@ import typer
 from rich.table import Table
 
 from app.cli.options import AsJson, Home, indexed
-from app.observability.console import console
+from app.edge.observability.console import console
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from app.schemas.models import ModelCard
+    from app.generations.model_schemas import ModelCard
 
 _SHOWN_METRICS = ("rsum", "precision_at_10")
 
@@ -26,7 +26,7 @@ models = typer.Typer(
 @models.command("list")
 def list_models(as_json: AsJson = False, home: Home = None) -> None:
     """List the registered models, the latest first."""
-    from app.schemas.models import ModelSummary
+    from app.generations.model_schemas import ModelSummary
     from app.settings import load_settings
 
     with indexed(load_settings(home=home)) as engine:
@@ -51,7 +51,7 @@ def show(
     home: Home = None,
 ) -> None:
     """Show where a model comes from, how good it is, and where it is used."""
-    from app.operations.model_card import model_card
+    from app.generations.model_card import model_card
     from app.settings import load_settings
     from index.generations.models import find_model
 

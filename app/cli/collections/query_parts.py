@@ -8,9 +8,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from app.cli.options import query_device
-from app.operations.query_sources import ImageFile, Source, TextSource, region_part, stored_part
-from app.schemas.search.page import Truncation
-from app.schemas.search.query import SearchQuery
+from app.search.query_sources import ImageFile, Source, TextSource, region_part, stored_part
+from app.search.schemas.page import Truncation
+from app.search.schemas.query import SearchQuery
 from app.settings import Settings
 from index.catalogue.full_text import MAX_WORDS, parse_words
 from index.engine import SearchEngine
@@ -18,9 +18,9 @@ from index.errors import StoreError
 from index.files.renditions import STORED_LIMITS
 from index.search.query_vector import Part
 from index.search.results import ActiveGeneration, StoredImage
-from training.data.decoding.content import read_content
-from training.data.decoding.images import DecodedImage, ImageLimits, decode_whole, read_header
-from training.errors import ImageError, NoRegionsError
+from training.common.errors import ImageError, NoRegionsError
+from training.imaging.content import read_content
+from training.imaging.images import DecodedImage, ImageLimits, decode_whole, read_header
 from training.models.config import Modality
 from training.models.inputs.regions import RegionGrid, grid_of
 from training.models.onnx.encoder import OnnxEncoder

@@ -15,10 +15,10 @@ import typer
 from app.cli.options import Device, Home, indexed, parse_filter_option
 
 if TYPE_CHECKING:
-    from app.operations.query_sources import QuerySources
-    from app.schemas.search.page import SearchResponse
-    from app.schemas.search.query import SearchQuery
-    from app.schemas.search.similarity_map import SimilarityMap
+    from app.search.query_sources import QuerySources
+    from app.search.schemas.page import SearchResponse
+    from app.search.schemas.query import SearchQuery
+    from app.search.schemas.similarity_map import SimilarityMap
     from app.settings import Settings
 
 
@@ -240,9 +240,10 @@ def _map(
     collection: str, image_id: str, query: "SearchQuery", files: _Files, settings: "Settings"
 ) -> "SimilarityMap":
     """Tell which parts of an image fit a query, and note it in the audit trail."""
-    from app.audit.trail import query_parts, record_command
+    from app.audit.trail import record_command
     from app.cli.collections.query_parts import PartMaker
-    from app.schemas.search.similarity_map import SimilarityMap
+    from app.search.audit import query_parts
+    from app.search.schemas.similarity_map import SimilarityMap
 
     query.check(images=len(files.asked), unlike_images=len(files.disliked))
     sources = _sources(query, files, settings)
@@ -271,9 +272,9 @@ def _page(
     collection: str, query: "SearchQuery", files: _Files, settings: "Settings", texts: Sequence[str]
 ) -> "SearchResponse":
     """Search, with the words of texts looked up, and note what is shown in the audit trail."""
-    from app.audit.trail import record_searches
     from app.cli.collections.query_parts import PartMaker, with_words
-    from app.schemas.search.page import TookMs, page_from
+    from app.search.audit import record_searches
+    from app.search.schemas.page import TookMs, page_from
 
     query.check(images=len(files.asked), unlike_images=len(files.disliked))
     with indexed(settings) as engine:
@@ -312,8 +313,8 @@ def _places(name: str, given: Sequence[_Given]) -> dict[str, str]:
 def _query(options: Mapping[str, str], **values: Any) -> "SearchQuery":
     from pydantic import ValidationError
 
-    from app.http.field_errors import sentence
-    from app.schemas.search.query import SearchQuery
+    from app.edge.http.field_errors import sentence
+    from app.search.schemas.query import SearchQuery
 
     try:
         return SearchQuery.model_validate(values)
@@ -346,7 +347,7 @@ def _option(options: Mapping[str, str], *location: str | int) -> str | None:
 
 def _sources(query: "SearchQuery", files: _Files, settings: "Settings") -> "QuerySources":
     from app.cli.collections.query_parts import read_image
-    from app.operations.query_sources import QuerySources
+    from app.search.query_sources import QuerySources
 
     limits = settings.image_limits
     images, unlike_images = (

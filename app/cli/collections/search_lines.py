@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from app.audit.trail import record_searches
 from app.cli.collections.query_parts import with_words
 from app.cli.options import indexed, query_device, read_text
-from app.schemas.search.page import SearchResponse, TookMs, Truncation, page_from
+from app.search.audit import record_searches
+from app.search.schemas.page import SearchResponse, TookMs, Truncation, page_from
 from index.search.request import BatchEntry
 from index.search.results import SearchPage
-from training.errors import DataError
+from training.common.errors import DataError
+from training.common.progress import progress_bar
 from training.models.onnx.loading import load_query_encoder
-from training.progress import progress_bar
 
 if TYPE_CHECKING:
-    from app.schemas.search.query import SearchQuery
+    from app.search.schemas.query import SearchQuery
     from app.settings import Settings
     from index.engine import SearchEngine
     from index.search.results import ActiveGeneration

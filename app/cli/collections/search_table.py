@@ -4,14 +4,14 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from app.observability.console import console
+from app.edge.observability.console import console
 from index.scoring.confidence import MIN_IMAGES, MIN_KINDS, Confidence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from app.schemas.search.page import SearchResponse
-    from app.schemas.search.query import SearchQuery
+    from app.search.schemas.page import SearchResponse
+    from app.search.schemas.query import SearchQuery
 
 
 def print_table(page: "SearchResponse", query: "SearchQuery") -> None:

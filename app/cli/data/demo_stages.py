@@ -15,13 +15,13 @@ import typer
 from app.cli.data.demo_towers import IMAGE_TOWER, TEXT_TOWER, TowersError, fetch_towers
 from app.cli.training.evaluate import write_json
 from app.engine import open_engine
-from app.lifecycle.bulk_encoder import load_bulk_encoder
+from app.generations.lifecycle.bulk_encoder import load_bulk_encoder
 from app.settings import Settings, load_settings
 from index.files.file_lock import try_lock
 from index.ingest import ingest_manifest
-from training.atomic import atomic_file
-from training.data.manifest import MANIFEST_NAME, read_manifest
-from training.errors import RecoquestError
+from training.common.atomic import atomic_file
+from training.common.errors import RecoquestError
+from training.common.manifest import MANIFEST_NAME, read_manifest
 from training.evaluation.evaluate import EvaluationReport, evaluate
 from training.models.encoder import load_encoder
 from training.recipes.load import dump_recipe, load_recipe

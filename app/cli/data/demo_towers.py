@@ -13,8 +13,8 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from training.atomic import atomic_folder
-from training.errors import RecoquestError
+from training.common.atomic import atomic_folder
+from training.common.errors import RecoquestError
 
 if TYPE_CHECKING:
     # The import of torch takes seconds.

@@ -8,7 +8,7 @@ import typer
 
 from app.cli.errors import stoppable
 from app.cli.options import Home, indexed
-from app.observability.console import console
+from app.edge.observability.console import console
 
 
 def duplicates(
@@ -22,7 +22,7 @@ def duplicates(
     """List images that show the same picture, in files that may differ by size, tone or a cropped edge."""
     from rich.table import Table
 
-    from app.schemas.duplicates import as_json, write_groups
+    from app.collections.duplicates import as_json, write_groups
     from app.settings import load_settings
     from index.duplicates.find import find_duplicates
 

@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from app.cli.options import Home, indexed
-from app.observability.console import console
+from app.edge.observability.console import console
 
 if TYPE_CHECKING:
     from index.feedback.judgements import JudgedQuery
@@ -111,8 +111,8 @@ def _judged(texts: Sequence[str], like: Sequence[str], unlike: Sequence[str]) ->
     """Make the query by the rules of the service."""
     from pydantic import ValidationError
 
-    from app.http.field_errors import sentence
-    from app.schemas.feedback import SearchedQuery
+    from app.edge.http.field_errors import sentence
+    from app.feedback.schemas import SearchedQuery
 
     liked = [{"text": text} for text in texts] + [{"id": name} for name in like]
     try:
@@ -152,7 +152,7 @@ def export(
     from app.audit.trail import record_command
     from app.settings import load_settings
     from index.feedback.judgements import judged_images, judgements
-    from training.atomic import atomic_file
+    from training.common.atomic import atomic_file
 
     count, settings = 0, load_settings(home=home)
     with (

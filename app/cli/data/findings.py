@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from app.cli.options import read_text
-from app.observability.console import console
-from training.reports import (
+from app.edge.observability.console import console
+from training.clinical.findings import (
     CHEXPERT_LABELS,
     FINDINGS,
     Finding,

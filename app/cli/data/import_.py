@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli.options import Home, MaxImagePixels, MaxRejected, Strict, end_strictly, name_left_out
-from training.data.readers.layouts import Layout
-from training.errors import DataError
+from training.common.errors import DataError
+from training.importing.layouts import Layout
 
 if TYPE_CHECKING:
     from app.settings import Settings
-    from training.data.readers.report import ImportReport
+    from training.importing.report import ImportReport
 
 
 def import_data(
@@ -94,8 +94,8 @@ def import_data(
 ) -> None:
     """Turn a folder of images, or a data set in the layout in which it is downloaded, into a manifest."""
     from app.settings import load_settings
-    from training.data.readers.importing import import_data_set
-    from training.data.readers.listing import MOST_DECODED
+    from training.importing.listing import MOST_DECODED
+    from training.importing.run import import_data_set
 
     settings = load_settings(home=home, max_image_pixels=max_image_pixels)
     of_reports: Sequence[str] = ()
@@ -140,7 +140,7 @@ def _import_dicom(
     """Import films under pseudonyms by the home's key, which a synchronisation with an archive uses, too."""
     from app.cli.errors import stoppable
     from index.keys.patient_key import patient_key
-    from training.data.readers.dicom.importing import import_dicom
+    from training.importing.dicom.importing import import_dicom
 
     if out is None:
         raise DataError("The films are written out: give a second folder for them and the manifest.")
@@ -163,9 +163,9 @@ def _attach(report: "ImportReport", reports: Path, home: Path) -> "tuple[ImportR
 
     Returns the report of the import with what the manifest has now, and sentences on the reports.
     """
-    from app.cli.data.reports import say_refused
+    from app.cli.radiology.reports import say_refused
     from index.keys.patient_key import patient_key
-    from training.data.reports.attach import attach_source, remarks
+    from training.importing.attach_reports import attach_source, remarks
 
     attached = attach_source(report.folder, reports, patient_key(home))
     say_refused(attached.refused, in_folder=reports.is_dir())

@@ -9,11 +9,11 @@ from typing import Annotated, Literal
 import typer
 
 from app.cli.options import Home, indexed
-from training.errors import RecoquestError
+from training.common.errors import RecoquestError
 
 
 def _time(text: str) -> datetime:
-    from app.schemas.audit import read_time
+    from app.audit.schemas import read_time
 
     try:
         return read_time(text)
@@ -84,12 +84,12 @@ def export(
     home: Home = None,
 ) -> None:
     """Write events into a file, one a line, the oldest first."""
+    from app.audit.schemas import time_stamp
     from app.audit.trail import record_command
-    from app.schemas.audit import time_stamp
     from app.settings import load_settings
     from index.audit.fhir import audit_event
     from index.audit.listing import Selection, all_events
-    from training.atomic import atomic_file
+    from training.common.atomic import atomic_file
 
     if str(file) != "-" and not file.parent.is_dir():
         raise typer.BadParameter(
@@ -130,8 +130,8 @@ def prune(
     home: Home = None,
 ) -> None:
     """Remove the events before a time; an event says so, with the hash that the trail goes on from."""
+    from app.audit.schemas import time_stamp
     from app.audit.trail import command_actor, open_trail
-    from app.schemas.audit import time_stamp
     from app.settings import load_settings
     from index.audit.event import Event
     from index.audit.prune import prune_trail

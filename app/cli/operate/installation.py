@@ -10,7 +10,7 @@ import typer
 from app.cli.options import AsJson, Device, EnvFile, Home, indexed
 
 if TYPE_CHECKING:
-    from app.doctor import Finding
+    from app.health.doctor import Finding
 
 _MARKS: Final = {"ok": "ok", "doubtful": "??", "wrong": "!!"}
 
@@ -44,7 +44,7 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
     """Look at settings, machine, disk, jobs, images and encoders; ends with 1 if anything is wrong."""
-    from app.doctor import examine
+    from app.health.doctor import examine
     from app.settings import load_settings
 
     found: list[Finding] = []
@@ -60,9 +60,9 @@ def doctor(
 
 def tidy(home: Home = None) -> None:
     """Remove old generations, reports, folders of jobs, and files that are unused or unfinished."""
+    from app.generations.lifecycle.build_generation import name_kept
     from app.jobs.housekeeping import drop_superseded_generations, remove_old_folders
-    from app.lifecycle.build_generation import name_kept
-    from app.reports.intake import ReportIntake
+    from app.radiology.reports.intake import ReportIntake
     from app.settings import load_settings
     from index.files.stale import UNTOUCHED_SECONDS, remove_stale, unfinished
     from index.generations.retention import drop_old_generations
@@ -99,8 +99,8 @@ def install(
     home: Home = None,
 ) -> None:
     """Bring OHIF into the home folder: its package of the npm registry, by version and checksum."""
+    from app.radiology.viewer.installation import PACKAGE, VERSION, install_viewer, viewer_folder
     from app.settings import load_settings
-    from app.viewer.installation import PACKAGE, VERSION, install_viewer, viewer_folder
 
     settings = load_settings(home=home)
     if viewer_folder(settings.home).is_dir():

@@ -15,8 +15,8 @@ from typer.core import TyperGroup
 
 from app.cli.collections.generations import activate
 from app.cli.options import AsJson, BatchSize, Device, EnvFile, Home
+from app.edge.observability.console import console
 from app.jobs.kinds import KINDS, command_of
-from app.observability.console import console
 from index.errors import JobStateError
 
 if TYPE_CHECKING:
@@ -170,9 +170,9 @@ def worker(
     env_file: EnvFile = None,
 ) -> None:
     """Do jobs as they come (see `recoquest jobs`); Ctrl-C leaves what was begun to the next worker."""
+    from app.edge.observability.logging import configure_logging
+    from app.edge.server.limits import allow_descriptors, require_limits
     from app.jobs.worker import Worker
-    from app.observability.logging import configure_logging
-    from app.server.limits import allow_descriptors, require_limits
     from app.settings import load_settings
 
     require_limits()

@@ -9,8 +9,8 @@ import typer
 
 from app.cli.errors import DEBUG_VARIABLE, leave_hanging
 from app.cli.options import Device, EnvFile, Home
-from training.errors import RecoquestError
-from training.host import keep_waiting_threads_quiet
+from training.common.errors import RecoquestError
+from training.common.host import keep_waiting_threads_quiet
 
 if TYPE_CHECKING:
     from app.settings import Settings
@@ -38,7 +38,7 @@ def serve(
 ) -> None:
     """Serve the search over HTTP, with its page at / and its documentation at /docs."""
     keep_waiting_threads_quiet()
-    from app.server.limits import require_limits
+    from app.edge.server.limits import require_limits
     from app.settings import load_settings, unknown_variables
 
     require_limits()
@@ -60,12 +60,12 @@ def serve_on(taken: socket.socket, settings: "Settings") -> None:
     import uvicorn
 
     from app.application import create_app
+    from app.edge.observability.logging import configure_logging
+    from app.edge.server.limits import allow_descriptors
+    from app.edge.server.protocol import bounded
+    from app.edge.server.server import GracefulServer
+    from app.edge.server.shedding import Shedding
     from app.engine import open_engine, service_patience
-    from app.observability.logging import configure_logging
-    from app.server.limits import allow_descriptors
-    from app.server.protocol import bounded
-    from app.server.server import GracefulServer
-    from app.server.shedding import Shedding
 
     # A catalogue that cannot be used ends the command with a sentence, not the server with a traceback.
     with closing(open_engine(settings, service_patience(settings))) as engine:

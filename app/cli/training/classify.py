@@ -9,7 +9,7 @@ from rich.table import Table
 
 from app.cli.errors import resumable
 from app.cli.options import Device, Processes, Resume, Sets, Track, chosen_device
-from app.observability.console import console
+from app.edge.observability.console import console
 
 if TYPE_CHECKING:
     from training.classification.images.config import ImageRecipe
@@ -38,7 +38,7 @@ def classify(
 
     Started by torchrun, as on several machines, it is one of the processes that train together.
     """
-    from app.launch.process_group import process_count, run_together
+    from app.jobs.launch.process_group import process_count, run_together
     from training.classification.images.config import ImageRecipe
     from training.classification.images.run import classify_images
     from training.classification.load import load_classification_recipe

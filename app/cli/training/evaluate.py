@@ -18,7 +18,7 @@ from app.cli.options import (
     name_left_out,
     read_split,
 )
-from app.observability.console import console
+from app.edge.observability.console import console
 
 if TYPE_CHECKING:
     from training.evaluation.embedding import EmbeddedManifest
@@ -60,10 +60,10 @@ def evaluate(
     device: Device = None,
 ) -> None:
     """Measure an encoder: recall with captions, precision by label, alignment, uniformity, known factors."""
-    from training.errors import RecoquestError
+    from training.common.errors import RecoquestError
+    from training.common.host import keep_freed_memory
     from training.evaluation.embedding import embed_manifest
     from training.evaluation.evaluate import label_template_of, measure
-    from training.host import keep_freed_memory
     from training.models.encoder import load_encoder
     from training.shortcuts.fixed import FixedShortcuts
 
@@ -138,7 +138,7 @@ def print_report(report: "EvaluationReport", *, title: str) -> None:
 
 def write_json(report: "EvaluationReport", path: Path) -> None:
     """Write the report, whole or not at all."""
-    from training.atomic import atomic_file
+    from training.common.atomic import atomic_file
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path) as file:

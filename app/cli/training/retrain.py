@@ -47,9 +47,9 @@ def retrain(
     track: Track = None,
 ) -> None:
     """Train the model that a collection is searched with further, and let it take over if it is better."""
-    from app.lifecycle.takeover import Promotion, write_kept
+    from app.generations.lifecycle.takeover import Promotion, write_kept
     from app.settings import load_settings
-    from training.host import keep_freed_memory
+    from training.common.host import keep_freed_memory
     from training.trainer.run_state.tracking import check_trackers
 
     check_trackers(track or ())
@@ -79,7 +79,7 @@ def _refuse_beside_a_job(engine: "SearchEngine", collection: str) -> None:
     """
     from app.jobs.queue import refuse_second_retraining
     from index.catalogue.collections import require_collection
-    from training.progress import PROGRESS_VARIABLE
+    from training.common.progress import PROGRESS_VARIABLE
 
     if PROGRESS_VARIABLE in os.environ:
         # A worker has started this process: others were looked for when its job was given.
@@ -93,18 +93,18 @@ def _recipe(
     engine: "SearchEngine", collection: str, out: Path, recipe: str | None, overrides: list[str]
 ) -> "Recipe":
     """Return the recipe of the retraining; the first time, export the collection beside it."""
-    from app.launch.image_copies import without_copies
-    from app.lifecycle.continued_recipe import (
+    from app.generations.lifecycle.continued_recipe import (
         continued_recipe,
         fit_recipe,
         settled_settings,
         version_name,
     )
-    from app.lifecycle.judge import describe_held_out
-    from app.lifecycle.takeover import searched_with, write_kept
+    from app.generations.lifecycle.judge import describe_held_out
+    from app.generations.lifecycle.takeover import searched_with, write_kept
+    from app.jobs.launch.image_copies import without_copies
     from index.files.bundles import install_bundle
-    from training.data.manifest import read_manifest
-    from training.errors import DataError
+    from training.common.errors import DataError
+    from training.common.manifest import read_manifest
     from training.recipes.load import dump_recipe, load_recipe
 
     kept = out / "recipe.yaml"
@@ -142,8 +142,8 @@ def _refuse_another(out: Path, begun: "Recipe", recipe: str | None, overrides: l
     Raises:
         TrainingError: It began with others.
     """
-    from app.lifecycle.continued_recipe import continued_recipe, fit_recipe, settled_settings
-    from training.data.manifest import read_manifest
+    from app.generations.lifecycle.continued_recipe import continued_recipe, fit_recipe, settled_settings
+    from training.common.manifest import read_manifest
     from training.models.bundle import read_bundle
     from training.recipes.load import first_difference
     from training.trainer.run_state.errors import TrainingError
@@ -205,7 +205,7 @@ def _trained(
     trackers: "Sequence[TrackerName]",
 ) -> "BundleInfo":
     """The new model, trained on the collection as it was when the retraining began."""
-    from app.launch.process_group import process_count, train_together
+    from app.jobs.launch.process_group import process_count, train_together
     from training.models.bundle import read_bundle
     from training.trainer.run import train
     from training.trainer.run_state.folder import RunFolder

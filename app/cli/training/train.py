@@ -31,12 +31,12 @@ def train(
 
     Started by torchrun, as on several machines, it is one of the processes that train together.
     """
-    from app.launch.image_copies import without_copies
-    from app.launch.process_group import process_count, train_together
+    from app.jobs.launch.image_copies import without_copies
+    from app.jobs.launch.process_group import process_count, train_together
     from training.classification.load import shipped as of_classification
-    from training.errors import RecipeError
+    from training.common.errors import RecipeError
+    from training.common.progress import PROGRESS_VARIABLE
     from training.language_models.config import shipped as of_language_models
-    from training.progress import PROGRESS_VARIABLE
     from training.recipes.load import load_recipe
     from training.trainer.run import train as run_training
     from training.trainer.run_state.processes import one_voice

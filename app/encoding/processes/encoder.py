@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from app.encoding.errors import EncoderLostError
 from app.encoding.processes.fork_server import ForkServer
 from app.encoding.processes.process import EncodingProcess, Load, Order
-from training.errors import MissingModalityError
+from training.common.errors import MissingModalityError
+from training.common.stopped import kill_stopped
 from training.models.bundle import BundleInfo, read_bundle
 from training.models.embeddings import TextEmbeddings
 from training.models.inputs.images import ImageInput, Pixels
 from training.models.onnx.files import FOLDER, read_graphs
-from training.stopped import kill_stopped
 
 _log = structlog.stdlib.get_logger(__name__)
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from app.encoding.processes.fork_server import WITH_TORCH
 from app.encoding.processes.worker import serve
-from training.host import end_with_parent
+from training.common.host import end_with_parent
 
 # Every encoder of transformers is made of it; it imports torch as well, and takes seconds.
 _ENCODERS_IMPORT: Final = "transformers.modeling_utils"

@@ -8,7 +8,7 @@ from app.encoding.jobs import ServedEncoder
 from app.encoding.passes import warm_up
 from app.encoding.processes.process import Load, Order
 from app.encoding.threads import use_torch_threads
-from training.errors import BundleError
+from training.common.errors import BundleError
 from training.models.onnx.loading import load_query_encoder
 
 

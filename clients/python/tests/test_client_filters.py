@@ -8,7 +8,7 @@ from app.application import create_app
 from app.settings import Settings
 from index.filters.grammar import parse_filter
 from recoquest_client import Filter, operations
-from training.reports import STATES
+from training.clinical.findings import STATES
 
 FILTERS: list[Filter] = [
     {"field": "view", "eq": "PA"},

@@ -12,7 +12,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from training.data.readers.scripts import UNSPACED
+from training.common.scripts import UNSPACED
 
 # Limit of an image's text in characters.
 MAX_CHARACTERS: Final = 200_000

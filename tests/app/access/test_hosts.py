@@ -10,8 +10,8 @@ from starlette.types import Message, Scope
 from app.access.hosts import AllowedHosts, Authority, parse_authority
 from app.application import create_app
 from app.settings import Settings, SettingsError, load_settings
-from tests.app.api.test_search import SEARCH, problem
 from tests.app.conftest import COLLECTION, Indexed
+from tests.app.search.test_search import SEARCH, problem
 
 _PICTURE = f"/v1/collections/{COLLECTION}/images/image-1/content"
 

@@ -9,12 +9,12 @@ from fastapi.testclient import TestClient
 from pydantic import SecretStr
 from starlette.requests import Request
 
-from app.access.key_guesses import BruteForceLimiter, Refusal, clients_of
 from app.application import create_app
+from app.edge.key_guesses import BruteForceLimiter, Refusal, clients_of
 from app.engine import open_engine
 from index.keys.api_keys import create_key
-from tests.app.api.test_search import problem
 from tests.app.conftest import COLLECTION, Indexed
+from tests.app.search.test_search import problem
 
 _KEY = "a key of sixteen letters or more"
 _PATH = f"/v1/collections/{COLLECTION}/feedback"

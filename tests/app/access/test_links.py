@@ -14,11 +14,11 @@ from httpx2 import Response
 from sqlalchemy import update
 
 from app.access.links import LinkSigner, linked_address
-from app.access.principal import Principal
 from app.access.sessions import LIFETIME_S, SessionSigner
 from app.application import create_app
+from app.edge.http.problems import RequestError
+from app.edge.principal import Principal
 from app.engine import open_engine
-from app.http.problems import RequestError
 from app.settings import Settings
 from index.catalogue.tables import ApiKeyRow
 from index.keys.api_keys import create_key, revoke_key

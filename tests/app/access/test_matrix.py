@@ -18,8 +18,8 @@ from joserfc.jwk import RSAKey
 from sqlalchemy import update
 
 from app.access.permissions import GuardedRoute
-from app.access.principal import EVERY_COLLECTION, ROLES, Role
 from app.application import create_app
+from app.edge.principal import EVERY_COLLECTION, ROLES, Role
 from app.engine import open_engine
 from index.catalogue.tables import ApiKeyRow
 from index.keys.api_keys import create_key, revoke_key

@@ -7,8 +7,8 @@ from fastapi.testclient import TestClient
 
 from app.access.hosts import Authority, is_own_origin
 from app.application import create_app
-from tests.app.api.test_search import SEARCH, problem
 from tests.app.conftest import COLLECTION, Indexed
+from tests.app.search.test_search import SEARCH, problem
 
 _IMAGES = f"/v1/collections/{COLLECTION}/images"
 _VIEWER = "https://viewer.example.org"

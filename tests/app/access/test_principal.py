@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.access.principal import NOBODY, ROLES, Principal, Role
+from app.edge.principal import NOBODY, ROLES, Principal, Role
 
 IMPLIED: dict[Role, set[Role]] = {
     "reader": {"reader"},

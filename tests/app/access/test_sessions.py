@@ -12,11 +12,11 @@ from fastapi.testclient import TestClient
 from joserfc import jwt
 from pydantic import SecretStr
 
-from app.access.principal import Principal
 from app.access.sessions import COOKIE, LIFETIME_S, SessionSigner
 from app.application import create_app
+from app.edge.http.problems import RequestError
+from app.edge.principal import Principal
 from app.engine import open_engine
-from app.http.problems import RequestError
 from index.keys.api_keys import create_key, revoke_key
 from index.keys.grants import Grants
 from tests.access import ADMIN_KEY

@@ -9,12 +9,12 @@ from urllib.parse import quote
 import pytest
 from fastapi.testclient import TestClient
 
-from app.api.callers.sign_in import finish_sign_in
-from app.api.radiology.dicomweb import read_archive
+from app.access.sign_in_routes import finish_sign_in
 from app.application import create_app
 from app.audit.middleware import READS, WRITES
 from app.audit.recorder import AuditUnavailableError, Recorder
 from app.audit.trail import open_trail
+from app.radiology.routes.dicomweb import read_archive
 from index.audit.chain import Trail
 from index.audit.dead_letters import DeadLetters
 from index.audit.event import Actor, Event

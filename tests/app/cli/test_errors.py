@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from app.cli.errors import StoppedError, ended, resumable, stoppable
-from training.errors import DataError
+from training.common.errors import DataError
 from training.trainer.run_state.errors import TrainingInterruptedError
 
 

@@ -11,8 +11,8 @@ from app.cli.training.evaluate import print_report
 from tests.training.data.sounds import tone, wav16
 from tests.training.models.tiny import tiny_audio_model, tiny_audio_preprocessing
 from tests.training.trainer.scenes import write_scenes
-from training.data.manifest import read_manifest, write_manifest
-from training.errors import RecoquestError
+from training.common.errors import RecoquestError
+from training.common.manifest import read_manifest, write_manifest
 from training.evaluation.evaluate import EvaluationReport
 from training.evaluation.factors import FactorReading
 from training.models.bundle_writer import save_bundle

@@ -10,7 +10,7 @@ from PIL import Image
 
 from tests.e2e.work import Work
 from tests.index.samples import CpuAsGpu, make_bundle, make_manifest, make_records
-from training.data.manifest import Record, write_manifest
+from training.common.manifest import Record, write_manifest
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from app.application import create_app
 from app.cli.main import build
 from tests.app.conftest import COLLECTION, REPORT, Indexed
-from training.errors import ImageError
+from training.common.errors import ImageError
 from training.models.onnx.files import FOLDER
 
 _LIKED = [(-1.0) ** place * place for place in range(1, 13)]

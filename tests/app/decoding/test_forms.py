@@ -19,15 +19,15 @@ from app.engine import open_engine
 from app.settings import Settings
 from index.ingest import ingest_manifest
 from tests.access import AS_ADMIN, OPEN
-from tests.app.api.test_writes import LOCAL, nearest, put
 from tests.app.conftest import COLLECTION, make_bundle
+from tests.app.images.test_writes import LOCAL, nearest, put
 from tests.image_files import encoded
 from tests.image_form import ImageForm
 from tests.image_formats import IMAGE_FORMS
 from tests.image_quadrants import LOSSY, differs_by
-from tests.training.data.decoding.processes.decoding import wait_until
-from training.data.decoding.images import decode_image
-from training.data.manifest import Record, read_manifest, write_manifest
+from tests.training.imaging.processes.decoding import wait_until
+from training.common.manifest import Record, read_manifest, write_manifest
+from training.imaging.images import decode_image
 from training.models.config import ImagePreprocessingConfig
 from training.models.encoder import load_encoder
 from training.models.inputs.images import to_pixels

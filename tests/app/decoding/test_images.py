@@ -14,11 +14,11 @@ from PIL import Image
 
 from app.decoding.images import ImageDecoders
 from app.settings import Settings
-from tests.training.data.decoding.processes.decoding import FILES, noise, small, wait_until
 from tests.training.data.hostile import encoded
-from training.data.decoding.images import decode_image
-from training.data.decoding.processes.errors import DecodersBusyError, DecodingTimeoutError
-from training.errors import ImageError, ImageTooLargeError
+from tests.training.imaging.processes.decoding import FILES, noise, small, wait_until
+from training.common.errors import ImageError, ImageTooLargeError
+from training.imaging.images import decode_image
+from training.imaging.processes.errors import DecodersBusyError, DecodingTimeoutError
 from training.models.config import ImagePreprocessingConfig
 from training.models.inputs.images import Pixels, to_pixels
 

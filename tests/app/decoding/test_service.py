@@ -17,10 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from app.application import create_app
 from app.decoding.images import ImageDecoders
 from tests.access import AS_ADMIN
-from tests.app.api.test_search import problem_of, search_image
-from tests.app.api.test_writes import LOCAL, picture, post, put, statuses
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
-from tests.training.data.decoding.processes.decoding import cpu_ticks, is_at_work, is_there, noise, wait_until
+from tests.app.images.test_writes import LOCAL, picture, post, put, statuses
+from tests.app.search.test_search import problem_of, search_image
 from tests.training.data.hostile import (
     deep_png,
     encoded,
@@ -31,8 +30,9 @@ from tests.training.data.hostile import (
     segment,
     slow_bmp,
 )
-from training.data.decoding.processes.pool import DecodingPool
-from training.data.manifest import Record, read_manifest, write_manifest
+from tests.training.imaging.processes.decoding import cpu_ticks, is_at_work, is_there, noise, wait_until
+from training.common.manifest import Record, read_manifest, write_manifest
+from training.imaging.processes.pool import DecodingPool
 
 IMAGE = f"/v1/collections/{COLLECTION}/images/image-3"
 TOO_LARGE = (413, "image-too-large")
@@ -119,7 +119,7 @@ def test_a_decoder_that_is_killed_costs_one_query(home: Indexed) -> None:
 @pytest.fixture
 def patient_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """The deadline of the whole request never comes first, however busy the machine is."""
-    monkeypatch.setattr("app.server.admission._GRACE_S", 30.0)
+    monkeypatch.setattr("app.edge.server.admission._GRACE_S", 30.0)
 
 
 @pytest.mark.usefixtures("patient_request")

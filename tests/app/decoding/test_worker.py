@@ -16,8 +16,8 @@ print("\\n".join(sys.modules))
 _PARENT = """
 import time
 from app.decoding import WORKER
-from training.data.decoding.processes.pool import DecodingPool, PoolLimits
-from training.data.decoding.processes.process import DecoderLimits
+from training.imaging.processes.pool import DecodingPool, PoolLimits
+from training.imaging.processes.process import DecoderLimits
 
 pool = DecodingPool(PoolLimits(WORKER, 2, 4, 60.0, DecoderLimits(1 << 29)))
 while len(pool.pids) < 2:

@@ -17,7 +17,7 @@ from app.concurrency.timings import Part, collected_timings
 from app.encoding import EncodingQueue, QueueLimits
 from app.encoding.pool import EncoderBrokenError, Encoders
 from index.search.results import ActiveGeneration
-from training.errors import BundleError
+from training.common.errors import BundleError
 from training.models.encoder import Encoder
 from training.models.inputs.images import Pixels
 

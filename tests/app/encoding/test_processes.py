@@ -23,7 +23,7 @@ from app.encoding.processes.encoder import EncoderProcesses
 from app.encoding.processes.fork_server import ForkServer
 from app.encoding.processes.process import EncodingProcess, Load
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
-from training.errors import BundleError
+from training.common.errors import BundleError
 from training.models.bundle import WEIGHTS_FILE
 from training.models.encoder import Encoder, load_encoder
 from training.models.onnx.encoder import OnnxEncoder

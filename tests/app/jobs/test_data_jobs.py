@@ -13,7 +13,7 @@ from index.engine import SearchEngine
 from index.search.request import SearchRequest
 from tests.e2e.work import TINY
 from tests.jobs import Jobs
-from training.data.manifest import read_manifest
+from training.common.manifest import read_manifest
 from training.evaluation.embedding import embed_manifest
 from training.evaluation.evaluate import EvaluationReport, label_template_of, measure
 from training.models.bundle import read_bundle

@@ -8,8 +8,8 @@ from fastapi.testclient import TestClient
 from app.application import create_app
 from app.jobs.folder import JobFolder
 from tests.access import AS_ADMIN
-from tests.app.api.test_writes import LOCAL
 from tests.app.conftest import Indexed
+from tests.app.images.test_writes import LOCAL
 from tests.jobs import opened_jobs
 
 

@@ -10,19 +10,19 @@ from typing import Any, get_args
 import pytest
 from fastapi.testclient import TestClient
 
-from app.api import jobs as jobs_over_http
 from app.application import create_app
 from app.engine import open_engine
-from app.jobs.heartbeat import Heartbeat
+from app.heartbeat import Heartbeat
+from app.jobs import routes as jobs_over_http
 from app.jobs.kinds import KINDS
-from app.schemas.jobs import JobKind
+from app.jobs.schemas import JobKind
 from index.catalogue.jobs import add_job, beat, claim_job, end_job
 from index.engine import SearchEngine
 from index.keys.api_keys import create_key, revoke_key
 from index.keys.grants import EVERY_COLLECTION
 from tests.access import AS_ADMIN
-from tests.app.api.test_writes import LOCAL
 from tests.app.conftest import COLLECTION, Indexed
+from tests.app.images.test_writes import LOCAL
 from tests.e2e.work import Work, service
 from tests.jobs import Jobs
 

@@ -12,7 +12,7 @@ from app.jobs.queue import refuse_second_retraining
 from index.catalogue.jobs import add_job, cancel_job
 from index.errors import JobExistsError
 from tests.app.conftest import COLLECTION, Indexed
-from training.progress import PROGRESS_VARIABLE
+from training.common.progress import PROGRESS_VARIABLE
 
 # What a retraining says next here: the model has no recipe.
 BEGUN = "does not say how it was trained: give --recipe."

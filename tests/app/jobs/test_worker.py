@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from app.heartbeat import count_workers
 from app.jobs.folder import JobFolder
-from app.jobs.heartbeat import count_workers
 from index.catalogue.collections import Generation
 from index.catalogue.jobs import Job, cancel_job
 from index.engine import SearchEngine

@@ -12,9 +12,9 @@ from typing import Final
 
 import pytest
 
-from app.api.pages import SOURCE
-from app.http.problem_kinds import KINDS
-from training.reports.vocabulary import FINDINGS
+from app.edge.http.problem_kinds import KINDS
+from app.page_routes import SOURCE
+from training.clinical.findings.vocabulary import FINDINGS
 
 PAGE: Final = Path(__file__).resolve().parents[3] / "app" / "page"
 TABLES: Final = PAGE / "words"

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tests.benchmarks.regions.drawn import measure_drawn
 from tests.benchmarks.regions.marked import print_searches, read_marks, search_marks
-from training.data.manifest import read_manifest
-from training.errors import RecoquestError
+from training.common.errors import RecoquestError
+from training.common.manifest import read_manifest
 from training.models.encoder import load_encoder
 
 

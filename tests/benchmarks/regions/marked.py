@@ -24,9 +24,9 @@ from tests.benchmarks.regions.queries import (
     query_vectors,
     require_regions,
 )
-from training.data.decoding.images import decode_image
-from training.data.manifest import Manifest, Record
-from training.errors import DataError
+from training.common.errors import DataError
+from training.common.manifest import Manifest, Record
+from training.imaging.images import decode_image
 from training.models.encoder import Encoder
 from training.models.inputs.regions import Box
 

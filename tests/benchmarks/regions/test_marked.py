@@ -10,8 +10,8 @@ from tests.benchmarks.regions.marked import CHANCE, Mark, find_share, read_marks
 from tests.benchmarks.regions.queries import crop, precision
 from tests.index.pictures import smooth_picture
 from tests.training.models.tiny import tiny_model, tiny_preprocessing
-from training.data.manifest import Manifest, Record, read_manifest, write_manifest
-from training.errors import DataError
+from training.common.errors import DataError
+from training.common.manifest import Manifest, Record, read_manifest, write_manifest
 from training.models.encoder import Encoder
 from training.models.inputs.regions import Box
 

@@ -22,7 +22,7 @@ from tests.benchmarks.search.plot import plot
 from tests.benchmarks.search.registry import CONTESTANTS
 from tests.benchmarks.search.runs import FailedError, Result, run, scan
 from tests.benchmarks.search.workload import Workload, prepare
-from training.atomic import atomic_file
+from training.common.atomic import atomic_file
 
 _GIGABYTE: Final = 1e9
 

@@ -17,7 +17,7 @@ import numpy as np
 import typer
 
 from tests.benchmarks.search.registry import CONTESTANTS
-from training.host import end_with_parent
+from training.common.host import end_with_parent
 
 _SEARCHES: Final = 200
 _K: Final = 10

@@ -32,7 +32,7 @@ from tests.benchmarks.search.made_vectors import Vectors
 from tests.benchmarks.search.runs import built
 from tests.benchmarks.search.workload import FILTERS, Case, K, Workload, prepare
 from tests.benchmarks.service import serving
-from training.atomic import atomic_file
+from training.common.atomic import atomic_file
 
 _CASES: Final = (
     "all",

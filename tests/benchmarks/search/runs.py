@@ -20,7 +20,7 @@ from tests.benchmarks.search import contestants
 from tests.benchmarks.search.measuring import UNFILTERED, Point
 from tests.benchmarks.search.registry import CONTESTANTS
 from tests.benchmarks.search.workload import Workload
-from training.atomic import atomic_file, atomic_folder
+from training.common.atomic import atomic_file, atomic_folder
 
 _CHILD: Final = "tests.benchmarks.search.child"
 _THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")

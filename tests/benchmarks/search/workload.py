@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tests.benchmarks.search.brute_force import Keys, nearest
 from tests.benchmarks.search.made_vectors import MadeVectors, Vectors, make_clusters, make_vectors, perturb
-from training.atomic import atomic_folder
+from training.common.atomic import atomic_folder
 
 K: Final = 10
 SHARES: Final = (0.5, 0.1, 0.01, 0.001)

@@ -11,7 +11,7 @@ from index.catalogue.collections import require_active
 from tests.benchmarks.search.contestants.our_engine import COLLECTION
 from tests.benchmarks.search.workload import FIELDS
 from tests.index.samples import put_vectors, unit_vectors
-from training.data.manifest import MetadataValue, Record
+from training.common.manifest import MetadataValue, Record
 
 
 def main() -> None:

@@ -106,7 +106,7 @@ def _ours(contestant: Any) -> _Write:
     from index.catalogue.collections import require_active
     from tests.benchmarks.search.contestants.our_engine import COLLECTION
     from tests.index.samples import put_vectors
-    from training.data.manifest import Record
+    from training.common.manifest import Record
 
     engine = contestant._engine
     with engine.home.catalogue.read() as session:

@@ -28,12 +28,12 @@ import typer
 from PIL import Image
 
 from app.engine import open_engine
-from app.lifecycle.bulk_encoder import load_bulk_encoder
+from app.generations.lifecycle.bulk_encoder import load_bulk_encoder
 from app.settings import Settings
 from index.ingest import ingest_manifest
 from tests.benchmarks.throughput.bare import Bare
 from tests.benchmarks.throughput.load import Outcome, run_load
-from training.data.manifest import Manifest, read_manifest, write_manifest
+from training.common.manifest import Manifest, read_manifest, write_manifest
 from training.models.bundle import read_bundle
 from training.models.bundle_writer import save_bundle
 from training.models.dual_encoder import build_dual_encoder

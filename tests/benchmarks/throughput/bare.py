@@ -15,7 +15,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from training.host import keep_waiting_threads_quiet
+from training.common.host import keep_waiting_threads_quiet
 
 if TYPE_CHECKING:
     from training.models.onnx.encoder import OnnxEncoder
@@ -48,7 +48,7 @@ def measure(bundle: Path, folder: Path, size: int, seconds: float) -> Bare:
     import numpy as np
 
     from app.encoding.threads import ComputeThreads, cores
-    from training.data.decoding.images import decode_image
+    from training.imaging.images import decode_image
     from training.models.onnx.loading import load_onnx_encoder
 
     given = os.environ.get("RECOQUEST_THREADS")

@@ -16,7 +16,7 @@ from tests.dicom_markers import (
     jpeg_film,
     marked_film,
 )
-from tests.training.data.reports.documents import (
+from tests.training.clinical.reports.documents import (
     ACCESSION,
     MARKERS,
     PATIENT,

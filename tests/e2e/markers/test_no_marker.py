@@ -27,7 +27,7 @@ from tests.e2e.markers.sources import (
 )
 from tests.e2e.markers.walk import Walk
 from tests.orthanc import OrthancServer
-from tests.training.data.reports.documents import MARKERS, STUDY
+from tests.training.clinical.reports.documents import MARKERS, STUDY
 
 FILMS: Final = "/v1/collections/films"
 RENDITIONS: Final[tuple[dict[str, int | str], ...]] = ({"size": 64}, {"size": 64, "window": "2048,1024"})

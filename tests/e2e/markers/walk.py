@@ -15,7 +15,7 @@ from typing import Final
 
 from tests.dicom_films import MARKER
 from tests.dicom_markers import inflated
-from tests.training.data.reports.documents import ACCESSION, MARKERS, PATIENT
+from tests.training.clinical.reports.documents import ACCESSION, MARKERS, PATIENT
 
 _ROOT: Final = Path(__file__).parents[3]
 # The date of the films, and the numbers of the documents, identify as names do.

@@ -43,9 +43,9 @@ from index.writes.live import remove_images
 from tests.index.comparing import answers, rows
 from tests.index.homes import open_home
 from tests.index.samples import make_manifest, make_picture, make_records
-from training.data.manifest import Manifest
-from training.data.reports.sections import clinical_sections
-from training.data.reports.study_report import StudyReport
+from training.clinical.reports.sections import clinical_sections
+from training.clinical.reports.study_report import StudyReport
+from training.common.manifest import Manifest
 from training.models.encoder import Encoder, load_encoder
 
 

@@ -18,7 +18,7 @@ from index.writes.garbage import collect_garbage
 from tests.index.backup.dropping import drop
 from tests.index.comparing import answers
 from tests.index.homes import open_home
-from training.data.manifest import Manifest
+from training.common.manifest import Manifest
 from training.models.encoder import Encoder, load_encoder
 
 PATIENCE_SECONDS = 120

@@ -15,7 +15,7 @@ from index.home import Home
 from index.ingest import ingest_manifest
 from index.writes.garbage import collect_garbage
 from tests.index.homes import open_home
-from training.data.manifest import Manifest
+from training.common.manifest import Manifest
 from training.models.encoder import Encoder
 
 

@@ -12,7 +12,7 @@ from index.engine import SearchEngine
 from index.errors import BackupError
 from index.ingest import ingest_manifest
 from tests.index.homes import open_home
-from training.data.manifest import Manifest
+from training.common.manifest import Manifest
 from training.models.encoder import Encoder
 
 KEYS = {"audit.key": bytes(range(32)), "patients.key": bytes(range(32, 64))}

@@ -28,7 +28,7 @@ from index.writes.intake import record_digest
 from index.writes.live import Upload, put_images
 from tests.index.homes import open_home
 from tests.index.samples import unit_vectors
-from training.data.manifest import Manifest, Record
+from training.common.manifest import Manifest, Record
 from training.models.encoder import Encoder
 
 LATEST = "latest"

@@ -33,7 +33,7 @@ from index.ingest import ingest_manifest
 from index.writes.live import remove_images
 from tests.index.homes import open_home, remove_collection
 from tests.index.samples import make_manifest, make_picture
-from training.data.manifest import Manifest
+from training.common.manifest import Manifest
 from training.models.encoder import Encoder
 
 

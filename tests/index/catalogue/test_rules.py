@@ -8,7 +8,7 @@ import pytest
 from index.catalogue.full_text import IndexedWords
 from index.catalogue.schema import RULES
 from index.writes.findings import findings_of
-from training.reports import find_findings
+from training.clinical.findings import find_findings
 
 _GOLDEN = Path(__file__).with_name("rules_golden.txt")
 _ADVICE = (

@@ -29,7 +29,7 @@ from index.vectors.codec import encode_vectors
 from tests.index.catalogue.revisions import oldest_schema
 from tests.index.comparing import answers, rows
 from tests.index.homes import open_home
-from training.data.manifest import Manifest
+from training.common.manifest import Manifest
 from training.models.encoder import Encoder
 
 Rows = dict[str, list[dict[str, Any]]]

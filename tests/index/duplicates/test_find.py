@@ -21,7 +21,7 @@ from index.writes.intake import record_digest
 from tests.index.homes import open_home
 from tests.index.pictures import smooth_picture
 from tests.index.samples import begin_generation, unit_vectors
-from training.data.manifest import Record, read_manifest, write_manifest
+from training.common.manifest import Record, read_manifest, write_manifest
 from training.models.encoder import Encoder
 
 COUNT = 20

@@ -36,7 +36,7 @@ from index.ingest import ingest_manifest
 from index.writes.live import remove_images
 from tests.index.homes import open_home, remove_collection
 from tests.index.samples import make_manifest, make_picture
-from training.data.manifest import Manifest, read_manifest
+from training.common.manifest import Manifest, read_manifest
 from training.models.encoder import Encoder
 
 TEXT = JudgedQuery(texts=("two dogs",))

@@ -15,7 +15,7 @@ from index.files.home_identity import FILE, HomeIdentity
 from index.ingest import ingest_manifest
 from index.writes.live import remove_images
 from tests.index.homes import open_home
-from training.data.manifest import Manifest
+from training.common.manifest import Manifest
 from training.models.encoder import Encoder
 
 

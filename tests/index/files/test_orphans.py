@@ -15,8 +15,8 @@ from index.files.orphans import mark_orphans
 from index.ingest import ingest_manifest
 from index.writes.garbage import collect_garbage
 from tests.index.samples import make_picture
-from training.data.manifest import Manifest
-from training.data.rejections import Rejections
+from training.common.manifest import Manifest
+from training.common.rejections import Rejections
 from training.models.encoder import Encoder
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from index.files.stale import UNTOUCHED_SECONDS, remove_abandoned, remove_stale, unfinished
-from training.atomic import atomic_file, atomic_folder
+from training.common.atomic import atomic_file, atomic_folder
 
 PLACES = (
     "images/originals/ab/.abcd.0123.part",

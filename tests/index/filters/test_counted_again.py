@@ -14,7 +14,7 @@ from index.writes.deletion import delete_images
 from index.writes.images import ImageWrite, PictureWrite, write_images
 from index.writes.intake import record_digest
 from tests.index.samples import begin_generation
-from training.data.manifest import Record
+from training.common.manifest import Record
 
 FEW = parse_filter({"field": "age", "lt": 50})
 

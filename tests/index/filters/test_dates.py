@@ -12,7 +12,7 @@ from index.filters.dates import date_text, parse_date
 from index.filters.grammar import parse_filter
 from index.search.request import SearchRequest
 from tests.index.samples import begin_generation, put_vectors, unit_vectors
-from training.data.manifest import Record
+from training.common.manifest import Record
 
 DAY = 86_400.0
 

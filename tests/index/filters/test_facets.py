@@ -14,7 +14,7 @@ from index.filters.grammar import parse_filter
 from index.filters.text_counts import MAX_VALUES
 from index.ingest import ingest_manifest
 from tests.index.samples import begin_generation, make_manifest, make_records, put_vectors, unit_vectors
-from training.data.manifest import Manifest, Record
+from training.common.manifest import Manifest, Record
 from training.models.encoder import Encoder
 
 

@@ -23,7 +23,7 @@ from index.writes.images import ImageWrite, PictureWrite, write_images
 from index.writes.intake import record_digest
 from tests.index.homes import open_home
 from tests.index.samples import begin_generation
-from training.data.manifest import MetadataValue, Record
+from training.common.manifest import MetadataValue, Record
 
 FILTERS = (
     {"field": "age", "gte": 40},

@@ -34,8 +34,8 @@ from index.filters.sql import known_fields, passing_keys
 from index.writes.images import ImageWrite, PictureWrite, write_images
 from index.writes.intake import record_digest
 from tests.index.samples import begin_generation
-from training.data.manifest import Record
-from training.reports import STATES, State
+from training.clinical.findings import STATES, State
+from training.common.manifest import Record
 
 TEXTS = ["", "PA", "AP", "pa", "Ärzte", "A", "Z", "ſ", "😀", "￿", "日本", "a'b", 'a"b', "%", "1", "true"]
 NUMBERS = [-1, 0, 1, 2, 40, 40.5, 1e300, -0.0, 0.1, 2**53, 2**53 + 1]

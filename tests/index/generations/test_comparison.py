@@ -11,7 +11,7 @@ from index.generations.comparison import compare
 from index.generations.models import list_generations
 from tests.index.generations.test_reindex import _active, _build, _ingest
 from tests.index.samples import make_manifest, make_records
-from training.data.manifest import Manifest
+from training.common.manifest import Manifest
 from training.models.encoder import Encoder
 
 

@@ -23,8 +23,8 @@ from index.writes.live import remove_images
 from tests.index.homes import open_home
 from tests.index.killing import kill_after
 from tests.index.samples import make_picture
-from training.data.decoding.images import decode_image
-from training.data.manifest import Manifest
+from training.common.manifest import Manifest
+from training.imaging.images import decode_image
 from training.models.bundle import BundleInfo
 from training.models.embeddings import TextEmbeddings
 from training.models.encoder import Encoder
@@ -367,7 +367,7 @@ def test_a_bundle_in_the_place_of_another_is_not_taken_for_it(
     engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, bundle: BundleInfo, manifest: Manifest
 ) -> None:
     from index.files.bundles import install_bundle, registered_bundle
-    from training.errors import BundleError
+    from training.common.errors import BundleError
 
     _ingest(engine, encoder, manifest)
     generation = _active(engine)

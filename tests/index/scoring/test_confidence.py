@@ -23,7 +23,7 @@ from index.scoring.confidence import (
 from index.search.request import SearchRequest
 from index.vectors.protocol import Vectors
 from tests.index.samples import begin_generation, put_vectors, unit_vectors
-from training.data.manifest import Record, Split
+from training.common.manifest import Record, Split
 from training.models.embeddings import TextEmbeddings
 
 DIM = 48

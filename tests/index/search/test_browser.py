@@ -18,7 +18,7 @@ from index.search.results import Hit
 from index.writes.deletion import delete_images
 from tests.index.orders import DIM, PA, all_pages, group_of, make_grouped, name_of
 from tests.index.samples import begin_generation, put_vectors, unit_vectors
-from training.data.manifest import Record
+from training.common.manifest import Record
 
 COUNT = 40
 

@@ -19,8 +19,8 @@ from index.search.request import SearchRequest, stated_findings
 from index.search.results import SearchPage
 from tests.index.orders import all_pages
 from tests.index.samples import begin_generation, put_vectors
-from training.data.manifest import Record
-from training.reports import STATES, State
+from training.clinical.findings import STATES, State
+from training.common.manifest import Record
 
 COUNT = 40
 ABSENT = "No pleural effusion."

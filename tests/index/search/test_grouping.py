@@ -23,7 +23,7 @@ from index.vectors.protocol import Keys
 from tests.index.filters.test_passing_keys import Collection, drawn
 from tests.index.homes import open_home
 from tests.index.orders import group_of
-from training.data.manifest import Record
+from training.common.manifest import Record
 
 FIELDS = ("group", "id", "split", "labels", "age", "view", "mixed")
 # Texts and numbers that are written alike, and numbers of one hash.

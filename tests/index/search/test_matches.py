@@ -6,7 +6,7 @@ from index.engine import SearchEngine
 from index.search.request import SearchRequest
 from index.search.results import Hit
 from tests.index.samples import begin_generation, put_vectors, unit_vectors
-from training.data.manifest import Record
+from training.common.manifest import Record
 
 REPORT = (
     "FINDINGS: The heart is normal.\nThere is a small left\npleural effusion. Dr. Roe saw an effusion "

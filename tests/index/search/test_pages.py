@@ -20,7 +20,7 @@ from index.vectors.protocol import After
 from index.writes.deletion import delete_images
 from tests.index.homes import open_home
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
-from training.data.manifest import Record
+from training.common.manifest import Record
 
 DIM = 6
 COUNT = 120

@@ -17,7 +17,7 @@ from index.vectors.protocol import After, Neighbours, Vectors
 from index.vectors.view import CosineView
 from tests.index.homes import remove_collection
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
-from training.data.manifest import Record
+from training.common.manifest import Record
 
 DIM = 12
 COUNT = 30

@@ -16,9 +16,9 @@ from index.ingest import ingest_manifest
 from index.writes import findings
 from index.writes.live import change_image
 from tests.index.samples import make_manifest, make_records
-from training.data.manifest import Record
+from training.clinical.findings.findings import find_findings
+from training.common.manifest import Record
 from training.models.encoder import Encoder
-from training.reports.findings import find_findings
 
 SAID = "There is a small effusion."
 

@@ -17,7 +17,7 @@ from index.generations.reindex import generation_for, reindex
 from index.ingest import ingest_manifest
 from tests.dicom_films import encoded, make_film
 from tests.index.samples import make_bundle, make_manifest, make_records
-from tests.training.data.decoding.processes.decoding import (
+from tests.training.imaging.processes.decoding import (
     PATIENCE,
     decoders_of,
     is_there,
@@ -25,9 +25,9 @@ from tests.training.data.decoding.processes.decoding import (
     slow_film,
     wait_until,
 )
-from training.data.decoding.images import decode_image
-from training.data.manifest import Manifest, Record, read_manifest, write_manifest
-from training.data.rejections import Rejections
+from training.common.manifest import Manifest, Record, read_manifest, write_manifest
+from training.common.rejections import Rejections
+from training.imaging.images import decode_image
 from training.models.bundle import BundleInfo
 from training.models.encoder import Encoder, load_encoder
 
@@ -38,7 +38,7 @@ import sys
 from pathlib import Path
 from index.ingest import ingest_manifest
 from tests.index.homes import open_home
-from training.data.manifest import read_manifest
+from training.common.manifest import read_manifest
 from training.models.encoder import load_encoder
 
 home, data, bundle = map(Path, sys.argv[1:])

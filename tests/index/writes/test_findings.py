@@ -8,7 +8,7 @@ from index.catalogue.tables import REPORT_POSITION, FindingRow, ImageRow
 from index.engine import SearchEngine
 from index.writes.deletion import delete_images
 from tests.index.samples import begin_generation, put_vectors, unit_vectors
-from training.data.manifest import Record
+from training.common.manifest import Record
 
 ONE = Record(
     id="one",

@@ -17,9 +17,9 @@ from index.generations.reindex import generation_for, reindex
 from index.ingest import IngestReport, ingest_manifest
 from index.search.request import SearchRequest
 from tests.index.samples import make_manifest, make_picture, make_records
-from training.data.decoding.images import decode_image
-from training.data.manifest import Manifest, Rejections
-from training.errors import DataError
+from training.common.errors import DataError
+from training.common.manifest import Manifest, Rejections
+from training.imaging.images import decode_image
 from training.models.encoder import Encoder
 
 

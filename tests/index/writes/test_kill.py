@@ -12,7 +12,7 @@ from index.search.request import SearchRequest
 from tests.index.homes import open_home
 from tests.index.killing import kill_after
 from tests.index.samples import make_manifest, make_records, unit_vectors
-from training.data.manifest import Manifest
+from training.common.manifest import Manifest
 from training.models.bundle import BundleInfo
 from training.models.encoder import Encoder
 
@@ -25,7 +25,7 @@ from pathlib import Path
 from index.ingest import ingest_manifest
 from tests.index.homes import open_home
 from tests.index.killing import tell_batches
-from training.data.manifest import read_manifest
+from training.common.manifest import read_manifest
 from training.models.encoder import load_encoder
 
 home, bundle, data = map(Path, sys.argv[1:4])

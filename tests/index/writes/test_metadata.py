@@ -7,10 +7,10 @@ import pytest
 
 from index.engine import SearchEngine
 from index.ingest import IngestReport, ingest_manifest
-from tests.index.files.metadata.files import FILES, SECRET, jpeg
 from tests.index.samples import make_manifest, make_records
-from training.data.decoding.images import decode_image
-from training.data.manifest import Manifest
+from tests.training.imaging.metadata_files import FILES, SECRET, jpeg
+from training.common.manifest import Manifest
+from training.imaging.images import decode_image
 from training.models.encoder import Encoder
 
 

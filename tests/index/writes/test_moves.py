@@ -16,8 +16,8 @@ from index.errors import UnknownImageError
 from index.feedback.judgements import JudgedQuery, judgements, record_judgement
 from index.ingest import IngestReport, ingest_manifest
 from tests.index.samples import make_manifest, make_picture, make_records
-from training.data.manifest import Manifest, Record
-from training.errors import DataError
+from training.common.errors import DataError
+from training.common.manifest import Manifest, Record
 from training.models.encoder import Encoder
 
 

@@ -11,9 +11,9 @@ from index.errors import IncompleteGenerationError, UnknownImageError
 from index.ingest import IngestReport, ingest_manifest
 from index.writes import live
 from tests.index.samples import make_bundle, make_manifest, make_picture, make_records
-from training.data.manifest import Manifest, read_manifest
-from training.data.rejections import Rejections
-from training.errors import DataError
+from training.common.errors import DataError
+from training.common.manifest import Manifest, read_manifest
+from training.common.rejections import Rejections
 from training.models.encoder import Encoder, load_encoder
 
 

@@ -11,7 +11,7 @@ from index.engine import SearchEngine
 from index.ingest import ingest_manifest
 from index.vectors.codec import decode_vectors
 from tests.index.samples import make_manifest
-from training.data.manifest import Manifest
+from training.common.manifest import Manifest
 from training.models.encoder import Encoder
 
 

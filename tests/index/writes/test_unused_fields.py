@@ -14,7 +14,7 @@ from index.filters.sql import known_fields
 from index.ingest import ingest_manifest
 from index.writes.garbage import collect_garbage, remove_unused_fields
 from tests.index.samples import make_manifest, make_records
-from training.data.manifest import Record
+from training.common.manifest import Record
 from training.models.encoder import Encoder
 
 _ALL = {"age": {"number"}, "urgent": {"boolean"}, "view": {"text"}}

@@ -12,7 +12,7 @@ from training.classification.load import load_classification_recipe, shipped
 from training.classification.questions.config import QuestionRecipe
 from training.classification.texts.config import TextRecipe
 from training.classification.texts.tasks import GLUE
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.recipes.load import dump_recipe
 
 

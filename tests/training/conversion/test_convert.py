@@ -11,12 +11,12 @@ import yaml
 from safetensors.torch import load_file, save_file
 
 from tests.training.conversion import folders
+from training.common.errors import BundleError, RecipeError
 from training.conversion import parity
 from training.conversion.convert import convert
 from training.conversion.parity import TEXTS, check_parity, made_images
 from training.conversion.published import read_published
 from training.conversion.reference import Reference
-from training.errors import BundleError, RecipeError
 from training.models.encoder import Encoder, load_encoder
 from training.models.onnx.export import export_towers
 from training.models.onnx.loading import load_onnx_encoder

@@ -23,13 +23,13 @@ from tests.training.conversion.open_clip_folders import (
     own_clip,
     roberta_clip,
 )
+from training.common.errors import BundleError, RecipeError
 from training.conversion import convert as conversion
 from training.conversion.convert import convert
 from training.conversion.open_clip.read import read_open_clip
 from training.conversion.open_clip.reference import OpenClipReference
 from training.conversion.parity import LOWEST_COSINE, TEXTS, made_images
 from training.conversion.published import Published
-from training.errors import BundleError, RecipeError
 from training.models.encoder import load_encoder
 from training.models.inputs.images import to_pixels
 

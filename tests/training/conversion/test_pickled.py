@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 
 from tests.training.conversion import folders
 from tests.training.conversion.small_hub import NAME, SmallHub, served
+from training.common.errors import RecipeError
 from training.conversion.convert import convert
-from training.errors import RecipeError
 
 PAGE = Path(__file__).parents[3] / "docs" / "pretrained.md"
 

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from tests.training.data.sounds import tone, wav16
+from training.common.errors import DataError
+from training.common.manifest import Manifest, Record, Rejections
+from training.data.audio import decode_audio
 from training.data.audio_source import AudioDecoder, AudioSource, audible
-from training.data.decoding.audio import decode_audio
-from training.data.manifest import Manifest, Record, Rejections
-from training.errors import DataError
 from training.models.config import AudioPreprocessingConfig
 from training.models.sounds.spectrogram import AudioPreprocessing
 
@@ -92,7 +92,7 @@ def test_records_with_a_sound_are_kept(manifest: Manifest) -> None:
 def test_a_cache_larger_than_the_memory_is_refused(
     manifest: Manifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("training.memory.free_memory", lambda: 100)
+    monkeypatch.setattr("training.common.memory.free_memory", lambda: 100)
     with pytest.raises(DataError, match=r"set data\.cache_images to false"):
         source(manifest)
     assert source(manifest, cache=False).load(rows(0))[1] == [0]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.training.data.test_pairs import record, records, rows_of_epoch
+from training.common.record import Record
 from training.data.pairs import PairSampler
-from training.data.record import Record
 
 BATCH = 4
 

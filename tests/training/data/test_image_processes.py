@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from tests.dicom_films import encoded, make_film
-from tests.training.data.decoding.processes.decoding import (
+from tests.training.evaluation.encoders import ColourEncoder
+from tests.training.imaging.processes.decoding import (
     PATIENCE,
     decoders_of,
     is_there,
@@ -23,14 +24,13 @@ from tests.training.data.decoding.processes.decoding import (
     small,
     wait_until,
 )
-from tests.training.evaluation.encoders import ColourEncoder
-from training.data.decoding.images import DecodedImage, decode_image
-from training.data.decoding.processes.errors import DecoderLostError
-from training.data.decoding.processes.file_decoder import FileDecoder
+from training.common.errors import ImageError
+from training.common.manifest import Manifest, Record, Rejections
 from training.data.image_source import CacheImages, Decoder, ImageSource, StreamedImages, open_images
-from training.data.manifest import Manifest, Record, Rejections
-from training.errors import ImageError
 from training.evaluation.embedding import embed_manifest
+from training.imaging.images import DecodedImage, decode_image
+from training.imaging.processes.errors import DecoderLostError
+from training.imaging.processes.file_decoder import FileDecoder
 from training.models.config import ImagePreprocessingConfig
 from training.models.inputs.images import to_pixels
 from training.models.preprocessing import ImagePreprocessing

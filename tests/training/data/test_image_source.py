@@ -6,10 +6,10 @@ import pytest
 import torch
 from PIL import Image
 
+from training.common.errors import DataError
+from training.common.manifest import Manifest, Record, Rejections
 from training.data import prepared_rows
 from training.data.image_source import CacheImages, Decoder, StreamedImages, open_images
-from training.data.manifest import Manifest, Record, Rejections
-from training.errors import DataError
 from training.models.config import ImagePreprocessingConfig
 from training.models.preprocessing import ImagePreprocessing
 from training.trainer.run_state.processes import Processes

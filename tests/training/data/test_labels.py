@@ -1,7 +1,7 @@
 import numpy as np
 
+from training.common.manifest import Record
 from training.data.labels import Labelling, frequent_words, known_labels, positives, words_of
-from training.data.manifest import Record
 
 
 def record(number: int, *texts: str, labels: tuple[str, ...] = ()) -> Record:

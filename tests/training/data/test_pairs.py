@@ -6,9 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from training.common.errors import DataError
+from training.common.record import Record
 from training.data.pairs import PairSampler, Position, describable, positive_mask
-from training.data.record import Record
-from training.errors import DataError
 
 
 def record(number: int, *texts: str, labels: tuple[str, ...] = (), study: str | None = None) -> Record:

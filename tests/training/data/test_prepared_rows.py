@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from training import memory
+from training.common import memory
+from training.common.errors import DataError, ImageError
+from training.common.manifest import Manifest, Record, Rejections
 from training.data import prepared_rows
-from training.data.manifest import Manifest, Record, Rejections
 from training.data.prepared_rows import PreparedRows, RowMaker, cache_folder, find_room, image_files, prepare
 from training.data.row_cache import RowCache, SourceFile
-from training.errors import DataError, ImageError
 from training.trainer.run_state.processes import Processes
 
 COUNT = 6

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from tests.training.evaluation.encoders import COLOURS
-from training.data.manifest import Manifest, Record, read_manifest, write_manifest
+from training.common.manifest import Manifest, Record, read_manifest, write_manifest
 
 WriteManifest = Callable[[list[Record]], Manifest]
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from training.errors import MissingModalityError
+from training.common.errors import MissingModalityError
 from training.models.config import Modality
 from training.models.inputs.images import Pixels
 

@@ -5,8 +5,8 @@ import pytest
 
 from tests.training.evaluation.conftest import WriteManifest
 from tests.training.evaluation.encoders import BladeEncoder, BlindToTexts, ColourEncoder, FlippingEncoder
-from training.data.manifest import Record
-from training.errors import DataError
+from training.common.errors import DataError
+from training.common.manifest import Record
 from training.evaluation.evaluate import EvaluationReport, evaluate
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from training.data.manifest import Record, Rejections
+from training.common.manifest import Record, Rejections
 from training.evaluation.embedding import EmbeddedManifest, EmbeddedSounds
 from training.evaluation.factors import label_factors, metadata_factors, read_factors
 from training.evaluation.similarity import as_blades

@@ -7,8 +7,8 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.training.evaluation.encoders import BlindToTexts
-from training.data.manifest import Rejections
-from training.data.record import Record
+from training.common.manifest import Rejections
+from training.common.record import Record
 from training.evaluation.embedding import EmbeddedManifest
 from training.evaluation.evaluate import measure
 from training.evaluation.paired import PairedComparison, compare_figures, figures_by_image

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from training.common.errors import DataError
 from training.data.pairs import Position
-from training.errors import DataError
 from training.language_models.corpus import (
     END,
     PAD,

@@ -9,7 +9,7 @@ import torch
 
 from tests.training.language_models.samples import tiny_recipe, write_sentences
 from tests.training.runs import assert_same_runs, before_step, lines, terminate
-from training.errors import DataError, RecipeError
+from training.common.errors import DataError, RecipeError
 from training.language_models.config import LanguageModelRecipe, load_language_recipe
 from training.language_models.run import LanguageModelResult, train_language_model
 from training.tasks.opening import RunOptions

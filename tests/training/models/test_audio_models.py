@@ -17,7 +17,7 @@ from tests.training.models.tiny import (
     tiny_spectrograms,
     tiny_tokens,
 )
-from training.errors import BundleError, MissingModalityError, RecipeError
+from training.common.errors import BundleError, MissingModalityError, RecipeError
 from training.models.bundle import read_bundle
 from training.models.bundle_writer import save_bundle
 from training.models.config import AudioPreprocessingConfig, DualEncoderConfig

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.training.models.tiny import IMAGE_OPTIONS, image_head, tiny_config, tiny_model, tiny_preprocessing
-from training.errors import BundleError, RecipeError
+from training.common.errors import BundleError, RecipeError
 from training.models import bundle_writer
 from training.models.bundle import BundleInfo, read_bundle
 from training.models.bundle_writer import save_bundle

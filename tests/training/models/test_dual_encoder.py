@@ -19,7 +19,7 @@ from tests.training.models.tiny import (
     tiny_tokenizer,
     tiny_tokens,
 )
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.config import TextArchitecture
 from training.models.dual_encoder import build_dual_encoder
 from training.models.features import ModalityFeatures

@@ -19,7 +19,7 @@ from tests.training.models.tiny import (
     tiny_preprocessing,
     tiny_tokens,
 )
-from training.errors import MissingModalityError, RecipeError
+from training.common.errors import MissingModalityError, RecipeError
 from training.models.bundle_writer import save_bundle
 from training.models.config import ImageArchitecture, TextArchitecture
 from training.models.encoder import Encoder, choose_device, load_encoder

@@ -13,7 +13,7 @@ from tests.training.models.tiny import (
     tiny_pixels,
     tiny_tokens,
 )
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.config import ImageArchitecture, TextArchitecture
 from training.models.dual_encoder import DualEncoder
 from training.models.tower import Backbone

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from tests.training.models.tiny import TEXTS, tiny_preprocessing
+from training.imaging.resizing import Filter, Square, to_square
 from training.models.config import ImagePreprocessingConfig
-from training.models.inputs.resize import Filter, Square, to_square
 from training.models.preprocessing import ImagePreprocessing, TextPreprocessing, TokenBatch
 
 LONG = "Two dogs run through tall green grass beside a red ball. " * 3
@@ -31,7 +31,7 @@ import os, threading
 from PIL import Image
 import torch
 from training.models.config import ImagePreprocessingConfig
-from training.models.inputs.resize import Filter, Square, to_square
+from training.imaging.resizing import Filter, Square, to_square
 from training.models.preprocessing import ImagePreprocessing
 
 torch.set_num_threads(4)

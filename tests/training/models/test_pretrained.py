@@ -8,7 +8,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from tests.training.models.tiny import IMAGE_OPTIONS, TEXT_OPTIONS, tiny_pixels, tiny_tokenizer, tiny_tokens
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.config import ImageTowerConfig, TextTowerConfig
 from training.models.images.towers import ImageTower, build_image_tower
 from training.models.pretrained.folder import local_folder

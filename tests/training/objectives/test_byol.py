@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tests.training.objectives.cases import random_batch
 from tests.training.objectives.reference import CONTEXT, U, V
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.features import Features, ModalityFeatures, Source
 from training.objectives.byol import BYOL, BYOLSettings
 

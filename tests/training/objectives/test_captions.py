@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from tests.training.objectives.cases import DIM, VOCABULARY, captions_of, random_batch, rows_of
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.features import Features, ModalityFeatures
 from training.models.preprocessing import TokenBatch
 from training.objectives.base import ObjectiveContext

@@ -7,7 +7,7 @@ import torch
 
 from tests.training.objectives.cases import DIM, INSTANCES, random_batch
 from tests.training.objectives.reference import U, V, features, random_embeddings
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.features import Features
 from training.objectives.base import ObjectiveContext
 from training.objectives.dpc import DPC, DPCSettings

@@ -18,7 +18,7 @@ from tests.training.objectives.reference import (
     slow_info_nce,
     slow_reco,
 )
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.features import Features, ModalityFeatures
 from training.objectives.base import LossOutput, ObjectiveConfig, ObjectiveContext, SimilarityObjective
 from training.objectives.ifm import IFM, IFMSettings, perturbed

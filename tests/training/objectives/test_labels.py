@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tests.training.objectives.cases import LABELS, random_batch
 from tests.training.objectives.reference import U
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.features import Features, ModalityFeatures
 from training.objectives.base import ObjectiveContext
 from training.objectives.labels import Labels, LabelsSettings

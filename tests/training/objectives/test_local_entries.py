@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.training.objectives.local_reference import local_batch, with_padding_of
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.features import ModalityFeatures
 from training.objectives.local_entries import LocalEntries, masked_scores, normalised_weights
 

@@ -16,7 +16,7 @@ from tests.training.objectives.local_reference import (
     with_padding_of,
 )
 from tests.training.objectives.reference import mask_of, slow_info_nce
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.features import Features
 from training.objectives.base import ObjectiveContext
 from training.objectives.local_entries import LocalEntries

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tests.training.objectives.cases import DIM, random_batch
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.config import Modality
 from training.models.features import Features, ModalityFeatures
 from training.objectives.base import ObjectiveContext

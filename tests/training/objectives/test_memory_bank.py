@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.objectives.memory_bank import MemoryBank
 
 ITEMS = 12

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from tests.training.objectives.cases import DIM, random_batch
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.features import Features, ModalityFeatures, Source
 from training.objectives.base import ObjectiveContext
 from training.objectives.pixpro import PixPro, PixProSettings, centres

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tests.training.objectives.cases import DIM, INSTANCES, random_batch
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.features import Features, ModalityFeatures
 from training.objectives.base import ObjectiveContext
 from training.objectives.infonce import InfoNCESettings

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from tests.training.objectives.cases import DIM, build_case, random_batch
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.config import PairAttentionConfig
 from training.models.features import Features, ModalityFeatures, Source
 from training.models.heads.pair_attention import pair_similarities

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tests.training.objectives.cases import DIM, LABELS, VOCABULARY, random_batch
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.features import Features, ModalityFeatures
 from training.objectives.base import ObjectiveContext
 from training.objectives.caption_lstm import CaptionLSTMSettings

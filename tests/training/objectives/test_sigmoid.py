@@ -14,7 +14,7 @@ from tests.training.objectives.reference import (
     of_square,
     random_embeddings,
 )
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.logits import PretrainedLogits
 from training.objectives.sigmoid import SigmoidSettings, sigmoid_loss
 from training.objectives.similarity import cosine_matrix

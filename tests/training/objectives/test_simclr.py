@@ -8,7 +8,7 @@ from torch.nn.functional import pad
 
 from tests.training.objectives.cases import random_batch
 from tests.training.objectives.reference import CONTEXT, U, V, random_embeddings
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.features import Features, ModalityFeatures
 from training.objectives.registry import parse_objective
 from training.objectives.simclr import SimCLR, SimCLRSettings

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.training.trainer.scenes import write_scenes
-from training.data.manifest import read_manifest, write_manifest
+from training.common.manifest import read_manifest, write_manifest
 
 
 @pytest.fixture(autouse=True)

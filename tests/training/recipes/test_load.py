@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.training.recipes.shrink import first_runs
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.config import DualEncoderConfig
 from training.objectives.infonce import InfoNCESettings
 from training.objectives.reco import ReCoSettings

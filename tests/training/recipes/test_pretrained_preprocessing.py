@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tests.training.conversion import folders
+from training.common.errors import RecipeError
 from training.conversion.published import read_published
-from training.errors import RecipeError
 from training.models.config import ImagePreprocessingConfig
 from training.recipes.load import load_recipe
 from training.recipes.pretrained_preprocessing import with_pretrained_preprocessing

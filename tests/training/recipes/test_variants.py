@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.recipes.library import Library, shipped
 from training.recipes.load import load_recipe
 from training.recipes.variants import expand, listed, pattern, summary

@@ -6,9 +6,9 @@ import numpy as np
 import pydicom
 
 from tests.training.samples.test_sample_data import digests
-from training.data.decoding.images import decode_image
-from training.data.dicom.objects import Kind, kind_of
-from training.data.manifest import read_manifest
+from training.clinical.dicom.objects import Kind, kind_of
+from training.common.manifest import read_manifest
+from training.imaging.images import decode_image
 from training.samples import write_sample_data
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from training.data.decoding.images import decode_image
-from training.data.manifest import Manifest, read_manifest
-from training.errors import DataError
+from training.common.errors import DataError
+from training.common.manifest import Manifest, read_manifest
+from training.imaging.images import decode_image
 from training.samples import write_sample_data
 from training.samples.scenes.drawing import draw_scene
 from training.samples.scenes.factors import TEXTURES, draw_scene_factors

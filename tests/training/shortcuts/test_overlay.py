@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from training.errors import DataError
+from training.common.errors import DataError
 from training.shortcuts.glyphs import draw_glyphs
 from training.shortcuts.overlay import DigitOverlay
 

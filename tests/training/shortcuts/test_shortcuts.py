@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from training.common.errors import DataError
 from training.data.pairs import Text
-from training.errors import DataError
 from training.models.inputs.tokenizer import Tokenizer
 from training.models.texts.learned_tokenizer import learn_tokenizer, learn_word_tokenizer
 from training.shortcuts.config import ShortcutConfig

@@ -2,7 +2,7 @@
 
 import pytest
 
-from training.errors import DataError
+from training.common.errors import DataError
 from training.recipes.tasks import ChoosingDataConfig
 from training.tasks.held_out import train_and_validation, whole_groups
 

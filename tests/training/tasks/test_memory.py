@@ -20,7 +20,7 @@ from tests.training.runs import assert_same_runs
 from training.classification.images.run import classify_images
 from training.classification.questions.run import answer_questions
 from training.classification.texts.run import classify_texts
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.language_models.run import train_language_model
 from training.tasks import memory, problem
 from training.tasks.memory import check_step

@@ -2,7 +2,7 @@
 
 import pytest
 
-from training.data.rejections import Rejections
+from training.common.rejections import Rejections
 from training.tasks.rejected import report
 from training.trainer.run_state.processes import Processes
 

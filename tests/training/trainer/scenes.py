@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from training.data.manifest import Record, Split, write_manifest
+from training.common.manifest import Record, Split, write_manifest
 from training.recipes.load import parse_recipe
 from training.recipes.schema import Recipe
 

@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 from tests.training.data.sounds import tone, wav16
 from tests.training.trainer.scenes import COLOURS, tiny_recipe, write_scenes
 from tests.training.trainer.test_run import run, stop_after
-from training.data.manifest import Manifest, read_manifest, write_manifest
-from training.errors import DataError, RecipeError
+from training.common.errors import DataError, RecipeError
+from training.common.manifest import Manifest, read_manifest, write_manifest
 from training.models.config import Modality
 from training.models.encoder import load_encoder
 from training.recipes.load import parse_recipe

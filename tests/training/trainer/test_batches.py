@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tests.training.models.tiny import tiny_preprocessing
+from training.common.record import Record
 from training.data.image_source import ImageSource
 from training.data.pairs import PairSampler, Position, positive_mask
-from training.data.record import Record
 from training.models.preprocessing import TokenBatch
 from training.trainer.batches import BatchLoader, page_locked, without_missing
 from training.trainer.run_state.processes import Processes

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.training.trainer.scenes import tiny_recipe, write_scenes
-from training.data.manifest import read_manifest
-from training.errors import DataError
+from training.common.errors import DataError
+from training.common.manifest import read_manifest
 from training.recipes.schema import Recipe
 from training.trainer.run import TrainResult, train
 from training.trainer.run_state.checkpoint import load_checkpoint

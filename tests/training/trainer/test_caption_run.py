@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 from tests.training.models.tiny import write_tokenizer
 from tests.training.trainer.scenes import tiny_recipe, write_scenes
 from tests.training.trainer.test_run import run
-from training.data.manifest import read_manifest
-from training.errors import MissingModalityError, RecipeError
+from training.common.errors import MissingModalityError, RecipeError
+from training.common.manifest import read_manifest
 from training.evaluation.evaluate import evaluate
 from training.models.encoder import load_encoder
 from training.recipes.load import parse_recipe

@@ -19,8 +19,8 @@ from tests.training.models.tiny import write_bert
 from tests.training.recipes.shrink import shrunk
 from tests.training.runs import assert_same_checkpoints, before_step, terminate
 from tests.training.trainer.scenes import tiny_recipe, write_scenes
-from training.data.manifest import read_manifest, write_manifest
-from training.errors import RecipeError
+from training.common.errors import RecipeError
+from training.common.manifest import read_manifest, write_manifest
 from training.evaluation.evaluate import evaluate
 from training.models.encoder import load_encoder
 from training.models.images.towers import ImageTower

@@ -10,9 +10,9 @@ import torch
 
 from tests.training.trainer.scenes import tiny_recipe, write_scenes
 from tests.training.trainer.test_run import run
+from training.common.errors import RecipeError
+from training.common.manifest import Manifest, Rejections, read_manifest, write_manifest
 from training.data.labels import Labelling, known_labels
-from training.data.manifest import Manifest, Rejections, read_manifest, write_manifest
-from training.errors import RecipeError
 from training.models.encoder import load_encoder
 from training.recipes.load import parse_recipe
 from training.recipes.schema import Recipe

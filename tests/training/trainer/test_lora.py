@@ -12,9 +12,9 @@ from safetensors.torch import load_file
 from tests.training.conversion import folders
 from tests.training.runs import before_step, terminate
 from tests.training.trainer.scenes import tiny_recipe
+from training.common.errors import RecipeError
+from training.common.manifest import read_manifest
 from training.conversion.convert import convert
-from training.data.manifest import read_manifest
-from training.errors import RecipeError
 from training.evaluation.embedding import embed_manifest
 from training.evaluation.evaluate import measure
 from training.models.bundle import read_bundle

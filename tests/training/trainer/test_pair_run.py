@@ -9,12 +9,12 @@ import pytest
 
 from tests.training.trainer.scenes import tiny_recipe
 from tests.training.trainer.test_run import run
-from training.data.decoding.images import decode_image
-from training.data.manifest import read_manifest
-from training.errors import BundleError, RecipeError
+from training.common.errors import BundleError, RecipeError
+from training.common.manifest import read_manifest
 from training.evaluation.embedding import embed_manifest
 from training.evaluation.evaluate import measure
 from training.evaluation.retrieval import pair_retrieval
+from training.imaging.images import decode_image
 from training.models.encoder import load_encoder
 from training.objectives.base import ObjectiveContext
 from training.recipes.load import parse_recipe

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from tests.training.trainer.scenes import SIZE, tiny_recipe
-from training.data.manifest import Manifest
-from training.data.record import Record
-from training.data.rejections import Rejections
-from training.errors import RecipeError
+from training.common.errors import RecipeError
+from training.common.manifest import Manifest
+from training.common.record import Record
+from training.common.rejections import Rejections
 from training.objectives.base import ObjectiveContext
 from training.recipes.load import load_recipe, parse_recipe
 from training.recipes.schema import Recipe

@@ -17,9 +17,9 @@ from safetensors.torch import load_file
 
 from tests.training.runs import assert_same, assert_same_checkpoints, before_step, lines, terminate
 from tests.training.trainer.scenes import tiny_recipe, write_scenes
+from training.common.errors import RecipeError, RecoquestError
+from training.common.manifest import Record, read_manifest, write_manifest
 from training.data import prepared_rows
-from training.data.manifest import Record, read_manifest, write_manifest
-from training.errors import RecipeError, RecoquestError
 from training.models.bundle import read_bundle
 from training.models.encoder import Encoder, load_encoder
 from training.models.inputs.images import Pixels

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tests.training.trainer.scenes import tiny_recipe
-from training.data.manifest import Manifest, Record, Rejections
-from training.errors import RecipeError
+from training.common.errors import RecipeError
+from training.common.manifest import Manifest, Record, Rejections
 from training.recipes.load import load_recipe, parse_recipe
 from training.recipes.schema import Recipe
 from training.trainer.run_state import devices

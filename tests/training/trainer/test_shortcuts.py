@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tests.training.models.tiny import tiny_preprocessing
+from training.common.record import Record
 from training.data.augmentation import Augmentation
 from training.data.augmentation_config import AugmentationConfig
 from training.data.image_source import ImageSource
 from training.data.pairs import PairSampler
-from training.data.record import Record
 from training.models.preprocessing import TokenBatch
 from training.shortcuts.config import ShortcutConfig
 from training.shortcuts.overlay import DigitOverlay

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from tests.training.trainer.scenes import SIZE, tiny_recipe
-from training.data.decoding.images import decode_image
-from training.data.manifest import Rejections, read_manifest
+from training.common.manifest import Rejections, read_manifest
+from training.imaging.images import decode_image
 from training.models.preprocessing import ImagePreprocessing
 from training.recipes.load import parse_recipe
 from training.trainer.run_state.processes import Processes

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from tests.training.runs import before_step, terminate
 from tests.training.trainer.scenes import tiny_recipe, write_scenes
-from training.errors import BundleError
+from training.common.errors import BundleError
 from training.models.bundle import read_bundle
 from training.recipes.load import load_recipe
 from training.recipes.schema import Recipe

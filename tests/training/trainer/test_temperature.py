@@ -12,7 +12,7 @@ from tests.training.models.tiny import SIZE
 from tests.training.runs import lines
 from tests.training.trainer.scenes import tiny_recipe
 from tests.training.trainer.test_run import run
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.bundle import read_bundle
 from training.models.config import DualEncoderConfig
 from training.recipes.library import shipped

@@ -9,8 +9,8 @@ import pytest
 
 from tests.training.runs import before_step
 from tests.training.trainer.scenes import tiny_recipe, write_scenes
-from training.data.manifest import Manifest, read_manifest, write_manifest
-from training.errors import DataError, RecipeError
+from training.common.errors import DataError, RecipeError
+from training.common.manifest import Manifest, read_manifest, write_manifest
 from training.models.config import Modality
 from training.objectives.registry import parse_objective
 from training.recipes.load import parse_recipe

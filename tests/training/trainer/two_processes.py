@@ -12,8 +12,8 @@ from torch.multiprocessing.spawn import spawn
 
 from tests.training.runs import before_step, terminate
 from tests.training.trainer.scenes import tiny_recipe
+from training.common.errors import DataError, RecoquestError
 from training.data import prepared_rows
-from training.errors import DataError, RecoquestError
 from training.recipes.load import load_recipe, parse_recipe
 from training.recipes.schema import Recipe
 from training.trainer.loop import TrainingLoop

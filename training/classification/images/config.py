@@ -4,8 +4,8 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from training.common.frozen import Frozen
 from training.data.augmentation_config import AugmentationConfig
-from training.frozen import Frozen
 from training.models.config import ImageArchitecture, ImagePreprocessingConfig, ImageTowerConfig
 from training.recipes.schema import ScheduleConfig, decoded_at_a_scale
 from training.recipes.tasks import TaskDataConfig, TaskRecipe

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from training.classification.images.config import ImageRecipe
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.config import ImagePreprocessingConfig
 from training.models.encoder import load_image_tower
 from training.models.images.towers import ImageTower, build_image_tower

@@ -8,8 +8,8 @@ from training.classification.images.config import ImageRecipe
 from training.classification.images.model import ImageClassifier, Start, build_start
 from training.classification.images.scores import MEAN_AUC, Scorer, Scores
 from training.classification.images.training_images import LabelledSplits, labelled_splits, opened
-from training.data.manifest import Rejections, read_manifest
-from training.host import keep_freed_memory
+from training.common.host import keep_freed_memory
+from training.common.manifest import Rejections, read_manifest
 from training.models.config import ImagePreprocessingConfig
 from training.recipes.pretrained_preprocessing import images_as_pretrained
 from training.tasks.opening import RunOptions, open_run

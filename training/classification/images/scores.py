@@ -8,9 +8,9 @@ from lightning_fabric import Fabric
 from PIL import Image
 
 from training.classification.images.model import ImageClassifier
+from training.common.errors import DataError, MissingModalityError
+from training.common.manifest import Manifest, Rejection
 from training.data.labels import positives
-from training.data.manifest import Manifest, Rejection
-from training.errors import DataError, MissingModalityError
 from training.evaluation.auc import area_under_roc
 from training.evaluation.embedding import EmbeddedTexts, embed_manifest
 from training.evaluation.similarity import Vectors

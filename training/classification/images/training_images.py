@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from training.classification.images.config import ImageDataConfig, ImageRecipe
+from training.common.errors import DataError
+from training.common.manifest import Manifest, Rejections
 from training.data.augmentation import Augmentation
 from training.data.image_source import Decoder, open_images
 from training.data.labels import known_labels, positives
-from training.data.manifest import Manifest, Rejections
 from training.data.pairs import PairSampler
-from training.errors import DataError
 from training.models.preprocessing import ImagePreprocessing
 from training.tasks.held_out import whole_groups
 from training.tasks.opening import OpenRun

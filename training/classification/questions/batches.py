@@ -12,10 +12,10 @@ from torch import Tensor
 from training.classification.questions.answers import soft_scores
 from training.classification.questions.config import QuestionRecipe
 from training.classification.questions.vqa import Question
+from training.common.errors import DataError
+from training.common.manifest import Manifest, Record
+from training.common.rejections import Rejections
 from training.data.image_source import Decoder, ImageSource, open_images
-from training.data.manifest import Manifest, Record
-from training.data.rejections import Rejections
-from training.errors import DataError
 from training.models.preprocessing import ImagePreprocessing, TextPreprocessing, TokenBatch
 from training.tasks.loader import ItemLoader
 from training.tasks.opening import OpenRun

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from training.classification.images.config import ImageClassifierConfig
-from training.frozen import Frozen
+from training.common.frozen import Frozen
 from training.models.config import ImagePreprocessingConfig, ImageTowerConfig, TextTowerConfig
 from training.objectives.reclaim import ReclaimTermSettings
 from training.recipes.schema import ScheduleConfig, decoded_at_a_scale

@@ -17,8 +17,8 @@ from training.classification.questions.batches import QuestionBatch, QuestionLoa
 from training.classification.questions.config import QuestionRecipe
 from training.classification.questions.model import AnswerModel, AnswerTask
 from training.classification.questions.vqa import Question, read_questions
-from training.errors import DataError
-from training.host import keep_freed_memory
+from training.common.errors import DataError
+from training.common.host import keep_freed_memory
 from training.models.config import TextPreprocessingConfig
 from training.models.preprocessing import ImagePreprocessing, TextPreprocessing, TokenBatch
 from training.models.texts.learned_tokenizer import build_tokenizer

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from training.classification.questions.answers import normalised
-from training.data.rejections import Rejections
-from training.errors import DataError
+from training.common.errors import DataError
+from training.common.rejections import Rejections
 
 Part = Literal["train2014", "val2014"]
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from training.classification.texts.tasks import TaskName
-from training.frozen import Frozen
+from training.common.frozen import Frozen
 from training.models.config import TextTowerConfig
 from training.objectives.reclaim import ReclaimTermSettings
 from training.recipes.schema import ScheduleConfig

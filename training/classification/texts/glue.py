@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training.classification.texts.tasks import GlueTask
-from training.data.rejections import Rejections
-from training.errors import DataError
+from training.common.errors import DataError
+from training.common.rejections import Rejections
 
 
 @dataclass(frozen=True, slots=True)

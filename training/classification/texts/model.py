@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 
 from training.classification.texts.config import TextClassifierConfig
 from training.classification.texts.text_pairs import PairTokens
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.heads.pooling import masked_mean
 from training.models.inputs.tokenizer import Tokenizer
 from training.models.texts.backbones import TransformersTextBackbone

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.config import ImagePreprocessingConfig
 from training.models.pretrained.folder import read_json
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from tokenizers import Regex, normalizers
 from torch import Tensor, nn
 
+from training.common.errors import RecipeError
 from training.conversion.open_clip.config import (
     ModelSettings,
     TextSettings,
@@ -17,7 +18,6 @@ from training.conversion.open_clip.config import (
     read_settings,
 )
 from training.conversion.published import Published
-from training.errors import RecipeError
 from training.models.config import (
     DualEncoderConfig,
     HeadConfig,

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 
 PoolingName = Literal["cls", "eos", "mean", "max", "attention"]
 

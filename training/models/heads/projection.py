@@ -8,7 +8,7 @@ from torch.nn import functional
 from torch.nn.functional import normalize
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.config import BranchesConfig, HeadConfig, Retrieval
 from training.models.heads.normal import NORM_EPS, normal_of
 from training.models.heads.pooling import build_pooling

@@ -13,8 +13,8 @@ from pydantic import Field, ValidationError
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.errors import RecipeError
-from training.frozen import Frozen
+from training.common.errors import RecipeError
+from training.common.frozen import Frozen
 from training.models.pretrained.folder import read_tensors
 from training.models.tower import ImageBackbone, ImageFeatures, Projection, use_channels_last
 

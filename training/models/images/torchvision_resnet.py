@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 
 _SUFFIXES = (".safetensors", ".pth", ".pt")
 _BLOCK = re.compile(r"layer([1-4])\.(\d+)\.")

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.config import ImageTowerConfig
 from training.models.heads.pooling import Pooling, PoolingName, build_pooling
 from training.models.images.torchvision_resnet import is_weight_file

@@ -4,8 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from training.imaging.resizing import to_square
 from training.models.config import ImagePreprocessingConfig
-from training.models.inputs.resize import to_square
 
 Pixels = NDArray[np.uint8]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from training.models.inputs.resize import Square, shown
+from training.imaging.resizing import Square, shown
 
 Floats = NDArray[np.float32]
 

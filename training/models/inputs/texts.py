@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding
 
+from training.common.sentences import sentence_starts
 from training.models.config import TextPreprocessingConfig
-from training.models.inputs.sentences import sentence_starts
 from training.models.inputs.tokenizer import Tokenizer
 
 

@@ -6,7 +6,7 @@ from typing import Final
 from tokenizers import Encoding
 from tokenizers import Tokenizer as BackendTokenizer
 
-from training.errors import BundleError
+from training.common.errors import BundleError
 
 # Special tokens of a learned tokenizer.
 PAD: Final = "<pad>"

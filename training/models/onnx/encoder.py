@@ -9,7 +9,7 @@ import onnxruntime
 import onnxruntime.capi.onnxruntime_pybind11_state as onnx_errors
 from numpy.typing import NDArray
 
-from training.errors import MissingModalityError
+from training.common.errors import MissingModalityError
 from training.models.bundle import BundleInfo
 from training.models.config import Modality
 from training.models.embeddings import TextEmbeddings

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.atomic import atomic_folder
-from training.errors import RecoquestError
+from training.common.atomic import atomic_folder
+from training.common.errors import RecoquestError
 from training.models.bundle import BundleInfo, file_sha256
 from training.models.encoder import Encoder
 from training.models.onnx.encoder import ONNX_ERRORS, OnnxEncoder

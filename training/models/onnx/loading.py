@@ -4,7 +4,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from training.host import has_gpu_driver
+from training.common.host import has_gpu_driver
 from training.models.bundle import read_bundle, read_tokenizer
 from training.models.config import Modality
 from training.models.onnx.encoder import ONNX_ERRORS, OnnxEncoder

@@ -11,7 +11,7 @@ import transformers
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.logits import PretrainedLogits
 from training.models.pretrained.folder import read_json, read_tensors
 from training.models.pretrained.quiet import quiet

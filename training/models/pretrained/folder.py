@@ -19,7 +19,7 @@ from huggingface_hub.utils import httpx  # type: ignore[attr-defined]
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 
 _log = logging.getLogger(__name__)
 _WEIGHTS: Final = ("*.safetensors", "*.safetensors.index.json")

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import transformers
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
+from training.imaging.resizing import Filter
 from training.models.config import ImagePreprocessingConfig
-from training.models.inputs.resize import Filter
 from training.models.pretrained.folder import read_json
 from training.models.pretrained.quiet import quiet
 

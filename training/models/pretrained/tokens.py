@@ -10,7 +10,7 @@ import transformers
 from tokenizers import Regex, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as BackendTokenizer
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.inputs.tokenizer import Tokenizer
 from training.models.pretrained.folder import read_json
 from training.models.pretrained.quiet import quiet

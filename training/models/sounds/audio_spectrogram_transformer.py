@@ -10,7 +10,7 @@ import transformers
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.pretrained.architecture import (
     architecture_options,
     configuration,

@@ -9,8 +9,8 @@ from pydantic import Field, ValidationError
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.errors import RecipeError
-from training.frozen import Frozen
+from training.common.errors import RecipeError
+from training.common.frozen import Frozen
 from training.models.config import AudioPreprocessingConfig, AudioTowerConfig
 from training.models.heads.pooling import Pooling, PoolingName, build_pooling, masked_mean
 from training.models.sounds.spectrogram import SpectrogramBatch, frame_count

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from torch import Tensor, nn
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.pretrained.folder import read_json, read_tensors, tensor_names
 
 _HEAD_WIDTH = 64

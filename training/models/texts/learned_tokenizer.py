@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as BackendTokenizer
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.config import TextTowerConfig
 from training.models.inputs.tokenizer import END, PAD, START, Tokenizer
 

@@ -12,7 +12,7 @@ import transformers
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.config import TextPreprocessingConfig
 from training.models.heads.pooling import masked_mean
 from training.models.preprocessing import TextPreprocessing, TokenBatch

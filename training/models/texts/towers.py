@@ -9,8 +9,8 @@ from pydantic import Field, PositiveInt, ValidationError
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from training.errors import RecipeError
-from training.frozen import Frozen
+from training.common.errors import RecipeError
+from training.common.frozen import Frozen
 from training.models.config import TextTowerConfig
 from training.models.heads.pooling import build_pooling, pool_sentences
 from training.models.inputs.tokenizer import Tokenizer

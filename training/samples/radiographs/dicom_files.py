@@ -7,8 +7,8 @@ from PIL import Image
 from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.uid import DigitalXRayImageStorageForPresentation, ExplicitVRLittleEndian, generate_uid
 
-from training.data.manifest import read_manifest
-from training.data.record import Record
+from training.common.manifest import read_manifest
+from training.common.record import Record
 
 # Edge of a drawn chest in millimetres.
 _EDGE: Final = 400

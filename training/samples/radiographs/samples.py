@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 from PIL import Image
 
-from training.data.record import MetadataValue, Record, Split
-from training.progress import ProgressBar
+from training.common.progress import ProgressBar
+from training.common.record import MetadataValue, Record, Split
 from training.samples.collection import split_of, write_collection
 from training.samples.radiographs.drawing import draw_radiograph
 from training.samples.radiographs.factors import Film, draw_film, draw_patient

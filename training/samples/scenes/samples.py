@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 from PIL import Image
 
-from training.data.record import MetadataValue, Record
-from training.progress import ProgressBar
+from training.common.progress import ProgressBar
+from training.common.record import MetadataValue, Record
 from training.samples.collection import split_of, write_collection
 from training.samples.scenes.captions import write_captions
 from training.samples.scenes.drawing import draw_scene

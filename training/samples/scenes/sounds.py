@@ -9,8 +9,8 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from training.data.manifest import read_manifest, write_manifest
-from training.data.record import Record
+from training.common.manifest import read_manifest, write_manifest
+from training.common.record import Record
 from training.samples.scenes.factors import COLOURS, NATURAL_COLOURS, PLACES
 
 Samples = NDArray[np.float64]

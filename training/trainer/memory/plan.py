@@ -7,9 +7,9 @@ from typing import Final
 import torch
 from torch import nn
 
-from training.errors import RecipeError
-from training.host import return_freed_memory
-from training.memory import free_memory_each
+from training.common.errors import RecipeError
+from training.common.host import return_freed_memory
+from training.common.memory import free_memory_each
 from training.recipes.schema import TrainConfig
 from training.trainer.batch_loss import BatchLoss
 from training.trainer.batches import BatchLoader

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 
 logger = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from torch import Tensor
 
+from training.common.errors import RecipeError
 from training.data.pairs import Text
 from training.data.prepared_rows import RowMaker, Together, find_room, prepare
 from training.data.row_cache import SourceFile
-from training.errors import RecipeError
 from training.models.config import Modality
 from training.models.dual_encoder import DualEncoder
 from training.models.encoder import Encoder

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.dual_encoder import DualEncoder
 from training.models.tower import Backbone
 from training.recipes.schema import LoraSettings

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from training.atomic import atomic_file
+from training.common.atomic import atomic_file
 from training.data.pairs import Position
 from training.trainer.run_state.errors import TrainingError
 

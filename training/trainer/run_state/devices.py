@@ -10,7 +10,7 @@ from lightning_fabric import Fabric
 from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning_fabric.strategies.ddp import DDPStrategy
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.encoder import choose_device, has_bfloat16
 from training.recipes.schema import Precision
 from training.trainer.run_state.processes import launched_processes

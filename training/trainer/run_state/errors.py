@@ -2,7 +2,7 @@
 
 import signal
 
-from training.errors import RecoquestError
+from training.common.errors import RecoquestError
 
 
 class TrainingError(RecoquestError):

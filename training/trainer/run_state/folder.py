@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import yaml
 
-from training.atomic import atomic_file
+from training.common.atomic import atomic_file
 from training.recipes.load import dump_recipe, first_difference, parse_as
 from training.recipes.schema import NamedRecipe, Recipe
 from training.trainer.run_state.checkpoint import Checkpoint, load_checkpoint

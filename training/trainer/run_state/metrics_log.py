@@ -12,8 +12,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils.tensorboard.writer import SummaryWriter
 
-from training.atomic import atomic_file
-from training.distributed import mean_over_processes
+from training.common.atomic import atomic_file
+from training.common.distributed import mean_over_processes
 from training.objectives.base import LossOutput
 from training.trainer.run_state.errors import TrainingError
 from training.trainer.run_state.processes import Processes

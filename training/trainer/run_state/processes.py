@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.distributed.distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.trainer.run_state.errors import AnotherProcessFailedError, TrainingError
 
 Value = TypeVar("Value")

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 
 import yaml
 
-from training.atomic import atomic_file
+from training.common.atomic import atomic_file
 from training.trainer.run_state.errors import TrainingError
 
 _log = logging.getLogger(__name__)

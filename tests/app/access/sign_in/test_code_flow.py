@@ -11,10 +11,10 @@ import pytest
 from joserfc.jwk import RSAKey
 from starlette.requests import Request
 
-from app.access.principal import Principal
 from app.access.provider import Provider, ProviderError
 from app.access.sign_in import CodeFlow, CodeRefusedError, SignInAttempt
-from app.http.problems import RequestError
+from app.edge.http.problems import RequestError
+from app.edge.principal import Principal
 from app.settings import Settings
 from tests.app.access.sign_in.conftest import ATTEMPT, CLIENT, SECRET, Site
 

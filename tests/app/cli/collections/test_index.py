@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from app.cli.main import build
 from app.engine import open_engine
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
-from training.data.manifest import read_manifest, write_manifest
-from training.errors import RecoquestError
+from training.common.errors import RecoquestError
+from training.common.manifest import read_manifest, write_manifest
 
 Command = Callable[..., tuple[int, str]]
 

@@ -9,7 +9,7 @@ from tests.app.conftest import make_bundle
 from tests.e2e.work import Work
 from tests.films import Film, drawn_film, film
 from tests.image_files import png, tiff
-from training.data.manifest import Record, read_manifest, write_manifest
+from training.common.manifest import Record, read_manifest, write_manifest
 
 _QUERIES = [f"{name}{form}" for name in ("marker", "pixel") for form in (".png", ".tif", "-rgb.png")]
 

@@ -11,7 +11,7 @@ from app.engine import open_engine
 from index.engine import SearchEngine
 from index.filters.grammar import parse_filter
 from index.search.request import SearchRequest
-from training.data.manifest import Manifest, read_manifest
+from training.common.manifest import Manifest, read_manifest
 from training.models.onnx.loading import load_query_encoder
 
 pytestmark = pytest.mark.slow

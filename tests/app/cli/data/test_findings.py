@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from app.cli.main import build
-from training.reports import CHEXPERT_LABELS, FINDINGS
+from training.clinical.findings import CHEXPERT_LABELS, FINDINGS
 
 
 def _run(*arguments: object) -> Result:

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from app.cli.main import build
 from app.cli.options import LeftOutError
 from tests.image_files import write_photo
-from training.errors import DataError
+from training.common.errors import DataError
 
 Command = Callable[..., tuple[int, str]]
 
@@ -120,7 +120,7 @@ def test_many_refused_lines_are_counted(command: Command, tmp_path: Path) -> Non
 def test_damaged_images_are_refused_by_what_is_decoded(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("training.data.readers.listing.MOST_DECODED", 1)
+    monkeypatch.setattr("training.importing.listing.MOST_DECODED", 1)
     whole = (tmp_path / "photos" / "1.jpg").read_bytes()
     (tmp_path / "photos" / "3.jpg").write_bytes(whole[:-30])
     code, said = command("--max-rejected", "0.5")

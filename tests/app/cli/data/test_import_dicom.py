@@ -28,9 +28,9 @@ from tests.access import AS_ADMIN, OPEN
 from tests.app.conftest import make_bundle
 from tests.dicom_films import MARKER, encoded, make_film, uid
 from tests.dicom_markers import MARKED, has_marker, jpeg_film, marked_film, places_of_marker
-from tests.training.data.reports.documents import hl7_report
-from training.data.manifest import read_manifest
-from training.errors import DataError
+from tests.training.clinical.reports.documents import hl7_report
+from training.common.errors import DataError
+from training.common.manifest import read_manifest
 from training.models.encoder import load_encoder
 
 FILMS: Final = "/v1/collections/films"

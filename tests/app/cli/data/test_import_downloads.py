@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from app.cli.main import build
 from app.jobs.kinds import command_line
-from tests.training.data.readers.trees import records_of, touch, write
-from training.errors import DataError
+from tests.training.importing.trees import records_of, touch, write
+from training.common.errors import DataError
 
 Command = Callable[..., list[str]]
 

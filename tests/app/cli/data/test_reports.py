@@ -17,9 +17,9 @@ from index.keys.patient_key import patient_key
 from index.search.results import StoredImage
 from index.writes.live import remove_images
 from tests.app.conftest import COLLECTION, Indexed
-from tests.app.reports.films import give_studies, holding, set_details, stored
+from tests.app.radiology.reports.films import give_studies, holding, set_details, stored
 from tests.index.audit.trails import taking_no_events
-from tests.training.data.reports.documents import (
+from tests.training.clinical.reports.documents import (
     ACCESSION,
     MARKERS,
     PATIENT,
@@ -30,8 +30,8 @@ from tests.training.data.reports.documents import (
     structured_report,
     text_report,
 )
-from training.data.dicom.pseudonyms import keyed_hash
-from training.errors import RecoquestError
+from training.clinical.dicom.pseudonyms import keyed_hash
+from training.common.errors import RecoquestError
 
 KEPT = "INDICATION: Cough.\n\nFINDINGS: Small left effusion. No pneumothorax.\n\nIMPRESSION: Left effusion."
 

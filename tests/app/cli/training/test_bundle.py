@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from app.cli.main import build
 from tests.training.conversion import folders, open_clip_folders
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.bundle import read_bundle
 from training.models.encoder import load_encoder
 from training.models.onnx.loading import load_onnx_encoder

@@ -15,7 +15,7 @@ from tests.training.classification.questions.samples import tiny_recipe as tiny_
 from tests.training.classification.questions.samples import write_vqa
 from tests.training.classification.texts.samples import tiny_recipe, write_sst
 from training.classification.load import shipped
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.recipes.load import dump_recipe
 from training.trainer.run_state.checkpoint import load_checkpoint
 

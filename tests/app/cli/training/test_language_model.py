@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from app.cli.main import build
 from tests.training.language_models.samples import tiny_recipe, write_sentences
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.recipes.load import dump_recipe
 
 

@@ -11,7 +11,7 @@ from app.engine import open_engine
 from app.settings import Settings
 from index.feedback.judgements import JudgedQuery, record_judgement
 from tests.e2e.work import FURTHER, TINY, Work
-from training.data.manifest import read_manifest, write_manifest
+from training.common.manifest import read_manifest, write_manifest
 from training.models.bundle import read_bundle
 from training.recipes.load import load_recipe
 from training.trainer.run_state.checkpoint import load_checkpoint

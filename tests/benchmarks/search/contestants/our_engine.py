@@ -66,7 +66,7 @@ class OurEngine(Contestant):
         # They bring torch, which a start is not to load.
         from index.generations.models import register_model
         from tests.index.samples import begin_generation, make_bundle, put_vectors
-        from training.data.manifest import Record
+        from training.common.manifest import Record
 
         with tempfile.TemporaryDirectory() as folder:
             made = make_bundle(Path(folder) / "bundle", dim=workload.dim)

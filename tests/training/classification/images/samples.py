@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image
 
 from training.classification.images.config import ImageRecipe
-from training.data.manifest import Record, Split, write_manifest
+from training.common.manifest import Record, Split, write_manifest
 from training.recipes.load import parse_as
 
 SIZE = 16

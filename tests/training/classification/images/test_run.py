@@ -19,12 +19,12 @@ from tests.training.runs import assert_same, before_step, lines, measured_lines,
 from training.classification.images.config import ImageRecipe
 from training.classification.images.run import ImageResult, classify_images
 from training.classification.load import load_classification_recipe
-from training.data.decoding.images import decode_image
-from training.data.decoding.processes.file_decoder import FileDecoder
+from training.common.errors import DataError, RecipeError
+from training.common.manifest import Manifest, Record, Rejections, read_manifest
 from training.data.image_source import Decoder
-from training.data.manifest import Manifest, Record, Rejections, read_manifest
-from training.errors import DataError, RecipeError
 from training.evaluation.auc import area_under_roc
+from training.imaging.images import decode_image
+from training.imaging.processes.file_decoder import FileDecoder
 from training.models.bundle_writer import save_bundle
 from training.models.images.towers import build_image_tower
 from training.models.preprocessing import ImagePreprocessing

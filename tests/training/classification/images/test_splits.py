@@ -8,10 +8,10 @@ import pytest
 
 from training.classification.images.config import ImageDataConfig
 from training.classification.images.training_images import LabelledSplits, labelled_splits
+from training.common.errors import DataError
+from training.common.manifest import Manifest, Record, Split
+from training.common.rejections import Rejections
 from training.data.labels import positives
-from training.data.manifest import Manifest, Record, Split
-from training.data.rejections import Rejections
-from training.errors import DataError
 
 
 def manifest(counts: dict[Split, int], *, labelled: bool = True) -> Manifest:

@@ -19,7 +19,7 @@ from training.classification.questions.batches import QuestionLoader, opened
 from training.classification.questions.config import QuestionRecipe
 from training.classification.questions.run import QuestionResult, answer_questions
 from training.classification.questions.vqa import read_questions
-from training.errors import DataError, RecipeError
+from training.common.errors import DataError, RecipeError
 from training.models.config import TextPreprocessingConfig
 from training.models.preprocessing import TextPreprocessing
 from training.recipes.load import parse_as

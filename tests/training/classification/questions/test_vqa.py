@@ -8,7 +8,7 @@ import pytest
 
 from tests.training.classification.questions.samples import annotation, write_part, write_vqa
 from training.classification.questions.vqa import Question, read_questions
-from training.errors import DataError
+from training.common.errors import DataError
 
 
 def test_questions_have_their_image_and_answers(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from training.classification.texts.glue import Example, read_glue
 from training.classification.texts.tasks import GLUE
-from training.errors import DataError
+from training.common.errors import DataError
 
 FILES = {
     "cola": "gj04\t1\t\tOur friends won't buy this analysis.\ngj04\t0\t*\tThe more we study verbs.\n",

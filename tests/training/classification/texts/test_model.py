@@ -11,7 +11,7 @@ from training.classification.texts.config import TextClassifierConfig
 from training.classification.texts.glue import Example
 from training.classification.texts.model import ClassifierOutput, TextClassifier, TextTask
 from training.classification.texts.text_pairs import PairTokenizer, PairTokens
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.config import TextArchitecture
 from training.objectives.reclaim import ReclaimTermSettings
 

@@ -15,7 +15,7 @@ from tests.training.runs import assert_same_checkpoints, assert_same_runs, befor
 from training.classification.load import load_classification_recipe
 from training.classification.texts.config import TextRecipe
 from training.classification.texts.run import TextResult, classify_texts
-from training.errors import DataError
+from training.common.errors import DataError
 from training.tasks.opening import RunOptions
 from training.trainer.loop import TrainingLoop
 from training.trainer.run_state.checkpoint import load_checkpoint

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from tests.training.evaluation.conftest import WriteManifest
 from tests.training.evaluation.encoders import ColourEncoder
-from training.data.manifest import Manifest, Record, Rejections
-from training.errors import DataError
+from training.common.errors import DataError
+from training.common.manifest import Manifest, Record, Rejections
 from training.evaluation.embedding import embed_manifest
 from training.models.inputs.images import Pixels
 

@@ -7,9 +7,9 @@ from PIL import Image
 
 from tests.training.data.sounds import tone, wav16
 from tests.training.models.tiny import tiny_audio_encoder
-from training.data.decoding.audio import decode_audio
-from training.data.manifest import Manifest, Record, Rejections, read_manifest, write_manifest
-from training.errors import DataError
+from training.common.errors import DataError
+from training.common.manifest import Manifest, Record, Rejections, read_manifest, write_manifest
+from training.data.audio import decode_audio
 from training.evaluation.embedding import embed_manifest, embed_sounds
 from training.evaluation.evaluate import evaluate
 from training.models.encoder import Encoder

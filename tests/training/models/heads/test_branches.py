@@ -18,7 +18,7 @@ from tests.training.models.tiny import (
     tiny_pixels,
     tiny_tokens,
 )
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.config import AudioTowerConfig, ImageArchitecture, TextArchitecture
 from training.models.dual_encoder import DualEncoder
 from training.models.features import ModalityFeatures

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.heads.pooling import PoolingName, build_pooling, pool_sentences
 
 POOLINGS: tuple[PoolingName, ...] = ("cls", "eos", "mean", "max", "attention")

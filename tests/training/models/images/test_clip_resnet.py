@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tests.training.models.tiny import tiny_pixels
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.images.clip_resnet import ClipResNet, ClipResNetOptions, build_clip_resnet
 
 OPTIONS = {"layers": [1, 2, 1, 1], "width": 8, "heads": 4, "image_size": 32}

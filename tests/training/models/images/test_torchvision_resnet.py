@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import ResNetConfig, ResNetModel
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.config import ImageTowerConfig
 from training.models.images.torchvision_resnet import (
     is_weight_file,

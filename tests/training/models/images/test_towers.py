@@ -4,7 +4,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from tests.training.models.tiny import IMAGE_OPTIONS, SIZE, tiny_pixels
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.config import ImageArchitecture, ImageTowerConfig
 from training.models.images.towers import ImageTower, build_image_tower, check_image_size
 

@@ -7,9 +7,9 @@ import pytest
 from PIL import Image
 
 from tests.training.models.tiny import SIZE, tiny_config, tiny_model, tiny_preprocessing
+from training.imaging.resizing import Square, shown, to_square
 from training.models.encoder import Encoder
 from training.models.inputs.regions import Box, RegionGrid, grid_of
-from training.models.inputs.resize import Square, shown, to_square
 
 _SIDE = 64
 

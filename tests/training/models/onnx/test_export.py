@@ -23,7 +23,7 @@ from tests.training.models.tiny import (
     tiny_model,
     tiny_preprocessing,
 )
-from training.errors import MissingModalityError
+from training.common.errors import MissingModalityError
 from training.models.bundle_writer import save_bundle
 from training.models.encoder import Encoder, load_encoder
 from training.models.onnx.encoder import OnnxEncoder

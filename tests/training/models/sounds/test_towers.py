@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import ASTConfig, ASTForAudioClassification
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.config import AudioArchitecture, AudioPreprocessingConfig, AudioTowerConfig
 from training.models.sounds.spectrogram import SpectrogramBatch, pad_spectrograms
 from training.models.sounds.towers import AudioTower, build_audio_tower, check_spectrograms

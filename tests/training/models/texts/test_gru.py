@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tests.training.models.tiny import IMAGE_OPTIONS, tiny_pixels
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.bundle_writer import save_bundle
 from training.models.config import DualEncoderConfig, PreprocessingConfig
 from training.models.dual_encoder import build_dual_encoder

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import BertConfig, BertModel, MPNetConfig, MPNetModel, ViTConfig, ViTModel
 
 from tests.training.models.tiny import BERT_SIZE, TEXTS, write_tokenizer
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.pretrained.tokens import load_tokenizer
 from training.models.texts.sentence_encoder import SentenceEncoder
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.texts.towers import TextCNN, build_text_cnn
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -10,7 +10,7 @@ from tokenizers import models, pre_tokenizers, processors
 
 from tests.training.conversion import folders
 from tests.training.models.tiny import TEXTS, tiny_tokenizer
-from training.errors import BundleError, RecipeError
+from training.common.errors import BundleError, RecipeError
 from training.models.config import TextTowerConfig
 from training.models.inputs.tokenizer import Tokenizer
 from training.models.pretrained.tokens import load_tokenizer

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 from tests.training.models.tiny import TEXT_OPTIONS, TEXTS, tiny_tokenizer, tiny_tokens
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.config import TextArchitecture, TextTowerConfig
 from training.models.preprocessing import TokenBatch
 from training.models.texts.backbones import TransformersTextBackbone, attended

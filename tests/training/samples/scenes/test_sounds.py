@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from training.data.decoding.audio import decode_audio
-from training.data.manifest import Manifest, Record, read_manifest
+from training.common.manifest import Manifest, Record, read_manifest
+from training.data.audio import decode_audio
 from training.samples import write_sample_data
 from training.samples.scenes.factors import COLOURS, GROUND_THINGS, NATURAL_COLOURS, PLACES, SKY_THINGS
 from training.samples.scenes.sounds import INSTRUMENTS, RATE, RHYTHMS, draw_sound, pitch_of

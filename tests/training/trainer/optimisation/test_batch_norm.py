@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 from tests.training.models.tiny import tiny_config, tiny_model
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.trainer.optimisation.batch_norm import check_batch_norm, synchronise, warn_of_batch_norm
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.training.runs import before_step, terminate
 from tests.training.trainer.scenes import tiny_recipe
-from training.errors import RecipeError
+from training.common.errors import RecipeError
 from training.models.bundle import read_bundle
 from training.recipes.load import parse_recipe
 from training.recipes.schema import Recipe

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from tests.training.models.tiny import SIZE, tiny_config, tiny_preprocessing
 from tests.training.trainer.scenes import tiny_recipe
+from training.common.errors import RecipeError
 from training.data.augmentation import Augmentation
 from training.data.augmentation_config import AugmentationConfig
-from training.errors import RecipeError
 from training.models.config import DualEncoderConfig
 from training.models.dual_encoder import DualEncoder, build_dual_encoder
 from training.objectives.base import ObjectiveContext

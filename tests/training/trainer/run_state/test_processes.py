@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 from torch.distributed.distributed_c10d import Store
 
-from training.errors import DataError, RecipeError
+from training.common.errors import DataError, RecipeError
 from training.trainer.run_state import processes
 from training.trainer.run_state.errors import AnotherProcessFailedError, TrainingError
 from training.trainer.run_state.processes import Processes, check_divisible, one_voice

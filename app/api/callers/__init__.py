@@ -1,1 +1,0 @@
-"""Routes about callers: sessions of browsers."""

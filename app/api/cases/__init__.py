@@ -1,1 +1,0 @@
-"""Routes about the cases that people keep."""

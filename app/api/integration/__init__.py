@@ -1,1 +1,0 @@
-"""Interfaces for other programs: embeddings in the form of OpenAI."""

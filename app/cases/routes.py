@@ -1,0 +1,259 @@
+"""Case lists: images of a collection that people keep under a name, with notes."""
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+
+from app.access.permissions import GuardedRoute, InjectedPrincipal, may
+from app.audit.noted import Noted, note
+from app.cases.schemas import (
+    CaseKept,
+    CaseListEntry,
+    CaseListGone,
+    CaseListName,
+    CaseLists,
+    CaseNote,
+    CasePage,
+    CasesWanted,
+    SavedCase,
+)
+from app.cases.teaching_file import TeachingFile
+from app.cases.zip_response import ZipResponse
+from app.edge.http.conditions import write_condition
+from app.edge.http.etags import etag_of
+from app.edge.http.problems import problem_responses
+from app.edge.schemas import images_path
+from app.services import InjectedServices
+from index.audit.event import Detail
+from index.cases.case_lists import (
+    CaseEntry,
+    CaseList,
+    case_lists,
+    delete_list,
+    put_list,
+    read_list,
+    remove_case,
+    save_case,
+)
+from index.feedback.judgements import User
+from index.writes.live import Condition
+
+router = APIRouter(prefix="/v1/collections/{collection}/cases", tags=["cases"], route_class=GuardedRoute)
+
+_READ_PROBLEMS = problem_responses(HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.GATEWAY_TIMEOUT)
+_WRITE_PROBLEMS = problem_responses(
+    HTTPStatus.CONFLICT,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+    HTTPStatus.INSUFFICIENT_STORAGE,
+)
+_CONDITION_PROBLEMS = problem_responses(HTTPStatus.PRECONDITION_FAILED)
+_ETAG = {"ETag": {"description": "The If-Match of the next change.", "schema": {"type": "string"}}}
+_ZIP = {"content": {"application/zip": {"schema": {"type": "string", "format": "binary"}}}}
+
+ListId = Annotated[
+    str,
+    Path(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        description="The list, by its id: up to 64 letters, digits, dots, hyphens and underscores.",
+        examples=["teaching"],
+    ),
+]
+IfCondition = Annotated[Condition, Depends(write_condition)]
+
+
+@router.get("", summary="Case lists", responses=_READ_PROBLEMS, dependencies=[may("reader")])
+async def list_case_lists(collection: str, services: InjectedServices) -> CaseLists:
+    """All lists of a collection, by name; whoever may read the collection sees them."""
+
+    def read() -> list[CaseList]:
+        with services.engine.home.catalogue.read() as session:
+            return case_lists(session, collection)
+
+    found = await services.threads.read(read)
+    return CaseLists(collection=collection, lists=[CaseListEntry.of(one) for one in found])
+
+
+@router.get("/{case_list}", summary="A case list", responses=_READ_PROBLEMS, dependencies=[may("reader")])
+async def get_case_list(
+    collection: str,
+    case_list: ListId,
+    wanted: Annotated[CasesWanted, Query()],
+    request: Request,
+    services: InjectedServices,
+) -> CasePage:
+    """A list with its images and the notes on them, in the order in which they came into it, page by page."""
+
+    def read() -> tuple[CaseList, list[CaseEntry]]:
+        after = -1 if wanted.cursor is None else int(wanted.cursor)
+        with services.engine.home.catalogue.read() as session:
+            return read_list(session, collection, case_list, after=after, limit=wanted.limit + 1)
+
+    found, entries = await services.threads.read(read)
+    shown = entries[: wanted.limit]
+    images = await services.threads.read(services.engine.images_of, [entry.key for entry in shown])
+    path = images_path(collection, request.scope.get("root_path", ""))
+    cases = [
+        SavedCase.of(entry, image, path)
+        for entry, image in zip(shown, images, strict=True)
+        # Others may have been removed meanwhile.
+        if image is not None
+    ]
+    _note(request, case_list, [entry.image for entry in shown])
+    return CasePage.with_cases(found, cases, str(shown[-1].position) if len(entries) > wanted.limit else None)
+
+
+@router.put(
+    "/{case_list}",
+    summary="Put a case list",
+    responses={
+        **_WRITE_PROBLEMS,
+        **_CONDITION_PROBLEMS,
+        200: {"description": "The list was there; it has this name now.", "headers": _ETAG},
+        201: {"model": CaseListEntry, "description": "The list is new.", "headers": _ETAG},
+    },
+    dependencies=[may("judge")],
+)
+async def put_case_list(
+    collection: str,
+    case_list: ListId,
+    new: CaseListName,
+    request: Request,
+    response: Response,
+    services: InjectedServices,
+    condition: IfCondition,
+) -> CaseListEntry:
+    """Begin a list without images under an id of the caller's choice, or give it another name.
+
+    With the `etag` of the list as If-Match, only the name that the caller knows is replaced, and no list is
+    begun.
+
+    A collection has 200 lists at most. Proxies keep addresses: let the name say what the list is, and not its
+    id.
+    """
+
+    def write() -> tuple[CaseList, bool]:
+        with services.engine.home.catalogue.write() as session:
+            return put_list(session, collection, case_list, new.name, condition)
+
+    found, known = await services.threads.write(write)
+    _note(request, case_list, was_there=known)
+    if not known:
+        response.status_code = HTTPStatus.CREATED
+    entry = CaseListEntry.of(found)
+    response.headers["ETag"] = entry.etag
+    return entry
+
+
+@router.delete(
+    "/{case_list}", summary="Remove a case list", responses=_WRITE_PROBLEMS, dependencies=[may("judge")]
+)
+async def delete_case_list(
+    collection: str, case_list: ListId, request: Request, services: InjectedServices
+) -> CaseListGone:
+    """Remove a list with its notes; the images stay in the collection."""
+
+    def write() -> None:
+        with services.engine.home.catalogue.write() as session:
+            delete_list(session, collection, case_list)
+
+    await services.threads.write(write)
+    _note(request, case_list)
+    return CaseListGone(collection=collection, case_list=case_list)
+
+
+@router.get(
+    "/{case_list}/export",
+    summary="Teaching file",
+    response_class=Response,
+    responses={
+        **_READ_PROBLEMS,
+        **problem_responses(HTTPStatus.INTERNAL_SERVER_ERROR),
+        200: _ZIP,
+    },
+    dependencies=[may("reader")],
+)
+async def export_case_list(
+    collection: str, case_list: ListId, request: Request, services: InjectedServices
+) -> Response:
+    """A zip file of the list, without ids, UIDs and dates: PNG pictures, `cases.csv` and `README.txt`.
+
+    The pictures are as they are searched, of 8 bits. The table has view, side, tens of years of age, sex,
+    modality, days since the patient's first film in the file, findings, the report and the note. What people
+    have written into reports and notes is in it as it is: read it before you pass the file on.
+    """
+
+    def read() -> tuple[CaseList, list[CaseEntry]]:
+        with services.engine.home.catalogue.read() as session:
+            return read_list(session, collection, case_list)
+
+    found, entries = await services.threads.read(read)
+    _note(request, case_list, [entry.image for entry in entries])
+    file = TeachingFile(services, collection, found.name, entries)
+    return await ZipResponse.begin(file.pieces(), request.app.state.stages.pictures)
+
+
+@router.put(
+    "/{case_list}/images/{image_id}",
+    summary="Save a case",
+    responses={**_WRITE_PROBLEMS, **_CONDITION_PROBLEMS, 200: {"headers": _ETAG}},
+    dependencies=[may("judge")],
+)
+async def save_case_image(
+    collection: str,
+    case_list: ListId,
+    image_id: str,
+    new: CaseNote,
+    request: Request,
+    response: Response,
+    services: InjectedServices,
+    principal: InjectedPrincipal,
+    condition: IfCondition,
+) -> CaseKept:
+    """Put an image into a list at its end, or change its note there; a list has 1,000 images at most.
+
+    With the `etag` of the case as If-Match, only the note that the caller knows is replaced, and an image
+    that was taken out meanwhile stays out.
+    """
+
+    def write() -> tuple[CaseEntry, bool]:
+        user = User(principal.id, principal.name) if principal.id else None
+        with services.engine.home.catalogue.write() as session:
+            return save_case(session, collection, case_list, image_id, new.note, user, condition)
+
+    kept, known = await services.threads.write(write)
+    _note(request, case_list, [image_id], was_there=known)
+    response.headers["ETag"] = etag_of(kept.revision)
+    return CaseKept.of(case_list, kept)
+
+
+@router.delete(
+    "/{case_list}/images/{image_id}",
+    summary="Take a case out",
+    responses=_WRITE_PROBLEMS,
+    dependencies=[may("judge")],
+)
+async def remove_case_image(
+    collection: str, case_list: ListId, image_id: str, request: Request, services: InjectedServices
+) -> CaseKept:
+    """Take an image out of a list with its note; it stays in the collection."""
+
+    def write() -> bool:
+        with services.engine.home.catalogue.write() as session:
+            return remove_case(session, collection, case_list, image_id)
+
+    known = await services.threads.write(write)
+    _note(request, case_list, [image_id], was_there=known)
+    return CaseKept(case_list=case_list, id=image_id, note=None)
+
+
+def _note(
+    request: Request, case_list: str, images: list[str] | None = None, *, was_there: bool | None = None
+) -> None:
+    """Note a list by its id: names and notes may tell of people."""
+    details: dict[str, Detail] = {"case_list": case_list}
+    if was_there is not None:
+        details["was_there"] = was_there
+    note(request, Noted(objects=images, details=details))

@@ -1,0 +1,1 @@
+"""Commands of reports, HL7 and the archive."""

@@ -1,0 +1,1 @@
+"""Collections, their names and copies: routes and schemas."""

@@ -1,0 +1,192 @@
+"""The collections that can be searched, and their names."""
+
+from collections.abc import Sequence
+from functools import partial
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from app.access.permissions import GuardedRoute, InjectedPrincipal, may
+from app.audit.noted import Noted, actor_of, note
+from app.collections.names import refuse_alias, rename
+from app.collections.schemas import (
+    Alias,
+    Aliases,
+    AliasTarget,
+    CollectionOverview,
+    Collections,
+    NewName,
+    RemovedAlias,
+    RenamedCollection,
+    collection_from,
+    overview_from,
+)
+from app.edge.http.conditions import write_condition
+from app.edge.http.etags import etag_of
+from app.edge.http.problems import problem_responses
+from app.services import InjectedServices
+from index.audit.event import Detail
+from index.engine import SearchEngine
+from index.generations import names
+from index.writes.live import Condition
+from training.models.onnx.files import has_regions
+
+router = APIRouter(prefix="/v1", tags=["collections"], route_class=GuardedRoute)
+
+_PROBLEMS = problem_responses(
+    HTTPStatus.CONFLICT,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+    HTTPStatus.INSUFFICIENT_STORAGE,
+)
+_ALIAS_PROBLEMS = _PROBLEMS | problem_responses(HTTPStatus.PRECONDITION_FAILED)
+_ETAG = {"ETag": {"description": "Of the alias as it is now.", "schema": {"type": "string"}}}
+
+
+@router.get(
+    "/collections",
+    summary="All collections",
+    dependencies=[may("reader", somewhere=True)],
+)
+async def list_collections(services: InjectedServices, principal: InjectedPrincipal) -> Collections:
+    """Every collection that the caller may read, with its active generation and the fields to filter by."""
+    found = await services.threads.read(services.engine.collections)
+    readable = [info for info in found if principal.may("reader", info.name)]
+    return Collections(collections=[collection_from(info) for info in readable])
+
+
+@router.get(
+    "/collections/{collection}",
+    summary="One collection",
+    dependencies=[may("reader")],
+)
+async def get_collection(collection: str, services: InjectedServices) -> CollectionOverview:
+    """A collection with the values of its fields, and a few of its images to begin a search with."""
+    hidden = services.settings.hidden_fields
+    return await services.threads.read(_overview, services.engine, collection, hidden)
+
+
+@router.patch(
+    "/collections/{collection}",
+    summary="Rename a collection",
+    responses=_PROBLEMS,
+    dependencies=[may("admin", everywhere=True), Depends(refuse_alias)],
+)
+async def rename_collection(
+    collection: str, wanted: NewName, request: Request, services: InjectedServices
+) -> RenamedCollection:
+    """Give a collection another name, in one step; the roles of API keys in it follow, settings do not.
+
+    It is refused with 409 while a job of it waits or runs, and where keys or groups have roles in the new
+    name already.
+    The old name is free then: make it an alias for clients that still use it.
+    """
+    still: list[str] = []
+    if wanted.name != collection:
+        still = await services.threads.write(
+            partial(
+                rename,
+                services.settings,
+                services.engine.home,
+                collection,
+                wanted.name,
+                actor_of(request),
+                operation="rename_collection",
+                request=request.state.request_id,
+            )
+        )
+        note(request, Noted(recorded=True))
+    info = await services.threads.read(services.engine.collection, wanted.name)
+    return RenamedCollection(**dict(collection_from(info)), settings=still)
+
+
+@router.get(
+    "/aliases",
+    summary="All aliases",
+    dependencies=[may("reader", somewhere=True)],
+)
+async def list_aliases(services: InjectedServices, principal: InjectedPrincipal) -> Aliases:
+    """Every alias of the collections that the caller may read."""
+
+    def read() -> list[names.Alias]:
+        with services.engine.home.catalogue.read() as session:
+            return names.list_aliases(session)
+
+    found = await services.threads.read(read)
+    return Aliases(
+        aliases=[
+            Alias(alias=one.name, collection=one.collection, etag=etag_of(one.revision))
+            for one in found
+            if principal.may("reader", one.collection)
+        ]
+    )
+
+
+@router.put(
+    "/aliases/{alias}",
+    summary="Point an alias at a collection",
+    responses={
+        **_ALIAS_PROBLEMS,
+        200: {"description": "The alias was there.", "headers": _ETAG},
+        201: {"model": Alias, "description": "The alias is new.", "headers": _ETAG},
+    },
+    dependencies=[may("admin")],
+)
+async def put_alias(
+    alias: str,
+    target: AliasTarget,
+    request: Request,
+    response: Response,
+    services: InjectedServices,
+    condition: Annotated[Condition, Depends(write_condition)],
+) -> Alias:
+    """Let a name answer for a collection wherever an address has a collection's name, from one moment on.
+
+    Rights stay those of the collection behind it: who may not read that may not read it by an alias.
+    """
+
+    def put() -> tuple[names.Alias | None, names.Alias]:
+        with services.engine.home.catalogue.write() as session:
+            before = names.put_alias(session, alias, target.collection, condition)
+            session.flush()
+            after = names.find_alias(session, alias)
+            assert after is not None
+            return before, after
+
+    before, after = await services.threads.write(put)
+    led: dict[str, Detail] = {"alias": alias, "led_to": None if before is None else before.collection}
+    note(request, Noted(collection=after.collection, details=led))
+    if before is None:
+        response.status_code = HTTPStatus.CREATED
+    etag = etag_of(after.revision)
+    response.headers["ETag"] = etag
+    return Alias(alias=alias, collection=after.collection, etag=etag)
+
+
+@router.delete(
+    "/aliases/{alias}",
+    summary="Remove an alias",
+    responses=_ALIAS_PROBLEMS,
+    dependencies=[may("admin")],
+)
+async def delete_alias(
+    alias: str,
+    request: Request,
+    services: InjectedServices,
+    condition: Annotated[Condition, Depends(write_condition)],
+) -> RemovedAlias:
+    """Remove an alias; its collection stays."""
+
+    def remove() -> names.Alias:
+        with services.engine.home.catalogue.write() as session:
+            return names.remove_alias(session, alias, condition)
+
+    removed = await services.threads.write(remove)
+    note(request, Noted(collection=removed.collection, details={"alias": alias}))
+    return RemovedAlias(alias=alias, collection=removed.collection)
+
+
+def _overview(engine: SearchEngine, collection: str, hidden: Sequence[str]) -> CollectionOverview:
+    info = engine.collection(collection)
+    regions = info.digest is not None and has_regions(engine.home.bundles_folder / info.digest)
+    return overview_from(info, engine.overview(collection), hidden, regions=regions)

@@ -1,0 +1,80 @@
+"""Base of request bodies: unknown fields are refused, and texts can be seen."""
+
+import unicodedata
+from typing import Annotated, Any, Final
+from urllib.parse import quote
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticKnownError, ValidationError
+
+from app.edge.whole_text import refuse_lone_surrogates
+
+# Letters and symbols without ink: fillers of Hangul, and the blank pattern of Braille.
+_BLANK: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")
+
+
+def _visible(text: str) -> str:
+    """Refuse a text as empty in which nothing can be seen, such as one of zero-width spaces."""
+    # Unique characters only: a million equal ones cost no more than one.
+    for letter in set(text):
+        kind = unicodedata.category(letter)
+        # Separators, marks without a letter, controls and format characters.
+        if kind[0] not in "ZM" and kind not in ("Cc", "Cf") and letter not in _BLANK:
+            return text
+    raise PydanticKnownError("string_too_short", {"min_length": 1})
+
+
+Text = Annotated[str, StringConstraints(strip_whitespace=True), AfterValidator(_visible), Field(min_length=1)]
+
+
+class Request(BaseModel):
+    """Base of request bodies: unknown fields are refused, half characters, and "yes" for true."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _are_known(cls, value: Any) -> Any:
+        """Refuse the first unknown field before anything is judged: thousands of them would take seconds."""
+        refuse_lone_surrogates(value)
+        if isinstance(value, dict):
+            for name in value:
+                if name not in cls._names():
+                    raise _unknown_field(cls, name)
+        return value
+
+    @classmethod
+    def _names(cls) -> list[str]:
+        """Names of the fields in JSON."""
+        return [field.alias or name for name, field in cls.model_fields.items()]
+
+
+def _unknown_field(model: type[Request], name: str) -> ValidationError:
+    message = "This field is unknown; known are {known}."
+    error = PydanticCustomError("unknown_field", message, {"known": ", ".join(model._names())})
+    return ValidationError.from_exception_data(
+        model.__name__, [InitErrorDetails(type=error, loc=(name,), input=None)]
+    )
+
+
+class Answer(BaseModel):
+    """Base of answers."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+def image_path(collection: str, image_id: str, *, prefix: str = "") -> str:
+    """Path of an image below /v1, percent-encoded; `prefix` is where a proxy has put the service."""
+    return f"{images_path(collection, prefix)}/{quote(image_id, safe='')}"
+
+
+def images_path(collection: str, prefix: str) -> str:
+    """Path of the images of a collection; `prefix` is where a proxy has put the service."""
+    return f"{prefix}/v1/collections/{quote(collection, safe='')}/images"

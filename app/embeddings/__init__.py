@@ -1,0 +1,1 @@
+"""Embeddings for other programs: routes, schemas and operations."""

@@ -1,0 +1,1 @@
+"""Generations and models: routes, schemas, activation, and the retraining that leads to them."""

@@ -1,0 +1,1 @@
+"""Whether the service can answer, and what `recoquest doctor` finds."""

@@ -1,0 +1,45 @@
+"""Whether the process lives, whether it answers searches, and its figures."""
+
+from http import HTTPStatus
+
+from fastapi import APIRouter
+from fastapi.responses import PlainTextResponse, Response
+
+from app.edge.http.field_errors import FieldError, describe_errors
+from app.edge.http.problem_kinds import NOT_READY
+from app.edge.http.problems import RequestError, problem_responses
+from app.health.schemas import Live, Ready
+from app.services import InjectedServices
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/livez", summary="Liveness")
+async def get_liveness() -> Live:
+    """The process answers; restart it when this does not."""
+    return Live()
+
+
+@router.get("/readyz", summary="Readiness", responses=problem_responses(HTTPStatus.SERVICE_UNAVAILABLE))
+async def get_readiness(services: InjectedServices) -> Ready:
+    """A real query went through every loaded encoder a moment ago, and views were loaded since the start.
+
+    Send searches only while this is so. While an encoder cannot be loaded and another answers, the status is
+    `degraded`, and searches of the collections of the first get 503.
+    """
+    report = await services.readiness.report()
+    if not report.ready:
+        failed = [FieldError(field=name, message=result) for name, result in report.failures.items()]
+        raise RequestError(NOT_READY, describe_errors(failed), errors=failed)
+    return Ready(status="degraded" if report.degraded else "ready", checks=report.checks)
+
+
+@router.get(
+    "/metrics",
+    summary="Figures for Prometheus",
+    response_class=PlainTextResponse,
+    responses={200: {"description": "Prometheus' text format.", "content": {"text/plain": {}}}},
+)
+async def get_metrics(services: InjectedServices) -> Response:
+    """Requests, batches, queue and search times."""
+    return Response(services.metrics.render(), media_type=services.metrics.content_type)

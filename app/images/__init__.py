@@ -1,0 +1,1 @@
+"""Images: routes, schemas, uploads, pictures, deletion and erasure."""

@@ -1,0 +1,1 @@
+"""Schemas of writes and deletions of images."""

@@ -1,0 +1,268 @@
+"""Images on their way into a collection that is served: decoded, embedded in the queue, committed."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from app.edge.http.etags import etag_of
+from app.edge.http.problem_kinds import INVALID, kind_of, type_of
+from app.edge.observability.tracebacks import let_go
+from app.encoding import Priority
+from app.encoding.pool import LoadedEncoder
+from app.images.read_uploads import SentImage, changed_record
+from app.images.schemas.writes import ImageChanges, Refusal, Written
+from app.search.search import side_by_side
+from app.services import Services
+from index.errors import StaleWriteError
+from index.search.results import ActiveGeneration, revision_of
+from index.vectors.codec import encode_vectors
+from index.writes.images import Outcome
+from index.writes.intake import Compared, KnownImage, Prepared, compare
+from index.writes.live import UNCONDITIONAL, Changed, Condition, Upload, change_image, known_now, put_images
+from training.common.errors import ImageError
+from training.common.manifest import Record
+from training.common.record import LineError
+from training.imaging.images import check_signature
+
+Result = TypeVar("Result")
+
+# Attempts: another writer, or a change of the model, may come between the read and the write.
+_TRIES = 3
+_BLANK: Final = Record(id="-", image="-", split="test")
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenImages:
+    """Outcomes of writing images, and their generation."""
+
+    active: ActiveGeneration
+    images: list[Written]
+
+
+@dataclass(frozen=True, slots=True)
+class _TextVectors:
+    """Vectors of different texts, and which of these are longer than the encoder reads."""
+
+    vectors: dict[str, bytes]
+    truncated: frozenset[str]
+
+    def count_truncated(self, texts: Iterable[str]) -> int:
+        return sum(text in self.truncated for text in texts)
+
+
+async def write_sent(services: Services, collection: str, images: Sequence[SentImage]) -> WrittenImages:
+    """Decode, embed and commit images; those that cannot be used are refused, and the others written.
+
+    Raises:
+        RecoquestError: The write failed whole: the collection cannot be written to, the encoder is busy or
+            failed, the disk is full, or somebody else changes the same images all the time.
+    """
+    return await _repeated(lambda: _write_once(services, collection, images, refuse=True))
+
+
+async def write_one(
+    services: Services, collection: str, image: SentImage, condition: Condition
+) -> WrittenImages:
+    """Write one image, as `write_sent` does, if a condition holds of the one there.
+
+    Raises:
+        ConditionError: The condition does not hold.
+        ImageError: The image cannot be used.
+        RecoquestError: The write failed; see `write_sent`.
+    """
+    return await _repeated(lambda: _write_once(services, collection, [image], condition, refuse=False))
+
+
+async def change_one(
+    services: Services, collection: str, image_id: str, changes: ImageChanges, condition: Condition
+) -> tuple[ActiveGeneration, Changed, int]:
+    """Change the record of an image, if a condition holds of it; new texts are embedded.
+
+    Returns:
+        The generation that has it, the outcome, and how many of the new texts are longer than the encoder
+        reads.
+
+    Raises:
+        ConditionError: The condition does not hold.
+        RecoquestError: The write failed whole; see `write_sent`.
+    """
+    # For any present record; nothing is embedded for a change that is refused.
+    changed_record(_BLANK, changes, services.settings)
+
+    async def once() -> tuple[ActiveGeneration, Changed, int]:
+        active = await services.threads.read(services.engine.active, collection)
+        known = await services.threads.read(known_now, services.engine.home, active, [image_id])
+        if image_id in known:
+            # The transaction looks again; nothing is embedded for a change that would be refused.
+            condition.check(image_id, known[image_id].revision)
+        loaded = await services.encoders.of(active)
+        embedded = await _embed_texts(services, loaded, changes.texts or [])
+
+        def change(record: Record) -> Record:
+            return changed_record(record, changes, services.settings)
+
+        changed = await services.threads.write(
+            change_image, services.engine.home, active, image_id, change, embedded.vectors, condition
+        )
+        return active, changed, embedded.count_truncated(changes.texts or [])
+
+    return await _repeated(once)
+
+
+async def _repeated(work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+    for _ in range(_TRIES - 1):
+        try:
+            return await work()
+        except StaleWriteError:
+            continue
+    return await work()
+
+
+async def _write_once(
+    services: Services,
+    collection: str,
+    images: Sequence[SentImage],
+    condition: Condition = UNCONDITIONAL,
+    *,
+    refuse: bool,
+) -> WrittenImages:
+    active = await services.threads.read(services.engine.active, collection)
+    loaded = await services.encoders.of(active)
+    # An id that is refused may be none that a database can look for.
+    ids = [image.id for image in images if isinstance(image.record, Record)]
+    known = await services.threads.read(known_now, services.engine.home, active, ids)
+    for image_id in ids:
+        # The transaction looks again; nothing is decoded for a write that would be refused.
+        condition.check(image_id, known[image_id].revision if image_id in known else None)
+    prepared = await _each(services, [_prepare(services, known, loaded, image) for image in images])
+    failed = next((item.error for item in prepared if item.error is not None), None)
+    if failed is not None and not refuse:
+        raise failed
+    ready = [item for item in prepared if item.prepared is not None]
+    texts = [text for item in ready if item.prepared for text in item.prepared.record.texts]
+    embedded = await _embed_texts(services, loaded, texts)
+    outcomes: dict[str, Outcome] = {}
+    if ready:
+        uploads = [item.upload(embedded.vectors, condition) for item in ready]
+        outcomes = await services.threads.write(put_images, services.engine.home, active, uploads)
+    return WrittenImages(active, [item.written(outcomes, embedded) for item in prepared])
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """An image that has been looked at; without `prepared` and `error`, it is there already as it is.
+
+    Attributes:
+        content: The file as it is stored.
+        known: Revision of the image that is there.
+    """
+
+    sent: SentImage
+    content: bytes = b""
+    prepared: Prepared | None = None
+    vector: bytes = b""
+    error: ImageError | LineError | None = None
+    known: str | None = None
+
+    @property
+    def revision(self) -> str | None:
+        """Revision of the image when it has been written."""
+        if self.prepared is None:
+            return self.known
+        return revision_of(self.prepared.record_digest, self.prepared.sha256)
+
+    def upload(self, texts: dict[str, bytes], condition: Condition) -> Upload:
+        assert self.prepared is not None
+        return Upload(self.prepared.write(iter([self.vector]), texts), self.content, condition)
+
+    def written(self, outcomes: dict[str, Outcome], texts: _TextVectors) -> Written:
+        if self.error is not None:
+            return Written(id=self.sent.id, status="refused", problem=_refusal(self.error))
+        truncated = 0 if self.prepared is None else texts.count_truncated(self.prepared.record.texts)
+        assert self.revision is not None
+        return Written(
+            id=self.sent.id,
+            status=outcomes.get(self.sent.id, "unchanged"),
+            etag=etag_of(self.revision),
+            truncated_texts=truncated,
+        )
+
+
+def _refusal(error: ImageError | LineError) -> Refusal:
+    if isinstance(error, LineError):
+        return Refusal(
+            type=type_of(INVALID),
+            title=INVALID.title,
+            status=INVALID.status,
+            detail=f"The record cannot be used: {error}.",
+        )
+    kind = kind_of(error)
+    return Refusal(type=type_of(kind), title=kind.title, status=kind.status, detail=str(error))
+
+
+async def _prepare(
+    services: Services, known: Mapping[str, KnownImage], loaded: LoadedEncoder, image: SentImage
+) -> _Ready:
+    if isinstance(image.record, LineError):
+        return _Ready(image, error=image.record)
+    try:
+        compared = await _compared(services, known, loaded, image, image.record)
+        if not compared.is_new:
+            revision = known[image.id].revision if image.id in known else None
+            return _Ready(image, compared.content, compared.prepared, known=revision)
+        # The vector is of the file that is stored.
+        decoded = await services.images.decode_upload(compared.content, loaded.image_config)
+    except ImageError as error:
+        let_go(error)
+        return _Ready(image, error=error)
+    prepared = compared.with_picture(
+        decoded.media_type, decoded.width, decoded.height, decoded.pixels, decoded.flags
+    )
+    encoded = await loaded.queue.encode_image(decoded.pixels, priority=Priority.UPLOAD)
+    return _Ready(image, compared.content, prepared, encode_vectors(encoded.vector[None])[0])
+
+
+async def _compared(
+    services: Services,
+    known: Mapping[str, KnownImage],
+    loaded: LoadedEncoder,
+    image: SentImage,
+    record: Record,
+) -> Compared:
+    # A file that is no image, or too large, is refused before any of it is read.
+    check_signature(image.content, services.images.limits)
+    work = partial(compare, known, record, image.content, keep_metadata=services.settings.keep_metadata)
+    try:
+        return await services.threads.read(work)
+    except ImageError:
+        # The decoder has better words for most damage.
+        await services.images.decode_upload(image.content, loaded.image_config)
+        raise
+
+
+async def _embed_texts(services: Services, loaded: LoadedEncoder, texts: Sequence[str]) -> _TextVectors:
+    different = list(dict.fromkeys(texts))
+    if not different or "text" not in loaded.encoder.modalities:
+        return _TextVectors({}, frozenset())
+    encode = partial(loaded.queue.encode_text, priority=Priority.UPLOAD)
+    encoded = await _each(services, [encode(text) for text in different])
+    vectors = [encode_vectors(item.vector[None])[0] for item in encoded]
+    cut = (text for text, item in zip(different, encoded, strict=True) if item.truncation is not None)
+    return _TextVectors(dict(zip(different, vectors, strict=True)), frozenset(cut))
+
+
+async def _each(services: Services, work: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
+    """Do all, a batch of the encoder's at a time, so that one request cannot fill the queue."""
+    places = asyncio.Semaphore(services.settings.encode_batch_size)
+
+    async def one(part: Coroutine[Any, Any, Result]) -> Result:
+        try:
+            async with places:
+                return await part
+        finally:
+            # A coroutine cancelled before its turn was never awaited, and would warn.
+            part.close()
+
+    return await side_by_side([one(part) for part in work])

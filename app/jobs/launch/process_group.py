@@ -1,0 +1,119 @@
+"""Training in several processes of this machine, by torch's own launcher."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from training.models.encoder import choose_device
+from training.recipes.schema import Recipe
+from training.recipes.tasks import TaskRecipe
+from training.tasks.opening import RunOptions
+from training.trainer.run_state.checkpoint import load_checkpoint
+from training.trainer.run_state.errors import AnotherProcessFailedError
+from training.trainer.run_state.folder import RunFolder
+from training.trainer.run_state.processes import launched_processes
+from training.trainer.run_state.tracking import TrackerName
+
+
+def process_count(wanted: int, recipe: Recipe | TaskRecipe, out: Path, *, resume: bool, device: str) -> int:
+    """Number of processes for a training; 1 if it is launched as one of several already.
+
+    Args:
+        wanted: Number of processes; 0: that of a resumed run, else one for each GPU, or as many of them as
+            split the batch evenly.
+        recipe: Recipe to train.
+        out: Folder of the run.
+        resume: Whether the run in it is resumed.
+        device: A torch device, or auto; a single one is not shared.
+
+    Raises:
+        RecipeError: The device does not exist.
+        TrainingError: The run's checkpoint is damaged.
+    """
+    if launched_processes() > 1:
+        return 1
+    if wanted:
+        return wanted
+    last = RunFolder(out).last
+    if resume and last.is_file():
+        return len(load_checkpoint(last).random)
+    chosen = choose_device(device)
+    gpus = torch.cuda.device_count() if chosen.type == "cuda" and chosen.index is None else 1
+    return max(count for count in range(1, gpus + 1) if recipe.train.batch_size % count == 0)
+
+
+def train_together(
+    count: int,
+    recipe: str,
+    data: Path,
+    out: Path,
+    overrides: Sequence[str],
+    *,
+    resume: bool,
+    device: str,
+    command: str = "train",
+    trackers: Sequence[TrackerName] = (),
+) -> None:
+    """Run a command that trains in several processes, which end with this one.
+
+    They print for themselves. Stopped by a signal, this waits until they have written their checkpoint.
+
+    Args:
+        count: Number of processes.
+        recipe: Name or file of a recipe.
+        data: Folder of a manifest.
+        out: Folder of the run.
+        overrides: Overrides of the recipe, `key=value` each.
+        resume: Go on from the run's last checkpoint.
+        device: Without a number: each takes a GPU of its own.
+        command: Name of the command.
+        trackers: Follow the run beside TensorBoard.
+
+    Raises:
+        AnotherProcessFailedError: One of them failed, and has said why.
+    """
+    sets = [part for override in overrides for part in ("--set", override)]
+    goes_on = ["--resume"] if resume else []
+    files = ["--data", str(data), "--out", str(out)]
+    followed = [part for tracker in trackers for part in ("--track", tracker)]
+    arguments = [command, recipe, *files, *sets, *goes_on, *followed, "--device", device]
+    threads = max(1, len(os.sched_getaffinity(0)) // count)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "app.jobs.launch.launcher", str(os.getpid()), str(count), *arguments],
+        env={"OMP_NUM_THREADS": str(threads), **os.environ},
+        # Ctrl-C at a terminal is passed on below, once.
+        start_new_session=True,
+    )
+    try:
+        code = process.wait()
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
+    if code:
+        raise AnotherProcessFailedError
+
+
+def run_together(
+    count: int, command: str, recipe: str, data: Path, overrides: Sequence[str], options: RunOptions
+) -> None:
+    """Run the command of a task in several processes, as `train_together` does.
+
+    Raises:
+        AnotherProcessFailedError: One of them failed, and has said why.
+    """
+    train_together(
+        count,
+        recipe,
+        data,
+        options.out,
+        overrides,
+        resume=options.resume,
+        device=options.device,
+        command=command,
+        trackers=options.trackers,
+    )

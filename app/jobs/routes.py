@@ -1,0 +1,194 @@
+"""Jobs: given, seen and cancelled over HTTP. They name folders of the server, so most is for its operator."""
+
+import asyncio
+import shlex
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from functools import partial
+from http import HTTPStatus
+from time import monotonic
+from typing import Annotated, TypeVar
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from sqlalchemy.orm import Session
+
+from app.access.permissions import Permission, may
+from app.edge.http.field_errors import FieldError
+from app.edge.http.problem_kinds import INVALID
+from app.edge.http.problems import RequestError, problem_of, problem_responses
+from app.heartbeat import count_workers
+from app.idempotency import IdempotentRoute, idempotency_key
+from app.jobs.queue_job import location_of, queue_job
+from app.jobs.schemas import (
+    DuplicatesJob,
+    JobEntry,
+    JobKind,
+    Jobs,
+    NewJob,
+    PacsSyncJob,
+    ReindexJob,
+    RetrainJob,
+)
+from app.services import InjectedServices, Services
+from index.catalogue import jobs as catalogue
+from index.catalogue.collections import require_active, require_collection
+from index.catalogue.jobs import Job, JobState
+from index.errors import CatalogueError, CursorError
+from index.generations.activation import generation_of
+from index.generations.models import require_model
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=IdempotentRoute)
+
+_LOOK_SECONDS = 0.5
+# Keys, tokens and sessions may end while a stream goes on.
+_RECHECK_SECONDS = 5.0
+_PROBLEMS = problem_responses(HTTPStatus.UNPROCESSABLE_ENTITY)
+_Number = Annotated[int, Path(ge=1, lt=2**63, description="Number of the job.")]
+_Limit = Annotated[int, Query(ge=1, le=1000, description="Number of jobs on a page.")]
+# Of numbers that a database can look for.
+_MAX_CURSOR = 18
+_Found = TypeVar("_Found")
+_OF_JOB = may("admin", of_job=True)
+
+
+async def known_job(job: _Number, services: InjectedServices) -> Job:
+    """The job of a path; one that is not there is told of before an answer begins."""
+    return await _read(services, partial(catalogue.get_job, job=job))
+
+
+@router.post(
+    "",
+    summary="Give a job to the workers",
+    status_code=HTTPStatus.ACCEPTED,
+    responses=_PROBLEMS
+    | problem_responses(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
+    | {202: {"headers": {"Location": {"description": "The job.", "schema": {"type": "string"}}}}},
+    dependencies=[may("admin"), Depends(idempotency_key)],
+)
+async def create_job(
+    new: NewJob, request: Request, services: InjectedServices, response: Response
+) -> JobEntry:
+    """Queue a job; a worker takes it when one is free. Nothing happens where no `recoquest worker` runs."""
+    match new:
+        case ReindexJob(collection=collection, generation=int(number)):
+            await _read(services, partial(generation_of, collection=collection, number=number))
+        case ReindexJob(collection=collection, model=str(digest)):
+            await _read(services, partial(require_collection, name=collection))
+            await _read(services, partial(require_model, digest=digest))
+        case RetrainJob(collection=collection) | DuplicatesJob(collection=collection):
+            await _read(services, partial(require_active, collection=collection))
+    arguments = _sync_arguments(services) if isinstance(new, PacsSyncJob) else new.arguments()
+    job = await queue_job(request, services, new.kind, arguments)
+    response.headers["Location"] = location_of(request, job)
+    return JobEntry.of(job)
+
+
+def _sync_arguments(services: Services) -> list[str]:
+    """Arguments of the sync in the settings: the service asks no address that a caller gives."""
+    given = services.settings.pacs_sync
+    if given is None:
+        message = "The setting RECOQUEST_PACS_SYNC describes no sync: set it for the service and its workers."
+        raise RequestError(INVALID, message, errors=[FieldError(field="kind", message=message)])
+    return shlex.split(given)
+
+
+@router.get(
+    "",
+    summary="All jobs",
+    responses=_PROBLEMS,
+    dependencies=[may("admin")],
+)
+async def list_jobs(
+    services: InjectedServices,
+    state: Annotated[JobState | None, Query(description="Only those in this state.")] = None,
+    kind: Annotated[JobKind | None, Query(description="Only those of this kind.")] = None,
+    limit: _Limit = 50,
+    cursor: Annotated[
+        str | None,
+        Query(max_length=_MAX_CURSOR, description="`next_cursor` of the page before.", examples=["41"]),
+    ] = None,
+) -> Jobs:
+    """The jobs, the latest first, page by page, and how many workers are there to do them.
+
+    New jobs come before the first page: none of the others comes twice, and none is passed over.
+    """
+    query = partial(catalogue.list_jobs, state=state, kind=kind, limit=limit + 1, before=_before(cursor))
+    found = await _read(services, query)
+    shown, more = found[:limit], found[limit:]
+    workers = await services.threads.read(count_workers, services.settings)
+    return Jobs(
+        jobs=[JobEntry.of(job) for job in shown],
+        workers=workers,
+        next_cursor=str(shown[-1].id) if more else None,
+    )
+
+
+@router.get("/{job}", summary="One job", responses=_PROBLEMS, dependencies=[_OF_JOB])
+async def get_job(job: Annotated[Job, Depends(known_job)]) -> JobEntry:
+    """A job with its state; one that activates a generation is seen by administrators of its collection."""
+    return JobEntry.of(job)
+
+
+@router.post(
+    "/{job}/cancel",
+    summary="Cancel a job",
+    status_code=HTTPStatus.ACCEPTED,
+    responses=_PROBLEMS | problem_responses(HTTPStatus.CONFLICT),
+    dependencies=[_OF_JOB, Depends(idempotency_key)],
+)
+async def cancel_job(job: _Number, services: InjectedServices) -> JobEntry:
+    """End a job before its time; its worker may need some seconds to stop it. What it has written stays."""
+
+    def cancel() -> Job:
+        with services.engine.home.catalogue.write() as session:
+            return catalogue.cancel_job(session, job)
+
+    return JobEntry.of(await services.threads.write(cancel))
+
+
+@router.get(
+    "/{job}/events",
+    summary="A job as it goes on",
+    response_class=EventSourceResponse,
+    responses=_PROBLEMS,
+    dependencies=[_OF_JOB],
+)
+async def stream_job_events(
+    job: Annotated[Job, Depends(known_job)], request: Request, services: InjectedServices
+) -> AsyncIterator[ServerSentEvent]:
+    """The job now and after every change, as server-sent events called `job`, until it has ended.
+
+    A service that stops ends the stream. So does the end of the caller's key, token or session, within ten
+    seconds; the last event is called `problem` then, and says why.
+    """
+    entry, permission, checked = JobEntry.of(job), Permission("admin", of_job=True), monotonic()
+    yield ServerSentEvent(event="job", data=entry)
+    while not job.has_ended:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(services.stopping.wait(), _LOOK_SECONDS)
+            return
+        with suppress(CatalogueError):
+            if monotonic() - checked >= _RECHECK_SECONDS:
+                refusal, checked = await permission.recheck(request), monotonic()
+                if refusal is not None:
+                    yield ServerSentEvent(event="problem", data=problem_of(request, refusal))
+                    return
+            job = await _read(services, partial(catalogue.get_job, job=job.id))
+        if JobEntry.of(job) != entry:
+            entry = JobEntry.of(job)
+            yield ServerSentEvent(event="job", data=entry)
+
+
+def _before(cursor: str | None) -> int | None:
+    if cursor is not None and not cursor.isdecimal():
+        raise CursorError("The cursor is not one of a page of jobs: send `next_cursor` of the page before.")
+    return None if cursor is None else int(cursor)
+
+
+async def _read(services: Services, query: Callable[[Session], _Found]) -> _Found:
+    def read() -> _Found:
+        with services.engine.home.catalogue.read() as session:
+            return query(session)
+
+    return await services.threads.read(read)

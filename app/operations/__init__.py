@@ -1,1 +1,0 @@
-"""The operations of the service behind its routes: search, write, activate, readiness."""

@@ -1,1 +1,0 @@
-"""Many searches, and many embeddings, in one request."""

@@ -1,1 +1,0 @@
-"""Work on the cases that people keep."""

@@ -1,0 +1,1 @@
+"""Radiology: studies, the archive, reports, the viewer; their routes, schemas and settings."""

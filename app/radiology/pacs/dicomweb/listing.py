@@ -1,0 +1,319 @@
+"""The studies of an archive and their instances, all of them, also where the archive caps its answers.
+
+They are listed by QIDO-RS, instances by their metadata where attributes of each are needed.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from typing import Any, Final
+
+from pydicom import Dataset
+
+from app.radiology.pacs.dicomweb.archive import Archive, ArchiveError
+from app.radiology.pacs.selection import FIRST_DAY, Selection, dicom_date
+
+PAGE: Final = 500
+# Smaller answers were not cut by any archive's limit that is known; a test archive may have a smaller one.
+_SMALLEST_CAP: Final = 5
+_SECONDS: Final = 24 * 60 * 60
+_MOST_PAGES: Final = 100_000
+_LIMIT: Final = 1000
+_MOST_INSTANCE_PAGES: Final = 1000
+_SOP, _SOP_CLASS, _MODALITY, _SERIES = "00080018", "00080016", "00080060", "0020000E"
+_TAGS: Final = {"study": "0020000D", "date": "00080020", "count": "00201208", "modalities": "00080061"}
+
+
+@dataclass(frozen=True, slots=True)
+class ListedStudy:
+    """A study as the archive lists it.
+
+    Attributes:
+        uid: Study Instance UID.
+        day: Date as DICOM writes it; "": none.
+        count: Number of its instances; None: the archive does not tell.
+        modalities: Modalities of its series; empty: the archive does not tell.
+    """
+
+    uid: str
+    day: str
+    count: int | None
+    modalities: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """Dates, or seconds of one date; None: no limit."""
+
+    first: date | None = None
+    last: date | None = None
+    seconds: tuple[int, int] | None = None
+
+    def params(self) -> dict[str, Sequence[str]]:
+        found: dict[str, Sequence[str]] = {}
+        if self.first is not None and self.first == self.last:
+            found["StudyDate"] = [dicom_date(self.first)]
+        elif self.first is not None or self.last is not None:
+            ends = (self.first and dicom_date(self.first), self.last and dicom_date(self.last))
+            found["StudyDate"] = ["-".join(end or "" for end in ends)]
+        if self.seconds is not None:
+            first, last = self.seconds
+            found["StudyTime"] = [f"{_clock(first)}-{_clock(last)}.999999"]
+        return found
+
+    def halves(self, today: date) -> "tuple[_Window, _Window] | None":
+        """Split the window in two by date, a single date by time; None: the window cannot be split."""
+        if self.first is None or self.first != self.last:
+            low, high = self.first or FIRST_DAY, self.last or today + timedelta(days=1)
+            if low >= high:
+                return None
+            middle = low + (high - low) // 2
+            # The ends stay open: there are studies of dates that cannot be.
+            return replace(self, last=middle), replace(self, first=middle + timedelta(days=1))
+        begin, end = self.seconds or (0, _SECONDS - 1)
+        if begin == end:
+            return None
+        noon = (begin + end) // 2
+        return replace(self, seconds=(begin, noon)), replace(self, seconds=(noon + 1, end))
+
+
+def _clock(second: int) -> str:
+    return f"{second // 3600:02}{second // 60 % 60:02}{second % 60:02}"
+
+
+class StudyList:
+    """Lists studies.
+
+    Args:
+        archive: The archive.
+        selection: Studies that are wanted.
+
+    Attributes:
+        doubts: Sentences on studies that the last listing may lack.
+    """
+
+    def __init__(self, archive: Archive, selection: Selection) -> None:
+        self.doubts: list[str] = []
+        self._archive = archive
+        self._selection = selection
+        # Studies of the largest answer so far.
+        self._largest = 0
+
+    def all(self, today: date, expected: int | None = None) -> dict[str, ListedStudy]:
+        """Return the studies by UID.
+
+        Args:
+            today: Today's date: where listings are cut, they are split between the first radiograph and it.
+            expected: Number of studies after which a listing is whole; None: it is not known.
+
+        Raises:
+            ArchiveError: The archive does not answer, or says that it does not list all studies of a second.
+            OutsideHoursError: The archive may not be asked now.
+        """
+        found: dict[str, ListedStudy] = {}
+        self.doubts.clear()
+        for modality in self._selection.modalities or (None,):
+            waiting = [_Window(self._selection.first, self._selection.last)]
+            days: list[dict[str, ListedStudy]] = []
+            timed: set[str] = set()
+            while waiting:
+                window = waiting.pop()
+                listed, is_whole = self._window(window, modality)
+                found |= listed
+                if expected is not None and len(found) >= expected:
+                    return found
+                if window.seconds is not None:
+                    timed |= listed.keys()
+                if is_whole:
+                    continue
+                halves = window.halves(today)
+                if halves is not None and halves[0].seconds is not None and window.seconds is None:
+                    days.append(listed)
+                if halves is not None:
+                    waiting += halves
+                elif is_whole is False:
+                    raise ArchiveError(
+                        f"The archive lists {len(listed):,} studies of the same time and has more: raise the "
+                        "limit of its answers."
+                    )
+                else:
+                    self._doubt(len(listed), "of the same time")
+            for listed in days:
+                # Those without a time are in no part of their day.
+                if len(untimed := listed.keys() - timed) >= _SMALLEST_CAP:
+                    self._doubt(len(untimed), "of a day without a time")
+        return found
+
+    def _doubt(self, count: int, which: str) -> None:
+        self.doubts.append(
+            f"The archive lists {count:,} studies {which} and may have more, as it may cut its answers: "
+            "raise their limit, or compare the number of its studies."
+        )
+
+    def one(self, uid: str) -> ListedStudy | None:
+        """Return a study; None: the archive has none of this UID, or none that is wanted."""
+        answer = self._archive.get_json("studies", {"StudyInstanceUID": [uid], **_INCLUDED})
+        study = next((study for study in _studies(answer.value) if study.uid == uid), None)
+        if study is None or not self._selection.includes_day(study.day):
+            return None
+        wanted = not study.modalities or any(map(self._selection.takes_modality, study.modalities))
+        return study if wanted else None
+
+    def has(self, uid: str) -> bool:
+        """Tell whether the archive has a study."""
+        answer = self._archive.get_json("studies", {"StudyInstanceUID": [uid]})
+        return any(study.uid == uid for study in _studies(answer.value))
+
+    def _window(self, window: _Window, modality: str | None) -> tuple[dict[str, ListedStudy], bool | None]:
+        """List a window; also tell whether that is all of it, as far as can be known."""
+        found: dict[str, ListedStudy] = {}
+        params = {**window.params(), **_INCLUDED}
+        if modality is not None:
+            params["ModalitiesInStudy"] = [modality]
+        has_more = False
+        for page in range(_MOST_PAGES):
+            place = {"limit": [str(PAGE)], "offset": [str(len(found))]}
+            try:
+                answer = self._archive.get_json("studies", {**params, **place})
+            except ArchiveError as error:
+                # Some archives refuse an offset.
+                if page and error.status is not None and 400 <= error.status < 500:
+                    return found, self._is_first_page_whole(len(found), has_more)
+                raise
+            listed = {study.uid: study for study in _studies(answer.value)}
+            if not listed:
+                return found, False if has_more else self._is_whole(len(found))
+            if not listed.keys() - found.keys():
+                # An archive that ignores offsets answers with the first page again.
+                return found, self._is_first_page_whole(len(found), answer.partial)
+            found |= listed
+            has_more = answer.partial
+        return found, False
+
+    def _is_first_page_whole(self, count: int, has_more: bool) -> bool | None:
+        return False if has_more or count >= PAGE else self._is_whole(count)
+
+    def _is_whole(self, count: int) -> bool | None:
+        """Tell whether an answer of so many studies is complete; None: unknown.
+
+        Orthanc cuts without a word what exceeds its LimitFindResults, over all pages. So an answer is known
+        to be whole where a larger one was given, and the largest is compared with its halves.
+        """
+        if count < max(_SMALLEST_CAP, self._largest):
+            return True
+        self._largest = count
+        return None
+
+
+_INCLUDED: Final[Mapping[str, Sequence[str]]] = {"includefield": [_TAGS["count"], _TAGS["modalities"]]}
+
+
+def _studies(value: Any) -> Iterator[ListedStudy]:
+    for item in items(value):
+        uid = text(item, _TAGS["study"])
+        if uid:
+            modalities = tuple(str(found).strip().upper() for found in values(item, _TAGS["modalities"]))
+            yield ListedStudy(uid, text(item, _TAGS["date"]), number(item, _TAGS["count"]), modalities)
+
+
+def items(value: Any) -> list[Mapping[str, Any]]:
+    """Return the data sets of an answer in DICOM JSON.
+
+    Raises:
+        ArchiveError: The answer is no list of data sets.
+    """
+    listed = [] if value is None else [value] if isinstance(value, dict) else value
+    if not isinstance(listed, list) or not all(isinstance(item, dict) for item in listed):
+        raise ArchiveError("The archive answers in other JSON than DICOM's: is the address right?", 200)
+    return listed
+
+
+def values(item: Mapping[str, Any], tag: str) -> list[Any]:
+    """Return the values of an attribute in DICOM JSON that are not empty."""
+    element = item.get(tag)
+    found = element.get("Value") if isinstance(element, dict) else None
+    return [value for value in found if value is not None] if isinstance(found, list) else []
+
+
+def text(item: Mapping[str, Any], tag: str) -> str:
+    """Return the first value of an attribute as text; "" where there is none."""
+    found = values(item, tag)
+    return str(found[0]).strip() if found else ""
+
+
+def number(item: Mapping[str, Any], tag: str) -> int | None:
+    """Return the first value of an attribute as a number; None where there is none."""
+    found = text(item, tag)
+    return int(found) if found.isdecimal() else None
+
+
+@dataclass(frozen=True, slots=True)
+class ListedInstance:
+    """An instance as the archive lists it.
+
+    Attributes:
+        sop: SOP Instance UID.
+        series: Series Instance UID.
+        sop_class: SOP Class UID; "": the archive does not tell.
+        modality: Modality; "": the archive does not tell.
+        attributes: All attributes without pixels; None: they were not asked for.
+    """
+
+    sop: str
+    series: str
+    sop_class: str
+    modality: str
+    attributes: Dataset | None
+
+
+def list_instances(archive: Archive, study: ListedStudy, *, with_attributes: bool) -> list[ListedInstance]:
+    """Return all instances of a study; none where the archive has no such study.
+
+    Raises:
+        ArchiveError: The archive does not answer.
+        OutsideHoursError: The archive may not be asked now.
+    """
+    if with_attributes:
+        return _by_metadata(archive, study.uid)
+    found: dict[str, ListedInstance] = {}
+    for _ in range(_MOST_INSTANCE_PAGES):
+        place = {"limit": [str(_LIMIT)], "offset": [str(len(found))], "includefield": [_SOP_CLASS, _MODALITY]}
+        answer = archive.get_json(f"studies/{study.uid}/instances", place)
+        listed = {item.sop: item for item in map(_instance, items(answer.value)) if item.sop}
+        if not listed.keys() - found.keys():
+            break
+        found |= listed
+        if study.count is not None and len(found) >= study.count:
+            # One request more would cost the archive as much again.
+            break
+    if study.count is not None and len(found) < study.count:
+        # A limit of the archive cut the list; metadata have no such limit.
+        return _by_metadata(archive, study.uid)
+    return list(found.values())
+
+
+def _by_metadata(archive: Archive, uid: str) -> list[ListedInstance]:
+    try:
+        answer = archive.get_json(f"studies/{uid}/metadata")
+    except ArchiveError as error:
+        if error.status == 404:
+            return []
+        raise
+    return [item for item in map(_with_attributes, items(answer.value)) if item.sop]
+
+
+def _instance(item: Mapping[str, Any]) -> ListedInstance:
+    return ListedInstance(
+        text(item, _SOP), text(item, _SERIES), text(item, _SOP_CLASS), text(item, _MODALITY).upper(), None
+    )
+
+
+def _with_attributes(item: Mapping[str, Any]) -> ListedInstance:
+    listed = _instance(item)
+    try:
+        # Bulk data is only referred to, and never fetched.
+        attributes = Dataset.from_json(dict(item), bulk_data_uri_handler=lambda *_: None)
+    except (TypeError, ValueError, KeyError, AttributeError):
+        # The attributes are read from the file, then.
+        return listed
+    return ListedInstance(listed.sop, listed.series, listed.sop_class, listed.modality, attributes)

@@ -1,0 +1,303 @@
+"""MLLP: messages of HL7 v2 over TCP, each acknowledged once it is in the catalogue.
+
+A message stands between <VT> and <FS><CR> (HL7 v2, Transport Specification: MLLP, Release 1). Connections are
+few and bounded; one thread writes, in the order of arrival.
+"""
+
+import asyncio
+import re
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+import structlog
+
+from app.radiology.reports.intake import ReportIntake
+from training.clinical.reports.hl7 import parse_message, read_message
+from training.clinical.reports.study_report import DATA_TYPE_ERROR, ReportError, deidentified
+from training.common.errors import RecoquestError
+
+_START: Final = b"\x0b"
+_END: Final = b"\x1c\r"
+_CHUNK: Final = 65_536
+# A message of which nothing has come for so long counts as silence.
+_STALLED_S: Final = 1.0
+# Accepted; an error that sending it again may mend; rejected for good.
+Code = Literal["AA", "AE", "AR"]
+_INTERNAL_ERROR: Final = "207^Application internal error"
+_LONGEST_ID: Final = 199
+_ID: Final = re.compile(r"[^|^~\\&\r\n\x00-\x1f\x7f]*")
+_MSH: Final = re.compile(r"MSH([^\w\s])")
+_log = structlog.stdlib.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of a listener.
+
+    Attributes:
+        message_bytes: Longest message.
+        connections: Connections at the same time; one more closes the one that has been silent longest.
+        message_s: Seconds from the first byte of a message to its last.
+        idle_s: Seconds that a connection may be silent between messages.
+    """
+
+    message_bytes: int = 4 * 2**20
+    connections: int = 32
+    message_s: float = 30.0
+    idle_s: float = 600.0
+
+
+@dataclass(slots=True)
+class _Sender:
+    """An open connection.
+
+    Attributes:
+        heard: Time of its latest byte, or of its beginning.
+        has_sent: Whether it has sent a whole message.
+        in_message: Whether a message has begun and has not come whole.
+        is_answered: Whether its message is being written.
+    """
+
+    heard: float
+    has_sent: bool = False
+    in_message: bool = False
+    is_answered: bool = False
+
+    def is_silent(self, now: float) -> bool:
+        return not self.is_answered and (not self.in_message or now - self.heard >= _STALLED_S)
+
+
+class FrameError(Exception):
+    """Bytes that are no frame of MLLP, or one beyond the limits; the connection ends."""
+
+
+class Listener:
+    """Takes messages from connections to a socket, and writes the reports in them to a collection."""
+
+    def __init__(self, intake: ReportIntake, key: bytes, limits: Limits = Limits()) -> None:
+        """Make a listener.
+
+        Args:
+            intake: Writes to the collection.
+            key: Secret of the home folder, for keyed hashes.
+            limits: Its limits.
+        """
+        self._intake = intake
+        self._key = key
+        self._limits = limits
+        self._open: dict[asyncio.Task[None], _Sender] = {}
+        # Messages are written one at a time: the newest version of a report is the one that came last.
+        self._writer = ThreadPoolExecutor(1, "reports")
+
+    async def serve(self, taken: socket.socket, stopping: asyncio.Event) -> None:
+        """Serve until told to stop; messages that are being written are finished and acknowledged."""
+        server = await asyncio.start_server(self._accept, sock=taken, limit=_CHUNK)
+        try:
+            await stopping.wait()
+        finally:
+            server.close()
+            for task in self._open:
+                task.cancel()
+            await asyncio.gather(*self._open, return_exceptions=True)
+            self._writer.shutdown()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if not self._has_room():
+            _log.warning("connection refused: too many are open", open=len(self._open))
+            writer.close()
+            return
+        sender = self._open[task] = _Sender(asyncio.get_running_loop().time())
+        try:
+            await self._converse(reader, writer, sender)
+        except FrameError as error:
+            _log.warning("connection ended", reason=str(error))
+        except (ConnectionError, TimeoutError) as error:
+            _log.info("connection ended", reason=type(error).__name__)
+        except asyncio.CancelledError:
+            # The listener stops, or another sender needs the place.
+            return
+        finally:
+            self._open.pop(task, None)
+            writer.close()
+            with suppress(ConnectionError, TimeoutError):
+                await writer.wait_closed()
+
+    def _has_room(self) -> bool:
+        """Whether there is a place for one more; the longest silent connection, if any, gives up its own."""
+        if len(self._open) < self._limits.connections:
+            return True
+        now = asyncio.get_running_loop().time()
+        silent = [
+            (sender.has_sent, sender.heard, task)
+            for task, sender in self._open.items()
+            if sender.is_silent(now)
+        ]
+        if not silent:
+            return False
+        # Senders of messages keep their connections open between them: others go first.
+        _, heard, longest = min(silent, key=lambda one: one[:2])
+        _log.warning("connection closed: others need its place", silent_s=round(now - heard, 1))
+        del self._open[longest]
+        longest.cancel()
+        return True
+
+    async def _converse(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sender: _Sender
+    ) -> None:
+        rest = b""
+        while True:
+            try:
+                message, rest = await self._next(reader, rest, sender)
+            except FrameError as error:
+                await self._send(writer, acknowledgement("AR", b"", str(error)))
+                raise
+            if message is None:
+                return
+            # A message that is being written is acknowledged, also when the listener stops.
+            sender.has_sent = sender.is_answered = True
+            answer = asyncio.ensure_future(self._answer(message, writer))
+            try:
+                await asyncio.shield(answer)
+            except asyncio.CancelledError:
+                await answer
+                raise
+            sender.is_answered, sender.heard = False, asyncio.get_running_loop().time()
+
+    async def _answer(self, message: bytes, writer: asyncio.StreamWriter) -> None:
+        loop = asyncio.get_running_loop()
+        code, *reason = await loop.run_in_executor(self._writer, self.take, message)
+        await self._send(writer, acknowledgement(code, message, *reason))
+
+    async def _send(self, writer: asyncio.StreamWriter, answer: bytes) -> None:
+        writer.write(_START + answer + _END)
+        async with asyncio.timeout(self._limits.message_s):
+            await writer.drain()
+
+    async def _next(
+        self, reader: asyncio.StreamReader, rest: bytes, sender: _Sender
+    ) -> tuple[bytes | None, bytes]:
+        """Return the next message and the bytes behind it; None at the end of the connection.
+
+        Raises:
+            FrameError: The bytes are no frame, or too many or too slow.
+        """
+        if not rest:
+            try:
+                async with asyncio.timeout(self._limits.idle_s):
+                    rest = await reader.read(_CHUNK)
+            except TimeoutError:
+                return None, b""
+        parts, size = [rest], len(rest)
+        try:
+            async with asyncio.timeout(self._limits.message_s):
+                while True:
+                    held = b"".join(parts) if len(parts) > 1 else parts[0]
+                    parts = [held]
+                    sender.heard, sender.in_message = asyncio.get_running_loop().time(), True
+                    plain = held.lstrip(b"\r\n")
+                    if plain and not plain.startswith(_START):
+                        raise FrameError("a message begins with the byte 0B")
+                    end = held.find(_END)
+                    if end >= 0:
+                        sender.in_message = False
+                        return held[:end].lstrip(b"\r\n")[1:], held[end + len(_END) :]
+                    if size > self._limits.message_bytes:
+                        raise FrameError(f"a message has at most {self._limits.message_bytes:,} bytes")
+                    more = await reader.read(_CHUNK)
+                    if not more:
+                        if plain:
+                            raise FrameError("the connection ended within a message")
+                        return None, b""
+                    parts.append(more)
+                    size += len(more)
+        except TimeoutError:
+            raise FrameError(f"a message took more than {self._limits.message_s:g} seconds") from None
+
+    def take(self, message: bytes) -> tuple[Code, str, str]:
+        """Write the reports of a message, and return what to acknowledge, why, and the error condition."""
+        try:
+            reports = [deidentified(one, self._key) for one in read_message(parse_message(message))]
+            taken = self._intake.take(reports)
+        except ReportError as error:
+            _log.warning("message rejected", reason=str(error))
+            return "AR", f"The message is not taken: {error}.", error.condition
+        except RecoquestError as error:
+            _log.error("message not written", error=type(error).__name__)
+            return "AE", f"The report is not written: {type(error).__name__}. Send it again later.", ""
+        except Exception as error:  # noqa: BLE001 - the sender keeps what is not accepted
+            # A trace could quote the statement with its report.
+            _log.error("message not written", error=type(error).__name__, defect=True)
+            return "AE", "The report is not written, by a defect of the receiver. Send it again later.", ""
+        if taken.differing:
+            report = reports[taken.differing[0]]
+            _log.warning("message rejected", reason=report.mismatch)
+            other = "The patient is another one than that of the study's images."
+            reason = other if report.patient else f"The message is not taken: {report.mismatch}."
+            return "AR", reason, "204^Unknown key identifier"
+        counts = {"matched": taken.matched, "waiting": taken.waiting, "without_text": len(taken.without_text)}
+        _log.info("message taken", **counts, images=len(taken.changed))
+        return "AA", "", ""
+
+
+def run_listener(
+    listener: Listener, taken: socket.socket, on_stop: Callable[[Callable[[], None]], None]
+) -> None:
+    """Run a listener until it is told to stop.
+
+    Args:
+        listener: The listener.
+        taken: Socket that listens.
+        on_stop: Is given what stops it, to be called in the thread of this function's loop.
+    """
+
+    async def main() -> None:
+        stopping = asyncio.Event()
+        on_stop(stopping.set)
+        await listener.serve(taken, stopping)
+
+    asyncio.run(main())
+
+
+def acknowledgement(code: Code, message: bytes, reason: str = "", condition: str = DATA_TYPE_ERROR) -> bytes:
+    """Return the message ACK for a message, which may be damaged.
+
+    Args:
+        code: Outcome of the message.
+        message: The message.
+        reason: A sentence for the operator of the sender; nothing of the message.
+        condition: Error condition of a rejection (table 0357), for ERR-3.
+    """
+    kind, control_id, version = _head(message)
+    now = datetime.now(UTC).strftime("%Y%m%d%H%M%S")
+    text = re.sub(r"[|^~\\&\r\n]", " ", reason)
+    segments = [
+        f"MSH|^~\\&|recoquest||||{now}||ACK^{kind}^ACK|{now}{control_id[-8:]}|P|{version}",
+        f"MSA|{code}|{control_id}|{text}",
+    ]
+    if code != "AA":
+        segments.append(f"ERR|||{_INTERNAL_ERROR if code == 'AE' else condition}^HL70357|E||||{text}")
+    return ("\r".join(segments) + "\r").encode()
+
+
+def _head(message: bytes) -> tuple[str, str, str]:
+    """Return event, control id and version of a message, as far as these can be read."""
+    line = re.split(rb"[\r\n]", message.strip(b"\x0b\x1c\r\n \t"), maxsplit=1)[0].decode("latin-1")
+    found = _MSH.match(line)
+    fields = line.split(found[1]) if found else []
+    # MSH-1 is the separator itself, so MSH-9 is the ninth part.
+    parts = [fields[place] if place < len(fields) else "" for place in (8, 9, 11)]
+    event = parts[0].split(fields[1][:1])[1:2] if found and len(fields) > 1 and fields[1] else []
+    kind = event[0] if event and event[0].isalnum() else "R01"
+    return kind[:3], _plain(parts[1])[:_LONGEST_ID], _plain(parts[2])[:10] or "2.5.1"
+
+
+def _plain(value: str) -> str:
+    found = _ID.match(value)
+    return found.group() if found else ""

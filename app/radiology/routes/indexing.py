@@ -1,0 +1,73 @@
+"""A study of the archive indexed on demand, for a viewer that has it open."""
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from sqlalchemy.orm import Session
+
+from app.access.permissions import Permission, may
+from app.edge.http.field_errors import FieldError
+from app.edge.http.problem_kinds import INVALID
+from app.edge.http.problems import RequestError, problem_responses
+from app.idempotency import IdempotentRoute, idempotency_key
+from app.jobs.queue import SYNC, study_sync, synced_collection
+from app.jobs.queue_job import location_of, queue_job
+from app.jobs.schemas import JobEntry
+from app.radiology.pacs.results.note import NOTES_OFF, note_forms
+from app.radiology.pacs.results.write_back import OFF
+from app.radiology.routes.studies import StudyUid
+from app.services import InjectedServices
+from index.catalogue.collections import require_collection
+from training.clinical.reports.study_report import is_uid
+
+router = APIRouter(prefix="/v1/collections", tags=["studies"], route_class=IdempotentRoute)
+
+
+@router.post(
+    "/{collection}/studies/{study}/index",
+    summary="Index a study of the archive",
+    status_code=HTTPStatus.ACCEPTED,
+    responses=problem_responses(HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY)
+    | {202: {"headers": {"Location": {"description": "The job.", "schema": {"type": "string"}}}}},
+    dependencies=[may("curator"), Depends(idempotency_key)],
+)
+async def index_study(
+    collection: str,
+    study: StudyUid,
+    request: Request,
+    services: InjectedServices,
+    response: Response,
+    note: Annotated[
+        bool,
+        Query(
+            description="Then write the most similar cases of other patients into the study of the archive, "
+            "in the forms that RECOQUEST_PACS_WRITE_BACK allows; this needs the role judge, too."
+        ),
+    ] = False,
+) -> JobEntry:
+    """Queue a job that takes over this study alone, by the sync that RECOQUEST_PACS_SYNC describes.
+
+    Whoever may index may follow and cancel the job. Nothing happens where no `recoquest worker` runs.
+    """
+    if note:
+        await Permission("judge").check(request)
+    given = services.settings.pacs_sync
+    if not is_uid(study):
+        raise _invalid("study", "It is no Study Instance UID.")
+    if given is None or synced_collection(given) != collection:
+        raise _invalid("collection", "The setting RECOQUEST_PACS_SYNC describes no sync of this collection.")
+
+    if note and not note_forms(services.settings):
+        raise RequestError(OFF, NOTES_OFF)
+
+    def check(session: Session) -> None:
+        require_collection(session, collection)
+
+    job = await queue_job(request, services, SYNC, study_sync(given, study, note=note), check=check)
+    response.headers["Location"] = location_of(request, job)
+    return JobEntry.of(job)
+
+
+def _invalid(field: str, message: str) -> RequestError:
+    return RequestError(INVALID, message, errors=[FieldError(field=field, message=message)])

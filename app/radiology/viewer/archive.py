@@ -1,0 +1,253 @@
+"""Answers of an archive's DICOMweb, passed on as they come."""
+
+import asyncio
+import base64
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from http import HTTPStatus
+from typing import Final
+
+import structlog
+from starlette.requests import ClientDisconnect
+from urllib3 import BaseHTTPResponse, PoolManager, Timeout
+from urllib3.exceptions import HTTPError, NewConnectionError
+from urllib3.exceptions import TimeoutError as ArchiveTimeoutError
+
+from app.edge.http.problem_kinds import Kind
+from app.edge.http.problems import RequestError
+from app.settings import Settings, SettingsError
+
+UNAVAILABLE: Final = Kind("archive-unavailable", "The archive does not answer", HTTPStatus.BAD_GATEWAY)
+LATE: Final = Kind("archive-timeout", "The archive took too long", HTTPStatus.GATEWAY_TIMEOUT)
+_REFUSED: Final = Kind("refused-by-archive", "The archive refuses the request", HTTPStatus.BAD_REQUEST)
+_BUSY: Final = Kind(
+    "archive-busy",
+    "Too many answers of the archive are on their way",
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    retry_after_s=1,
+)
+NOT_FOUND: Final = Kind("not-in-archive", "The archive has no such thing", HTTPStatus.NOT_FOUND)
+
+_CONNECT_S: Final = 5.0
+_READ_S: Final = 30.0
+# Limit for a complete answer.
+_ANSWER_S: Final = 900.0
+_CHUNK: Final = 1 << 16
+# Answers at a time: a browser asks for six.
+_CONCURRENT: Final = 48
+_THREADS: Final = 16
+# Media types that viewers ask for. A page or a drawing with scripts would run as one of the service's own.
+_MEDIA_TYPES: Final = (
+    "application/dicom+json",
+    "application/json",
+    "application/dicom",
+    "application/octet-stream",
+    "multipart/related",
+    "image/jpeg",
+    "image/jls",
+    "image/jp2",
+    "image/jpx",
+    "image/jphc",
+    "image/png",
+    "image/gif",
+    "video/mp4",
+)
+JSON_TYPES: Final = _MEDIA_TYPES[:2]
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class ArchiveAnswer:
+    """An answer whose body is read piece by piece, once.
+
+    Args:
+        answer: The answer, of which nothing is read.
+        threads: Threads that read.
+        ended: Called once, when the answer is closed.
+
+    Attributes:
+        status: 200, or 204 for nothing found.
+        content_type: Content type with its parameters; empty: there is no body.
+        length: Number of bytes as text; None: it is not known.
+    """
+
+    def __init__(
+        self, answer: BaseHTTPResponse, threads: ThreadPoolExecutor, ended: Callable[[], None]
+    ) -> None:
+        self.status = answer.status
+        self.content_type = answer.headers.get("Content-Type", "") if answer.status == HTTPStatus.OK else ""
+        self.length = answer.headers.get("Content-Length")
+        self._answer = answer
+        self._threads = threads
+        self._ended: Callable[[], None] | None = ended
+        self._reading: Future[bytes] | None = None
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Read the body.
+
+        Raises:
+            ClientDisconnect: It does not come to an end. A connection that breaks tells the caller so.
+        """
+        until = time.monotonic() + _ANSWER_S
+        try:
+            while True:
+                self._reading = self._threads.submit(self._answer.read, _CHUNK)
+                piece = await asyncio.wrap_future(self._reading)
+                if time.monotonic() > until:
+                    raise ArchiveTimeoutError
+                if not piece:
+                    return
+                yield piece
+        except (HTTPError, OSError) as error:
+            _log.warning("the archive ended its answer too soon", error=type(error).__name__)
+            raise ClientDisconnect from None
+
+    def close(self) -> None:
+        """Free the connection; what is not read yet is thrown away."""
+        if self._ended is None:
+            return
+        ended, self._ended = self._ended, None
+        ended()
+        if self._reading is None or self._reading.done():
+            self._answer.close()
+        else:
+            self._reading.add_done_callback(lambda _: self._answer.close())
+
+    def __del__(self) -> None:
+        """Close an answer that nobody has taken."""
+        self.close()
+
+
+class ArchiveReader:
+    """Reads from the archive of the settings.
+
+    Redirections are not followed, the environment's proxies are not used, and of the caller's headers only
+    `Accept` is passed on.
+
+    Args:
+        settings: Address and credentials of the archive.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        assert settings.pacs_url is not None
+        self._root = settings.pacs_url
+        self._pool = PoolManager(
+            num_pools=1,
+            maxsize=_THREADS,
+            timeout=Timeout(connect=_CONNECT_S, read=_READ_S),
+            headers=_credentials(settings),
+            ca_certs=None if settings.pacs_ca is None else str(settings.pacs_ca),
+        )
+        self._threads = ThreadPoolExecutor(_THREADS, "archive")
+        self._open = 0
+
+    async def get(self, path: str, query: str, accept: str) -> ArchiveAnswer:
+        """Ask the archive.
+
+        Args:
+            path: Path below its root.
+            query: Query string as the caller sent it.
+            accept: The caller's `Accept`.
+
+        Raises:
+            RequestError: The archive does not answer in time, or not with what was asked for.
+        """
+        if self._open >= _CONCURRENT:
+            raise RequestError(_BUSY, "Ask again in a moment.")
+        self._open += 1
+        try:
+            answer = await asyncio.wrap_future(self._threads.submit(self._ask, path, query, accept))
+        except BaseException:
+            self._open -= 1
+            raise
+        found = ArchiveAnswer(answer, self._threads, self._ended)
+        try:
+            _check(answer.status, answer.headers.get("Content-Type"))
+        except RequestError:
+            found.close()
+            raise
+        return found
+
+    def close(self) -> None:
+        """Take no more requests."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._pool.clear()
+
+    def _ask(self, path: str, query: str, accept: str) -> BaseHTTPResponse:
+        address = f"{self._root}/{path}" + (f"?{query}" if query else "")
+        headers = {**self._pool.headers, "Accept": accept or "*/*", "Accept-Encoding": "identity"}
+        try:
+            return self._pool.request(
+                "GET",
+                address,
+                headers=headers,
+                preload_content=False,
+                decode_content=False,
+                redirect=False,
+                retries=False,
+            )
+        except (HTTPError, OSError, ValueError) as error:
+            if isinstance(error, ArchiveTimeoutError) and not isinstance(error, NewConnectionError):
+                raise RequestError(
+                    LATE, "The archive did not answer in time: ask again, or for less."
+                ) from None
+            # The library's own words hold the whole address.
+            _log.warning("the archive does not answer", error=type(error).__name__)
+            raise RequestError(
+                UNAVAILABLE, "The archive cannot be reached: see that it runs, and RECOQUEST_PACS_URL."
+            ) from None
+
+    def _ended(self) -> None:
+        self._open -= 1
+
+
+def archive_of(settings: Settings) -> ArchiveReader | None:
+    """Return the reader of the archive; None: the settings do not open it to viewers.
+
+    Raises:
+        SettingsError: The settings open it, and all collections to everybody.
+    """
+    if not settings.dicomweb:
+        return None
+    if settings.open_reading:
+        # A key for one collection would open the films of all.
+        raise SettingsError(
+            "RECOQUEST_DICOMWEB does not go with RECOQUEST_OPEN_READING: the archive has names of patients. "
+            "Leave one of them out."
+        )
+    return ArchiveReader(settings)
+
+
+def _check(status: int, content_type: str | None) -> None:
+    """Refuse an answer that is not to be passed on."""
+    if status == HTTPStatus.NOT_FOUND:
+        raise RequestError(NOT_FOUND, "The archive has nothing there: check the UIDs.")
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) or 300 <= status < 400:
+        raise RequestError(
+            UNAVAILABLE,
+            f"The archive refuses the service or sends it elsewhere (status {status}): see the settings "
+            "RECOQUEST_PACS_URL, RECOQUEST_PACS_USER and RECOQUEST_PACS_TOKEN.",
+        )
+    if 400 <= status < 500:
+        raise RequestError(
+            _REFUSED, f"The archive refuses the request with status {status}: see its parameters and Accept."
+        )
+    if status not in (HTTPStatus.OK, HTTPStatus.NO_CONTENT):
+        raise RequestError(UNAVAILABLE, f"The archive failed with status {status}: see its log.")
+    media_type = (content_type or "").partition(";")[0].strip().lower()
+    if status == HTTPStatus.OK and media_type not in _MEDIA_TYPES:
+        raise RequestError(
+            UNAVAILABLE, "The archive answers in a media type that is not passed on: see Accept."
+        )
+
+
+def _credentials(settings: Settings) -> dict[str, str]:
+    headers = {"User-Agent": "recoquest"}
+    if settings.pacs_token is not None:
+        return {**headers, "Authorization": f"Bearer {settings.pacs_token.get_secret_value()}"}
+    if settings.pacs_user is not None:
+        password = "" if settings.pacs_password is None else settings.pacs_password.get_secret_value()
+        sent = base64.b64encode(f"{settings.pacs_user}:{password}".encode()).decode()
+        return {**headers, "Authorization": f"Basic {sent}"}
+    return headers

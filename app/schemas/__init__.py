@@ -1,1 +1,0 @@
-"""JSON schemas of requests and responses; the command line prints the same."""

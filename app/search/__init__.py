@@ -1,0 +1,1 @@
+"""Search: routes, schemas, sources of query vectors, and the search itself."""

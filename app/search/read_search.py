@@ -1,0 +1,263 @@
+"""Reads searches and forms of callers, and refuses those over a limit before any work."""
+
+import codecs
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final, TypeVar
+
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from python_multipart.multipart import parse_options_header
+from starlette.datastructures import FormData
+from starlette.exceptions import HTTPException
+
+from app.edge.http.field_errors import FieldError
+from app.edge.http.problem_kinds import INVALID, TOO_LARGE, UNSUPPORTED, Kind
+from app.edge.http.problems import RequestError
+from app.edge.whole_text import parse_json
+from app.search.schemas.query import MAX_EXAMPLES, BatchQuery, CountQuery, SearchQuery
+from app.settings import Settings
+from index.errors import shortened
+from index.filters.grammar import Filter, parse_filter
+from index.search.request import SearchRequest
+
+_Model = TypeVar("_Model")
+
+_JSON = "application/json"
+_MULTIPART = "multipart/form-data"
+_UNREADABLE_FORM: Final = Kind("bad-request", "The form cannot be read", HTTPStatus.BAD_REQUEST)
+# The longest of RFC 2046; a body is searched for it.
+_MAX_BOUNDARY: Final = 70
+# Any bytes have texts in these, and none of them half of a character.
+_CHARSETS: Final = frozenset({"utf-8", "ascii", "iso8859-1"})
+# By what the framework says.
+_UNREADABLE = {
+    "The Content-Disposition header": "A part of the form has no name: give each the name of its field.",
+    "Invalid multipart data": f"The body is not the {_MULTIPART} that its content type says: send it again.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SentSearch:
+    """A search as it was sent, the image files not yet looked at."""
+
+    query: SearchQuery
+    images: tuple[bytes, ...] = ()
+    unlike_images: tuple[bytes, ...] = ()
+
+
+async def read_search(request: Request, settings: Settings) -> SentSearch:
+    """Read a search from JSON, or from a form of JSON and image files.
+
+    Raises:
+        RequestError: The body is neither JSON nor a form, or a text is too long.
+        RequestValidationError: A field is unknown or not valid.
+        QueryError: The fields make no search together.
+    """
+    content_type = request.headers.get("content-type", "").lower()
+    if content_type.startswith(_MULTIPART):
+        sent = await _read_form(request, settings)
+    elif content_type.split(";")[0].strip() == _JSON:
+        sent = SentSearch(_parse(await request.body(), "body"))
+    else:
+        raise RequestError(UNSUPPORTED, f"Send the search as {_JSON}, or with image files as {_MULTIPART}.")
+    sent.query.check(images=len(sent.images), unlike_images=len(sent.unlike_images))
+    _check_lengths(sent.query, settings)
+    return sent
+
+
+def check_batch(query: BatchQuery, settings: Settings) -> None:
+    """Refuse a batch with a text or a filter that is too long to be looked at.
+
+    Raises:
+        RequestError: It has one.
+    """
+    for place, one in enumerate(query.searches):
+        _check_lengths(one, settings, f"searches.{place}.")
+
+
+def read_count(query: CountQuery, settings: Settings) -> SearchRequest:
+    """Check the lengths of what is to be counted, and return what the engine is asked for.
+
+    Raises:
+        RequestError: A text is too long.
+        FilterError: The filter is none.
+    """
+    check_length("keywords", query.keywords or "", settings.max_text_length)
+    check_length("filter", json.dumps(query.filter), settings.max_filter_length)
+    return query.request()
+
+
+def read_filter(text: str | None, settings: Settings) -> Filter | None:
+    """Read the filter of an address.
+
+    Raises:
+        RequestError: It is too long, or is not JSON.
+        FilterError: It is no filter.
+    """
+    if text is None:
+        return None
+    check_length("filter", text, settings.max_filter_length)
+    try:
+        parsed = json.loads(text)
+    except (ValueError, RecursionError):
+        raise invalid("filter", "The filter is not JSON: write it as in a search, and quote it.") from None
+    return parse_filter(parsed)
+
+
+def check_length(field: str, text: str, limit: int) -> None:
+    """Refuse a text that is too long to be looked at."""
+    if len(text) > limit:
+        raise invalid(field, f"The {field} has {len(text):,} characters; the limit is {limit:,}.")
+
+
+def invalid(field: str, message: str) -> RequestError:
+    """The error that names one wrong field."""
+    return RequestError(INVALID, message, errors=[FieldError(field=shortened(field), message=message)])
+
+
+@dataclass(frozen=True, slots=True)
+class FormShape:
+    """Limits of a form.
+
+    Attributes:
+        text: The field of its JSON text.
+        max_texts: Maximum number of text fields.
+        files: Field that an error names if there are too many files.
+        max_files: Maximum number of files.
+        too_many_files: Message for more files.
+    """
+
+    text: str
+    max_texts: int
+    files: str
+    max_files: int
+    too_many_files: str
+
+
+@asynccontextmanager
+async def opened_form(request: Request, settings: Settings, shape: FormShape) -> AsyncIterator[FormData]:
+    """Read a form within its limits.
+
+    Raises:
+        RequestError: The form exceeds a limit, or is not whole.
+    """
+    _check_form_type(request.headers.get("content-type", ""))
+    try:
+        async with request.form(
+            max_files=shape.max_files, max_fields=shape.max_texts, max_part_size=settings.max_json_bytes
+        ) as form:
+            yield form
+    except HTTPException as error:
+        raise _form_error(error, shape, settings) from None
+
+
+def _form_error(error: HTTPException, shape: FormShape, settings: Settings) -> HTTPException | RequestError:
+    """Say in our words what the framework, by its words alone, refuses a form for."""
+    if error.detail.startswith("Too many files"):
+        return invalid(shape.files, shape.too_many_files)
+    if error.detail.startswith("Too many fields"):
+        return invalid(
+            shape.text, f"The form has too many texts: send `{shape.text}` once, and images as files."
+        )
+    if error.detail.startswith("Part exceeded"):
+        message = f"A text of the form has over {settings.max_json_bytes:,} bytes; send a shorter one."
+        return RequestError(TOO_LARGE, message, errors=[FieldError(field=shape.text, message=message)])
+    for words, message in _UNREADABLE.items():
+        if error.detail.startswith(words):
+            return RequestError(_UNREADABLE_FORM, message)
+    return error
+
+
+_SEARCH = FormShape(
+    text="query",
+    max_texts=8,
+    files="like",
+    max_files=MAX_EXAMPLES,
+    too_many_files=f"Too many files are sent: a search takes at most {MAX_EXAMPLES} examples.",
+)
+
+
+async def _read_form(request: Request, settings: Settings) -> SentSearch:
+    files: dict[str, list[bytes]] = {"image": [], "unlike_image": []}
+    queries: list[bytes] = []
+    async with opened_form(request, settings, _SEARCH) as form:
+        for name, value in form.multi_items():
+            content = value.encode() if isinstance(value, str) else await value.read()
+            if name == "query":
+                queries.append(content)
+            elif name not in files:
+                known = ", ".join(("query", *files))
+                raise invalid(name, f"This field of the form is unknown; there are {known}.")
+            elif isinstance(value, str):
+                raise invalid(name, f"The form field `{name}` is a text; send a file with a file name.")
+            else:
+                files[name].append(content)
+    if len(queries) > 1:
+        raise invalid("query", "The form field `query` was sent twice.")
+    if not queries and not any(files.values()):
+        raise invalid("query", "The form holds nothing: send the search in its field `query`, or an image.")
+    query = _parse(queries[0], "query") if queries else SearchQuery()
+    return SentSearch(query, tuple(files["image"]), tuple(files["unlike_image"]))
+
+
+def _parse(content: bytes, whole: str) -> SearchQuery:
+    return parsed(SearchQuery.model_validate_json, content, whole)
+
+
+def parsed(read: Callable[[str | bytes], _Model], content: str | bytes, whole: str, *place: str) -> _Model:
+    """Read JSON by a model; its fields lie in `place`, and `whole` is to blame where none of them is.
+
+    Raises:
+        RequestValidationError: It is not valid.
+    """
+    try:
+        return parse_json(read, content)
+    except ValidationError as error:
+        errors = error.errors(include_url=False, include_input=False)
+        raise RequestValidationError(
+            [{**e, "loc": (*place, *e["loc"]) or (whole,)} for e in errors]
+        ) from None
+
+
+def _check_lengths(query: SearchQuery, settings: Settings, place: str = "") -> None:
+    texts = {"text": query.text, "keywords": query.keywords}
+    for name, examples in (("like", query.like), ("unlike", query.unlike)):
+        texts.update({f"{name}.{place}.text": example.text for place, example in enumerate(examples)})
+    for field, text in texts.items():
+        check_length(f"{place}{field}", text or "", settings.max_text_length)
+    check_length(f"{place}filter", json.dumps(query.filter), settings.max_filter_length)
+
+
+def _check_form_type(content_type: str) -> None:
+    """Refuse a form whose boundary or charset cannot be used.
+
+    Raises:
+        RequestError: With status 400 for the boundary, 415 for the charset.
+    """
+    _, parameters = parse_options_header(content_type)
+    boundary = parameters.get(b"boundary", b"")
+    if not boundary:
+        raise RequestError(
+            _UNREADABLE_FORM,
+            f"The content type is {_MULTIPART} without a boundary: let the HTTP client write it.",
+        )
+    if len(boundary) > _MAX_BOUNDARY or not (boundary.isascii() and boundary.decode("ascii").isprintable()):
+        raise RequestError(
+            _UNREADABLE_FORM,
+            f"The boundary of the form is longer than {_MAX_BOUNDARY} characters, or not of ASCII: let "
+            "the HTTP client write it.",
+        )
+    if not _is_known(parameters.get(b"charset", b"utf-8").decode("latin-1")):
+        raise RequestError(UNSUPPORTED, "The charset of the form is not supported: send its texts as UTF-8.")
+
+
+def _is_known(charset: str) -> bool:
+    try:
+        return codecs.lookup(charset).name in _CHARSETS
+    except (LookupError, ValueError):
+        return False

@@ -1,0 +1,214 @@
+"""The doctor says that a sound installation is sound, and names what is wrong with a broken one."""
+
+import contextlib
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sqlalchemy import delete
+
+from app.cli.main import run
+from app.engine import open_engine
+from app.health.doctor import examine
+from app.health.doctor.indexed import examine_indexed
+from app.settings import Settings
+from index.catalogue.tables import EmbeddingRow
+from index.ingest import ingest_manifest
+from tests.app.conftest import COLLECTION, make_bundle, make_manifest
+from training.models.encoder import load_encoder
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sound")
+    engine = open_engine(Settings(home=folder / "home"))
+    manifest = make_manifest(folder / "data", images=12)
+    ingest_manifest(engine, COLLECTION, load_encoder(make_bundle(folder / "bundle", seed=0), "cpu"), manifest)
+    engine.close()
+    return folder / "home"
+
+
+@pytest.fixture
+def home(sound: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(sound, tmp_path / "home"))
+
+
+def states(home: Path) -> dict[str, str]:
+    return {finding.subject: finding.state for finding in examine(Settings(home=home, device="cpu"))}
+
+
+def test_a_sound_installation(home: Path) -> None:
+    found = states(home)
+    assert [*found][-6:] == [
+        "catalogue",
+        "jobs",
+        "retraining",
+        f"collection {COLLECTION}",
+        "images",
+        "encoder tiny-0",
+    ]
+    # A machine may be short of memory or disk.
+    assert {found[subject] for subject in found.keys() - {"memory", "home"}} == {"ok"}
+    assert "wrong" not in found.values()
+
+
+def _originals(home: Path) -> list[Path]:
+    return sorted((home / "images/originals").glob("*/*"))
+
+
+def _lose_an_image(home: Path) -> None:
+    _originals(home)[0].unlink()
+
+
+def _spoil_an_image(home: Path) -> None:
+    with _originals(home)[0].open("ab") as file:
+        file.write(b"x")
+
+
+def _lose_an_encoder(home: Path) -> None:
+    shutil.rmtree(home / "bundles")
+
+
+def _spoil_an_encoder(home: Path) -> None:
+    (weights,) = home.glob("bundles/*/model.safetensors")
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+
+
+def _spoil_the_catalogue(home: Path) -> None:
+    path = home / "catalogue.sqlite3"
+    content = bytearray(path.read_bytes())
+    # Behind the first pages, which say what there is.
+    content[len(content) // 2 : len(content) // 2 + 8192] = b"\xff" * 8192
+    path.write_bytes(content)
+
+
+def _no_catalogue(home: Path) -> None:
+    (home / "catalogue.sqlite3").write_text("this is no database, however long one looks at it")
+
+
+@pytest.mark.parametrize(
+    ("damage", "subject"),
+    [
+        (_lose_an_image, "images"),
+        (_spoil_an_image, "images"),
+        (_lose_an_encoder, "encoder tiny-0"),
+        (_spoil_an_encoder, "encoder tiny-0"),
+        (_spoil_the_catalogue, "catalogue"),
+        (_no_catalogue, "catalogue"),
+    ],
+)
+def test_what_is_broken_is_named(home: Path, damage: Callable[[Path], None], subject: str) -> None:
+    damage(home)
+    found = states(home)
+    assert {name for name, state in found.items() if state == "wrong"} == {subject}
+
+
+def test_images_without_vectors_are_counted(home: Path) -> None:
+    engine = open_engine(Settings(home=home))
+    with engine.home.catalogue.write() as session:
+        session.execute(delete(EmbeddingRow).where(EmbeddingRow.image_id <= 3))
+    engine.close()
+    (finding,) = [one for one in examine(Settings(home=home)) if one.subject == f"collection {COLLECTION}"]
+    assert (finding.state, finding.found.partition(":")[0]) == (
+        "doubtful",
+        "3 of 12 images have no vector",
+    )
+
+
+def test_the_command_ends_with_one_where_something_is_wrong(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RECOQUEST_PROT", "1")
+    monkeypatch.setenv("RECOQUEST_QUEUE_URL", "redis://redis:6379/0")
+    monkeypatch.setattr("sys.argv", ["recoquest", "doctor", "--home", str(home)])
+    with pytest.raises(SystemExit) as ended:
+        run()
+    said = capsys.readouterr().out
+    slip = (
+        "?? settings: RECOQUEST_PROT (for RECOQUEST_PORT?), RECOQUEST_QUEUE_URL (of an older version): "
+        "not a setting, and without effect: mend the name or remove it"
+    )
+    assert (ended.value.code, slip in said) == (0, True)
+    _lose_an_image(home)
+    monkeypatch.setattr("sys.argv", ["recoquest", "doctor", "--home", str(home), "--json"])
+    with pytest.raises(SystemExit) as ended:
+        run()
+    found = {finding["subject"]: finding for finding in json.loads(capsys.readouterr().out)}
+    assert (ended.value.code, found["images"]["state"]) == (1, "wrong")
+    assert "1 of 12 files are missing" in found["images"]["found"]
+
+
+def test_nothing_is_made_where_nothing_is(tmp_path: Path) -> None:
+    assert "wrong" not in states(tmp_path / "nowhere").values()
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("below", ["", "deep/home"])
+def test_a_home_that_is_a_file_is_wrong_and_nothing_is_said_of_indexing(tmp_path: Path, below: str) -> None:
+    file = tmp_path / "file"
+    file.write_text("no folder")
+    found = [one for one in examine(Settings(home=file / below, device="cpu")) if one.state != "ok"]
+    said = {one.subject: (one.state, one.found) for one in found}
+    assert said["home"] == ("wrong", f"{file} is a file, not a folder: name another with --home.")
+    assert "catalogue" not in said
+    url = f"sqlite:///{tmp_path / 'elsewhere.db'}"
+    states = {one.subject: one.state for one in examine(Settings(home=file / below, database_url=url))}
+    assert (states["home"], states["catalogue"]) == ("wrong", "wrong")
+
+
+def test_what_is_no_database_comes_with_what_to_do(home: Path) -> None:
+    _no_catalogue(home)
+    said = _of_catalogue(Settings(home=home))
+    assert said.endswith(
+        "file is not a database: restore a backup into an empty home folder, or name another with --home."
+    )
+    said = _of_catalogue(Settings(home=home, database_url=f"sqlite:///{home / 'catalogue.sqlite3'}"))
+    assert said.endswith("into an empty home folder, or mend RECOQUEST_DATABASE_URL.")
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [("h:port", "the port is not a number"), ("127.0.0.1:1", "Connection refused")],
+)
+def test_a_database_that_cannot_be_reached_comes_with_what_to_do(
+    tmp_path: Path, address: str, reason: str
+) -> None:
+    pytest.importorskip("psycopg")
+    url = f"postgresql+psycopg://u:secret@{address}/db"
+    said = _of_catalogue(Settings(home=tmp_path, database_url=url))
+    assert said.endswith(f"{reason}: mend RECOQUEST_DATABASE_URL, or start that database.")
+    assert "secret" not in said
+
+
+@pytest.mark.parametrize(
+    ("revision", "advice"),
+    [
+        ("9999", "update recoquest, or give the address of another catalogue."),
+        ("0014", "index your data again in a new home."),
+    ],
+)
+def test_a_catalogue_of_another_schema_says_itself_what_to_do(home: Path, revision: str, advice: str) -> None:
+    file = home / "catalogue.sqlite3"
+    with contextlib.closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = ?", (revision,))
+    said = _of_catalogue(Settings(home=home, database_url=f"sqlite:///{file}"))
+    assert said.endswith(f": {advice}")
+
+
+def _of_catalogue(settings: Settings) -> str:
+    (found,) = examine_indexed(settings)
+    assert (found.subject, found.state) == ("catalogue", "wrong")
+    return found.found
+
+
+def test_a_device_that_does_not_compute_is_told_of_with_what_to_do(tmp_path: Path) -> None:
+    # A device of torch that takes tensors and has no values, as a GPU whose driver is too old has none.
+    (found,) = [
+        one for one in examine(Settings(home=tmp_path / "nowhere", device="meta")) if one.subject == "device"
+    ]
+    assert found.state == "wrong"
+    assert found.found.startswith("meta does not compute: ")
+    assert found.found.endswith(": give --device cpu, or cuda where there is a GPU.")

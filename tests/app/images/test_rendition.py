@@ -1,0 +1,365 @@
+"""A picture of an image over HTTP: the same as its thumbnail, in a format that the caller takes."""
+
+import asyncio
+import io
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from httpx2 import Response
+from numpy.typing import NDArray
+from PIL import Image
+
+from app.decoding.images import ImageDecoders
+from app.edge.server.places import Budget
+from app.settings import Settings
+from index.files.renditions import Rendition
+from tests.app.conftest import Indexed
+from tests.app.images.test_writes import IMAGES, picture, problem, put, replace_when_looked_up, serve
+from tests.index.pictures import smooth_picture
+from tests.training.imaging.metadata_files import exif
+from training.imaging.images import decode_image
+from training.imaging.processes.pool import DecodeOutcome, RestartReason
+
+Pixels = NDArray[np.uint8]
+
+
+def saved(image: Image.Image, form: str, **settings: Any) -> bytes:
+    content = io.BytesIO()
+    image.save(content, form, **settings)
+    return content.getvalue()
+
+
+def film(*, marker: bool = True) -> Image.Image:
+    """A film of 12 bits in 16, with a bright marker in a corner."""
+    grey = np.asarray(smooth_picture(3, (300, 240)).convert("L")).astype(np.uint16) * 12 + 300
+    if marker:
+        grey[4:20, 4:20] = 65_535
+    return Image.fromarray(grey)
+
+
+def with_alpha() -> Image.Image:
+    image = smooth_picture(9, (180, 140)).convert("RGBA")
+    image.putalpha(Image.linear_gradient("L").resize(image.size))
+    return image
+
+
+FILES: dict[str, Callable[[], bytes]] = {
+    "film.png": lambda: saved(film(), "PNG"),
+    "film.tif": lambda: saved(film(), "TIFF", compression="tiff_lzw"),
+    "colours.tif": lambda: saved(smooth_picture(4, (300, 200)), "TIFF"),
+    "cmyk.jpg": lambda: saved(smooth_picture(5, (320, 260)).convert("CMYK"), "JPEG", quality=95),
+    "alpha.png": lambda: saved(with_alpha(), "PNG"),
+    "palette.gif": lambda: saved(smooth_picture(6, (120, 90)).quantize(64, dither=Image.Dither.NONE), "GIF"),
+    "turned.jpg": lambda: saved(smooth_picture(7, (320, 200)), "JPEG", exif=exif(6), comment="secret"),
+    "tall.png": lambda: saved(Image.linear_gradient("L").resize((2, 17_000)), "PNG"),
+}
+
+
+@pytest.fixture(scope="module")
+def client(make_indexed: Callable[..., Indexed]) -> Iterator[TestClient]:
+    with serve(make_indexed()) as running:
+        for name, make in FILES.items():
+            assert put(running, name, make()).status_code == 201
+        yield running
+
+
+def get(client: TestClient, name: str, accept: str | None = "image/png", **query: Any) -> Response:
+    headers = {} if accept is None else {"accept": accept}
+    answer: Response = client.get(f"{IMAGES}/{name}/rendition", params=query, headers=headers)
+    return answer
+
+
+def pixels(content: bytes) -> Pixels:
+    with Image.open(io.BytesIO(content)) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+def opened(answer: Response) -> Image.Image:
+    assert answer.status_code == 200, answer.text
+    image = Image.open(io.BytesIO(answer.content))
+    image.load()
+    return image
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name != "tall.png"])
+def test_a_rendition_shows_what_the_thumbnail_shows(client: TestClient, name: str) -> None:
+    small = client.get(f"{IMAGES}/{name}/thumbnail")
+    for accept in ("image/png", "image/jpeg", "image/webp"):
+        answer = get(client, name, accept, size=256)
+        assert answer.headers["content-type"] == accept
+        made, shown = pixels(answer.content).astype(int), pixels(small.content).astype(int)
+        assert made.shape == shown.shape
+        assert np.abs(made - shown).mean() < 5
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_lossless_rendition_has_the_pixels_that_are_searched(client: TestClient, name: str) -> None:
+    known = client.get(f"{IMAGES}/{name}").json()
+    image = opened(get(client, name))
+    assert image.mode in ("L", "RGB")
+    assert image.size == (known["width"], known["height"])
+    assert np.array_equal(np.asarray(image.convert("RGB")), np.asarray(decode_image(FILES[name]())))
+
+
+def test_a_film_keeps_its_grey_levels_beside_a_marker(client: TestClient) -> None:
+    shown = np.asarray(opened(get(client, "film.png")).convert("L"))[30:, 30:]
+    assert len(np.unique(shown)) > 150
+    assert shown.std() > 40
+
+
+def test_a_window_spreads_the_stored_values_that_it_names(client: TestClient) -> None:
+    shown = np.asarray(opened(get(client, "film.png", window="1000,400")).convert("L")).astype(int)
+    stored = np.asarray(film()).astype(float)
+    expected = np.clip((stored - 800) / 400 * 255, 0, 255)
+    assert np.abs(shown - expected).max() <= 1
+    assert get(client, "film.png", window="auto").content == get(client, "film.png").content
+
+
+def levels(client: TestClient, name: str) -> dict[str, Any]:
+    answer = client.get(f"{IMAGES}/{name}/levels")
+    assert answer.status_code == 200
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+@pytest.mark.parametrize("name", ["film.png", "film.tif"])
+def test_the_automatic_window_of_a_film_shows_what_no_window_shows(client: TestClient, name: str) -> None:
+    found = levels(client, name)
+    assert (found["deep"], found["stated"]) == (True, None)
+    stored = np.asarray(film())
+    assert (found["smallest"], found["largest"]) == (stored.min(), 65_535)
+    window = found["automatic"]
+    # The marker is beyond it.
+    assert window["centre"] + window["width"] / 2 < 255 * 12 + 300
+    same = get(client, name, window=f"{window['centre']},{window['width']}")
+    assert np.array_equal(pixels(same.content), pixels(get(client, name).content))
+
+
+def test_a_window_that_the_file_states_is_told(client: TestClient) -> None:
+    tags = {340: 1000, 341: 2400}
+    put(client, "stated.tif", saved(film(), "TIFF", tiffinfo=tags))
+    found = levels(client, "stated.tif")
+    assert found["stated"] == found["automatic"] == {"centre": 1700, "width": 1400}
+
+
+def test_a_film_of_one_value_has_no_window(client: TestClient) -> None:
+    put(client, "flat.png", saved(Image.fromarray(np.full((40, 40), 1000, np.uint16)), "PNG"))
+    found = levels(client, "flat.png")
+    assert found == {"deep": True, "smallest": 1000, "largest": 1000, "automatic": None, "stated": None}
+
+
+@pytest.mark.parametrize("name", ["colours.tif", "alpha.png", "turned.jpg", "palette.gif"])
+def test_images_of_8_bits_have_no_levels_to_choose_from(client: TestClient, name: str) -> None:
+    assert levels(client, name) == {
+        "deep": False,
+        "smallest": None,
+        "largest": None,
+        "automatic": None,
+        "stated": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("size", "shape"),
+    [
+        (None, (300, 240)),
+        (300, (300, 240)),
+        (5000, (300, 240)),
+        (150, (150, 120)),
+        (1, (1, 1)),
+        (65_500, (300, 240)),
+    ],
+)
+def test_the_longest_side_is_bounded_and_nothing_is_enlarged(
+    client: TestClient, size: int | None, shape: tuple[int, int]
+) -> None:
+    query: dict[str, Any] = {} if size is None else {"size": size}
+    assert opened(get(client, "film.png", **query)).size == shape
+
+
+@pytest.mark.parametrize("name", ["film.png", "turned.jpg", "cmyk.jpg"])
+def test_small_and_large_ones_show_the_same(client: TestClient, name: str) -> None:
+    whole = opened(get(client, name)).convert("RGB")
+    small = opened(get(client, name, size=100)).convert("RGB")
+    expected = whole.resize(small.size, Image.Resampling.LANCZOS)
+    assert np.abs(np.asarray(small).astype(int) - np.asarray(expected).astype(int)).mean() < 2
+
+
+@pytest.mark.parametrize(
+    ("accept", "media_type"),
+    [
+        (None, "image/jpeg"),
+        ("*/*", "image/jpeg"),
+        ("image/avif,image/webp,image/apng,image/*,*/*;q=0.8", "image/jpeg"),
+        ("image/webp", "image/webp"),
+        ("image/png, image/jpeg;q=0.9", "image/png"),
+    ],
+)
+def test_the_format_is_the_one_that_the_caller_likes(
+    client: TestClient, accept: str | None, media_type: str
+) -> None:
+    answer = get(client, "film.png", accept)
+    assert answer.headers["content-type"] == media_type
+    assert Image.MIME[opened(answer).format or ""] == media_type
+    assert answer.headers["vary"] == "Accept"
+    assert answer.headers["cache-control"] == "private, no-cache"
+    assert "sandbox" in answer.headers["content-security-policy"]
+
+
+def test_a_caller_that_takes_none_is_told_which_there_are(client: TestClient) -> None:
+    document = problem(get(client, "film.png", "image/avif, text/html"), 406, "not-acceptable")
+    assert document["detail"] == "Accept one of image/jpeg, image/webp, image/png."
+
+
+def test_a_format_that_cannot_be_so_large_is_passed_over(client: TestClient) -> None:
+    assert get(client, "tall.png", "image/webp, image/jpeg;q=0.5").headers["content-type"] == "image/jpeg"
+    document = problem(get(client, "tall.png", "image/webp"), 406, "not-acceptable")
+    assert "17,000 pixels" in document["detail"]
+    assert opened(get(client, "tall.png", "image/webp", size=16_383)).size == (2, 16_383)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("size", value) for value in ("0", "-1", "65501", "many", "1.5", "", "9" * 400)),
+        *(
+            ("window", value)
+            for value in ("", "1", "1,0", "1,-5", "nan,1", "1,inf", "a,b", "1,2,3", "1e400,1")
+        ),
+        ("window", "1" * 500 + ",1"),
+    ],
+)
+def test_wrong_values_are_named(client: TestClient, field: str, value: str) -> None:
+    document = problem(get(client, "film.png", **{field: value}), 422, "invalid-request")
+    assert [error["field"].split(".")[-1] for error in document["errors"]] == [field]
+
+
+def test_a_current_copy_is_not_made_again(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = get(client, "film.png", "image/webp", size=200, window="1000,400")
+    etag = first.headers["etag"]
+    assert etag.startswith('"')
+    application = client.app
+    assert isinstance(application, FastAPI)
+    made: list[object] = []
+    monkeypatch.setattr(application.state.services.images.pool, "submit", made.append)
+    address = f"{IMAGES}/film.png/rendition?size=200&window=1000,400"
+    for tag in (etag, f'"other", W/{etag}', "*"):
+        headers = {"accept": "image/webp", "if-none-match": tag}
+        answer = client.get(address, headers=headers)
+        assert (answer.status_code, answer.content, answer.headers["etag"]) == (304, b"", etag)
+        assert answer.headers["vary"] == "Accept"
+    assert not made
+
+
+def test_every_other_picture_has_another_etag(client: TestClient) -> None:
+    tags = [
+        get(client, name, accept, **query).headers["etag"]
+        for name in ("film.png", "colours.tif")
+        for accept in ("image/png", "image/jpeg")
+        for query in ({}, {"size": 64}, {"window": "1000,400"}, {"window": "1000,401"})
+    ]
+    assert len(set(tags)) == len(tags)
+    whole = get(client, "film.png").headers["etag"]
+    for same in ({"size": 300}, {"size": 5000}, {"window": "auto"}):
+        assert get(client, "film.png", **same).headers["etag"] == whole
+    assert get(client, "film.png", window="1e3,4e2").headers["etag"] in tags
+
+
+def test_head_tells_what_get_would_send(client: TestClient) -> None:
+    answer = client.head(f"{IMAGES}/film.png/rendition", headers={"accept": "image/png"})
+    whole = get(client, "film.png")
+    assert (answer.status_code, answer.content) == (200, b"")
+    for name in ("content-length", "content-type", "etag", "vary"):
+        assert answer.headers[name] == whole.headers[name]
+
+
+def test_what_is_not_there_is_not_found(client: TestClient) -> None:
+    problem(get(client, "none"), 404, "unknown-image")
+    problem(client.get("/v1/collections/none/images/film.png/rendition"), 404, "unknown-collection")
+
+
+def test_metadata_of_a_file_is_in_no_rendition(client: TestClient) -> None:
+    for accept in ("image/png", "image/jpeg", "image/webp"):
+        image = opened(get(client, "turned.jpg", accept))
+        assert not image.getexif()
+        assert not {"comment", "xmp", "icc_profile"} & set(image.info)
+
+
+def test_a_damaged_file_is_an_error_that_names_no_path(own: Indexed) -> None:
+    for path in (own.settings.home / "images" / "originals").glob("*/*"):
+        path.write_bytes(path.read_bytes()[:100])
+    with serve(own) as client:
+        document = problem(get(client, "image-5"), 500, "image-file-unavailable")
+        assert str(own.settings.home) not in str(document)
+    shutil.rmtree(own.settings.home / "images" / "originals")
+    with serve(own) as client:
+        problem(get(client, "image-5"), 500, "image-file-unavailable")
+
+
+def test_a_picture_that_takes_too_much_is_refused_with_advice(own: Indexed) -> None:
+    large = saved(smooth_picture(1, (2400, 1600)).resize((7200, 4800)), "JPEG", quality=60)
+    with serve(own) as client:
+        assert put(client, "large", large).status_code == 201
+    tight = own.settings.model_copy(update={"decode_memory_bytes": 100 * 2**20})
+    with serve(Indexed(tight, own.manifest, own.bundle)) as client:
+        document = problem(get(client, "large"), 422, "invalid-request")
+        assert document["errors"][0]["field"] == "size"
+        assert opened(get(client, "large", size=400)).size == (400, 267)
+
+
+def test_a_caller_that_has_gone_leaves_the_queue(tmp_path: Path) -> None:
+    path = tmp_path / "film"
+    path.write_bytes(FILES["film.png"]())
+    ended: list[str] = []
+
+    class Observer:
+        def decoded(self, outcome: DecodeOutcome) -> None:
+            ended.append(outcome)
+
+        def decoder_restarted(self, reason: RestartReason) -> None:
+            raise AssertionError(reason)
+
+    async def leave() -> None:
+        with closing(ImageDecoders(Settings(concurrent_decodes=1), Observer())) as decoders:
+            work = [decoders.rendition(path, Rendition("image/png"), 300 * 240) for _ in range(4)]
+            tasks = [asyncio.create_task(part) for part in work]
+            await asyncio.sleep(0)
+            assert decoders.pool.waiting >= 3
+            for task in tasks[1:3]:
+                task.cancel()
+            first, *_, last = await asyncio.gather(*tasks, return_exceptions=True)
+            assert isinstance(first, bytearray)
+            assert first == last
+
+    asyncio.run(leave())
+    assert ended == ["done", "done"]
+
+
+def test_pictures_that_callers_do_not_take_keep_others_waiting(client: TestClient) -> None:
+    application = client.app
+    assert isinstance(application, FastAPI)
+    pictures = application.state.stages.pictures
+    assert isinstance(pictures, Budget)
+    size = application.state.services.settings.max_bodies_bytes
+    assert pictures.reserve(size)
+    problem(get(client, "film.png"), 429, "too-many-requests")
+    pictures.free(size)
+    assert get(client, "film.png").status_code == 200
+
+
+def test_an_image_that_is_replaced_meanwhile_comes_with_its_own_etag(
+    own: Indexed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = picture(77)
+    with serve(own) as client:
+        replace_when_looked_up(client, new, monkeypatch)
+        answer = get(client, "image-5")
+        assert answer.headers["etag"] == get(client, "image-5").headers["etag"]
+        assert np.array_equal(pixels(answer.content), pixels(new))

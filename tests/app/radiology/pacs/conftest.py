@@ -1,0 +1,107 @@
+"""A collection, and what brings it up to date with the archive of the tests."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from app.audit.trail import removals_recorded, writes_recorded
+from app.decoding.films import FilmReader, FilmRules, film_reader
+from app.engine import open_engine
+from app.radiology.pacs.dicomweb.archive import Archive
+from app.radiology.pacs.films import FilmWriter
+from app.radiology.pacs.quarantine import QuarantineList
+from app.radiology.pacs.run import SyncPlan
+from app.radiology.pacs.selection import Selection
+from app.radiology.pacs.sync import Sync
+from app.radiology.reports.intake import ReportIntake
+from app.settings import Settings
+from index.engine import SearchEngine
+from index.files.bundles import installed_bundle, register_bundle
+from index.generations.new_collections import create_collection
+from tests.access import OPEN
+from tests.app.conftest import make_bundle
+from training.imaging.images import ImageLimits
+from training.models.bundle import read_bundle
+from training.models.encoder import load_encoder
+
+COLLECTION = "films"
+
+
+@dataclass
+class Home:
+    engine: SearchEngine
+    settings: Settings
+    reader: FilmReader
+
+    def sync(
+        self,
+        archive: Archive,
+        selection: Selection | None = None,
+        quarantined: QuarantineList | None = None,
+    ) -> Sync:
+        writer = FilmWriter(
+            self.engine, COLLECTION, lambda _, active: load_encoder(active.bundle, "cpu"), ImageLimits()
+        )
+        plan = SyncPlan(
+            COLLECTION,
+            selection or Selection(),
+            self.reader.rules.key,
+            self.reader.read,
+            self.reader.rules.attributes,
+            20 << 20,
+            ReportIntake(self.engine, self.settings, COLLECTION, "pacs sync"),
+            writes_recorded(self.settings, self.engine.home.catalogue, COLLECTION, "pacs sync"),
+            removals_recorded(self.settings, self.engine.home.catalogue, COLLECTION, "pacs sync"),
+            quarantined,
+        )
+        return Sync(self.engine, archive, writer, plan)
+
+    def ids(self) -> set[str]:
+        from index.catalogue.collections import find_active
+        from index.writes.intake import known_images
+
+        with self.engine.home.catalogue.read() as session:
+            found = find_active(session, COLLECTION)
+            assert found is not None
+            return set(known_images(session, found[0]))
+
+
+@contextmanager
+def opened(folder: Path, database: str | None = None, shared: FilmReader | None = None) -> Iterator[Home]:
+    """Give a collection without films in a folder, with a reader of its own or by the rules of its home."""
+    settings = Settings(home=folder / "home", threads=1, device="cpu", database_url=database, **OPEN)
+    engine = open_engine(settings)
+    bundle = read_bundle(make_bundle(folder / "bundle", seed=0))
+    with (
+        installed_bundle(bundle, engine.home.bundles_folder) as info,
+        engine.home.catalogue.write() as session,
+    ):
+        register_bundle(session, info)
+    create_collection(engine.home, COLLECTION, model=bundle.digest)
+    with ExitStack() as stack:
+        if shared is None:
+            reader = stack.enter_context(film_reader(settings))
+        else:
+            reader, shared.rules = shared, FilmRules.of(settings)
+        yield Home(engine, settings, reader)
+    engine.close()
+
+
+@pytest.fixture(scope="session")
+def shared_reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FilmReader]:
+    """A reader whose processes, which take a second to start, serve one test after the other."""
+    with film_reader(
+        Settings(home=tmp_path_factory.mktemp("reader"), threads=1, device="cpu", **OPEN)
+    ) as made:
+        yield made
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def films(request: pytest.FixtureRequest, tmp_path: Path, shared_reader: FilmReader) -> Iterator[Home]:
+    """A collection without films, with its catalogue on either database."""
+    database = None if request.param == "sqlite" else request.getfixturevalue("postgresql_url")
+    with opened(tmp_path, database, shared_reader) as home:
+        yield home

@@ -1,0 +1,146 @@
+"""Requests to an archive: credentials, retries, limits, and errors that name nobody."""
+
+import base64
+import subprocess
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from ssl import PROTOCOL_TLS_SERVER, SSLContext
+
+import pytest
+
+from app.radiology.pacs.dicomweb.archive import Access, Archive, ArchiveError
+from tests.app.radiology.pacs.small_archive import SmallArchive, multipart, serve
+from tests.dicom_films import encoded, make_film, uid
+
+FILM = make_film(1)
+PATH = f"studies/{FILM.StudyInstanceUID}/series/{FILM.SeriesInstanceUID}/instances/{FILM.SOPInstanceUID}"
+
+
+def _archive(url: str, access: Access | None = None) -> Archive:
+    return Archive(url, access, pauses=(0.0, 0.0, 0.0))
+
+
+def test_a_file_comes_as_the_archive_has_it() -> None:
+    archive = SmallArchive([FILM])
+    with serve(archive):
+        assert _archive(archive.url).get_file(PATH, 1 << 20) == encoded(FILM)
+    assert "transfer-syntax=*" in archive.requests[0][1]["accept"]
+
+
+def test_a_file_outside_of_multipart_is_taken_too() -> None:
+    archive = SmallArchive(faults=[(200, {"Content-Type": "application/dicom"}, b"whole")])
+    with serve(archive):
+        assert _archive(archive.url).get_file(PATH, 1 << 20) == b"whole"
+
+
+@pytest.mark.parametrize("kind", ["multipart", "plain"])
+def test_a_file_that_is_too_large_is_not_kept(kind: str) -> None:
+    whole = multipart([bytes(5_000_000)])
+    plain = (200, {"Content-Type": "application/dicom"}, bytes(5_000_000))
+    archive = SmallArchive(faults=[whole if kind == "multipart" else plain])
+    with serve(archive):
+        assert _archive(archive.url).get_file(PATH, 1_000_000) is None
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+def test_what_may_pass_is_asked_again(status: int) -> None:
+    archive = SmallArchive([FILM], faults=[(status, {}, b""), (status, {}, b"")])
+    with serve(archive):
+        assert _archive(archive.url).get_file(PATH, 1 << 20) == encoded(FILM)
+    assert len(archive.requests) == 3
+
+
+def test_a_file_that_is_cut_is_asked_again_and_never_taken() -> None:
+    cut = multipart([encoded(FILM)], end="")
+    short = multipart([encoded(FILM)])
+    short = (200, {**short[1], "Content-Length": str(len(short[2]) + 10)}, short[2])
+    archive = SmallArchive([FILM], faults=[cut, short])
+    with serve(archive):
+        assert _archive(archive.url).get_file(PATH, 1 << 20) == encoded(FILM)
+        archive.faults = [cut] * 4
+        with pytest.raises(ArchiveError, match="ended its answer too soon"):
+            _archive(archive.url).get_file(PATH, 1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ((401, {}, b""), "check user, password or token"),
+        ((403, {}, b""), "check user, password or token"),
+        ((404, {}, b""), "status 404"),
+        ((302, {"Location": "http://elsewhere/"}, b""), "sends elsewhere"),
+        ((200, {"Content-Type": "text/html"}, b"<html>"), "something else than JSON"),
+    ],
+)
+def test_what_will_not_pass_is_said_at_once(fault: tuple[int, dict[str, str], bytes], said: str) -> None:
+    archive = SmallArchive(faults=[fault])
+    with serve(archive), pytest.raises(ArchiveError, match=said):
+        _archive(archive.url).get_json("studies")
+    assert len(archive.requests) == 1
+
+
+def test_an_archive_that_is_not_there_is_named_without_its_films() -> None:
+    with pytest.raises(ArchiveError, match="cannot be reached") as caught:
+        _archive("http://127.0.0.1:9/dicom-web").get_file(PATH, 1)
+    assert uid("study", 1) not in str(caught.value)
+    assert caught.value.__suppress_context__
+
+
+@pytest.mark.parametrize(
+    ("access", "sent"),
+    [
+        (Access("reader", "pass:wörd"), "Basic " + base64.b64encode("reader:pass:wörd".encode()).decode()),
+        (Access(token="secret"), "Bearer secret"),
+    ],
+)
+def test_credentials_are_sent_and_never_shown(access: Access, sent: str) -> None:
+    archive = SmallArchive([FILM])
+    with serve(archive):
+        _archive(archive.url, access).get_json("studies")
+    assert archive.requests[0][1]["authorization"] == sent
+    assert "pass" not in repr(access)
+    assert "secret" not in repr(access)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://reader:word@pacs/dicom-web", "http://pacs/dicom-web?key=word", "pacs", "ftp://pacs/", "http://"],
+)
+def test_an_address_with_credentials_or_none_is_refused_without_repeating_it(url: str) -> None:
+    with pytest.raises(ArchiveError) as caught:
+        Archive(url)
+    assert "word" not in str(caught.value).replace("RECOQUEST_PACS_PASSWORD", "")
+
+
+def test_an_archive_with_a_certificate_of_ones_own_needs_its_authority(tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    subprocess.run(
+        [
+            *(
+                "openssl",
+                "req",
+                "-x509",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:prime256v1",
+                "-nodes",
+            ),
+            *("-keyout", key, "-out", certificate, "-days", "2", "-subj", "/CN=pacs"),
+            *("-addext", "subjectAltName=IP:127.0.0.1"),
+        ],
+        check=True,
+        capture_output=True,
+    )
+
+    def wrap(server: ThreadingHTTPServer) -> None:
+        context = SSLContext(PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+
+    archive = SmallArchive([FILM])
+    with serve(archive, wrap):
+        with pytest.raises(ArchiveError, match="RECOQUEST_PACS_CA"):
+            _archive(archive.url).get_json("studies")
+        found = _archive(archive.url, Access(ca=certificate)).get_json("studies").value
+        assert len(found) == 1

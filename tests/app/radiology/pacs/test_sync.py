@@ -1,0 +1,213 @@
+"""A collection follows an archive: what is new comes, what is gone goes, nothing is missing or doubled."""
+
+from datetime import date
+
+import pytest
+
+from app.radiology.pacs.dicomweb.archive import Archive, ArchiveError
+from app.radiology.pacs.selection import Selection
+from tests.app.radiology.pacs.conftest import Home
+from tests.dicom_films import make_film, uid
+from tests.orthanc import OrthancPrograms, OrthancServer, serve_orthanc
+
+
+def _sops(*numbers: int) -> set[str]:
+    return {uid("film", number) for number in numbers}
+
+
+def test_films_come_once_and_later_passes_bring_what_is_new(films: Home, orthanc: OrthancServer) -> None:
+    orthanc.store([make_film(1), make_film(2, view="LL", study=1), make_film(3)])
+    sync = films.sync(Archive(orthanc.dicom_web))
+    first = sync.run()
+    assert (first.studies, first.found, first.taken, first.up_to_date) == (2, 3, 3, 0)
+    assert films.ids() == _sops(1, 2, 3)
+
+    again = sync.run()
+    assert (again.studies, again.found, again.taken, again.up_to_date) == (2, 3, 0, 3)
+
+    orthanc.store([make_film(4), make_film(5, study=1, view="AP")])
+    grown = films.sync(Archive(orthanc.dicom_web)).run()
+    assert (grown.studies, grown.found, grown.taken, grown.up_to_date) == (3, 5, 2, 3)
+    assert films.ids() == _sops(1, 2, 3, 4, 5)
+
+
+def test_a_film_of_a_patient_with_several_ids_comes_with_all_of_them(
+    films: Home, orthanc: OrthancServer
+) -> None:
+    film = make_film(1, OtherPatientIDs=["Q7", "Q8"])
+    orthanc.store([film])
+    assert films.sync(Archive(orthanc.dicom_web)).run().taken == 1
+    kept = films.engine.image("films", uid("film", 1)).metadata
+    expected = films.reader.rules.attributes(film)["other_patients"]
+    assert len(expected) == 2
+    assert kept["other_patients"] == expected
+
+
+def test_what_the_archive_deletes_vanishes(films: Home, orthanc: OrthancServer) -> None:
+    orthanc.store([make_film(1), make_film(2, study=1), make_film(3), make_film(4)])
+    sync = films.sync(Archive(orthanc.dicom_web))
+    sync.run()
+    orthanc.delete(uid("film", 2))
+    orthanc.delete(uid("study", 3))
+    report = sync.run()
+    assert (report.removed, report.found, report.up_to_date) == (2, 2, 2)
+    assert films.ids() == _sops(1, 4)
+
+
+def test_named_studies_come_alone_and_the_rest_with_the_next_pass(
+    films: Home, orthanc: OrthancServer
+) -> None:
+    orthanc.store([make_film(1), make_film(2, view="LL", study=1), make_film(3), make_film(4)])
+    sync = films.sync(Archive(orthanc.dicom_web))
+    named = sync.run([uid("study", 1), uid("study", 9)])
+    assert (named.studies, named.taken, named.absent) == (1, 2, 1)
+    assert films.ids() == _sops(1, 2)
+    orthanc.delete(uid("film", 2))
+    orthanc.delete(uid("study", 4))
+    again = sync.run([uid("study", 1)])
+    assert (again.taken, again.up_to_date, again.removed) == (0, 1, 1)
+    assert films.ids() == _sops(1)
+    assert sync.run().studies == 2
+    assert films.ids() == _sops(1, 3)
+
+
+def test_a_named_study_that_is_gone_vanishes_and_one_outside_the_filters_is_absent(
+    films: Home, orthanc: OrthancServer
+) -> None:
+    orthanc.store([make_film(1), make_film(2), make_film(3, Modality="CR")])
+    films.sync(Archive(orthanc.dicom_web)).run()
+    orthanc.delete(uid("study", 1))
+    gone = films.sync(Archive(orthanc.dicom_web)).run([uid("study", 1)])
+    assert (gone.removed, gone.absent) == (1, 0)
+    assert films.ids() == _sops(2, 3)
+    orthanc.store([make_film(4, Modality="CR")])
+    narrow = films.sync(Archive(orthanc.dicom_web), Selection(("DX",)))
+    assert narrow.run([uid("study", 4)]).absent == 1
+    assert films.ids() == _sops(2, 3)
+
+
+@pytest.mark.slow
+def test_an_archive_that_lists_none_of_many_studies_removes_nothing(
+    films: Home, orthanc: OrthancServer
+) -> None:
+    orthanc.store([make_film(number) for number in range(10)])
+    sync = films.sync(Archive(orthanc.dicom_web))
+    sync.run()
+    for number in range(10):
+        orthanc.delete(uid("study", number))
+    for _ in range(2):
+        with pytest.raises(ArchiveError, match="lists no study, where 10 were known: nothing was removed"):
+            sync.run()
+    assert films.ids() == _sops(*range(10))
+
+
+def test_a_film_in_the_place_of_another_is_seen(films: Home, orthanc: OrthancServer) -> None:
+    orthanc.store([make_film(1), make_film(2, study=1)])
+    sync = films.sync(Archive(orthanc.dicom_web))
+    sync.run()
+    orthanc.delete(uid("film", 2))
+    orthanc.store([make_film(3, study=1)])
+    report = sync.run()
+    assert (report.removed, report.taken, report.up_to_date) == (1, 1, 1)
+    assert films.ids() == _sops(1, 3)
+
+
+def test_a_film_that_is_sent_again_is_read_again(films: Home, orthanc: OrthancServer) -> None:
+    orthanc.store([make_film(1)])
+    sync = films.sync(Archive(orthanc.dicom_web))
+    sync.run()
+    before = films.engine.overview("films")
+    orthanc.store([make_film(1, ViewPosition="AP")])
+    assert sync.run().taken == 1
+    assert films.ids() == _sops(1)
+    assert films.engine.overview("films") != before
+
+
+def test_an_archive_without_a_feed_is_compared(
+    films: Home, orthanc: OrthancServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.radiology.pacs.sync.OrthancFeed.of", lambda _: None)
+    orthanc.store([make_film(1), make_film(2, study=1), make_film(3), make_film(4)])
+    sync = films.sync(Archive(orthanc.dicom_web))
+    assert sync.run().taken == 4
+    orthanc.delete(uid("film", 2))
+    orthanc.delete(uid("study", 3))
+    orthanc.store([make_film(5)])
+    report = sync.run()
+    assert (report.removed, report.taken, report.found) == (2, 1, 3)
+    assert films.ids() == _sops(1, 4, 5)
+
+
+def test_filters_leave_out_and_a_wider_one_brings_the_rest(films: Home, orthanc: OrthancServer) -> None:
+    orthanc.store(
+        [
+            make_film(1, StudyDate="20240110"),
+            make_film(2, view="LL", study=1, StudyDate="20240110"),
+            make_film(3, StudyDate="20240301"),
+            make_film(4, Modality="CR", StudyDate="20240110"),
+            make_film(5, study=4, Modality="DX", view="AP", StudyDate="20240110"),
+            make_film(6, BodyPartExamined="HAND", StudyDate="20240110"),
+        ]
+    )
+    narrow = Selection(("DX",), ("CHEST",), ("PA", "AP"), date(2024, 1, 1), date(2024, 1, 31))
+    report = films.sync(Archive(orthanc.dicom_web), narrow).run()
+    assert (report.studies, report.taken, report.left_out) == (3, 2, 3)
+    assert films.ids() == _sops(1, 5)
+
+    wide = films.sync(Archive(orthanc.dicom_web)).run()
+    assert (wide.taken, wide.up_to_date, wide.left_out) == (4, 2, 0)
+    assert films.ids() == _sops(1, 2, 3, 4, 5, 6)
+
+
+@pytest.mark.parametrize(
+    ("views", "body_parts", "taken"),
+    [
+        (("AP",), (), {1, 2}),
+        (("AP SUPINE",), (), {2}),
+        (("SUPINE AP",), (), {2}),
+        (("PA", "AP SUPINE"), (), {2, 3}),
+        (("A",), (), set[int]()),
+        ((), ("CHEST",), {1, 2, 3}),
+        ((), ("LUNG",), {3}),
+    ],
+)
+def test_a_filter_is_passed_by_a_value_that_has_all_its_words(
+    views: tuple[str, ...], body_parts: tuple[str, ...], taken: set[int]
+) -> None:
+    films = {
+        1: {"view": "AP", "body_part": "CHEST"},
+        2: {"view": "AP SUPINE", "body_part": "CHEST"},
+        3: {"view": "PA ERECT", "body_part": "CHEST LUNG"},
+        4: {"modality": "DX"},
+    }
+    selection = Selection((), body_parts, views)
+    assert {number for number, metadata in films.items() if selection.takes(metadata)} == taken
+
+
+def test_films_that_were_left_out_by_whole_values_come_and_deleted_ones_go(
+    films: Home, orthanc: OrthancServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orthanc.store([make_film(1, view="AP"), make_film(2, view="AP SUPINE"), make_film(3, view="AP")])
+    selection = Selection(views=("AP",))
+    with monkeypatch.context() as before:
+        before.setattr(Selection, "digest", Selection.former_digest)
+        before.setattr(Selection, "takes", lambda _, metadata: metadata.get("view") == "AP")
+        report = films.sync(Archive(orthanc.dicom_web), selection).run()
+        assert (report.taken, report.left_out) == (2, 1)
+    orthanc.delete(uid("study", 3))
+    report = films.sync(Archive(orthanc.dicom_web), selection).run()
+    assert (report.taken, report.up_to_date, report.removed) == (1, 1, 1)
+    assert films.ids() == _sops(1, 2)
+
+
+@pytest.mark.slow
+def test_nothing_is_missing_where_the_archive_cuts_its_answers(
+    films: Home, orthanc_programs: OrthancPrograms
+) -> None:
+    with serve_orthanc(orthanc_programs, {"LimitFindResults": 7, "LimitFindInstances": 7}) as orthanc:
+        orthanc.store(make_film(n, StudyDate=f"2024{1 + n % 3:02}{1 + n % 5:02}") for n in range(30))
+        orthanc.store(make_film(n, study=99, StudyDate="20240115") for n in range(100, 112))
+        orthanc.store([make_film(200, StudyDate=""), make_film(201, StudyDate=None)])
+        report = films.sync(Archive(orthanc.dicom_web)).run()
+        assert (report.studies, report.taken) == (33, 44)
+        assert films.ids() == orthanc.instances()

@@ -1,0 +1,64 @@
+"""A collection whose images belong to studies, and what the catalogue holds of them."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from app.engine import open_engine
+from index.engine import SearchEngine
+from index.keys.patient_key import patient_key
+from index.search.hit_reader import read_image
+from index.search.results import StoredImage
+from index.writes.live import change_image
+from tests.app.conftest import COLLECTION, Indexed
+from tests.training.clinical.reports.documents import ACCESSION, PATIENT, STUDY
+from training.clinical.dicom.pseudonyms import keyed_hash
+from training.common.record import Record
+
+
+def give_studies(indexed: Indexed) -> None:
+    """Give two images the study of the documents, a third an accession number, a fourth another patient."""
+    key = patient_key(indexed.settings.home)
+    patient = keyed_hash(key, "patient", PATIENT)
+    accession = keyed_hash(key, "accession", ACCESSION)
+    details: dict[str, dict[str, Any]] = {
+        "image-1": {"study": STUDY, "accession": accession, "patient": patient},
+        "image-2": {"study": STUDY, "accession": accession, "patient": patient},
+        "image-3": {"accession": keyed_hash(key, "accession", "A3"), "patient": patient},
+        "image-4": {"study": f"{STUDY}.4", "patient": "another"},
+    }
+    engine = open_engine(indexed.settings)
+    try:
+        for name, own in details.items():
+            set_details(engine, name, own)
+    finally:
+        engine.close()
+
+
+def set_details(engine: SearchEngine, name: str, details: dict[str, Any]) -> None:
+    """Give an image metadata, and take its texts away."""
+
+    def change(record: Record) -> Record:
+        return replace(record, metadata=details, texts=(), report=None, labels=("own",))
+
+    change_image(engine.home, engine.active(COLLECTION), name, change, {})
+
+
+def stored(indexed: Indexed, name: str) -> StoredImage:
+    engine = open_engine(indexed.settings)
+    try:
+        with engine.home.catalogue.read() as session:
+            return read_image(session, COLLECTION, name)
+    finally:
+        engine.close()
+
+
+def holding(folder: Path, marker: str) -> list[str]:
+    """Return the files below a folder that hold a marker, in any case."""
+    wanted = marker.lower().encode()
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return [
+        path.name
+        for path in files
+        if wanted in path.read_bytes().lower() or wanted in path.name.lower().encode()
+    ]

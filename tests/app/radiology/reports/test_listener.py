@@ -1,0 +1,282 @@
+"""Messages over a real socket: taken, refused, concurrent, damaged and slow."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.cli.operate.serve import bind
+from app.engine import open_engine
+from app.radiology.reports.intake import ReportIntake
+from app.radiology.reports.listener import Limits, Listener, run_listener
+from index.keys.patient_key import patient_key
+from tests.app.conftest import COLLECTION, Indexed
+from tests.app.radiology.reports.films import give_studies, holding, stored
+from tests.training.clinical.reports.documents import MARKERS, PATIENT, STUDY, hl7_report
+
+LIMITS = Limits(message_bytes=200_000, connections=3, message_s=0.6, idle_s=5.0)
+
+
+@pytest.fixture
+def films(own: Indexed) -> Indexed:
+    give_studies(own)
+    return own
+
+
+@pytest.fixture
+def port(films: Indexed) -> Iterator[int]:
+    with _listening(films, LIMITS) as port:
+        yield port
+
+
+@contextmanager
+def _listening(films: Indexed, limits: Limits) -> Iterator[int]:
+    """The port of a listener in a thread of its own."""
+    engine, stops = open_engine(films.settings), list[Callable[[], object]]()
+    started = threading.Event()
+
+    def on_stop(stop: Callable[[], None]) -> None:
+        loop = asyncio.get_running_loop()
+        stops.append(lambda: loop.call_soon_threadsafe(stop))
+        started.set()
+
+    with bind("127.0.0.1", 0) as taken:
+        intake = ReportIntake(engine, films.settings, COLLECTION, "hl7")
+        listener = Listener(intake, patient_key(films.settings.home), limits)
+        running = threading.Thread(target=run_listener, args=(listener, taken, on_stop))
+        running.start()
+        assert started.wait(10)
+        yield taken.getsockname()[1]
+        stops[0]()
+        running.join(10)
+        assert not running.is_alive()
+    engine.close()
+
+
+def _connect(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=20)
+
+
+def _framed(message: bytes) -> bytes:
+    return b"\x0b" + message + b"\x1c\r"
+
+
+def _receive(connection: socket.socket) -> str:
+    """The next answer; "" at the end of the connection."""
+    received = b""
+    while not received.endswith(b"\x1c\r"):
+        try:
+            more = connection.recv(65_536)
+        except ConnectionResetError:
+            more = b""
+        if not more:
+            return received.decode()
+        received += more
+    return received.decode()
+
+
+def _code(answer: str) -> str:
+    return next((line.split("|")[1] for line in answer.split("\r") if line.startswith("MSA")), "")
+
+
+def _send(port: int, message: bytes) -> str:
+    with _connect(port) as connection:
+        connection.sendall(_framed(message))
+        return _receive(connection)
+
+
+def test_a_report_is_there_once_it_is_acknowledged(films: Indexed, port: int) -> None:
+    answer = _send(port, hl7_report(control="77"))
+    assert "MSA|AA|77|" in answer
+    image = stored(films, "image-1")
+    assert image.report is not None
+    assert image.report.startswith("INDICATION: Cough.")
+    assert _code(_send(port, hl7_report(accession="unknown", study=None))) == "AA"
+
+
+@pytest.mark.parametrize("ids", [f"NAT1^^^GOV^NI~{PATIENT}", f'""~{PATIENT}^^^H^MR', f"{PATIENT}^^^H~X1"])
+def test_any_id_of_the_patient_is_enough(films: Indexed, port: int, ids: str) -> None:
+    assert _code(_send(port, hl7_report(patient=ids))) == "AA"
+    assert stored(films, "image-1").report is not None
+
+
+def test_several_messages_on_one_connection(films: Indexed, port: int) -> None:
+    with _connect(port) as connection:
+        first, second = (_framed(hl7_report([text], control=text)) for text in ("Mass.", "Nodule."))
+        connection.sendall(b"\r\n" + first + second[:50])
+        assert "MSA|AA|Mass.|" in _receive(connection)
+        connection.sendall(second[50:])
+        assert "MSA|AA|Nodule.|" in _receive(connection)
+    assert stored(films, "image-2").report == "Nodule."
+
+
+@pytest.mark.parametrize(
+    ("message", "reason", "condition"),
+    [
+        (hl7_report(kind="ADT^A01"), "no message with a report", 200),
+        (hl7_report([]), "no text in OBX-5", 101),
+        (hl7_report(accession="", study=None).replace(b"P1", b""), "neither a study nor", 101),
+        (hl7_report().replace(b"|P|2.5.1", b"|P|2.5.1||||||KLINGON"), "character set", 103),
+        (b"PID|1|2", "does not begin with MSH", 102),
+        (b"", "does not begin with MSH", 102),
+        (hl7_report(study=f"{STUDY}.4", accession="Q"), "another one than that of the study", 204),
+    ],
+)
+def test_what_is_not_taken_is_rejected_with_its_reason(
+    port: int, message: bytes, reason: str, condition: int
+) -> None:
+    answer = _send(port, message)
+    assert _code(answer) == "AR"
+    assert reason in answer
+    assert f"\rERR|||{condition}^" in answer
+    assert not any(marker in answer for marker in MARKERS)
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        (b"hello", "begins with the byte 0B"),
+        (_framed(b"MSH|")[:-2] + b"x" * 250_000, "at most 200,000 bytes"),
+        (b"\x0bMSH|^~\\&|", "took more than 0.6 seconds"),
+    ],
+)
+def test_bytes_that_are_no_message_end_the_connection(port: int, sent: bytes, reason: str) -> None:
+    with _connect(port) as connection:
+        connection.sendall(sent)
+        answer = _receive(connection)
+        assert _code(answer) == "AR"
+        assert reason in answer
+        assert _receive(connection) == ""
+    assert _code(_send(port, hl7_report())) == "AA"
+
+
+def test_a_slow_sender_and_one_that_goes_away_hold_nobody_up(port: int) -> None:
+    with _connect(port) as slow, _connect(port) as gone:
+        slow.sendall(b"\x0bMSH")
+        gone.sendall(_framed(hl7_report())[:80])
+        gone.close()
+        assert _code(_send(port, hl7_report())) == "AA"
+        assert "took more than" in _receive(slow)
+
+
+def test_connections_beyond_the_limit_are_closed_while_all_others_send(port: int) -> None:
+    with ExitStack() as opened:
+        for _ in range(LIMITS.connections):
+            opened.enter_context(_connect(port)).sendall(b"\x0bMSH")
+        # Until what was sent has been read.
+        time.sleep(0.2)
+        assert _receive(opened.enter_context(_connect(port))) == ""
+    deadline = time.monotonic() + 10
+    while _code(_send(port, hl7_report())) != "AA":
+        assert time.monotonic() < deadline
+
+
+def test_silent_connections_make_room_for_those_that_speak(port: int) -> None:
+    with ExitStack() as opened:
+        silent = [opened.enter_context(_connect(port)) for _ in range(4 * LIMITS.connections)]
+        for _ in range(2):
+            assert _code(_send(port, hl7_report())) == "AA"
+        # The oldest went first.
+        assert _receive(silent[0]) == ""
+
+
+def test_a_sender_that_pauses_between_messages_outlasts_those_that_never_spoke(port: int) -> None:
+    with ExitStack() as opened:
+        sender = opened.enter_context(_connect(port))
+        for _ in range(2):
+            sender.sendall(_framed(hl7_report()))
+            assert _code(_receive(sender)) == "AA"
+            for _ in range(3 * LIMITS.connections):
+                opened.enter_context(_connect(port))
+        sender.sendall(_framed(hl7_report()))
+        assert _code(_receive(sender)) == "AA"
+
+
+def test_a_message_that_stalls_makes_room_as_well(films: Indexed) -> None:
+    with (
+        _listening(films, replace(LIMITS, message_s=60.0, idle_s=60.0)) as port,
+        ExitStack() as opened,
+    ):
+        for _ in range(LIMITS.connections):
+            opened.enter_context(_connect(port)).sendall(b"\x0bMSH")
+        deadline = time.monotonic() + 20
+        while _code(_send(port, hl7_report())) != "AA":
+            assert time.monotonic() < deadline
+
+
+def test_concurrent_senders_are_all_answered(films: Indexed, port: int) -> None:
+    def send(number: int) -> str:
+        return _code(_send(port, hl7_report([f"Nodule of {number} mm."], accession="A3", study=None)))
+
+    with ThreadPoolExecutor(LIMITS.connections) as senders:
+        assert set(senders.map(send, range(12))) == {"AA"}
+    assert (stored(films, "image-3").report or "").startswith("Nodule of ")
+
+
+def test_the_log_and_the_home_have_no_word_of_people(
+    films: Indexed, port: int, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    for message in (hl7_report(), hl7_report(kind="ADT^A01"), hl7_report().replace(b"PID|", b"P|")):
+        _send(port, message)
+    said = "".join((*capfd.readouterr(), caplog.text)).lower()
+    for marker in MARKERS:
+        assert marker.lower() not in said
+        assert holding(films.settings.home, marker) == []
+    assert "effusion" not in said
+
+
+def _listen(films: Indexed) -> tuple[subprocess.Popen[str], int]:
+    command = [sys.executable, "-c", "from app.cli.main import run; run()", "hl7", COLLECTION, "--port", "0"]
+    options = ["--home", str(films.settings.home), "--device", "cpu"]
+    process = subprocess.Popen(
+        [*command, *options],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[4],
+        env=dict(os.environ),
+    )
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    assert line.startswith("Listening for HL7 on 127.0.0.1:"), line
+    return process, int(line.split(":")[1].partition(",")[0])
+
+
+@pytest.mark.slow
+def test_what_was_acknowledged_survives_a_kill(films: Indexed) -> None:
+    """Reports acknowledged before a kill are in the catalogue, and the rest can be sent again."""
+    acknowledged = -1
+    for round_ in range(3):
+        process, port = _listen(films)
+        with _connect(port) as connection:
+            for number in range(20 * round_, 20 * round_ + 20):
+                issued = f"2024{number // 28 + 1:02d}{number % 28 + 1:02d}"
+                connection.sendall(_framed(hl7_report([f"Nodule of {number} mm."], issued=issued)))
+                if number == 20 * round_ + 7:
+                    process.send_signal(signal.SIGKILL)
+                if _code(_receive(connection)) != "AA":
+                    break
+                acknowledged = number
+        process.wait(20)
+        for name in ("image-1", "image-2"):
+            report = stored(films, name).report or ""
+            assert int(report.split()[2]) >= acknowledged, name
+
+
+@pytest.mark.slow
+def test_a_signal_ends_the_listener(films: Indexed) -> None:
+    process, port = _listen(films)
+    assert _code(_send(port, hl7_report())) == "AA"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0
+    assert stored(films, "image-1").report

@@ -1,0 +1,362 @@
+"""The archive on the service's own origin: what is passed on, to whom, and what is not."""
+
+import base64
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+
+import httpx
+import pytest
+from fastapi.testclient import TestClient
+
+from app.application import create_app
+from app.radiology.routes import dicomweb
+from app.radiology.viewer import archive
+from app.settings import Settings, SettingsError
+from index.audit.fhir import audit_event
+from index.audit.listing import Selection, read_events
+from index.keys.api_keys import create_key
+from tests.access import ADMIN_KEY, AS_ADMIN
+from tests.app.audit.written import written_events
+from tests.app.conftest import COLLECTION, Indexed
+from tests.app.search.test_search import problem
+from tests.browser.service import running
+from tests.dicom_films import make_film
+from tests.orthanc import OrthancServer
+
+FRAME: Final = 'multipart/related; type="application/octet-stream"'
+
+
+@contextmanager
+def serving(home: Indexed, url: str, **settings: Any) -> Iterator[TestClient]:
+    changed = home.settings.model_validate(
+        {**home.settings.model_dump(), "open_reading": False, "pacs_url": url, "dicomweb": True, **settings}
+    )
+    with TestClient(create_app(changed), "http://localhost", raise_server_exceptions=False) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def orthanc(orthanc_server: OrthancServer) -> Iterator[OrthancServer]:
+    """An archive with the films that all tests here read."""
+    orthanc_server.store([make_film(1, study=1), make_film(2, study=1, view="LL"), make_film(3, study=3)])
+    yield orthanc_server
+    orthanc_server.clear()
+
+
+@pytest.fixture(scope="module")
+def proxy(indexed: Indexed, orthanc: OrthancServer) -> Iterator[TestClient]:
+    with serving(indexed, orthanc.dicom_web) as client:
+        yield client
+
+
+def _of(film_number: int, study: int, view: str = "PA") -> str:
+    film = make_film(film_number, study=study, view=view)
+    return f"studies/{film.StudyInstanceUID}/series/{film.SeriesInstanceUID}/instances/{film.SOPInstanceUID}"
+
+
+def _key(client: TestClient, name: str, grants: dict[str, frozenset[Any]]) -> dict[str, str]:
+    catalogue = client.app.state.services.engine.home.catalogue  # type: ignore[attr-defined]
+    with catalogue.write() as session:
+        return {"Authorization": f"Bearer {create_key(session, name, grants, days=1).text}"}
+
+
+def test_queries_are_answered_as_by_the_archive(proxy: TestClient, orthanc: OrthancServer) -> None:
+    query = "includefield=00081030&PatientName=*NAME3&limit=5&x=a%2cb"
+    own = proxy.get(f"/dicomweb/studies?{query}", headers=AS_ADMIN)
+    direct = httpx.get(f"{orthanc.dicom_web}/studies?{query}", headers={"Accept": "application/dicom+json"})
+    assert own.status_code == 200, own.text
+    assert own.headers["content-type"] == "application/dicom+json"
+    (found,) = own.json()
+    address = found.pop("00081190")["Value"][0]
+    (expected,) = direct.json()
+    assert expected.pop("00081190")["Value"][0].startswith(orthanc.dicom_web)
+    assert found == expected
+    assert address == f"http://localhost/dicomweb/studies/{found['0020000D']['Value'][0]}"
+    assert orthanc.url not in own.text
+
+
+def test_pixels_and_files_come_byte_for_byte(proxy: TestClient, orthanc: OrthancServer) -> None:
+    path = _of(2, 1, "LL")
+    film = make_film(2, study=1, view="LL")
+    frame = proxy.get(f"/dicomweb/{path}/frames/1", headers={**AS_ADMIN, "Accept": FRAME})
+    assert frame.status_code == 200, frame.text
+    assert frame.headers["content-type"].startswith("multipart/related")
+    assert film.PixelData in frame.content
+    rendered = proxy.get(f"/dicomweb/{path}/rendered", headers={**AS_ADMIN, "Accept": "image/png"})
+    direct = httpx.get(f"{orthanc.dicom_web}/{path}/rendered", headers={"Accept": "image/png"})
+    assert rendered.headers["content-type"] == "image/png"
+    assert rendered.content == direct.content
+    metadata = proxy.get(f"/dicomweb/{path}/metadata", headers=AS_ADMIN).json()
+    assert metadata[0]["00080018"]["Value"] == [film.SOPInstanceUID]
+
+
+def test_answers_can_run_nothing_and_are_kept_nowhere(proxy: TestClient) -> None:
+    answer = proxy.get("/dicomweb/studies", headers=AS_ADMIN)
+    assert answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "server" not in answer.headers
+
+
+def test_what_the_archive_does_not_have_or_take_is_a_problem(proxy: TestClient) -> None:
+    problem(proxy.get("/dicomweb/studies/1.2.3", headers=AS_ADMIN), 404, "not-in-archive")
+    refused = proxy.get(f"/dicomweb/{_of(1, 1)}/frames/1", headers={**AS_ADMIN, "Accept": "text/plain"})
+    problem(refused, 400, "refused-by-archive")
+    empty = proxy.get("/dicomweb/studies?PatientID=nobody", headers=AS_ADMIN)
+    assert (empty.status_code, empty.content.strip()) in {(204, b""), (200, b"[]"), (200, b"[ ]")}
+
+
+@pytest.mark.parametrize(
+    "path", ["", "../system", "%2e%2e/system", "studies/../../system", "patients", "studies/1%0a"]
+)
+def test_other_paths_of_the_archive_are_not_reached(proxy: TestClient, path: str) -> None:
+    answer = proxy.get(f"/dicomweb/{path}", headers=AS_ADMIN)
+    assert answer.status_code == 404
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+def test_nothing_is_written(proxy: TestClient, orthanc: OrthancServer, method: str) -> None:
+    before = orthanc.instances()
+    study = make_film(3, study=3).StudyInstanceUID
+    assert proxy.request(method, f"/dicomweb/studies/{study}", headers=AS_ADMIN).status_code == 405
+    assert orthanc.instances() == before
+
+
+def test_only_readers_of_all_collections_read_the_archive(proxy: TestClient) -> None:
+    everywhere = _key(proxy, "everywhere", {"*": frozenset({"reader"})})
+    somewhere = _key(proxy, "somewhere", {COLLECTION: frozenset({"admin"})})
+    auditor = _key(proxy, "auditor", {"*": frozenset({"auditor"})})
+    assert proxy.get("/dicomweb/studies", headers=everywhere).status_code == 200
+    problem(proxy.get("/dicomweb/studies", headers=somewhere), 403, "role-needed")
+    problem(proxy.get("/dicomweb/studies", headers=auditor), 403, "role-needed")
+    problem(proxy.get("/dicomweb/studies"), 401, "authentication-needed")
+
+
+def test_a_session_of_a_browser_reads(proxy: TestClient) -> None:
+    assert proxy.post("/v1/session", headers=AS_ADMIN).status_code == 200
+    assert proxy.get("/dicomweb/studies").status_code == 200
+    proxy.cookies.clear()
+    assert proxy.get("/dicomweb/studies").status_code == 401
+
+
+def test_reads_are_in_the_audit_trail(proxy: TestClient) -> None:
+    path = _of(3, 3)
+    sop = path.rpartition("/")[2]
+    proxy.get(f"/dicomweb/{path}/metadata", headers=AS_ADMIN)
+    proxy.get("/dicomweb/studies?PatientID=RQ7&StudyID=RQ8", headers=AS_ADMIN)
+    events = written_events(proxy, AS_ADMIN)
+    (read,) = [event for event in events if event["ids"] == [sop]]
+    assert (read["action"], read["details"]["operation"]) == ("view", "read_archive")
+    (asked,) = [event for event in events if event["query"] == {"dicomweb": ["PatientID", "StudyID"]}]
+    assert asked["action"] == "browse"
+    catalogue = proxy.app.state.services.engine.home.catalogue  # type: ignore[attr-defined]
+    with catalogue.read() as session:
+        entries = read_events(session, Selection(action="view"), limit=1000)
+    (entry,) = [entry for entry in entries if [*entry.ids] == [sop]]
+    resource = audit_event(entry, "service")
+    assert resource["entity"][0]["what"]["identifier"]["value"] == sop
+    assert resource["subtype"][0]["code"] == "read"
+
+
+def test_without_the_setting_there_is_no_archive(indexed: Indexed) -> None:
+    with TestClient(create_app(indexed.settings), "http://localhost") as client:
+        problem(client.get("/dicomweb/studies", headers=AS_ADMIN), 404, "no-archive")
+        problem(client.get("/dicomweb/studies"), 401, "authentication-needed")
+
+
+def test_an_archive_is_not_opened_to_everybody() -> None:
+    with pytest.raises(SettingsError, match="RECOQUEST_OPEN_READING"):
+        create_app(Settings(open_reading=True, dicomweb=True, pacs_url="http://127.0.0.1:1/x"))
+    with pytest.raises(ValueError, match="RECOQUEST_PACS_URL"):
+        Settings(dicomweb=True)
+
+
+class _Other(BaseHTTPRequestHandler):
+    """An archive that does what none should; what it was asked is kept by its server."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        asked: list[Any] = self.server.asked  # type: ignore[attr-defined]
+        asked.append((self.path, dict(self.headers)))
+        answers: dict[str, Callable[[], None]] = self.server.answers  # type: ignore[attr-defined]
+        answers[self.path.split("?")[0]](self)  # type: ignore[call-arg]
+
+    def log_message(self, format: str, *args: object) -> None:
+        del format, args
+
+    def answer(self, status: int, content: bytes = b"", length: int | None = None, **headers: str) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(content) if length is None else length))
+        self.end_headers()
+        self.wfile.write(content)
+        if length is not None:
+            self.close_connection = True
+
+
+@pytest.fixture
+def other() -> Iterator[Any]:
+    server: Any = ThreadingHTTPServer(("127.0.0.1", 0), _Other)
+    server.asked, server.answers = [], {}
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    server.url = f"http://127.0.0.1:{server.server_address[1]}/root"
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_nothing_of_the_caller_but_its_accept_reaches_the_archive(indexed: Indexed, other: Any) -> None:
+    other.answers["/root/studies"] = lambda handler: handler.answer(
+        200, b"[]", Content_Type="application/dicom+json", Set_Cookie="a=b", Location="x", Server="secret/1"
+    )
+    sent = {
+        **AS_ADMIN, "Accept": "application/dicom+json", "Cookie": "recoquest=x", "X-Forwarded-For": "1.2.3.4",
+        "Referer": "http://localhost/x", "Origin": "http://localhost", "User-Agent": "a browser",
+        "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+    }  # fmt: skip
+    with serving(indexed, other.url, pacs_user="us\u00e9r", pacs_password="pass") as client:
+        answer = client.get("/dicomweb/studies?PatientName=a%5Eb&x=1,2&y=%2C", headers=sent)
+    assert answer.json() == []
+    ((path, headers),) = other.asked
+    assert path == "/root/studies?PatientName=a%5Eb&x=1,2&y=%2C"
+    basic = base64.b64decode(headers.pop("Authorization").removeprefix("Basic ")).decode()
+    assert basic == "us\u00e9r:pass"
+    assert headers == {
+        "Host": other.url.split("/")[2],
+        "Accept": "application/dicom+json",
+        "Accept-Encoding": "identity",
+        "User-Agent": "recoquest",
+    }
+    assert not {"set-cookie", "location", "server"} & {*answer.headers}
+
+
+@pytest.mark.parametrize(
+    ("status", "content_type", "kind", "expected"),
+    [
+        (302, "application/json", "archive-unavailable", 502),
+        (401, "application/json", "archive-unavailable", 502),
+        (500, "application/json", "archive-unavailable", 502),
+        (200, "text/html", "archive-unavailable", 502),
+        (200, "image/svg+xml", "archive-unavailable", 502),
+        (200, "application/dicom+xml", "archive-unavailable", 502),
+        (299, "application/json", "archive-unavailable", 502),
+        (999, "application/json", "archive-unavailable", 502),
+        (406, "application/json", "refused-by-archive", 400),
+    ],
+)
+def test_other_answers_are_not_passed_on(
+    indexed: Indexed, other: Any, status: int, content_type: str, kind: str, expected: int
+) -> None:
+    other.answers["/root/studies"] = lambda handler: handler.answer(
+        status, b"<script>secret</script>", Content_Type=content_type, Location=f"{other.url}/elsewhere"
+    )
+    with serving(indexed, other.url) as client:
+        answer = client.get("/dicomweb/studies", headers=AS_ADMIN)
+    problem(answer, expected, kind)
+    assert "secret" not in answer.text
+    assert [path for path, _ in other.asked] == ["/root/studies"]
+
+
+def test_an_archive_that_is_gone_or_slow_is_told(
+    indexed: Indexed, other: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(indexed, "http://127.0.0.1:9/root") as client:
+        answer = client.get("/dicomweb/studies", headers=AS_ADMIN)
+        problem(answer, 502, "archive-unavailable")
+        assert "127.0.0.1" not in answer.text
+    monkeypatch.setattr(archive, "_READ_S", 0.2)
+    other.answers["/root/studies"] = lambda _: time.sleep(1)
+    with serving(indexed, other.url) as client:
+        problem(client.get("/dicomweb/studies", headers=AS_ADMIN), 504, "archive-timeout")
+
+
+def test_an_answer_that_breaks_off_breaks_off(indexed: Indexed, other: Any) -> None:
+    path = "/root/studies/1.2/series/3/instances/4"
+    other.answers[path] = lambda handler: handler.answer(
+        200, b"x" * 200_000, length=400_000, Content_Type="application/octet-stream"
+    )
+    settings = indexed.settings.model_validate(
+        {**indexed.settings.model_dump(), "open_reading": False, "pacs_url": other.url, "dicomweb": True}
+    )
+    application = create_app(settings)
+    with running(application) as address:
+        with pytest.raises(httpx.RemoteProtocolError):
+            httpx.get(f"{address}/dicomweb{path.removeprefix('/root')}", headers=AS_ADMIN)
+        # The place of the answer is free again.
+        assert application.state.archive._open == 0
+
+
+def test_callers_who_take_nothing_keep_no_place(indexed: Indexed, other: Any) -> None:
+    other.answers["/root/studies/1.2"] = lambda handler: handler.answer(
+        200, b"x" * 5_000_000, Content_Type="application/octet-stream"
+    )
+    settings = indexed.settings.model_validate(
+        {**indexed.settings.model_dump(), "open_reading": False, "pacs_url": other.url, "dicomweb": True}
+    )
+    application = create_app(settings)
+    with running(application) as address:
+        for _ in range(3):
+            with httpx.stream("GET", f"{address}/dicomweb/studies/1.2", headers=AS_ADMIN) as answer:
+                assert answer.status_code == 200
+        deadline = time.monotonic() + 10
+        while application.state.archive._open and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert application.state.archive._open == 0
+
+
+@pytest.mark.parametrize("reads", [0, 1000])
+def test_callers_who_read_slowly_lose_their_places(
+    indexed: Indexed, other: Any, monkeypatch: pytest.MonkeyPatch, reads: int
+) -> None:
+    monkeypatch.setattr(archive, "_CONCURRENT", 2)
+    monkeypatch.setattr(dicomweb, "_CALLER_S", 0.5)
+    monkeypatch.setattr(dicomweb, "_CALLER_RATE", 100_000_000)
+    other.answers["/root/studies/1.2"] = lambda handler: handler.answer(
+        200, b"x" * 50_000_000, Content_Type="application/octet-stream"
+    )
+    settings = indexed.settings.model_validate(
+        {**indexed.settings.model_dump(), "open_reading": False, "pacs_url": other.url, "dicomweb": True}
+    )
+    head = (
+        f"GET /dicomweb/studies/1.2 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {ADMIN_KEY}\r\n\r\n"
+    )
+    application = create_app(settings)
+    with running(application) as address, ExitStack() as opened:
+        port = int(address.rpartition(":")[2])
+        callers = [opened.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(2)]
+        for caller in callers:
+            caller.sendall(head.encode())
+            assert caller.recv(12) == b"HTTP/1.1 200"
+        busy = httpx.get(f"{address}/dicomweb/studies/1.2", headers=AS_ADMIN)
+        assert busy.status_code == 503
+        deadline = time.monotonic() + 20
+        while application.state.archive._open:
+            assert time.monotonic() < deadline
+            for caller in callers if reads else ():
+                # Nothing comes after the end.
+                with suppress(ConnectionError):
+                    caller.recv(reads)
+            time.sleep(0.05)
+        monkeypatch.setattr(dicomweb, "_CALLER_S", 60.0)
+        whole = httpx.get(f"{address}/dicomweb/studies/1.2", headers=AS_ADMIN)
+        assert len(whole.content) == 50_000_000
+
+
+def test_so_many_answers_at_a_time_and_no_more(
+    indexed: Indexed, other: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "_CONCURRENT", 0)
+    with serving(indexed, other.url) as client:
+        answer = client.get("/dicomweb/studies", headers=AS_ADMIN)
+    problem(answer, 503, "archive-busy")
+    assert json.loads(json.dumps(other.asked)) == []

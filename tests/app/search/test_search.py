@@ -1,0 +1,365 @@
+"""Searching over HTTP: the page of hits, filters, cursors, and what is refused."""
+
+import io
+import json
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from PIL import Image
+
+from app.engine import open_engine
+from tests.app.conftest import COLLECTION, PATIENT, Indexed, png_of_size
+from training.imaging.images import decode_image
+from training.models.encoder import load_encoder
+
+SEARCH = f"/v1/collections/{COLLECTION}/search"
+
+
+def search(client: TestClient, **body: Any) -> dict[str, Any]:
+    answer = client.post(SEARCH, json={"text": "two dogs", **body})
+    assert answer.status_code == 200, answer.text
+    page: dict[str, Any] = answer.json()
+    return page
+
+
+def search_image(client: TestClient, content: bytes, **query: Any) -> Any:
+    return client.post(SEARCH, files={"image": ("query.png", content)}, data={"query": json.dumps(query)})
+
+
+def search_like(client: TestClient, *names: str, **query: Any) -> Any:
+    return client.post(SEARCH, json={"like": [{"id": name} for name in names], **query})
+
+
+def ids(page: dict[str, Any]) -> list[str]:
+    return [hit["id"] for hit in page["hits"]]
+
+
+def problem(answer: Any, status: int, kind: str, *fields: str) -> dict[str, Any]:
+    """Check that an answer is this problem document, about these fields."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    document: dict[str, Any] = answer.json()
+    assert set(document) == {"type", "title", "status", "detail", "help", "request_id", "errors"}
+    assert document["help"] == f"/docs/problems#{kind}"
+    assert document["type"] == f"urn:recoquest:{kind}"
+    assert document["status"] == status
+    assert document["detail"].strip()
+    assert document["request_id"] == answer.headers["x-request-id"]
+    assert tuple(error["field"] for error in document["errors"]) == fields
+    return document
+
+
+def problem_of(answer: Any) -> tuple[int, str]:
+    """Return the status and the kind of a problem document."""
+    assert answer.headers["content-type"] == "application/problem+json"
+    return answer.status_code, answer.json()["type"].removeprefix("urn:recoquest:")
+
+
+def test_the_page_of_hits_is_what_the_interface_promises(client: TestClient) -> None:
+    page = search(client, limit=3, filter={"field": "view", "eq": "PA"})
+    told = {"hits", "confident", "count", "has_more", "query", "served_by", "took_ms", "unknown_keywords"}
+    assert set(page) == told
+    assert page["count"] is None
+    assert page["unknown_keywords"] == []
+    assert search(client, keywords="pneumothorax Zebra")["unknown_keywords"] == ["Zebra"]
+    assert page["query"] == {"limit": 3, "filter": {"field": "view", "eq": "PA"}, "truncations": []}
+    assert set(page["served_by"]) == {"collection", "generation", "model", "digest", "exact"}
+    assert (page["served_by"]["collection"], page["served_by"]["model"]) == (COLLECTION, "tiny-0")
+    assert page["served_by"]["exact"] is True
+    assert set(page["took_ms"]) == {"encode", "search", "total"}
+    assert [hit["rank"] for hit in page["hits"]] == [1, 2, 3]
+    hit = page["hits"][0]
+    assert set(hit) == {
+        *("id", "rank", "score", "score_kind", "cosine", "cosine_kind", "z_score", "found_by"),
+        *("text", "matched", "group", "group_size", "texts", "findings", "labels", "metadata", "links"),
+    }
+    assert set(hit["links"]) == {"image", "thumbnail"}
+    assert hit["score_kind"] == hit["cosine_kind"] == "cosine"
+    assert hit["score"] == hit["cosine"]
+    assert hit["found_by"] == ["vector"]
+    assert (hit["text"], hit["matched"], hit["group"], hit["group_size"]) == (None, None, None, None)
+    assert hit["metadata"]["view"] == "PA"
+    assert len(hit["texts"]) == 1
+
+
+def test_text_hits_are_those_of_the_encoder_and_a_brute_force_scan(
+    client: TestClient, indexed: Indexed
+) -> None:
+    encoder = load_encoder(indexed.bundle, "cpu")
+    query = encoder.embed_texts(["two dogs"]).vectors[0]
+    expected = _ranking(indexed, query)
+    page = search(client, limit=24)
+    assert ids(page) == [name for name, _ in expected]
+    np.testing.assert_allclose([hit["score"] for hit in page["hits"]], [s for _, s in expected], atol=2e-3)
+
+
+def test_image_hits_are_those_of_the_encoder_and_the_image_itself_comes_first(
+    client: TestClient, indexed: Indexed
+) -> None:
+    encoder = load_encoder(indexed.bundle, "cpu")
+    content = indexed.image_bytes(5)
+    query = encoder.embed_images(encoder.prepare_image(decode_image(content))[None])[0]
+    page = search_image(client, content, limit=24).json()
+    assert ids(page)[0] == "image-5"
+    assert page["hits"][0]["score"] > 0.999
+    assert ids(page) == [name for name, _ in _ranking(indexed, query)]
+
+
+def _ranking(indexed: Indexed, query: np.ndarray[Any, np.dtype[np.float32]]) -> list[tuple[str, float]]:
+    """Ids and scores over the stored vectors, best first."""
+    engine = open_engine(indexed.settings)
+    active = engine.active(COLLECTION)
+    names: Sequence[str] = [record.id for record in indexed.manifest.records]
+    scores = np.stack([engine.vector_of(active, name) for name in names]) @ query
+    engine.home.catalogue.close()
+    return sorted(zip(names, scores.tolist(), strict=True), key=lambda pair: -pair[1])
+
+
+def test_more_like_this_leaves_the_image_itself_out(client: TestClient, indexed: Indexed) -> None:
+    page = search_like(client, "image-3", limit=24).json()
+    engine = open_engine(indexed.settings)
+    stored = engine.vector_of(engine.active(COLLECTION), "image-3")
+    engine.home.catalogue.close()
+    assert ids(page) == [name for name, _ in _ranking(indexed, stored) if name != "image-3"]
+
+
+def test_filters_work_the_same_in_every_kind_of_search(client: TestClient, indexed: Indexed) -> None:
+    condition = {
+        "and": [{"field": "age", "gte": 25, "lt": 35}, {"not": {"field": "labels", "any_of": ["Edema"]}}]
+    }
+    expected = {
+        record.id
+        for record in indexed.manifest.records
+        if record.id in {"image-6", "image-8", "image-10", "image-12", "image-14"}
+    }
+    assert set(ids(search(client, limit=24, filter=condition))) == expected
+    assert (
+        set(ids(search_image(client, indexed.image_bytes(0), limit=24, filter=condition).json())) == expected
+    )
+    assert set(ids(search_like(client, "image-3", limit=24, filter=condition).json())) == expected
+
+
+def test_pages_follow_each_other_without_gap_or_repetition(client: TestClient) -> None:
+    whole = search(client, limit=24)
+    assert whole["has_more"] is False
+    seen: list[str] = []
+    ranks: list[int] = []
+    cursor: str | bool | None = True
+    for _ in range(5):
+        page = search(client, limit=5, cursor=cursor)
+        assert page["has_more"] is (page["next_cursor"] is not None)
+        seen += ids(page)
+        ranks += [hit["rank"] for hit in page["hits"]]
+        cursor = page["next_cursor"]
+    assert cursor is None
+    assert seen == ids(whole)
+    assert ranks == list(range(1, 25))
+
+
+def test_images_are_paged_too(client: TestClient, indexed: Indexed) -> None:
+    content = indexed.image_bytes(2)
+    first = search_image(client, content, limit=12, cursor=True).json()
+    second = search_image(client, content, limit=12, cursor=first["next_cursor"]).json()
+    assert ids(first) + ids(second) == ids(search_image(client, content, limit=24).json())
+    similar = search_like(client, "image-3", limit=20, cursor=True).json()
+    rest = search_like(client, "image-3", limit=20, cursor=similar["next_cursor"]).json()
+    assert len(set(ids(similar) + ids(rest))) == 23
+
+
+def test_links_lead_to_the_image_even_when_its_id_needs_quoting(client: TestClient) -> None:
+    name = f"{PATIENT} #7?"
+    hit = next(hit for hit in search(client, limit=24)["hits"] if hit["id"] == name)
+    assert unquote(hit["links"]["image"]).endswith(name)
+    assert client.get(hit["links"]["image"]).json()["id"] == name
+    assert client.get(hit["links"]["thumbnail"]).headers["content-type"] == "image/webp"
+    assert name not in ids(search_like(client, name, limit=24).json())
+
+
+def test_a_long_text_is_searched_and_the_answer_says_how_it_was_cut(client: TestClient) -> None:
+    page = search(client, text="a red square on a table and " * 20)
+    (cut,) = page["query"]["truncations"]
+    assert cut["field"] == "text"
+    assert cut["kept"] <= 16 < cut["tokens"]
+    assert ("a red square on a table and " * 20).startswith(cut["searched_text"])
+    assert ids(page) == ids(search(client, text=cut["searched_text"]))
+
+
+def test_times_are_those_of_the_parts(client: TestClient) -> None:
+    took = search(client)["took_ms"]
+    assert min(took.values()) > 0
+    assert took["encode"] + took["search"] <= took["total"] < 10_000
+
+
+def test_spaces_around_a_text_do_not_matter(client: TestClient) -> None:
+    assert ids(search(client, text="  two dogs\n")) == ids(search(client, text="two dogs"))
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1001, 2.5, "many", None, True, [1]])
+def test_a_wrong_k_is_refused(client: TestClient, limit: Any) -> None:
+    problem(client.post(SEARCH, json={"text": "x", "limit": limit}), 422, "invalid-request", "limit")
+
+
+@pytest.mark.parametrize("limit", [0, 1001, "many", ""])
+def test_a_wrong_k_is_refused_in_forms_too(client: TestClient, indexed: Indexed, limit: Any) -> None:
+    problem(search_image(client, indexed.image_bytes(0), limit=limit), 422, "invalid-request", "limit")
+
+
+@pytest.mark.parametrize("text", ["", "   \n", 5])
+def test_an_empty_text_is_refused(client: TestClient, text: Any) -> None:
+    problem(client.post(SEARCH, json={"text": text}), 422, "invalid-request", "text")
+
+
+def test_a_text_over_the_limit_is_refused_without_being_repeated(client: TestClient) -> None:
+    document = problem(client.post(SEARCH, json={"text": "secret " * 2000}), 422, "invalid-request", "text")
+    assert "10,000" in document["detail"]
+    assert "secret" not in json.dumps(document)
+
+
+def test_unknown_fields_are_refused(client: TestClient, indexed: Indexed) -> None:
+    problem(client.post(SEARCH, json={"text": "x", "top_k": 5}), 422, "invalid-request", "top_k")
+    problem(search_image(client, indexed.image_bytes(0), top_k=5), 422, "invalid-request", "top_k")
+    files = {"image": ("x.png", indexed.image_bytes(0))}
+    problem(client.post(SEARCH, files=files, data={"limit": "5"}), 422, "invalid-request", "limit")
+
+
+def test_a_filter_on_an_unknown_field_is_refused_and_told_the_known_ones(
+    client: TestClient, indexed: Indexed
+) -> None:
+    condition = {"field": "colour", "eq": "red"}
+    for answer in (
+        client.post(SEARCH, json={"text": "x", "filter": condition}),
+        search_image(client, indexed.image_bytes(0), filter=condition),
+        search_like(client, "image-3", filter=condition),
+    ):
+        document = problem(answer, 422, "invalid-filter", "filter.colour")
+        assert "view" in document["detail"]
+
+
+@pytest.mark.parametrize(
+    "condition", [{}, {"field": "view"}, {"and": 1}, {"field": "age", "gte": "x", "lt": 3}, {"fields": 1}]
+)
+def test_a_malformed_filter_is_refused(client: TestClient, condition: Any) -> None:
+    document = client.post(SEARCH, json={"text": "x", "filter": condition})
+    assert document.status_code == 422
+    assert document.json()["type"] == "urn:recoquest:invalid-filter"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "5", '"x"', "[" * 5000, '{"a":' * 5000])
+def test_a_query_in_a_form_that_is_no_json_object_is_refused(
+    client: TestClient, indexed: Indexed, text: str
+) -> None:
+    files = {"image": ("x.png", indexed.image_bytes(0))}
+    assert problem_of(client.post(SEARCH, files=files, data={"query": text})) == (422, "invalid-request")
+
+
+@pytest.mark.parametrize("condition", [[], 5, "x", True])
+def test_a_filter_that_is_no_json_object_is_refused(client: TestClient, condition: Any) -> None:
+    problem(search_like(client, "image-3", filter=condition), 422, "invalid-request", "filter")
+
+
+def test_a_deeply_nested_filter_is_refused(client: TestClient) -> None:
+    body = '{"text": "x", "filter": ' + '{"not":' * 3000 + "{}" + "}" * 3000 + "}"
+    answer = client.post(SEARCH, content=body, headers={"content-type": "application/json"})
+    assert answer.status_code in (400, 422)
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_unknown_collections_and_images_are_not_found(client: TestClient, indexed: Indexed) -> None:
+    none = "/v1/collections/none/search"
+    problem(client.post(none, json={"text": "x"}), 404, "unknown-collection")
+    problem(client.post(none, files={"image": ("x.png", indexed.image_bytes(0))}), 404, "unknown-collection")
+    problem(client.post(none, json={"like": [{"id": "image-1"}]}), 404, "unknown-collection")
+    problem(search_like(client, "none"), 404, "unknown-image")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"GIF", b"<svg xmlns='http://www.w3.org/2000/svg'/>", b"\x89PNG\r\n\x1a\n", b"hello"]
+)
+def test_a_file_that_is_no_image_is_refused(client: TestClient, content: bytes) -> None:
+    problem(search_image(client, content), 415, "not-an-image", "image")
+
+
+def test_a_truncated_image_is_refused(client: TestClient, indexed: Indexed) -> None:
+    problem(search_image(client, indexed.image_bytes(0)[:-2000]), 415, "not-an-image", "image")
+
+
+def test_a_gigantic_image_is_refused_by_its_header(client: TestClient) -> None:
+    document = problem(search_image(client, png_of_size(50_000, 50_000)), 413, "image-too-large", "image")
+    assert "2,500 megapixels" in document["detail"]
+
+
+def test_a_file_over_the_limit_is_refused(client: TestClient) -> None:
+    content = b"\x89PNG\r\n\x1a\n" + bytes(20 * 2**20)
+    problem(search_image(client, content), 413, "image-too-large", "image")
+
+
+def test_a_body_over_the_limit_is_refused(client: TestClient) -> None:
+    problem(search_image(client, bytes(25 * 2**20)), 413, "content-too-large")
+    problem(client.post(SEARCH, json={"text": "x" * 2**20}), 413, "content-too-large")
+
+
+def test_a_streamed_body_over_the_limit_is_refused(client: TestClient) -> None:
+    def endless() -> Any:
+        yield b'{"text": "'
+        for _ in range(30):
+            yield b"x" * 2**16
+
+    answer = client.post(SEARCH, content=endless(), headers={"content-type": "application/json"})
+    problem(answer, 413, "content-too-large")
+
+
+def test_a_form_names_its_fields(client: TestClient, indexed: Indexed) -> None:
+    document = problem(client.post(SEARCH, files={"file": ("x.png", b"x")}), 422, "invalid-request", "file")
+    assert "query, image, unlike_image" in document["detail"]
+    body = b'--x\r\nContent-Disposition: form-data; name="image"\r\n\r\ntext\r\n--x--\r\n'
+    headers = {"content-type": "multipart/form-data; boundary=x"}
+    problem(client.post(SEARCH, content=body, headers=headers), 422, "invalid-request", "image")
+    part = b'--x\r\nContent-Disposition: form-data; name="query"\r\n\r\n{}\r\n'
+    image = b'--x\r\nContent-Disposition: form-data; name="image"; filename="a"\r\n\r\n'
+    body = part + part + image + indexed.image_bytes(0) + b"\r\n--x--\r\n"
+    problem(client.post(SEARCH, content=body, headers=headers), 422, "invalid-request", "query")
+
+
+def test_a_query_in_a_form_may_be_a_file(client: TestClient, indexed: Indexed) -> None:
+    files = [("query", ("blob", b'{"limit": 3}')), ("image", ("x.png", indexed.image_bytes(4)))]
+    page = client.post(SEARCH, files=files).json()
+    assert ids(page)[0] == "image-4"
+    assert len(ids(page)) == 3
+
+
+@pytest.mark.parametrize("body", [b"", b"--x", b"nothing", b"--x\r\nContent-Disposition: form-data\r\n\r\n"])
+def test_a_broken_form_is_refused(client: TestClient, body: bytes) -> None:
+    for boundary in ("; boundary=x", ""):
+        answer = client.post(SEARCH, content=body, headers={"content-type": f"multipart/form-data{boundary}"})
+        assert answer.status_code in (400, 422)
+        assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_the_wrong_media_type_is_refused(client: TestClient, indexed: Indexed) -> None:
+    problem(client.post(SEARCH, content=indexed.image_bytes(0)), 415, "unsupported-media-type")
+    problem(client.post(SEARCH, data={"text": "x"}), 415, "unsupported-media-type")
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'"text"', b'{"text": "\\ud800"}', b"\xff"])
+def test_a_body_that_is_not_the_asked_object_is_refused(client: TestClient, body: bytes) -> None:
+    answer = client.post(SEARCH, content=body, headers={"content-type": "application/json"})
+    assert answer.status_code in (400, 422)
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_formats_and_modes_are_all_searched_with(client: TestClient) -> None:
+    for mode, kind in (
+        ("RGB", "JPEG"),
+        ("L", "PNG"),
+        ("RGBA", "WEBP"),
+        ("P", "GIF"),
+        ("I;16", "TIFF"),
+        ("RGB", "BMP"),
+    ):
+        content = io.BytesIO()
+        Image.new(mode, (40, 30)).save(content, kind)
+        assert search_image(client, content.getvalue()).status_code == 200, kind

@@ -1,0 +1,301 @@
+"""The forms of a search over HTTP: examples, texts, groups, words, diversity, and wrong combinations."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from app.application import create_app
+from app.engine import open_engine
+from index.ingest import ingest_manifest
+from index.search.query_vector import Part, Parts
+from index.search.request import SearchRequest
+from tests.app.conftest import Indexed
+from tests.app.search.test_search import ids, problem
+from training.common.manifest import read_manifest, write_manifest
+from training.imaging.images import decode_image
+from training.models.encoder import load_encoder
+
+SEARCH = "/v1/collections/grouped/search"
+
+
+@pytest.fixture(scope="module")
+def grouped(on_either: Indexed) -> Indexed:
+    """A home with a second collection, whose images are of patients with four each."""
+    data = on_either.manifest.folder.parent / "grouped"
+    data.mkdir()
+    (data / "images").symlink_to(on_either.manifest.folder / "images")
+    records = enumerate(on_either.manifest.records)
+    write_manifest(data, [replace(record, group=f"patient-{n // 4}") for n, record in records])
+    engine = open_engine(on_either.settings)
+    ingest_manifest(engine, "grouped", load_encoder(on_either.bundle, "cpu"), read_manifest(data))
+    engine.close()
+    return on_either
+
+
+@pytest.fixture(scope="module")
+def client(grouped: Indexed) -> Iterator[TestClient]:
+    with TestClient(
+        create_app(grouped.settings), "http://localhost", raise_server_exceptions=False
+    ) as running:
+        yield running
+
+
+def found(client: TestClient, **query: Any) -> dict[str, Any]:
+    answer = client.post(SEARCH, json=query)
+    assert answer.status_code == 200, answer.text
+    page: dict[str, Any] = answer.json()
+    return page
+
+
+def test_everything_that_is_sent_makes_one_query(client: TestClient, grouped: Indexed) -> None:
+    vector = np.random.default_rng(0).normal(size=12)
+    query = {
+        "text": "two dogs",
+        "like": [{"id": "image-3"}, {"text": "a boat at sea"}, {"vector": vector.tolist()}],
+        "unlike": [{"id": "image-8"}],
+        "limit": 24,
+    }
+    files = [
+        ("image", ("a.png", grouped.image_bytes(5))),
+        ("unlike_image", ("b.png", grouped.image_bytes(6))),
+    ]
+    answer = client.post(SEARCH, files=files, data={"query": json.dumps(query)})
+    assert answer.status_code == 200, answer.text
+    encoder = load_encoder(grouped.bundle, "cpu")
+    texts = encoder.embed_texts(["two dogs", "a boat at sea"]).vectors
+    pixels = [encoder.prepare_image(decode_image(grouped.image_bytes(number))) for number in (5, 6)]
+    images = [encoder.embed_images(one[None])[0] for one in pixels]
+    engine = open_engine(grouped.settings)
+    active = engine.active("grouped")
+    parts = Parts(
+        asked=[Part(texts[0], "text"), Part(images[0], "image")],
+        liked=[
+            Part(engine.vector_of(active, "image-3"), "image"),
+            Part(texts[1], "text"),
+            Part((vector / np.linalg.norm(vector)).astype(np.float32), None),
+        ],
+        disliked=[Part(engine.vector_of(active, "image-8"), "image"), Part(images[1], "image")],
+    )
+    request = SearchRequest(k=24, exclude=("image-3", "image-8"))
+    expected = engine.search(active, engine.compose(active, parts), request)
+    engine.close()
+    page = answer.json()
+    assert ids(page) == [hit.id for hit in expected.hits]
+    assert len(ids(page)) == 22
+    assert page["confident"] is None
+    np.testing.assert_allclose(
+        [hit["score"] for hit in page["hits"]], [hit.score for hit in expected.hits], atol=1e-3
+    )
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("length", [1e300, 1e-300])
+def test_of_a_vector_only_the_direction_counts(client: TestClient, length: float) -> None:
+    vector = np.random.default_rng(0).normal(size=12)
+    plain = found(client, like=[{"vector": vector.tolist()}])
+    scaled = found(client, like=[{"vector": (length * vector).tolist()}])
+    assert [hit["id"] for hit in scaled["hits"]] == [hit["id"] for hit in plain["hits"]]
+
+
+def test_an_image_of_the_collection_finds_its_own_text_among_texts(client: TestClient) -> None:
+    page = found(client, like=[{"id": "image-3"}], target="texts", limit=24)
+    assert len(page["hits"]) == 24
+    assert {hit["id"] for hit in page["hits"]} >= {"image-3"}
+    for hit in page["hits"]:
+        assert hit["text"] == {"position": 0, "text": hit["texts"][0]}
+        assert hit["links"]["image"].endswith(
+            hit["id"].replace(" ", "%20").replace("#", "%23").replace("?", "%3F")
+        )
+
+
+def test_the_group_of_an_example_is_left_out_on_demand(client: TestClient) -> None:
+    alone = set(ids(found(client, like=[{"id": "image-9"}], limit=24)))
+    page = found(client, like=[{"id": "image-9"}], exclude_same_group=True, limit=24)
+    assert alone - set(ids(page)) == {"image-8", "image-10", "image-11"}
+    assert "patient-2" not in {hit["group"] for hit in page["hits"]}
+
+
+def test_one_hit_stands_for_each_group(client: TestClient) -> None:
+    page = found(client, text="two dogs", group_by="group", limit=24)
+    assert len({hit["group"] for hit in page["hits"]}) == len(page["hits"]) == 6
+    assert {hit["group_size"] for hit in page["hits"]} == {4}
+    best = found(client, text="two dogs", limit=1)["hits"][0]
+    assert page["hits"][0]["id"] == best["id"]
+
+
+def test_groups_are_of_any_field(client: TestClient) -> None:
+    page = found(client, text="two dogs", group_by="view", limit=24)
+    views = [hit["metadata"]["view"] for hit in page["hits"]]
+    assert sorted(views) == ["AP", "PA"]
+    assert sum(hit["group_size"] for hit in page["hits"]) == 24
+    example = found(client, text="two dogs", limit=1)["hits"][0]
+    page = found(client, like=[{"id": example["id"]}], exclude_same_group="view", limit=24)
+    assert page["hits"]
+    assert example["metadata"]["view"] not in {hit["metadata"]["view"] for hit in page["hits"]}
+
+
+def test_exact_words_are_fused_and_told(client: TestClient) -> None:
+    page = found(client, text="a boat", keywords="pneumothorax", limit=24)
+    (named,) = [hit for hit in page["hits"] if "keywords" in hit["found_by"]]
+    assert "#7" in named["id"]
+    assert {hit["score_kind"] for hit in page["hits"]} == {"fused"}
+    assert {hit["cosine_kind"] for hit in page["hits"]} == {"cosine"}
+    assert page["hits"][0] == named
+
+
+def test_as_many_words_are_taken_as_are_looked_up(client: TestClient) -> None:
+    words = [f"w{number}" for number in range(63)] + ["dogs"]
+    page = found(client, text="a boat", keywords=" ".join([*words, *words]).upper(), limit=24)
+    assert any("keywords" in hit["found_by"] for hit in page["hits"])
+    answer = client.post(SEARCH, json={"text": "a boat", "keywords": " ".join([*words, "snow"])})
+    document = problem(answer, 422, "invalid-request", "keywords")
+    assert document["detail"] == "There are 65 different words in `keywords`: give at most 64."
+
+
+def test_diversity_changes_the_order_and_not_what_is_found(client: TestClient) -> None:
+    plain, diverse = (found(client, text="two dogs", limit=24, **more) for more in ({}, {"diversity": 0.7}))
+    assert ids(plain)[0] == ids(diverse)[0]
+    assert ids(plain) != ids(diverse)
+    assert sorted(ids(plain)) == sorted(ids(diverse))
+
+
+def test_pages_of_every_form_follow_each_other(client: TestClient) -> None:
+    for form in (
+        {"text": "x", "keywords": "dogs boat"},
+        {"text": "x", "group_by": "group"},
+        {"like": [{"id": "image-1"}, {"text": "a boat"}], "unlike": [{"id": "image-2"}], "diversity": 0.5},
+        {"text": "x", "target": "texts"},
+    ):
+        whole = found(client, **form, limit=24)
+        pages: list[dict[str, Any]] = []
+        cursor: str | bool | None = True
+        for _ in range(6):
+            page = found(client, **form, limit=5, cursor=cursor)
+            pages += page["hits"]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                break
+        assert [(h["id"], h["rank"]) for h in pages] == [(h["id"], h["rank"]) for h in whole["hits"]], form
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ({"diversity": 0.5}, "diversity"),
+        ({"text": "x", "keywords": "--"}, "keywords"),
+        ({"text": "x", "exclude_same_group": True}, "exclude_same_group"),
+        ({"like": [{"text": "x"}], "exclude_same_group": True}, "exclude_same_group"),
+        ({"like": [{"id": "image-1"}] * 17}, "like"),
+        ({"like": [{"id": "image-1"}] * 9, "unlike": [{"id": "image-2"}] * 8}, "like"),
+        ({"like": [{}]}, "like.0"),
+        ({"like": [{"id": "image-1", "text": "x"}]}, "like.0"),
+        ({"like": ["image-1"]}, "like.0"),
+        ({"unlike": [{"vector": [1.0, 2.0]}]}, "unlike.0.vector"),
+        ({"like": [{"vector": [0.0] * 12}]}, "like.0.vector"),
+        ({"like": [{"vector": []}]}, "like.0.vector"),
+        ({"like": [{"text": "x" * 10_001}]}, "like.0.text"),
+        ({"text": "\u200b"}, "text"),
+        ({"text": " \u2060\ufeff\u00a0\u202e\n"}, "text"),
+        ({"text": "\u3164\u0301\ufe0f"}, "text"),
+        ({"like": [{"text": "\u200b"}]}, "like.0.text"),
+        ({"text": "x", "keywords": "\u200d"}, "keywords"),
+        ({"text": "x", "keywords": "x" * 10_001}, "keywords"),
+        ({"text": "x", "target": "reports"}, "target"),
+        ({"text": "x", "group_by": "viewx"}, "group_by"),
+        ({"text": "x", "group_by": True}, "group_by"),
+        ({"text": "x", "group_by": ""}, "group_by"),
+        ({"text": "x", "diversity": 1.1}, "diversity"),
+        ({"text": "x", "diversity": True}, "diversity"),
+        ({"text": "x", "diversity": "0.5"}, "diversity"),
+        ({"like": [{"id": "image-1"}], "exclude_same_group": "yes"}, "exclude_same_group"),
+        ({"like": [{"id": "image-1"}], "exclude_same_group": 1}, "exclude_same_group"),
+        ({"like": [{"id": "image-1"}], "exclude_same_group": "x" * 1001}, "exclude_same_group"),
+        ({"text": "x", "exclude_same_group": "view"}, "exclude_same_group"),
+        ({"like": [{"vector": ["1"] + [0] * 11}]}, "like.0.vector.0"),
+        ({"like": [{"vector": [0] * 11 + [True]}]}, "like.0.vector.11"),
+        ({"text": "x", "filter": {"field": "view", "any_of": ["x" * 20_000]}}, "filter"),
+    ],
+)
+def test_what_makes_no_search_is_told_with_its_field(
+    client: TestClient, query: dict[str, Any], field: str
+) -> None:
+    document = problem(client.post(SEARCH, json=query), 422, "invalid-request", field)
+    assert len(document["detail"]) < 300
+
+
+@pytest.mark.parametrize("text", ["।", "❤\ufe0f", "\ue000", "\u200bx"])
+def test_whatever_can_be_seen_is_a_text(client: TestClient, text: str) -> None:
+    assert found(client, text=text, limit=1)["hits"]
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [("{", "query"), ("[]", "query"), ("", "query"), ('{"text": 3}', "text"), ('{"like": [{}]}', "like.0")],
+)
+def test_a_wrong_query_of_a_form_is_told_with_its_field(client: TestClient, query: str, field: str) -> None:
+    answer = client.post(SEARCH, data={"query": query}, files={"image": ("a.png", b"nothing")})
+    problem(answer, 422, "invalid-request", field)
+
+
+@pytest.mark.parametrize("number", [17, 30])
+def test_too_many_files_are_told_how_many_are_taken(
+    client: TestClient, grouped: Indexed, number: int
+) -> None:
+    files = [("image", (f"{place}.png", grouped.image_bytes(0))) for place in range(number)]
+    document = problem(client.post(SEARCH, files=files), 422, "invalid-request", "like")
+    assert document["detail"] == "Too many files are sent: a search takes at most 16 examples."
+    document = problem(
+        client.post(SEARCH, files=files[:16], data={"query": '{"like": [{"id": "image-1"}]}'}),
+        *(422, "invalid-request", "like"),
+    )
+    assert document["detail"] == "17 examples are too many: send at most 16."
+
+
+def test_the_wrong_one_of_several_files_is_named(client: TestClient, grouped: Indexed) -> None:
+    files = [("image", ("a.png", grouped.image_bytes(0))), ("image", ("b.png", b"nothing"))]
+    document = problem(client.post(SEARCH, files=files), 415, "not-an-image", "image")
+    assert document["detail"].startswith("File 2 of `image`: ")
+
+
+def test_long_texts_are_told_by_their_places(client: TestClient) -> None:
+    long = "a red square on a table and " * 20
+    page = found(client, text=long, like=[{"id": "image-1"}, {"text": long}])
+    assert [cut["field"] for cut in page["query"]["truncations"]] == ["text", "like.1.text"]
+
+
+def test_what_says_that_a_finding_is_absent_is_preferred_and_told(client: TestClient) -> None:
+    page = found(client, text="no pneumothorax", limit=24)
+    assert "#7" in page["hits"][0]["id"]
+    assert page["hits"][0]["score_kind"] == "fused"
+    assert [hit["id"] for hit in page["hits"] if "findings" in hit["found_by"]] == [page["hits"][0]["id"]]
+    # Nothing says so of these.
+    for text in ("no hernia", "pneumothorax"):
+        assert {hit["score_kind"] for hit in found(client, text=text, limit=24)["hits"]} == {"cosine"}
+
+
+def test_words_are_looked_up_where_a_finding_is_in_one_state(client: TestClient) -> None:
+    for state, count in (("absent", 1), ("present", 0), ("uncertain", 0)):
+        page = found(client, text="a boat", keywords="pneumothorax", keywords_state=state, limit=24)
+        assert sum("keywords" in hit["found_by"] for hit in page["hits"]) == count
+    answer = client.post(SEARCH, json={"text": "a boat", "keywords": "boat", "keywords_state": "present"})
+    document = problem(answer, 422, "invalid-request", "keywords_state")
+    assert document["detail"].startswith("keywords_state goes with `keywords` that name a finding")
+    answer = client.post(SEARCH, json={"text": "a boat", "keywords": "mass", "keywords_state": "there"})
+    problem(answer, 422, "invalid-request", "keywords_state")
+
+
+def test_findings_are_filtered_by(client: TestClient) -> None:
+    filter = {"finding": "pneumothorax", "state": "absent"}
+    assert len(found(client, text="a boat", filter=filter, limit=24)["hits"]) == 1
+    enlarged = found(client, text="a boat", filter={"finding": "cardiomegaly", "state": "present"}, limit=24)
+    assert {hit["texts"][0] for hit in enlarged["hits"]} == {"the heart is enlarged"}
+    assert len(enlarged["hits"]) == 6
+    answer = client.post(SEARCH, json={"text": "a boat", "filter": {"finding": "giraffe", "state": "absent"}})
+    assert (
+        "there is no finding 'giraffe'" in problem(answer, 422, "invalid-filter", "filter.finding")["detail"]
+    )

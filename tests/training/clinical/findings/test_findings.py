@@ -1,0 +1,309 @@
+"""Findings of reports by the rules: figures on written sentences, offsets, and any text."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.training.clinical.findings.measuring import (
+    EVERY,
+    by_finding,
+    by_state,
+    golden,
+    precision_and_recall,
+    predicted,
+    wrong,
+)
+from tests.training.clinical.findings.sentences import GERMAN, HELD_OUT, SECOND, TUNED
+from training.clinical.findings import (
+    FINDINGS,
+    STATES,
+    Finding,
+    are_prior,
+    find_findings,
+    finding_called,
+    image_states,
+)
+from training.clinical.findings.findings import MAX_CHARACTERS
+
+DOCUMENTED = Path(__file__).resolve().parents[4] / "docs" / "findings.md"
+# Words of the rules, and others, in any order.
+WORDS = st.sampled_from(
+    [
+        "no",
+        "effusion",
+        "pneumothorax",
+        ",",
+        ".",
+        ";",
+        ":",
+        "?",
+        "not",
+        "is",
+        "seen",
+        "possible",
+        "heart",
+        "enlarged",
+        "size",
+        "normal",
+        "and",
+        "or",
+        "but",
+        "with",
+        "history",
+        "of",
+        "İ",
+        "ſ",
+        "\n",
+        "FINDINGS:",
+        "INDICATION:",
+        "resolved",
+        "a",
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("part", "least"),
+    [(TUNED, 0.97), (HELD_OUT, 0.95), (SECOND, 0.9), (GERMAN, 0.9)],
+    ids=["tuned", "held out", "second", "german"],
+)
+def test_states_are_right_on_written_sentences(part: tuple[tuple[str, str], ...], least: float) -> None:
+    figures = precision_and_recall(part)
+    assert list(figures) == list(STATES)
+    assert min(min(pair) for pair in figures.values()) >= least, wrong(part)
+
+
+def test_the_documented_figures_are_those_of_the_rules() -> None:
+    documented = DOCUMENTED.read_text(encoding="utf-8")
+    for rows in (by_state(), by_finding()):
+        assert f"|---|\n{rows}\n" in documented
+
+
+def test_the_figures_are_of_different_sentences_in_all_states() -> None:
+    assert (len(TUNED), len(HELD_OUT), len(SECOND), len(GERMAN)) == (140, 60, 40, 26)
+    assert len({text for text, _ in EVERY}) == 266
+    wanted = [pair for _, answer in EVERY for pair in golden(answer)]
+    assert {name for name, _ in wanted} <= set(FINDINGS)
+    for state in STATES:
+        assert sum(own == state for _, own in wanted) >= 50, state
+
+
+def test_a_mention_has_the_offsets_of_its_words() -> None:
+    text = "No pneumothorax, but a small\npleural effusion. Heart size is normal."
+    assert find_findings(text) == (
+        Finding("pneumothorax", "absent", 3, 15),
+        Finding("pleural effusion", "present", 29, 45),
+        Finding("cardiomegaly", "absent", 47, 67),
+    )
+
+
+@pytest.mark.parametrize("text", [text for text, _ in EVERY])
+def test_a_sentence_says_the_same_in_capitals_and_beside_others(text: str) -> None:
+    assert predicted(text.upper()) == predicted(text)
+    # A question mark or a stop ends it; what follows is no part of it.
+    before, after = "There is a mass. ", " No hernia."
+    if ":" not in text and text[-1] in ".?":
+        expected = predicted(text) | {("mass", "present"), ("hernia", "absent")}
+        assert predicted(before + text + after) == expected
+
+
+@given(st.lists(WORDS, max_size=30).map(" ".join) | st.text(max_size=60))
+@settings(max_examples=300, deadline=None, derandomize=True)
+def test_any_text_has_findings_at_places_in_it(text: str) -> None:
+    found = find_findings(text)
+    assert [finding.start for finding in found] == sorted(finding.start for finding in found)
+    for name, state, start, end in found:
+        assert name in FINDINGS
+        assert state in STATES
+        assert 0 <= start < end <= len(text)
+        assert text[start:end] == text[start:end].strip()
+
+
+@pytest.mark.parametrize("name", FINDINGS)
+def test_each_finding_is_called_by_its_name(name: str) -> None:
+    assert (name, "present") in predicted(f"There is {name}.")
+    assert (name, "absent") in predicted(f"No evidence of {name}.")
+    assert (name, "uncertain") in predicted(f"Possible {name}.")
+    assert finding_called(f" {name.upper()} ") == name
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("effusions", "pleural effusion"),
+        ("Oedema", "pulmonary edema"),
+        ("enlarged heart", "cardiomegaly"),
+        ("no effusion", None),
+        ("giraffe", None),
+        ("", None),
+    ],
+)
+def test_forms_are_other_names(text: str, name: str | None) -> None:
+    assert finding_called(text) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "prior"),
+    [
+        ("No effusion. Unchanged since the last film: a mass. Nodule.", [False, True, False]),
+        ("COMPARISON: Prior film.\n\nFINDINGS: Small effusion.", [False]),
+        ("Kein Erguss. Im Vergleich zur Voruntersuchung Infiltrat.", [False, True]),
+        ("Two dogs.", []),
+    ],
+)
+def test_sentences_on_an_earlier_examination_are_told(text: str, prior: list[bool]) -> None:
+    assert are_prior(text, [finding.start for finding in find_findings(text)]) == prior
+
+
+def test_present_counts_before_uncertain_before_absent() -> None:
+    text = "No effusion. Possible effusion. Possible mass. No mass. No hernia. There is effusion."
+    states = image_states(find_findings(text))
+    assert states == {"pleural effusion": "present", "mass": "uncertain", "hernia": "absent"}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("COMPARISON: None. There is a large right effusion.", {"pleural effusion"}),
+        ("HISTORY: Fall. TECHNIQUE: AP. Left rib fracture. Mass.", {"fracture", "mass"}),
+        ("INDICATION: Pneumonia.\n\nSmall nodule. No mass.", {"nodule", "mass"}),
+        ("Technik: p.a. Erguss links.", {"pleural effusion"}),
+        ("INDICATION:\n\nPneumonia.\n\nIMPRESSION: Nodule.", {"nodule"}),
+        ("INDICATION: Fever. Pneumonia.", set()),
+        ("COMPARISON: Film of May. It showed a mass.", set()),
+        ("INDICATION: Cough.\n\nPneumonia last year.\n\nFINDINGS: Nodule.", {"nodule"}),
+        ("COMPARISON: Film of May. Effusion then. REPORT: Nodule.", {"nodule"}),
+    ],
+)
+def test_a_body_without_a_heading_describes(text: str, found: set[str]) -> None:
+    assert {finding.name for finding in find_findings(text)} == found
+
+
+def test_a_heading_of_history_ends_at_the_next() -> None:
+    text = "HISTORY: Cough. Pneumonia in May.\nFINDINGS: No mass. Effusion.\nCOMPARISON: A chest with hernia."
+    assert predicted(text) == {("mass", "absent"), ("pleural effusion", "present")}
+
+
+def test_a_long_text_is_read_up_to_a_limit() -> None:
+    one = "no effusion and "
+    text = one * (2 * MAX_CHARACTERS // len(one))
+    found = find_findings(text)
+    assert len(found) == MAX_CHARACTERS // len(one)
+    assert {text[finding.start : finding.end] for finding in found} == {"effusion"}
+
+
+def test_captions_of_photographs_state_nothing() -> None:
+    captions = (
+        "A mass of people at a port, waiting for the line to move.",
+        "Two dogs run through shallow water; a tube lies on the beach.",
+        "A drain in a street, with leads, wires and clips.",
+    )
+    assert [find_findings(caption) for caption in captions] == [()] * 3
+
+
+def test_no_sentence_is_cut_where_a_number_has_a_point() -> None:
+    assert predicted("No nodule above 1.5 cm or mass.") == {("nodule", "absent"), ("mass", "absent")}
+    assert predicted("No effusion.Mass.") == {("pleural effusion", "absent"), ("mass", "present")}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("It is unlikely that this is pneumonia.", {("pneumonia", "uncertain")}),
+        (
+            "It is unlikely that there is a pneumothorax, but effusion is present.",
+            {("pneumothorax", "uncertain"), ("pleural effusion", "present")},
+        ),
+        ("Patient was ruled out for pneumonia.", {("pneumonia", "absent")}),
+        ("Pneumonia was ruled out.", {("pneumonia", "absent")}),
+        ("Negative CXR for pneumonia.", {("pneumonia", "absent")}),
+        ("Pneumothorax (-), effusion (+).", {("pneumothorax", "absent"), ("pleural effusion", "present")}),
+        ("Ein Erguss liegt derzeit nicht vor.", {("pleural effusion", "absent")}),
+        ("Lungs are unremarkable for effusion.", {("pleural effusion", "absent")}),
+        ("Effusions, if any, are small.", {("pleural effusion", "uncertain")}),
+        ("Effusion, if present, is tiny.", {("pleural effusion", "uncertain")}),
+        ("There is a small, if any, effusion.", {("pleural effusion", "uncertain")}),
+        ("Trace effusion may be present.", {("pleural effusion", "uncertain")}),
+        ("Effusion can no longer be identified.", {("pleural effusion", "absent")}),
+        ("No change in the effusion, no new mass.", {("pleural effusion", "present"), ("mass", "uncertain")}),
+    ],
+)
+def test_a_statement_around_a_finding(text: str, expected: set[tuple[str, str]]) -> None:
+    assert predicted(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Kein Pneumothorax, Erguss links.", {("pneumothorax", "absent"), ("pleural effusion", "present")}),
+        (
+            "Keine Infiltrate, kleiner Erguss links.",
+            {("lung opacity", "absent"), ("pleural effusion", "present")},
+        ),
+        (
+            "Kein Pneumothorax, geringer Erguss.",
+            {("pneumothorax", "absent"), ("pleural effusion", "present")},
+        ),
+        (
+            "Kein Pneumothorax, Ergüsse beidseits.",
+            {("pneumothorax", "absent"), ("pleural effusion", "present")},
+        ),
+        (
+            "No pneumothorax, effusion on the right.",
+            {("pneumothorax", "absent"), ("pleural effusion", "present")},
+        ),
+        (
+            "No pneumothorax, bilateral effusions.",
+            {("pneumothorax", "absent"), ("pleural effusion", "present")},
+        ),
+        (
+            "No pneumothorax, effusion or consolidation.",
+            {("pneumothorax", "absent"), ("pleural effusion", "absent"), ("consolidation", "absent")},
+        ),
+        (
+            "No pneumothorax, effusion or mass on the left.",
+            {("pneumothorax", "absent"), ("pleural effusion", "absent"), ("mass", "absent")},
+        ),
+        (
+            "Kein Erguss, Pneumothorax oder Infiltrat.",
+            {("pneumothorax", "absent"), ("pleural effusion", "absent"), ("lung opacity", "absent")},
+        ),
+        (
+            "Kein Erguss links, kein Pneumothorax",
+            {("pneumothorax", "absent"), ("pleural effusion", "absent")},
+        ),
+        ("No effusion, pneumothorax.", {("pneumothorax", "absent"), ("pleural effusion", "absent")}),
+    ],
+)
+def test_a_side_or_a_size_behind_a_comma_begins_a_statement(
+    text: str, expected: set[tuple[str, str]]
+) -> None:
+    assert predicted(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Unlikely pneumonia.", {("pneumonia", "uncertain")}),
+        ("Less likely right pneumonia.", {("pneumonia", "uncertain")}),
+        ("No longer seen is the right pneumothorax.", {("pneumothorax", "absent")}),
+        (
+            "Not seen are effusion or pneumothorax.",
+            {("pneumothorax", "absent"), ("pleural effusion", "absent")},
+        ),
+        ("Effusions cannot be appreciated.", {("pleural effusion", "absent")}),
+        ("A pneumothorax can not be identified.", {("pneumothorax", "absent")}),
+        ("Effusions cannot be clearly seen.", {("pleural effusion", "uncertain")}),
+        (
+            "No pneumothorax s/p chest tube removal for effusion.",
+            {("pneumothorax", "absent"), ("support device", "absent")},
+        ),
+        ("No pneumothorax status post drainage of effusion.", {("pneumothorax", "absent")}),
+        ("V. a. Pneumonie.", {("pneumonia", "uncertain")}),
+        ("Kein Erguss. Z. n. Pneumonie.", {("pleural effusion", "absent")}),
+    ],
+)
+def test_words_in_another_order_say_the_same(text: str, expected: set[tuple[str, str]]) -> None:
+    assert predicted(text) == expected

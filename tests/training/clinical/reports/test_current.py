@@ -1,0 +1,151 @@
+"""The report that counts of a study, and records of a manifest that get it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import permutations
+
+import pytest
+
+from training.clinical.reports.current import current_report
+from training.clinical.reports.sections import clinical_sections
+from training.clinical.reports.study_report import Status, StudyReport
+from training.common.record import MetadataValue, Record
+from training.importing.attach_reports import attach_reports
+
+
+def _report(
+    text: str,
+    issued: str | None = None,
+    status: Status = "final",
+    identity: str | None = "a",
+    keys: Sequence[str] = ("study:1.2.3.4",),
+    patient: str | None = None,
+) -> StudyReport:
+    return StudyReport(tuple(keys), patient, identity, status, issued, clinical_sections(text))
+
+
+OLD = _report("FINDINGS: Effusion.", "2024-01-01", "preliminary")
+FINAL = _report("FINDINGS: No effusion.\nIMPRESSION: Normal chest.", "2024-01-02")
+ADDENDUM = _report("ADDENDUM: Rib fracture.", "2024-01-03", identity="b")
+AMENDED = _report("FINDINGS: Small effusion.", "2024-01-04", "amended")
+LATE = _report("FINDINGS: Pneumothorax.", "2024-01-05", "preliminary", identity="c")
+GONE = _report("", "2024-01-06", "withdrawn")
+
+
+def _text(*received: StudyReport) -> str | None:
+    current = current_report(received)
+    assert current is not None
+    return current.text
+
+
+def test_the_newest_final_report_counts_in_whatever_order_they_come() -> None:
+    for order in permutations((OLD, FINAL, LATE)):
+        assert _text(*order) == "FINDINGS: No effusion.\n\nIMPRESSION: Normal chest."
+    for order in permutations((OLD, FINAL, AMENDED)):
+        assert _text(*order) == "FINDINGS: Small effusion."
+    assert _text(OLD) == "FINDINGS: Effusion."
+    assert current_report([OLD]).status == "preliminary"  # type: ignore[union-attr]
+
+
+def test_an_addendum_stays_behind_the_report() -> None:
+    for order in permutations((FINAL, ADDENDUM, OLD)):
+        assert (
+            _text(*order) == "FINDINGS: No effusion.\n\nIMPRESSION: Normal chest.\n\nADDENDUM: Rib fracture."
+        )
+    assert _text(AMENDED, ADDENDUM) == "FINDINGS: Small effusion.\n\nADDENDUM: Rib fracture."
+    whole = _report("IMPRESSION: Normal.\nADDENDUM: Rib fracture.", "2024-02-01")
+    assert _text(ADDENDUM, whole) == "IMPRESSION: Normal.\n\nADDENDUM: Rib fracture."
+    assert _text(ADDENDUM) == "ADDENDUM: Rib fracture."
+
+
+def test_a_withdrawn_report_is_gone_and_others_stay() -> None:
+    for order in permutations((FINAL, GONE)):
+        current = current_report(order)
+        assert current is not None
+        assert (current.text, current.sentences, current.labels, current.status) == (None, (), (), None)
+    other = _report("FINDINGS: Nodule.", "2024-01-01", identity="z")
+    assert _text(FINAL, other, GONE) == "FINDINGS: Nodule."
+    later = _report("FINDINGS: Mass.", "2024-01-07")
+    assert _text(GONE, FINAL, later) == "FINDINGS: Mass."
+
+
+def test_a_report_without_a_text_takes_no_other_ones_place() -> None:
+    bare = _report("INDICATION: Cough.\nTECHNIQUE: AP.", "2024-02-01")
+    assert not bare.describes
+    for order in permutations((FINAL, bare)):
+        assert _text(*order) == "FINDINGS: No effusion.\n\nIMPRESSION: Normal chest."
+    for order in permutations((OLD, bare)):
+        assert _text(*order) == "FINDINGS: Effusion."
+    assert _text(bare) == "INDICATION: Cough.\n\nTECHNIQUE: AP."
+
+
+def test_sentences_describe_the_image_and_labels_follow() -> None:
+    current = current_report(
+        [_report("INDICATION: Pneumonia?\nCOMPARISON: Old film.\nFINDINGS: Small effusion. No edema.")]
+    )
+    assert current is not None
+    assert (
+        current.text
+        == "INDICATION: Pneumonia?\n\nCOMPARISON: Old film.\n\nFINDINGS: Small effusion. No edema."
+    )
+    assert current.sentences == ("Small effusion.", "No edema.")
+    assert current.labels == ("Pleural Effusion",)
+    assert current.labels_of(["Edema", "own", "No Finding"]) == ("own", "Pleural Effusion")
+    assert current_report([]) is None
+
+
+RECORDS = [
+    Record(
+        id="a", image="a.png", split="test", metadata={"study": "1.2.3.4", "patient": "p"}, labels=("mine",)
+    ),
+    Record(id="b", image="b.png", split="test", metadata={"study": "1.2.3.4", "patient": "p"}),
+    Record(id="c", image="c.png", split="test", metadata={"accession": "77", "patient": "q"}),
+    Record(id="d", image="d.png", split="test"),
+]
+
+
+def test_records_get_the_reports_of_their_studies() -> None:
+    by_number = _report("FINDINGS: Nodule.", keys=("study:9.9.9.9", "accession:77"), patient="q")
+    unknown = _report("FINDINGS: Mass.", keys=("study:8.8.8.8",))
+    attached = attach_reports(RECORDS, [FINAL, by_number, unknown, ADDENDUM])
+    a, b, c, d = attached.records
+    assert (
+        a.report
+        == b.report
+        == "FINDINGS: No effusion.\n\nIMPRESSION: Normal chest.\n\nADDENDUM: Rib fracture."
+    )
+    assert a.labels == ("mine", "Fracture")
+    assert a.metadata == {"study": "1.2.3.4", "patient": "p", "report_status": "final"}
+    assert (c.report, c.texts, c.labels) == ("FINDINGS: Nodule.", ("Nodule.",), ("Lung Lesion",))
+    assert d == RECORDS[3]
+    assert (attached.matched, attached.waiting, attached.differing) == (3, 1, 0)
+
+
+@pytest.mark.parametrize("keys", [("study:1.2.3.4",), ("accession:77",)])
+def test_a_report_of_another_patient_is_not_attached(keys: Sequence[str]) -> None:
+    attached = attach_reports(RECORDS, [_report("FINDINGS: Mass.", keys=keys, patient="other")])
+    assert list(attached.records) == RECORDS
+    assert (attached.matched, attached.waiting, attached.differing) == (0, 0, 1)
+
+
+def test_of_a_study_of_two_patients_only_reports_that_name_one_are_attached() -> None:
+    mixed = [RECORDS[0], replace(RECORDS[1], metadata={"study": "1.2.3.4", "patient": "q"})]
+    unnamed = _report("FINDINGS: Mass.")
+    of_one = _report("FINDINGS: Nodule.", patient="other", keys=("study:1.2.3.4", "patient:q"))
+    attached = attach_reports(mixed, [unnamed, of_one])
+    assert [record.report for record in attached.records] == [None, "FINDINGS: Nodule."]
+    assert (attached.matched, attached.waiting, attached.mismatched) == (1, 0, (0,))
+    assert "several patients" in unnamed.mismatch
+    assert attach_reports(RECORDS, [unnamed]).matched == 1
+
+
+def test_any_id_of_a_films_patient_is_enough() -> None:
+    named: dict[str, MetadataValue] = {"study": "1.2.3.4", "patient": "n", "other_patients": ("q", "p")}
+    film = replace(RECORDS[0], metadata=named)
+    attached = attach_reports([film], [_report("FINDINGS: Mass.", patient="p")])
+    assert (attached.matched, attached.records[0].report) == (1, "FINDINGS: Mass.")
+
+
+def test_the_same_report_has_the_same_digest() -> None:
+    assert FINAL.digest == _report("FINDINGS: No effusion.\nIMPRESSION: Normal chest.", "2024-01-02").digest
+    assert len({one.digest for one in (OLD, FINAL, ADDENDUM, AMENDED, LATE, GONE)}) == 6

@@ -1,0 +1,159 @@
+"""Reports as MIMIC-CXR's files write them; all are made up."""
+
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.clinical.reports.report_text import read_report
+from training.clinical.reports.sections import section_places
+
+FINAL = """\
+                                 FINAL REPORT
+ EXAMINATION:  CHEST (PA AND LAT)
+
+ INDICATION:  ___-year-old woman with cough  // pneumonia?
+
+ COMPARISON:  Radiograph of ___ at 9:22 AM.
+
+ FINDINGS:
+
+ The heart is large.  There is a
+ small right effusion.
+ LUNGS: No consolidation is seen.
+
+ IMPRESSION:
+
+ 1.  Small right effusion since ___.
+ 2.  Dr. ___ was informed by phone.
+"""
+
+
+def test_sections_and_marks() -> None:
+    report = read_report(FINAL)
+    assert report.text is not None
+    assert report.text.startswith("FINDINGS: The heart is large.")
+    assert "since ___." in report.text
+    assert report.sentences == (
+        "The heart is large.",
+        "There is a small right effusion.",
+        "LUNGS: No consolidation is seen.",
+        "Small right effusion since.",
+        "Dr. was informed by phone.",
+    )
+
+
+def test_an_addendum_is_kept_and_a_preliminary_reading_is_not() -> None:
+    text = """\
+ WET READ: ___ ___ ___ 9:22 PM
+  Possible pneumothorax on the left.
+ ______________________________________________________________________________
+                                 FINAL REPORT
+ FINDINGS:  No pneumothorax is seen.
+ ______________________________________________________________________________
+ ADDENDUM  A skin fold was mistaken for one.
+ The line ends in the right atrium.
+"""
+    report = read_report(text)
+    assert report.text == (
+        "FINDINGS: No pneumothorax is seen.\n\n"
+        "ADDENDUM: A skin fold was mistaken for one.\nThe line ends in the right atrium."
+    )
+    assert len(report.sentences) == 3
+    before = read_report("ADDENDUM\n The tube was advanced.\n FINAL REPORT\n IMPRESSION: Tube too high.")
+    assert before.sentences == ("Tube too high.", "The tube was advanced.")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "FINAL REPORT\n PA AND LATERAL, ___:\n\n HISTORY: Fever.\n\n CHEST: Clear lungs seen.\n",
+        "FINAL REPORT\n HISTORY:  Fever.\n\n PORTABLE CHEST: Clear lungs seen.",
+        "FINAL REPORT\n One film was taken.\n\n Clear lungs seen.\n",
+        "CONCLUSION: Clear lungs seen.",
+        "Impression: Clear lungs seen.",
+        "FINDINGS AND IMPRESSION:\nClear lungs seen.",
+    ],
+)
+def test_reports_without_the_usual_headings(text: str) -> None:
+    assert read_report(text).sentences == ("Clear lungs seen.",)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("INDICATION: Cough.\n\nCOMPARISON: ___.\n\nNew large effusion.\n", "New large effusion."),
+        (
+            "FINAL REPORT\n CHEST FILM\n\n COMPARISON:\n\n ___\n\n Clear lungs.\n\n No mass.",
+            "Clear lungs.\n\nNo mass.",
+        ),
+        ("COMPARISON: ___.\n\nClear lungs.\n\nNOTIFICATION: By phone.", "Clear lungs."),
+        ("REASON: Cough.\n\nFever.\n______\nFINAL REPORT\nClear lungs.", "Clear lungs."),
+        (
+            "COMPARISON: ___.\n\nClear lungs.\n______\nADDENDUM: Small mass.",
+            "REPORT: Clear lungs.\n\nADDENDUM: Small mass.",
+        ),
+        ("WET READ: Mass.\n\nEffusion too.\n", None),
+        ("HISTORY: Cough.\n\nCOMPARISON: None.", None),
+    ],
+)
+def test_a_body_without_a_heading_stands_behind_the_context(text: str, expected: str | None) -> None:
+    assert read_report(text).text == expected
+
+
+def test_times_and_numbers_are_no_headings() -> None:
+    assert read_report("FINDINGS: Taken at\nTIME 9:22 there is air.").sentences == (
+        "Taken at TIME 9:22 there is air.",
+    )
+    assert read_report("").text is None
+    assert read_report(" \n____________\n").sentences == ()
+
+
+def test_repeated_headings_are_joined() -> None:
+    report = read_report("IMPRESSION: Left effusion seen.\nHISTORY: None.\nIMPRESSION: Right effusion seen.")
+    assert report.sentences == ("Left effusion seen.", "Right effusion seen.")
+
+
+LINES = st.sampled_from(
+    (
+        *("FINDINGS:", "IMPRESSION: word", "ADDENDUM", "FINAL REPORT", "_______", "", "LUNGS: clear"),
+        *(
+            "WET READ: a",
+            "HISTORY: cough",
+            "Findings: some",
+            "plain words here.",
+            "9:22",
+            ": :",
+            "___ of ___",
+        ),
+        *("COMPARISON: None. No edema.", "Chest:", "There is an effusion."),
+    )
+)
+
+
+@given(st.lists(LINES | st.text(max_size=30)))
+def test_a_report_has_words_of_its_text_and_no_others(lines: list[str]) -> None:
+    text = "\n".join(lines)
+    places = section_places(text)
+    assert places[0].start == 0
+    assert places[-1].end == len(text)
+    assert all(before.end <= after.start for before, after in pairwise(places))
+    kept = (read_report(text).text or "").split()
+    assert not Counter(kept) - Counter([*text.split(), "FINDINGS:", "REPORT:", "IMPRESSION:", "ADDENDUM:"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("a" * 1_000_000, marks=pytest.mark.slow),
+        pytest.param(" " * 1_000_000, marks=pytest.mark.slow),
+        "_" * 1_000_000,
+        "A: " * 300_000,
+    ],
+)
+def test_a_million_letters_are_read(text: str) -> None:
+    """Quadratic searches would take hours."""
+    read_report(f"FINDINGS: {text}")
+    read_report(text)

@@ -1,0 +1,77 @@
+"""Sections joined to one report."""
+
+import pytest
+
+from training.clinical.reports.report_text import make_report, without_marks
+from training.common.record import Split
+from training.common.values import age_in_years
+from training.importing.splits import draw_split, split_in
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("A ___-year-old man.", "A man."),
+        ("Normal chest x-XXXX.", "Normal chest."),
+        ("No change since XXXX, XXXX.", "No change since."),
+        ("Seen by ___.", "Seen by."),
+        ("Taken on 02/010/XXXX.", "Taken on."),
+        ("XXL is no mark, a_b neither.", "XXL is no mark, a_b neither."),
+    ],
+)
+def test_marks_of_removed_words(text: str, expected: str) -> None:
+    assert without_marks(text) == expected
+
+
+def test_the_whole_text_keeps_its_marks() -> None:
+    report = make_report({"FINDINGS": " Clear since ___. ", "IMPRESSION": ""})
+    assert report.text == "FINDINGS: Clear since ___."
+    assert report.sentences == ("Clear since.",)
+    first = make_report({"IMPRESSION": "Normal heart size. XXXX scarring on the left. XXXX. ___ change."})
+    assert first.sentences == ("Normal heart size.", "scarring on the left.")
+    assert make_report({"FINDINGS": ""}, "All is well here.").text == "All is well here."
+    assert make_report({}).text is None
+
+
+@pytest.mark.parametrize(
+    ("path", "split", "place"),
+    [
+        ("data/train-00000-of-00004-0a1b", "train", 1),
+        ("validation/0001", "val", 0),
+        ("photos/Test/dog", "test", 1),
+        ("train/train-000012", "train", 1),
+        ("dev_3", "val", 0),
+        *(
+            (path, None, 0)
+            for path in ("latest/contest", "cc-val-0001", "train-station-0001", "train/test-0001")
+        ),
+        *((path, None, 0) for path in ("val-isere-2020", "training camp", "my test/1", "")),
+    ],
+)
+def test_splits_that_whole_components_name(path: str, split: Split | None, place: int) -> None:
+    assert split_in(path.split("/")) == (None if split is None else (split, place))
+
+
+def test_a_drawn_split_is_the_same_again_and_about_a_tenth_each() -> None:
+    drawn = [draw_split(str(number)) for number in range(4000)]
+    assert drawn == [draw_split(str(number)) for number in range(4000)]
+    shares: dict[Split, float] = {"train": 0.8, "val": 0.1, "test": 0.1}
+    for name, share in shares.items():
+        assert abs(drawn.count(name) / 4000 - share) < 0.03
+
+
+@pytest.mark.parametrize(
+    ("text", "age"),
+    [
+        ("058Y", 58),
+        ("58", 58),
+        ("68.0", 68),
+        ("006M", 0.5),
+        ("", None),
+        ("nan", None),
+        ("-1", None),
+        ("x", None),
+    ],
+)
+def test_ages(text: str, age: float | None) -> None:
+    assert age_in_years(text) == age

@@ -1,0 +1,273 @@
+import os
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from tests.training.data.sounds import claim_flac_samples, claim_wav_bytes, encode, tagged, tone, wav16
+from training.common.errors import AudioError, AudioTooLargeError
+from training.data.audio import AudioLimits, decode_audio
+
+
+def hiss(seconds: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Noise (N,), which no coding makes small."""
+    return np.random.default_rng(1).uniform(-0.5, 0.5, size=round(seconds * 16_000))
+
+
+LOSSLESS = [
+    ("WAV", "PCM_U8", 2**-7),
+    ("WAV", "PCM_16", 2**-14),
+    ("WAV", "PCM_24", 1e-6),
+    ("WAV", "PCM_32", 1e-6),
+    ("WAV", "FLOAT", 1e-7),
+    ("WAV", "DOUBLE", 1e-7),
+    ("WAV", "ULAW", 0.02),
+    ("WAVEX", "PCM_16", 2**-14),
+    ("FLAC", "PCM_S8", 2**-6),
+    ("FLAC", "PCM_16", 2**-14),
+    ("FLAC", "PCM_24", 1e-6),
+]
+LOSSY = [("OGG", "VORBIS"), ("OGG", "OPUS"), ("MP3", "MPEG_LAYER_III")]
+FORMATS = [form[:2] for form in LOSSLESS] + LOSSY
+
+
+@pytest.mark.parametrize(("form", "coding", "atol"), LOSSLESS)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_samples_come_back_and_channels_are_averaged(
+    form: str, coding: str, atol: float, channels: int
+) -> None:
+    samples = np.random.default_rng(0).uniform(-0.9, 0.9, size=(500, channels))
+    content = encode(samples, 22_050, form, coding)
+    found = decode_audio(content, 22_050)
+    assert found.dtype == torch.float32
+    np.testing.assert_allclose(found.numpy(), samples.mean(axis=1), atol=atol, rtol=0)
+
+
+@pytest.mark.parametrize(("form", "coding"), FORMATS)
+def test_a_tone_keeps_its_pitch_level_and_length_at_another_rate(form: str, coding: str) -> None:
+    content = encode(tone(1_000, 0.5, 48_000), 48_000, form, coding)
+    found = decode_audio(content, 16_000).numpy()
+    assert len(found) == 8_000
+    inner = found[1_600:6_400]
+    spectrum = np.abs(np.fft.rfft(inner * np.hanning(4_800)))
+    assert int(spectrum.argmax()) * 16_000 / 4_800 == pytest.approx(1_000)
+    np.testing.assert_allclose(inner, tone(1_000, 0.5)[1_600:6_400], atol=0.03)
+
+
+@pytest.mark.parametrize(("form", "coding"), FORMATS)
+def test_no_more_is_decoded_than_asked_for(form: str, coding: str) -> None:
+    content = encode(tone(440, 6.0, 48_000), 48_000, form, coding)
+    whole = decode_audio(content, 48_000)
+    begun = decode_audio(content, 48_000, seconds=4.0)
+    assert len(whole) == 6 * 48_000
+    assert torch.equal(begun, whole[: 4 * 48_000])
+    assert len(decode_audio(content, 16_000, seconds=0.1)) == 1_600
+
+
+@pytest.mark.parametrize(("form", "coding"), FORMATS)
+def test_a_file_its_bytes_and_other_threads_give_the_same(
+    form: str, coding: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    content = encode(tone(440), 16_000, form, coding)
+    (tmp_path / "a").write_bytes(content)
+    expected = decode_audio(content, 16_000)
+    with ThreadPoolExecutor(8) as pool:
+        for found in pool.map(lambda _: decode_audio(tmp_path / "a", 16_000), range(40)):
+            assert torch.equal(found, expected)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("footer", [False, True])
+@pytest.mark.parametrize(("form", "coding"), FORMATS)
+def test_a_tag_before_the_sound_changes_nothing(form: str, coding: str, footer: bool) -> None:
+    content = encode(tone(440), 16_000, form, coding)
+    found = tagged(content, footer=footer)
+    assert torch.equal(decode_audio(found, 16_000), decode_audio(content, 16_000))
+
+
+@pytest.mark.parametrize("claimed", [0, 1_600, 1_601, 16_000 * 600])
+def test_a_flac_file_that_claims_another_length_is_read_as_far_as_it_goes(claimed: int) -> None:
+    content = claim_flac_samples(encode(tone(440), form="FLAC"), claimed)
+    assert len(decode_audio(content, 16_000)) == 1_600
+    assert len(decode_audio(content, 16_000, AudioLimits(max_seconds=600, max_bytes=10_000))) == 1_600
+
+
+@pytest.mark.parametrize("claimed", [3_202, 1 << 31, 0xFFFFFFFF])
+def test_a_wav_file_that_claims_more_is_read_as_far_as_it_goes(claimed: int) -> None:
+    content = claim_wav_bytes(wav16(tone(440)), claimed)
+    assert torch.equal(decode_audio(content, 16_000), decode_audio(wav16(tone(440)), 16_000))
+
+
+def test_a_stream_is_decoded_no_further_than_the_limit() -> None:
+    content = claim_flac_samples(encode(tone(440), form="FLAC"), 0)
+    assert len(decode_audio(content, 16_000, AudioLimits(max_seconds=20 / 16_000))) == 20
+
+
+def test_memory_is_that_of_the_samples_and_not_of_the_claim() -> None:
+    content = claim_flac_samples(encode(tone(440), 96_000, form="FLAC"), 96_000 * 600)
+    tracemalloc.start()
+    try:
+        decode_audio(content, 96_000)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4e6
+
+
+@pytest.mark.parametrize(
+    ("content", "limits", "reason"),
+    [
+        (wav16(tone(440)), AudioLimits(max_bytes=100), "0.0 MB; the limit is 0.0 MB"),
+        (wav16(tone(440)), AudioLimits(max_seconds=0.05), "lasts 0.1 seconds; the limit is 0.05"),
+        (encode(np.zeros((9, 2))), AudioLimits(max_channels=1), "2 channels; the limit is 1"),
+        (encode(np.zeros((9, 200))), AudioLimits(), "200 channels; the limit is 8"),
+        (
+            claim_flac_samples(encode(tone(440), form="FLAC"), 2**36 - 1),
+            AudioLimits(),
+            "lasts 4,294,967.3 seconds",
+        ),
+        *(
+            (encode(tone(440), 16_000, *form), AudioLimits(max_seconds=0.05), "lasts 0.1 seconds")
+            for form in LOSSY
+        ),
+    ],
+)
+def test_what_is_too_large_is_refused_by_its_header(
+    content: bytes, limits: AudioLimits, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("decoded")
+
+    monkeypatch.setattr(soundfile.SoundFile, "read", never)
+    with pytest.raises(AudioTooLargeError, match=reason):
+        decode_audio(content, 16_000, limits)
+
+
+def test_a_large_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    with (tmp_path / "a.wav").open("wb") as file:
+        file.truncate(200 * 1024 * 1024)
+    with pytest.raises(AudioTooLargeError, match=r"209.7 MB; the limit is 104.9 MB"):
+        decode_audio(tmp_path / "a.wav", 16_000)
+
+
+UNKNOWN = r"give WAV, FLAC, OGG \(Vorbis or Opus\) or MP3"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "is empty"),
+        (b"RIFF", UNKNOWN),
+        (b"\xff", UNKNOWN),
+        (b"ID3 whatever", UNKNOWN),
+        ("\ufeffHallo".encode("utf-16-le"), UNKNOWN),
+        (encode(tone(440), form="AIFF"), UNKNOWN),
+        (tagged(encode(tone(440), form="CAF")), UNKNOWN),
+        (tagged(tagged(b"")), UNKNOWN),
+        (b"RIFF\0\0\0\0WAVE", "The WAV file is damaged or coded in a way"),
+        (b"fLaC" + bytes(50), "The FLAC file is damaged or coded in a way"),
+        (b"OggS" + bytes(50), "The OGG file is damaged or coded in a way"),
+        (b"\xff\xfb\x90\xc4", "The MP3 file is damaged or coded in a way"),
+        (encode(np.zeros(0)), "The WAV file has no samples"),
+        (claim_wav_bytes(wav16(tone(440)), 0), "The WAV file has no samples"),
+        (wav16(tone(440), rate=999), "999 samples a second: save it with 1000 to 384000"),
+        (wav16(tone(440), rate=500_000), "500000 samples a second"),
+        (encode(np.full(9, np.nan), coding="FLOAT"), "The WAV file has samples that are not numbers"),
+        (encode(np.full(9, -np.inf), coding="DOUBLE"), "not numbers"),
+        (encode(np.full(9, 1e300), coding="DOUBLE"), "far beyond full scale"),
+        (encode(np.full(9, -1e10), coding="FLOAT"), "far beyond full scale"),
+    ],
+)
+def test_what_is_no_sound_is_named(content: bytes, reason: str) -> None:
+    with pytest.raises(AudioError, match=reason):
+        decode_audio(content, 16_000)
+
+
+def test_a_float_beyond_full_scale_stays_what_it_is() -> None:
+    assert decode_audio(encode(np.array([1.5, -3.0]), coding="FLOAT"), 16_000).tolist() == [1.5, -3.0]
+
+
+@pytest.mark.parametrize(("form", "coding"), [*FORMATS[:8], *LOSSY])
+def test_a_cut_file_is_read_as_far_as_it_goes(form: str, coding: str) -> None:
+    content = encode(hiss(4.0), 16_000, form, coding)
+    found = decode_audio(content[: len(content) * 3 // 4], 16_000)
+    assert 1.9 * 16_000 < len(found) < 3.5 * 16_000
+    torch.testing.assert_close(found[:16_000], decode_audio(content, 16_000)[:16_000])
+
+
+def test_a_cut_or_changed_flac_file_is_refused() -> None:
+    content = encode(tone(440, 4.0), form="FLAC")
+    middle = len(content) // 2
+    for damaged in (content[:middle], content[:middle] + bytes(9) + content[middle + 9 :]):
+        with pytest.raises(AudioError, match="The FLAC file is damaged: not all of its samples"):
+            decode_audio(damaged, 16_000)
+        assert len(decode_audio(damaged, 16_000, seconds=0.5)) == 8_000
+
+
+@pytest.mark.parametrize("coding", ["VORBIS", "OPUS"])
+def test_a_lost_page_of_ogg_is_passed_over_and_nothing_is_heard_twice(coding: str) -> None:
+    content = encode(hiss(6.0), 16_000, "OGG", coding)
+    pages = [place for place in range(len(content)) if content.startswith(b"OggS", place)]
+    lost = pages[len(pages) // 2]
+    whole = decode_audio(content, 16_000)
+    found = decode_audio(content[:lost] + b"lost" + content[lost + 4 :], 16_000)
+    assert len(whole) == 96_000
+    assert len(whole) - 2 * 16_000 < len(found) < len(whole) - 8_000
+    assert torch.equal(found[:24_000], whole[:24_000])
+    torch.testing.assert_close(found[-8_000:], whole[-8_000:], atol=1e-3, rtol=0)
+
+
+def broken(content: bytes, rng: np.random.Generator) -> bytes:
+    """A file with some bytes changed, and perhaps its end or a piece missing."""
+    changed = bytearray(content)
+    reach = len(content) if rng.random() < 0.5 else min(len(content), 96)
+    for place in rng.integers(4, reach, size=rng.integers(1, 9)):
+        changed[place] = int(rng.choice([0, 1, 127, 128, 255, int(rng.integers(256))]))
+    start, length = rng.integers(4, len(changed)), int(rng.choice([0, 1, 300, len(changed)]))
+    del changed[start : start + length]
+    return bytes(changed)
+
+
+@pytest.mark.parametrize(("form", "coding"), [*FORMATS, ("WAV", "IMA_ADPCM"), ("WAV", "GSM610")])
+def test_broken_files_are_sounds_or_refused(form: str, coding: str) -> None:
+    rng = np.random.default_rng(7)
+    content = encode(hiss(1.5), 16_000, form, coding)
+    limits = AudioLimits(max_seconds=5.0)
+    refused = 0
+    for _ in range(40):
+        try:
+            found = decode_audio(broken(content, rng), 16_000, limits)
+        except AudioError as error:
+            refused += 1
+            assert str(error).endswith(".")
+        else:
+            assert 0 < len(found) <= 5 * 16_000
+            assert found.isfinite().all()
+    assert 0 < refused < 40
+
+
+@pytest.mark.parametrize("start", [b"", b"fLaC", b"OggS", b"RIFF\0\0\0\0WAVEfmt ", b"\xff\xfb", b"ID3"])
+def test_noise_is_refused(start: bytes) -> None:
+    rng = np.random.default_rng(0)
+    for length in (0, 1, 7, 100, 5_000):
+        with pytest.raises(AudioError):
+            decode_audio(start + rng.bytes(length), 16_000)
+
+
+def test_missing_files_folders_and_what_is_no_file_are_named(tmp_path: Path) -> None:
+    with pytest.raises(AudioError, match="There is no audio file"):
+        decode_audio(tmp_path / "none.wav", 16_000)
+    with pytest.raises(AudioError, match="is not a file"):
+        decode_audio(tmp_path, 16_000)
+    with pytest.raises(AudioError, match="is not a file"):
+        decode_audio(Path("/dev/zero"), 16_000)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(AudioError, match="is not a file"):
+        decode_audio(tmp_path / "pipe", 16_000)
+    (tmp_path / "empty.wav").touch()
+    with pytest.raises(AudioError, match="is empty"):
+        decode_audio(tmp_path / "empty.wav", 16_000)

@@ -1,0 +1,67 @@
+"""Decodes or imports files one by one, each within the memory of that: `... FOLDER decode|import`."""
+
+import ctypes
+import gc
+import json
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from app.settings import Settings
+from training.common.errors import ImageError
+from training.imaging.images import decode_whole
+from training.importing.dicom.examination import Rules, examine, limit_memory
+from training.importing.dicom.places import Place
+
+
+def main(folder: Path, way: str) -> None:
+    """Write a line of JSON before and after each file."""
+    if way == "decode":
+        _limit_as_service()
+    else:
+        limit_memory()
+    for path in sorted(folder.iterdir()):
+        _write({"name": path.name})
+        # The peak begins anew with each file, without what the one before has left to the allocator.
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+        started = time.process_time()
+        try:
+            outcome = _decoded(path) if way == "decode" else _imported(path)
+        except ImageError as error:
+            outcome = str(error)
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+        status = dict(line.split(":", 1) for line in lines)
+        line = {"outcome": outcome, "seconds": time.process_time() - started}
+        line["bytes"] = 1024 * int(status["VmHWM"].split()[0])
+        _write(line)
+
+
+def _limit_as_service() -> None:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    space = pages * resource.getpagesize() + Settings.model_fields["decode_memory_bytes"].default
+    resource.setrlimit(resource.RLIMIT_AS, (space, space))
+
+
+def _decoded(path: Path) -> str:
+    decoded = decode_whole(path)
+    return f"decoded {decoded.width} x {decoded.height}"
+
+
+def _imported(path: Path) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        examined = examine(Place(1, path), Rules(Path(folder), b"key"))
+    return f"{examined.refused}." if examined.refused else f"decoded {len(examined.films)} films"
+
+
+def _write(line: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

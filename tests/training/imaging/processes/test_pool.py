@@ -1,0 +1,295 @@
+"""Decoding in processes: their limits hold, a lost one costs one task, and no slot is used twice."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+
+import pytest
+from PIL import Image
+
+from tests.training.data.hostile import deep_png, encoded, slow_bmp
+from tests.training.imaging.processes import sleeping
+from tests.training.imaging.processes.conftest import Told
+from tests.training.imaging.processes.decoding import (
+    MIB,
+    PATIENCE,
+    cpu_ticks,
+    is_at_work,
+    is_there,
+    small,
+    status,
+    wait_until,
+)
+from training.common import stopped as stopped_processes
+from training.common.errors import ImageError, ImageTooLargeError
+from training.imaging.images import ImageLimits
+from training.imaging.processes.errors import (
+    DecodersBusyError,
+    DecodersClosedError,
+    DecoderStartError,
+    DecodingTimeoutError,
+)
+from training.imaging.processes.pool import DecodingPool, Priority
+from training.imaging.processes.process import Answer, Task
+from training.imaging.resizing import Square
+
+SQUARE = Square(16, "crop")
+MakePool = Callable[..., DecodingPool]
+
+
+def decode(content: bytes) -> Task:
+    """The task to decode a file and to resize it."""
+    header = {"task": "decode", "limits": asdict(ImageLimits()), "min_side": None, "square": asdict(SQUARE)}
+    return Task(header, 3 * SQUARE.size**2, content)
+
+
+def the_process(pool: DecodingPool) -> int:
+    wait_until(lambda: len(pool.pids) == 1)
+    return pool.pids[0]
+
+
+def test_a_file_that_is_refused_costs_no_process(make_pool: MakePool, told: Told) -> None:
+    pool = make_pool()
+    pid = the_process(pool)
+    with pytest.raises(ImageError, match="The PNG image is damaged"):
+        pool.submit(decode(small()[:60]), Priority.SEARCH).result(PATIENCE)
+    with pytest.raises(ImageTooLargeError, match="the limit is 50 megapixels"):
+        pool.submit(decode(encoded(Image.new("1", (9_000, 6_000)), "PNG")), Priority.SEARCH).result(PATIENCE)
+    assert (told.outcomes, told.restarts, pool.pids) == (["refused", "too-large"], [], [pid])
+
+
+def test_sixteen_bit_grey_of_fifty_megapixels_takes_little_memory(make_pool: MakePool) -> None:
+    pool = make_pool()
+    pid = the_process(pool)
+    pool.submit(decode(deep_png()), Priority.SEARCH).result(PATIENCE)
+    assert pool.pids == [pid]
+    assert status(pid, "VmHWM") < 450 * MIB
+
+
+def test_an_image_that_takes_too_much_memory_is_refused(make_pool: MakePool, told: Told) -> None:
+    pool = make_pool(memory_bytes=200 * MIB)
+    pid = the_process(pool)
+    with pytest.raises(ImageTooLargeError, match=r"^Decoding the image takes more memory than the 210 MB "):
+        pool.submit(decode(deep_png()), Priority.SEARCH).result(PATIENCE)
+    assert pool.submit(decode(small()), Priority.SEARCH).result(PATIENCE).outcome == "done"
+    assert told.outcomes == ["memory", "done"]
+    assert told.restarts == ["memory"]
+    assert pool.pids != [pid]
+    assert not is_there(pid)
+
+
+def test_a_file_that_takes_too_long_costs_its_own_task(make_pool: MakePool, told: Told) -> None:
+    pool = make_pool(cpu_s=1)
+    slow = pool.submit(decode(slow_bmp()), Priority.SEARCH)
+    others = [pool.submit(decode(small()), Priority.SEARCH) for _ in range(4)]
+    with pytest.raises(ImageTooLargeError, match="takes more than 1 seconds of work"):
+        slow.result(PATIENCE)
+    assert [other.result(PATIENCE).outcome for other in others] == ["done"] * 4
+    assert (told.outcomes, told.restarts) == (["cpu", *["done"] * 4], ["cpu"])
+
+
+@pytest.mark.slow
+def test_the_time_of_each_task_is_its_own(make_pool: MakePool, told: Told) -> None:
+    pool = make_pool(cpu_s=1)
+    content = deep_png(5_000, 2_000)
+    for _ in range(20):
+        pool.submit(decode(content), Priority.SEARCH).result(PATIENCE)
+    assert told.restarts == []
+
+
+def test_a_task_past_its_deadline_is_killed(make_pool: MakePool, told: Told) -> None:
+    pool = make_pool(deadline_s=1.0)
+    pid = the_process(pool)
+    with pytest.raises(DecodingTimeoutError):
+        pool.submit(decode(slow_bmp()), Priority.SEARCH).result(PATIENCE)
+    wait_until(lambda: pool.pids not in ([], [pid]))
+    assert (told.outcomes, told.restarts) == (["wall"], ["wall"])
+    assert not is_there(pid)
+
+
+def test_a_process_that_is_killed_at_work_costs_one_task(make_pool: MakePool, told: Told) -> None:
+    pool = make_pool()
+    pid = the_process(pool)
+    idle = cpu_ticks(pid)
+    slow = pool.submit(decode(slow_bmp()), Priority.SEARCH)
+    after = pool.submit(decode(small()), Priority.SEARCH)
+    wait_until(lambda: is_at_work(pid, idle))
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(ImageError, match=r"its decoder broke down; save it anew\.$"):
+        slow.result(PATIENCE)
+    assert after.result(PATIENCE).outcome == "done"
+    assert (told.outcomes, told.restarts) == (["crash", "done"], ["crash"])
+
+
+def test_a_process_that_is_killed_idle_costs_none(make_pool: MakePool, told: Told) -> None:
+    pool = make_pool()
+    pid = the_process(pool)
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not is_there(pid))
+    assert pool.submit(decode(small()), Priority.SEARCH).result(PATIENCE).outcome == "done"
+    assert (told.outcomes, told.restarts) == (["done"], ["crash"])
+
+
+@pytest.mark.parametrize("content", [small(), slow_bmp()], ids=["small", "larger than a socket holds"])
+def test_the_task_of_a_stopped_process_is_done_by_the_next(
+    make_pool: MakePool, told: Told, content: bytes
+) -> None:
+    pool = make_pool()
+    pid = the_process(pool)
+    os.kill(pid, signal.SIGSTOP)
+    assert pool.submit(decode(content), Priority.UPLOAD).result(PATIENCE).outcome == "done"
+    assert (told.outcomes, told.restarts) == (["done"], ["stopped"])
+    assert not is_there(pid)
+
+
+def test_a_process_that_is_stopped_at_work_costs_no_task(make_pool: MakePool, told: Told) -> None:
+    pool = make_pool(processes=2)
+    wait_until(lambda: len(pool.pids) == 2)
+    idle = {pid: cpu_ticks(pid) for pid in pool.pids}
+    slow = pool.submit(decode(slow_bmp()), Priority.SEARCH)
+    wait_until(lambda: any(is_at_work(pid, idle[pid]) for pid in idle))
+    for pid in idle:
+        os.kill(pid, signal.SIGSTOP)
+    assert slow.result(PATIENCE).outcome == "done"
+    assert not any(is_there(pid) for pid in idle)
+    assert told.restarts == ["stopped"] * len(told.restarts)
+
+
+def test_a_process_that_waits_for_a_disk_or_stops_for_a_moment_is_left_alone(
+    make_pool: MakePool, told: Told
+) -> None:
+    pool = make_pool(worker=sleeping.__name__)
+    pid = the_process(pool)
+    task = Task({"task": "sleep", "seconds": 4 * stopped_processes._LOOK_S}, 0)
+    waiting = pool.submit(task, Priority.SEARCH)
+    wait_until(lambda: pool.busy == 1)
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(0.2)
+    os.kill(pid, signal.SIGCONT)
+    assert waiting.result(PATIENCE).outcome == "done"
+    assert (told.restarts, pool.pids) == ([], [pid])
+
+
+@contextmanager
+def stopped(pool: DecodingPool, processes: int = 1) -> Iterator[list[Future[Answer]]]:
+    """Tasks that stay at work for as long as the block runs, one for each process."""
+    wait_until(lambda: len(pool.pids) == processes)
+    pids = pool.pids
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        futures = [pool.submit(decode(small()), Priority.SEARCH) for _ in pids]
+        wait_until(lambda: pool.busy == processes)
+        yield futures
+    finally:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.usefixtures("stops_last")
+def test_a_caller_that_leaves_gives_no_slot_back(make_pool: MakePool) -> None:
+    pool = make_pool(processes=2)
+    with stopped(pool, processes=2) as first:
+        pids = pool.pids
+        for future in first:
+            assert not future.cancel()
+        later = [pool.submit(decode(small()), Priority.SEARCH) for _ in range(6)]
+        done, _ = wait(later, 0.5, FIRST_COMPLETED)
+        assert not done
+        assert not any(future.running() for future in later)
+        assert (pool.busy, pool.waiting, pool.pids) == (2, 6, pids)
+    wait([*first, *later], PATIENCE)
+    assert {future.result().outcome for future in (*first, *later)} == {"done"}
+
+
+@pytest.mark.usefixtures("stops_last")
+def test_a_task_whose_caller_has_gone_is_not_done(make_pool: MakePool, told: Told) -> None:
+    pool = make_pool()
+    with stopped(pool):
+        left = [pool.submit(decode(small()), Priority.SEARCH) for _ in range(4)]
+        for future in left:
+            assert future.cancel()
+        last = pool.submit(decode(small("blue")), Priority.SEARCH)
+    assert last.result(PATIENCE).outcome == "done"
+    assert told.outcomes == ["done", "done"]
+
+
+@pytest.mark.usefixtures("stops_last")
+def test_searches_come_before_uploads_and_those_before_thumbnails(make_pool: MakePool) -> None:
+    pool = make_pool()
+    done: list[Priority] = []
+
+    def submit(priority: Priority) -> Future[Answer]:
+        future = pool.submit(decode(small()), priority)
+        future.add_done_callback(lambda _: done.append(priority))
+        return future
+
+    with stopped(pool):
+        futures = [submit(Priority(number)) for number in (2, 1, 0, 1, 0)]
+    wait(futures, PATIENCE)
+    assert done == [0, 0, 1, 1, 2]
+
+
+@pytest.mark.usefixtures("stops_last")
+def test_a_full_queue_refuses_what_comes_last_in_it(make_pool: MakePool) -> None:
+    pool = make_pool(waiting=2)
+    with stopped(pool):
+        thumbnails = [pool.submit(decode(small()), Priority.THUMBNAIL) for _ in range(2)]
+        with pytest.raises(DecodersBusyError, match="Too many images are waiting"):
+            pool.submit(decode(small()), Priority.THUMBNAIL)
+        search = pool.submit(decode(small()), Priority.SEARCH)
+        with pytest.raises(DecodersBusyError):
+            thumbnails[1].result(PATIENCE)
+    assert search.result(PATIENCE).outcome == thumbnails[0].result(PATIENCE).outcome == "done"
+
+
+@pytest.mark.usefixtures("stops_last")
+def test_a_task_that_waits_too_long_is_dropped(make_pool: MakePool, told: Told) -> None:
+    pool = make_pool(deadline_s=0.5)
+    with stopped(pool):
+        waiting = pool.submit(decode(small()), Priority.SEARCH)
+        with pytest.raises(DecodingTimeoutError):
+            waiting.result(PATIENCE)
+    assert told.outcomes == ["wall"]
+
+
+def test_where_no_process_starts_a_task_fails_and_the_next_is_tried(
+    make_pool: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as broken:
+        broken.setattr(sys, "executable", "/nowhere/python")
+        pool = make_pool()
+        with pytest.raises(DecoderStartError, match="Images cannot be decoded now"):
+            pool.submit(decode(small()), Priority.SEARCH).result(PATIENCE)
+    assert pool.busy == 0
+    wait_until(lambda: _is_done(pool))
+
+
+def _is_done(pool: DecodingPool) -> bool:
+    try:
+        return pool.submit(decode(small()), Priority.SEARCH).result(PATIENCE).outcome == "done"
+    except DecoderStartError:
+        return False
+
+
+def test_closing_ends_whatever_is_at_work(make_pool: MakePool) -> None:
+    pool = make_pool(processes=2)
+    wait_until(lambda: len(pool.pids) == 2)
+    pids = pool.pids
+    idle = [cpu_ticks(pid) for pid in pids]
+    futures = [pool.submit(decode(slow_bmp()), Priority.SEARCH) for _ in range(4)]
+    wait_until(lambda: all(map(is_at_work, pids, idle)))
+    pool.close()
+    assert all(future.done() for future in futures)
+    for future in futures:
+        with pytest.raises(DecodersClosedError):
+            future.result()
+    with pytest.raises(DecodersClosedError):
+        pool.submit(decode(small()), Priority.SEARCH)
+    assert not any(is_there(pid) for pid in pids)

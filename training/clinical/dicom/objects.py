@@ -1,0 +1,135 @@
+"""DICOM objects as they come: their header, which of them are films, and which a person has to look at."""
+
+import io
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from pydicom import Dataset, dcmread
+from pydicom.uid import UID
+
+from training.clinical.dicom.attributes import MODALITIES
+from training.clinical.dicom.elements import UNREADABLE, silence_pydicom, text_of, uid_of, values_of
+from training.common.errors import ImageError
+from training.imaging.dicom.file import open_file
+
+DIRECTORY: Final = "1.2.840.10008.1.3.10"
+# Of the objects that recoquest writes to archives.
+MANUFACTURER: Final = "recoquest"
+_CLASSES: Final = "1.2.840.10008.5.1.4.1.1."
+# Computed and digital radiography, mammography, intra-oral, angiography and fluoroscopy, enhanced and not.
+_FILMS: Final = frozenset(
+    _CLASSES + number for number in ["1", "1.1", "1.2", "1.3", "12.1", "12.1.1", "12.2", "12.2.1"]
+)
+_RAW: Final = frozenset(_CLASSES + number for number in ("1.1.1", "1.2.1", "1.3.1"))
+_SECONDARY: Final = frozenset(_CLASSES + number for number in ("7", "7.1", "7.2", "7.3", "7.4"))
+_FILM_MODALITIES: Final = frozenset({"CR", "DX", "MG", "IO", "PX", "RG", "RF", "XA"})
+# Modalities of pictures that were made of others, or of paper.
+_CAPTURES: Final = frozenset({"OT", "SC", "DOC", "PR", "KO", "SR"})
+_KEYWORDS: Final = (
+    *("SpecificCharacterSet", "ImageType", "SOPClassUID", "SOPInstanceUID", "StudyDate", "SeriesDate"),
+    *("AcquisitionDate", "AcquisitionDateTime", "ContentDate", "AccessionNumber", "Modality"),
+    *("ConversionType", "Manufacturer", "AnatomicRegionSequence", "PatientID", "PatientBirthDate"),
+    *("PatientSex", "PatientAge", "BodyPartExamined", "ViewPosition", "StudyInstanceUID"),
+    *("SeriesInstanceUID", "PatientOrientation", "Laterality", "ImageLaterality", "BurnedInAnnotation"),
+    *("ViewCodeSequence", "SharedFunctionalGroupsSequence", "Rows", "OtherPatientIDs"),
+    *("OtherPatientIDsSequence", "LongitudinalTemporalInformationModified"),
+)
+# What published data sets leave in the file meta information alone.
+_IN_META: Final = {
+    "SOPClassUID": "MediaStorageSOPClassUID",
+    "SOPInstanceUID": "MediaStorageSOPInstanceUID",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Verdict on an object: a film, left out, or quarantined.
+
+    Attributes:
+        left_out: Name of the object's kind; "" for a film.
+        quarantined: Reason why a person has to look at it first; "" without one.
+    """
+
+    left_out: str = ""
+    quarantined: str = ""
+
+
+def read_object(content: bytes, max_bytes: int) -> Dataset:
+    """Read the attributes of an object that metadata and its kind follow from, without its pixels.
+
+    Args:
+        content: The whole file.
+        max_bytes: Limit of what a deflated data set becomes.
+
+    Raises:
+        ImageTooLargeError: It has more elements than an image, or inflates to more bytes than the limit.
+        ImageError: It is no DICOM file, or is damaged.
+    """
+    silence_pydicom()
+    # Lengths, nesting and inflated size are judged before pydicom follows them.
+    open_file(content, max_bytes)
+    try:
+        dataset = dcmread(
+            io.BytesIO(content), force=True, stop_before_pixels=True, specific_tags=list(_KEYWORDS)
+        )
+        for keyword, in_meta in _IN_META.items():
+            if not uid_of(dataset, keyword) and (uid := uid_of(dataset.file_meta, in_meta)):
+                setattr(dataset, keyword, uid)
+        return dataset
+    except UNREADABLE:
+        raise ImageError("The DICOM file is damaged: its attributes cannot be read.") from None
+
+
+def kind_of(dataset: Dataset, modalities: Collection[str] = ()) -> Kind:
+    """Tell whether an object is a film, left out, or quarantined.
+
+    Args:
+        dataset: Its attributes.
+        modalities: Modalities that are taken beside those of films, such as CT.
+    """
+    sop_class = uid_of(dataset, "SOPClassUID")
+    if is_result(dataset):
+        return Kind("results of searches that recoquest wrote")
+    modality = text_of(dataset, "Modality").upper()
+    is_secondary = sop_class in _SECONDARY
+    if not sop_class and not modality and text_of(dataset, "Rows"):
+        return Kind(quarantined="neither SOP class nor modality is stated")
+    if sop_class in _RAW:
+        return Kind("films for processing, whose films for presentation are taken")
+    if not is_secondary and sop_class not in _FILMS and modality not in modalities:
+        return Kind(_name(sop_class, modality))
+    if is_secondary and modality in MODALITIES - _FILM_MODALITIES - _CAPTURES - set(modalities):
+        return Kind(f"secondary captures of {modality}")
+    return Kind(quarantined=_doubt(dataset, modality, is_secondary=is_secondary))
+
+
+def is_result(dataset: Dataset) -> bool:
+    """Tell whether recoquest wrote an object, as a result of a search."""
+    return text_of(dataset, "Manufacturer").lower() == MANUFACTURER
+
+
+def _doubt(dataset: Dataset, modality: str, *, is_secondary: bool) -> str:
+    if text_of(dataset, "BurnedInAnnotation").upper().startswith("Y"):
+        return "BurnedInAnnotation is YES"
+    types = [value.upper() for value in values_of(dataset, "ImageType")]
+    if any("SCREEN" in value for value in types):
+        return "ImageType says that it is a screen save"
+    if is_secondary:
+        return "secondary capture"
+    if text_of(dataset, "ConversionType"):
+        return "ConversionType says that it was captured or digitized"
+    if modality in _CAPTURES:
+        return f"modality {modality}"
+    if "SECONDARY" in types[1:2]:
+        return "ImageType is SECONDARY"
+    return ""
+
+
+def _name(sop_class: str, modality: str) -> str:
+    """The name of a SOP class that is taken from the standard; that of a file never is."""
+    name = UID(sop_class).name
+    if name == sop_class:
+        name = "an unknown SOP class"
+    way_out = f": --modality {modality} takes them" if modality in MODALITIES - _CAPTURES else ""
+    return f"objects of {name}{way_out}"

@@ -1,0 +1,526 @@
+"""Findings of a report by stated rules: mentions of a vocabulary, and cues before and behind them.
+
+The ideas are those of Chapman et al., "A simple algorithm for identifying negated findings and diseases in
+discharge summaries", J. Biomed. Inform. 2001, and of Irvin et al., "CheXpert", AAAI 2019, which looks for
+uncertainty before it looks for negation. docs/findings.md states the rules.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import pairwise, takewhile
+from typing import Final, Literal, NamedTuple
+
+from training.clinical.findings.cues import (
+    ADJUNCT,
+    ALTERNATIVE,
+    BOTH_SIDES,
+    CLAUSE,
+    EXCEPT_ONE,
+    FINDINGS_HEADING,
+    HEADING,
+    HEART_IS,
+    INSTEAD,
+    LIMITED,
+    LISTED,
+    NEW_STATEMENT,
+    OF_EARLIER_IMAGE,
+    OPEN_ONE,
+    PARTS,
+    PLURAL,
+    PRIOR,
+    SHOWN,
+    STAYS,
+    VERB,
+    WITHOUT,
+    Cue,
+    find_cues,
+    is_contrast,
+    left_out,
+    sides,
+)
+from training.clinical.findings.english import Effect
+from training.clinical.findings.headings import BRIEF, CONTEXT, heading_line, kind_of_match
+from training.clinical.findings.language import has_other_words, is_read
+from training.clinical.findings.spelling import written_out
+from training.clinical.findings.vocabulary import (
+    DEVICE,
+    compounds,
+    forms,
+    has_forms,
+    has_written_forms,
+    other_forms,
+)
+from training.clinical.findings.words import ill, not_normal, says_normal, unknown_words
+
+State = Literal["present", "uncertain", "absent"]
+# Of several mentions of a finding in an image or a text, the first of these that one has counts.
+STATES: Final[tuple[State, ...]] = ("present", "uncertain", "absent")
+
+_SIZES: Final = (
+    r"trace|tiny|small|minimal|mild|slight|moderate|large|severe|left|right|bilateral|klein|gering|links|"
+    r"rechts|beidseits"
+)
+# A period of "1.5", "vs.", "V.a.", "k." or "02.05." ends nothing; one before a capital does without a blank.
+# The answer to "Effusion? No." belongs to the question.
+_SENTENCE_END: Final = re.compile(
+    r"(?<!\b[Vv][Ss])(?<!\b[VZ])(?<!\b[VZ][an])(?<!\b[VZ]\.[aAnN])(?<!\b[VZ]\.\s[aAnN])(?<!\bSt)(?<!\bSt\.\sn)(?<!\ba\.e)(?<!\ba\.\se)(?<!\b[kKou])"
+    r"(?<!\b(?:kl|ca|ev))(?<!\b(?:[Gg]gf|bzw|sog|max|rel)(?=\.\s[a-zäöü]))(?<!\b(?:[Ee]vtl|insb|inkl|"
+    r"resp)(?=\.\s[a-zäöü]))(?<!\b(?:re|li)(?=\.\s[a-zäöü]))(?<!\b(?:bds|ger|erg|Erg)(?=\.\s[a-zäöü]))"
+    r"(?<!(?:grenzw|uraerg)(?=\.\s[a-zäöü]))(?<!\d\.\d\d(?=\.\s[a-zäöü]))[.!](?=\s|$|[A-Z])"
+    # "Fraktur der 6. und 7. Rippe".
+    r"(?!(?<=\d\.)\s+(?i:rippen?|icr|[bhl]wk|\w*wirbel\w*|interkostal\w*|segment\w*|(?:und|bis)\s+\d)\b)|"
+    r"\?(?=\s*$)|(?:(?<=[\w)])|(?<=[\w)]\s))\?(?=\s+[A-Z])(?!\s+(?i:(?:yes|no|none|not|nein|ja|keine?[rs]?|"
+    rf"nicht|absent|present|negative|{_SIZES})(?: (?:seen|noted|identified|visible|nachweisbar|"
+    r"sichtbar))?)\s*(?:[.,;\n]|$))|\n\s*\n|\n(?=\s*(?:[-*•\[(☐☒☑]|\d+[.)]|[A-Z][A-Z /]+:))|"
+    rf"\n(?=[^\n:]{{3,40}}\s[-–=]\s)|\n(?={HEADING.pattern})"
+)
+# Its items are what it denies.
+_DENIED_LIST: Final = re.compile(
+    r"\b(?:no|without|negative|keine?|ohne)\b[^.:\n]{0,30}:(?=\n[ \t]*[-*•])", re.IGNORECASE
+)
+_BULLET: Final = re.compile(r"\n?[ \t]*[-*•]")
+# Keys with values on one line: "Heart: enlarged / Effusion: no".
+_SLASH: Final = re.compile(r"(?<=\s)/(?=\s[^\W\d_][\w ]{2,30}:)")
+_BLANK_LINE: Final = re.compile(r"\n\s*\n")
+# A line that is not filled ends what a heading has.
+_FIRST_LINE: Final = re.compile(r"[^\n]{1,60}\n\s*(?=[A-ZÄÖÜ])")
+# Limit of a text, as of its words in the full-text index, and of a sentence: work grows with its square.
+MAX_CHARACTERS: Final = 200_000
+_MAX_SENTENCE: Final = 1000
+_MASK: Final = "\ufffc"
+# A German noun with a comma.
+_NOUN: Final = re.compile(r"\b[A-ZÄÖÜ][a-zäöüß]{3,}(?: \w+){0,2},")
+_BARE: Final = re.compile(
+    rf"\s*(?:(?:focal|acute|overt|frank|displaced|significant|fokale?[rsn]?|akute?[rsn]?)\s+)?{_MASK}+",
+    re.IGNORECASE,
+)
+# Words of what was there once; of other findings that are left out, nobody says that they are not there.
+_ONCE: Final = re.compile(
+    r"\b(?:history|hx|h/o|prior|previous(?:ly)?|former(?:ly)?|earlier|s/p|status post|after|following|post|"
+    r"compar\w+|ago|was|were|anamnes\w*|vorgeschichte|z\. ?n|zn|zustand|st\. ?n|nach|früher\w*|ehemalig\w*|"
+    r"vor\w*|im vergleich)\b",
+    re.IGNORECASE,
+)
+_HISTORY: Final = re.compile(
+    r"\b(?:history of|hx of|h/o|request|requisition|referr\w+|anamnes\w*|vorgeschichte)\b", re.IGNORECASE
+)
+_NOW: Final = re.compile(r"\b(?:now|today|currently|jetzt|nun|aktuell|heute)\b", re.IGNORECASE)
+_COMMA_OR_NOW: Final = re.compile(rf",|{_NOW.pattern}", re.IGNORECASE)
+# Sentences whose findings are kept: reports repeat each other, and the texts of an image its report.
+_CACHE: Final = 1 << 14
+
+
+class Finding(NamedTuple):
+    """A mention of a finding.
+
+    Attributes:
+        name: Name of the finding in the vocabulary.
+        state: What the text says of it.
+        start: Offset of the mention's first character in the text.
+        end: Offset behind its last character.
+    """
+
+    name: str
+    state: State
+    start: int
+    end: int
+
+
+class _Mention(NamedTuple):
+    """A mention in a sentence; `state` is what its form says by itself, if it does."""
+
+    name: str
+    state: State | None
+    start: int
+    end: int
+
+
+def find_findings(text: str) -> tuple[Finding, ...]:
+    """Return the findings that a report or a sentence of one mentions, in order of their place.
+
+    Mentions of the patient's history, of an indication, a comparison or a condition are left out. Of a text
+    with more than `MAX_CHARACTERS`, its beginning is read.
+    """
+    text = text[:MAX_CHARACTERS]
+    if not has_forms(text) or has_other_words(text):
+        return ()
+    return tuple(
+        one._replace(start=place + one.start, end=place + one.end)
+        for place, sentence in stated_sentences(text)
+        for one in _in_sentence(sentence)
+    )
+
+
+def stated_sentences(text: str) -> Iterator[tuple[int, str]]:
+    """Give the sentences in which a report describes the image, each with its offset.
+
+    Sentences under headings such as INDICATION, HISTORY or COMPARISON, and in other languages, are left out.
+    Unless the text has a heading such as FINDINGS, a blank line ends such a section, and a finding behind the
+    first sentence of a comparison or technique does.
+    """
+    text = text[:MAX_CHARACTERS]
+    has_findings = FINDINGS_HEADING.search(text) is not None
+    stated, is_brief, before = True, False, 0
+    for start, end in _sentences(text):
+        sentence = text[start:end].strip()
+        if not sentence:
+            continue
+        place = text.index(sentence, start)
+        if HEADING.match(sentence):
+            heading = heading_line().match(sentence)
+            kind = None if heading is None else kind_of_match(heading)
+            stated, is_brief = kind not in CONTEXT, kind in BRIEF
+            line = _FIRST_LINE.match(sentence)
+            if is_brief and line and not has_findings and has_forms(sentence[line.end() :]):
+                stated, place, sentence = True, place + line.end(), sentence[line.end() :]
+        elif not stated and not has_findings:
+            ends = _BLANK_LINE.search(text, before, place) is not None and text[before - 1] != ":"
+            stated = ends or (is_brief and has_forms(sentence) and OF_EARLIER_IMAGE.search(sentence) is None)
+        before = place + len(sentence)
+        if stated and is_read(sentence):
+            # All keep their places.
+            sentence = _SLASH.sub(",", sentence.replace(" (?)", "?,  "))
+            if _DENIED_LIST.search(sentence):
+                sentence = _BULLET.sub(lambda bullet: f",{' ' * (len(bullet[0]) - 1)}", sentence)
+                sentence = sentence.replace("\n", ";")
+            yield place, sentence
+
+
+def is_normal(text: str) -> bool:
+    """Tell whether a text calls something normal or denies something, and every word of it is understood."""
+    normal = False
+    for _, sentence in stated_sentences(text):
+        unread, denies = _understood(sentence)
+        if unread:
+            return False
+        normal = normal or denies
+    return normal
+
+
+def unread_words(text: str) -> tuple[str, ...]:
+    """Return the words and phrases that kept `is_normal` from understanding a text, each once."""
+    read = (_understood(sentence) for _, sentence in stated_sentences(text))
+    return tuple(dict.fromkeys(word for unread, _ in read for word in unread))
+
+
+@lru_cache(_CACHE)
+def _understood(sentence: str) -> tuple[tuple[str, ...], bool]:
+    """Return the words of a sentence that are not understood, and whether it denies anything."""
+    heading = HEADING.match(sentence)
+    plain = written_out(sentence).text
+    mentions = _with_ill(plain, _mentions(plain))
+    masked = _masked(plain, mentions)
+    cues = find_cues(masked)
+    effects = list(_effects(plain, masked, mentions, cues))
+    # What is left out by "evaluate for" or "if" may be there; what was there once is known.
+    unread = [
+        plain[one.start : one.end]
+        for one, own in effects
+        if (own & {"unstated", "past"} and one.name != DEVICE and not _ONCE.search(plain))
+        or (not one.name and "past" not in own and _state(own) != "absent")
+    ]
+    denies = says_normal(plain) or any((one.state or _state(own)) == "absent" for one, own in effects)
+    rest = _masked(plain, [*mentions, *cues], " ")
+    if heading is not None and not any(mention.start < heading.end() for mention in mentions):
+        rest = " " * heading.end() + rest[heading.end() :]
+    # "Small" tells of a finding, and of none in "no effusion, the lungs are small".
+    unknown = (
+        word
+        for start, end in _parts(masked)
+        for word in unknown_words(
+            rest[start:end],
+            describes=bool(mentions) and (_MASK in masked[start:end] or not VERB.search(masked, start, end)),
+        )
+    )
+    return (*unread, *not_normal(plain), *unknown), denies
+
+
+def prior_sentences(text: str) -> tuple[tuple[int, int], ...]:
+    """Return where sentences stand that compare the image with an earlier examination, or tell of one."""
+    return tuple(
+        (place, place + len(sentence)) for place, sentence in stated_sentences(text) if PRIOR.search(sentence)
+    )
+
+
+def are_prior(text: str, places: Sequence[int]) -> list[bool]:
+    """Tell which places of a text are in a sentence of `prior_sentences`."""
+    if not places:
+        return []
+    spans = prior_sentences(text)
+    return [any(start <= place < end for start, end in spans) for place in places]
+
+
+def image_states(findings: Iterable[Finding]) -> dict[str, State]:
+    """Return the state of each finding over all of its mentions: present before uncertain before absent."""
+    states: dict[str, State] = {}
+    for finding in findings:
+        states[finding.name] = min(finding.state, states.get(finding.name, finding.state), key=STATES.index)
+    return states
+
+
+def _sentences(text: str) -> Iterator[tuple[int, int]]:
+    """Give where sentences begin and end, with the marks at their ends."""
+    start = 0
+    for end in (*(match.end() for match in _SENTENCE_END.finditer(text)), len(text)):
+        if _BULLET.match(text, end) and _DENIED_LIST.search(text, start, end + 9):
+            continue
+        while end - start > _MAX_SENTENCE:
+            cut = text.rfind(" ", start + 1, start + _MAX_SENTENCE)
+            cut = start + _MAX_SENTENCE if cut < 0 else cut
+            yield start, cut
+            start = cut
+        if start < end:
+            yield start, end
+        start = end
+
+
+@lru_cache(_CACHE)
+def _in_sentence(sentence: str) -> tuple[Finding, ...]:
+    written = written_out(sentence)
+    mentions = _mentions(written.text)
+    found = _states(written.text, mentions) if mentions else ()
+    return tuple(Finding(one.name, one.state, *written.span(one.start, one.end)) for one in found)
+
+
+def _mentions(sentence: str) -> list[_Mention]:
+    """Return all mentions in order; those within a longer one of another form are left out."""
+    if not has_written_forms(sentence):
+        return []
+    found = [
+        _Mention(name, state, *match.span())
+        for state, name, pattern in forms()
+        for match in pattern.finditer(sentence)
+    ]
+    found += [_Mention(name, None, start, end) for name, start, end in compounds(sentence)]
+    found += [_Mention("", None, *match.span()) for match in other_forms().finditer(sentence)]
+    found.sort(key=lambda mention: (mention.start, -mention.end))
+    kept: list[_Mention] = []
+    for mention in found:
+        longest = kept[-1] if kept else None
+        same = longest is not None and mention[2:] == longest[2:] and mention.name != longest.name
+        if longest is None or mention.end > longest.end or same:
+            kept.append(mention)
+    return [mention for mention in kept if mention.name]
+
+
+def _with_ill(sentence: str, mentions: Sequence[_Mention]) -> list[_Mention]:
+    """Return mentions, and those of what is ill without a name, which may be what a cue is about."""
+    found = (_Mention("", None, *one.span()) for one in ill().finditer(sentence))
+    others = [ill for ill in found if all(ill.end <= one.start or one.end <= ill.start for one in mentions)]
+    return sorted((*mentions, *others), key=lambda one: one.start)
+
+
+def _masked(sentence: str, spans: Iterable[_Mention | Cue], mask: str = _MASK) -> str:
+    for span in spans:
+        sentence = sentence[: span.start] + mask * (span.end - span.start) + sentence[span.end :]
+    return sentence
+
+
+def _states(sentence: str, mentions: Sequence[_Mention]) -> Iterator[Finding]:
+    """Give the findings that are stated; what is left out is no finding."""
+    mentions = _with_ill(sentence, mentions)
+    masked = _masked(sentence, mentions)
+    for mention, effects in _effects(sentence, masked, mentions, find_cues(masked)):
+        if mention.name and "unstated" not in effects and not ("past" in effects and mention.name != DEVICE):
+            yield Finding(mention.name, mention.state or _state(effects), mention.start, mention.end)
+
+
+def _effects(
+    sentence: str, masked: str, mentions: Sequence[_Mention], cues: Sequence[Cue]
+) -> Iterator[tuple[_Mention, set[Effect]]]:
+    """Give each mention with the effects of the cues whose scope it is in."""
+    given: list[list[Cue]] = [[] for _ in mentions]
+    for place, cue in enumerate(cues):
+        if cue.effect in ("none", "end"):
+            continue
+        if cue.side in ("behind", "both"):
+            for at in _behind(masked, mentions, cues, place, sentence):
+                given[at].append(cue)
+    for place, cue in enumerate(cues):
+        if cue.effect not in ("none", "end") and cue.side in ("before", "both"):
+            for at in _before(masked, mentions, cues, place, given):
+                given[at].append(cue)
+    for mention, own in zip(mentions, given, strict=True):
+        effects: set[Effect] = {cue.effect for cue in own}
+        if "absent" in effects:
+            effects |= _of_other_side(masked, mention, own, cues)
+            if "none" in effects:
+                effects.discard("absent")
+            elif LIMITED.search(masked, 0, mention.start):
+                effects.add("uncertain")
+        yield mention, effects
+
+
+def _of_other_side(masked: str, mention: _Mention, own: Sequence[Cue], cues: Sequence[Cue]) -> set[Effect]:
+    """Return what else a sentence says of an absent finding: `none` where it is there on another side.
+
+    "Effusion on the right, resolved on the left", "no effusion on the right, small on the left".
+    """
+    if any(
+        is_contrast(masked, cue) and _MASK not in masked[cue.end : mention.start]
+        for cue in cues
+        if cue.end <= mention.start
+    ):
+        return {"none"}
+    if EXCEPT_ONE.match(masked, mention.end):
+        return {"none"}
+    parts = _parts(masked)
+    home = next(part for part in parts if part[0] <= mention.start < part[1])
+    said: set[Effect] = set()
+    later = list(
+        takewhile(
+            lambda text: _MASK not in text, (masked[slice(*part)] for part in parts[parts.index(home) + 1 :])
+        )
+    )
+    if any(OPEN_ONE.match(text) for text in later):
+        said.add("uncertain")
+    named = sides(masked[slice(*home)])
+    if not named:
+        return said
+    denied_at = {
+        part for part in parts for cue in own if cue.effect == "absent" and part[0] <= cue.start < part[1]
+    }
+    if all(
+        part != home and _MASK not in masked[slice(*part)] and _differ(named, masked[slice(*part)])
+        for part in denied_at
+    ):
+        said.add("none")
+    return said | {other for text in later if _differ(named, text) and (other := left_out(text))}
+
+
+def _parts(masked: str) -> list[tuple[int, int]]:
+    """Return where the parts of a sentence begin and end, each of which may tell of a side of its own."""
+    bounds = (0, *(found.start() for found in PARTS.finditer(masked)), len(masked))
+    return [(start, end) for start, end in pairwise(bounds) if start < end]
+
+
+def _differ(named: set[str], part: str) -> bool:
+    return bool(other := sides(part)) and not named <= other
+
+
+def _state(effects: set[Effect]) -> State:
+    if "uncertain" in effects:
+        return "uncertain"
+    return "absent" if "absent" in effects else "present"
+
+
+def _behind(
+    masked: str, mentions: Sequence[_Mention], cues: Sequence[Cue], place: int, sentence: str
+) -> Iterator[int]:
+    """Give the mentions behind a cue that are in its scope."""
+    cue, end = cues[place], len(masked)
+    for other in cues[place + 1 :]:
+        between = any(cue.end <= mention.start < other.start for mention in mentions)
+        ends = between or cue.effect == "past"
+        if other.effect == "end" or (other.side != "before" and other.effect != "none" and ends):
+            end = other.start
+            break
+    first = min((mention.start for mention in mentions if mention.start >= cue.end), default=end)
+    instead = INSTEAD.match(masked, cue.start, cue.end)
+    if instead and (verb := CLAUSE.search(masked, first, end)):
+        end = verb.start()
+    # "No cyanosis, heart enlarged", "keine Zyanose, Erguss links".
+    apart = "," in masked[cue.end : first]
+    first = cue.end if apart and _NOUN.search(masked, cue.end, first) else first
+    new = _new_statement(masked, first, end, sentence)
+    if (
+        new is None
+        and (shown := SHOWN.search(masked, first, end))
+        and (cue.effect == "uncertain" or WITHOUT.fullmatch(masked, cue.start, cue.end))
+    ):
+        new = shown.start("after")
+    # "Possible edema and small effusion" leaves both uncertain.
+    if new is not None and (cue.effect == "absent" or not masked[new].isalpha()):
+        end = new
+    if cue.effect in ("unstated", "past"):
+        stop = (_NOW if _HISTORY.search(masked, cue.start, cue.end) else _COMMA_OR_NOW).search(
+            masked, cue.end, end
+        )
+        end = end if stop is None else stop.start()
+    for at, mention in enumerate(mentions):
+        if cue.end <= mention.start < end:
+            if (
+                (mention.start > first or apart)
+                and (
+                    # "Instead of a nodule a scar."
+                    (instead and at and not LISTED.search(masked, mentions[at - 1].end, mention.start))
+                    # A clause of its own, such as "the heart is enlarged".
+                    or VERB.search(sentence, mention.start, mention.end)
+                    or HEART_IS.match(sentence, mention.start, mention.end)
+                    # "No pneumothorax, pacemaker" ends the list, "no effusion, catheter or nodule" does not.
+                    or (
+                        at
+                        and mention.name == DEVICE != mentions[at - 1].name
+                        and "," in masked[mentions[at - 1].end : mention.start]
+                        and not ALTERNATIVE.search(masked, mentions[at - 1].end, end)
+                    )
+                )
+            ):
+                return
+            yield at
+
+
+def _new_statement(masked: str, first: int, end: int, sentence: str) -> int | None:
+    """Return where a new statement begins between a first finding and an end, or None."""
+    found = NEW_STATEMENT.search(masked, first, end)
+    if found is None:
+        return None
+    place = found.start(found.lastgroup or 0)
+    if found.lastgroup == "side" and _ends_list(masked, first, place, end, sentence):
+        return None
+    return place
+
+
+def _ends_list(masked: str, first: int, comma: int, end: int, sentence: str) -> bool:
+    """Tell whether a phrase with a side behind a comma is the last of a list, whose side is that of all.
+
+    "No effusion, infiltrate, pneumothorax on the left" is a list of bare findings. Of two, the second is
+    one of its own, but on both sides and with the number of the first: "no infiltrate, effusion bilaterally".
+    """
+    last = _BARE.match(masked, comma + 1, end)
+    if last is None or STAYS.search(masked, last.end(), end):
+        return False
+    if "," in masked[first:comma]:
+        return True
+    head = _BARE.match(masked, first, comma)
+    return (
+        head is not None
+        and BOTH_SIDES.search(masked, last.end(), end) is not None
+        and (PLURAL.search(sentence, *head.span()) is None) == (PLURAL.search(sentence, *last.span()) is None)
+    )
+
+
+def _before(
+    masked: str, mentions: Sequence[_Mention], cues: Sequence[Cue], place: int, given: Sequence[Sequence[Cue]]
+) -> Iterator[int]:
+    """Give the mentions before a cue that are in its scope: the nearest, and the list that it ends."""
+    cue, start = cues[place], 0
+    for other in reversed(cues[:place]):
+        value = masked[other.start : other.end] == ":" and masked[: other.start].rstrip().endswith(_MASK)
+        # "Edema in a film with low volumes cannot be excluded."
+        adds = ADJUNCT.match(masked, other.start, other.end) and _MASK not in masked[other.end : cue.start]
+        if (other.effect == "end" and not value and not adds) or (
+            other.side == "before" and other.effect != "none"
+        ):
+            start = other.end
+            break
+    own = [at for at, mention in enumerate(mentions) if start <= mention.start and mention.end <= cue.start]
+    # "Erguss, Stauung, Infiltrat: keine."
+    listed = masked[cue.start] in ":="
+    for earlier, at in enumerate(reversed(own)):
+        mention = mentions[at]
+        if earlier == 0:
+            if cue.side == "both":
+                # "Cardiomegaly, and nodule versus scar" is uncertain of the nodule alone.
+                if "," not in masked[mention.end : cue.start]:
+                    yield at
+                return
+            yield at
+            continue
+        gap = masked[mention.end : mentions[own[len(own) - earlier]].start]
+        listed = listed or LISTED.search(gap) is not None
+        joined = LISTED.search(gap) or ("," in gap and ":" not in gap)
+        if not listed or not joined or VERB.search(gap) or given[at]:
+            return
+        yield at

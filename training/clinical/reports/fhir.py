@@ -1,0 +1,287 @@
+"""FHIR: DiagnosticReport, alone, in a Bundle or in lines of JSON (R4 and R5)."""
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from training.clinical.findings.headings import kind_of
+from training.clinical.reports.markup import plain_text, text_of_html
+from training.clinical.reports.study_report import (
+    LONGEST,
+    NoReportError,
+    ReportError,
+    SourceReport,
+    named_value,
+    parse_status,
+    parse_time,
+)
+
+# Entries of a Bundle, and parts of a resource.
+_MOST_ENTRIES: Final = 100_000
+_MOST_PARTS: Final = 1000
+_UID_SYSTEM: Final = "urn:dicom:uid"
+_OID: Final = "urn:oid:"
+_TEXT: Final = ("text/plain", "text/html", "application/xhtml+xml", "text/rtf", "application/rtf")
+# Codes of SNOMED CT and LOINC, for values without a text.
+_VALUES: Final = {
+    **dict.fromkeys(("52101004", "260373001", "10828004", "LA9633-4", "LA11882-0", "POS"), "Present"),
+    **dict.fromkeys(("2667000", "260415000", "260385009", "LA9634-2", "LA11883-8", "NEG"), "Absent"),
+}
+_SEMANTIC_TAG: Final = re.compile(
+    r"\s\((?:disorder|finding|observable entity|qualifier value|situation|procedure)\)$"
+)
+_VOID: Final = ("entered-in-error", "cancelled")
+_PEOPLE: Final = ("Patient", "Practitioner", "PractitionerRole", "RelatedPerson", "Person")
+
+Resource = Mapping[str, Any]
+
+
+def read_resource(content: str) -> Iterator[SourceReport | ReportError]:
+    """Give the reports of a file of JSON, or the reasons why one cannot be taken.
+
+    Raises:
+        ReportError: It is no JSON, or no resource with a DiagnosticReport.
+    """
+    try:
+        given = json.loads(content)
+    except (ValueError, RecursionError):
+        raise ReportError("it is not JSON") from None
+    if not isinstance(given, dict):
+        raise ReportError("it is no resource of FHIR")
+    entries = [given]
+    if given.get("resourceType") == "Bundle":
+        listed = given.get("entry")
+        if isinstance(listed, list) and len(listed) > _MOST_ENTRIES:
+            raise ReportError(f"the Bundle has more than {_MOST_ENTRIES:,} entries")
+        entries = [one["resource"] for one in _objects(listed) if isinstance(one.get("resource"), dict)]
+    known = _by_reference(entries, _objects(given.get("entry")))
+    reports = [one for one in entries if one.get("resourceType") == "DiagnosticReport"]
+    if not reports:
+        raise ReportError("it has no DiagnosticReport")
+    for report in reports:
+        try:
+            yield _read(report, known)
+        except ReportError as error:
+            yield error
+        except (TypeError, AttributeError, ValueError, RecursionError):
+            yield ReportError("its elements do not have the form of a DiagnosticReport")
+
+
+def _by_reference(resources: Sequence[Resource], entries: Sequence[Resource]) -> dict[str, Resource]:
+    known = {f"{one.get('resourceType')}/{one['id']}": one for one in resources if "id" in one}
+    for entry in entries:
+        if isinstance(entry.get("fullUrl"), str) and isinstance(entry.get("resource"), dict):
+            known[entry["fullUrl"]] = entry["resource"]
+    return known
+
+
+def _read(report: Resource, known: Mapping[str, Resource]) -> SourceReport:
+    own = {f"#{one.get('id')}": one for one in _objects(report.get("contained"))}
+    everything = {**known, **own}
+    studies = [
+        one
+        for name in ("imagingStudy", "study")
+        for reference in _objects(report.get(name))
+        for one in (reference, _resolved(reference, everything))
+    ]
+    orders = [
+        one
+        for reference in _objects(report.get("basedOn"))
+        for one in (reference, _resolved(reference, everything))
+    ]
+    identified = [report, *studies, *orders]
+    subject: Resource = next(iter(_objects(report.get("subject"))), {})
+    patient = _resolved(subject, everything)
+    people = [one for one in (*own.values(), patient) if one.get("resourceType") in _PEOPLE]
+    for reference in _references(report):
+        person = _resolved(reference, everything)
+        if person.get("resourceType") in _PEOPLE and person not in people:
+            people.append(person)
+    return SourceReport(
+        text=_text(report, everything),
+        studies=tuple(uid for one in identified for uid in _uids(one)),
+        accessions=tuple(number for one in identified for number in _accessions(one)),
+        patients=_patient_ids(subject, patient),
+        identity=str(report.get("id") or next(iter(_values(report)), "")),
+        status=parse_status(str(report.get("status"))) or "preliminary",
+        issued=parse_time(str(report.get("issued"))) or parse_time(str(report.get("effectiveDateTime"))),
+        names=tuple(_names(report, people)),
+    )
+
+
+def _text(report: Resource, known: Mapping[str, Resource]) -> str:
+    """Return the text of the form that was signed; without one, that of the narrative and its parts."""
+    forms = _objects(report.get("presentedForm"))
+    texts = [text for form in forms if (text := _attached(form))]
+    conclusion = _plain(str(report.get("conclusion") or "")).strip()
+    measured = False
+    if not texts:
+        narrative = report.get("text")
+        if isinstance(narrative, dict) and isinstance(narrative.get("div"), str):
+            texts.append(_plain(narrative["div"][: 10 * LONGEST]))
+        section = ""
+        for heading, said in _observed(report, known):
+            measured = True
+            if said:
+                texts.append(said if heading == section else f"{heading}: {said}")
+                section = heading
+        if not conclusion:
+            coded = [_concept(one) for one in _objects(report.get("conclusionCode"))]
+            conclusion = " ".join(f"{one.rstrip('.')}." for one in coded if one)
+    plain = "\n\n".join(filter(None, texts))
+    if conclusion and " ".join(conclusion.split()) not in " ".join(plain.split()):
+        # It may have headings of its own.
+        plain += f"\n\nIMPRESSION:\n{conclusion}"
+    if not plain.strip() and forms:
+        raise ReportError("its forms are documents such as PDF; text/plain, text/html and RTF are read")
+    if not plain.strip() and measured:
+        raise NoReportError("measurements or results of programs: Observations of numbers alone")
+    return plain
+
+
+def _plain(text: str, read: Callable[[str], str] = plain_text) -> str:
+    try:
+        return read(text)
+    except ValueError:
+        raise ReportError("its HTML cannot be read") from None
+
+
+def _attached(form: Resource) -> str:
+    kind, _, parameters = str(form.get("contentType") or "text/plain").lower().partition(";")
+    if kind.strip() not in _TEXT or not isinstance(form.get("data"), str):
+        return ""
+    try:
+        content = base64.b64decode(form["data"], validate=False)
+    except (binascii.Error, ValueError):
+        raise ReportError("presentedForm.data is not base64") from None
+    charset = parameters.partition("charset=")[2].strip(" \"'") or "utf-8-sig"
+    try:
+        text = content.decode(charset)
+    except (UnicodeError, LookupError):
+        raise ReportError("presentedForm.data is not text in its character set, or in UTF-8") from None
+    return _plain(text, text_of_html if "html" in kind else plain_text)
+
+
+def _observed(report: Resource, known: Mapping[str, Resource], depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Give what observations say, behind the names of sections; "" for numbers, which are no findings."""
+    references = _objects(report.get("result" if depth == 0 else "hasMember"))[:_MOST_PARTS]
+    for reference in references:
+        observed = _resolved(reference, known)
+        if observed.get("resourceType") != "Observation" or observed.get("status") in _VOID:
+            continue
+        for one in (observed, *_objects(observed.get("component"))):
+            name, (value, is_number) = _concept(one.get("code")), _value(one)
+            if value:
+                is_section = kind_of(name) not in (None, "identifying")
+                heading = name.upper() if is_section else "FINDINGS"
+                yield heading, named_value(name, value, is_number=is_number)
+        if depth < 2:
+            yield from _observed(observed, known, depth + 1)
+
+
+def _value(observed: Resource) -> tuple[str, bool]:
+    """Return the value of an observation as text, "" where it has none, and whether it is a number."""
+    for name in ("valueString", "valueMarkdown"):
+        if isinstance(observed.get(name), str):
+            return _plain(observed[name]).strip(), False
+    if isinstance(coded := observed.get("valueCodeableConcept"), dict):
+        return _concept(coded), False
+    if isinstance(truth := observed.get("valueBoolean"), bool):
+        return "Present" if truth else "Absent", False
+    if isinstance(observed.get("valueInteger"), int):
+        return str(observed["valueInteger"]), True
+    quantity = observed.get("valueQuantity")
+    if isinstance(quantity, dict) and isinstance(quantity.get("value"), int | float):
+        return (
+            f"{quantity.get('comparator') or ''}{quantity['value']} {quantity.get('unit') or ''}".strip(),
+            True,
+        )
+    return "", False
+
+
+def _concept(concept: Any) -> str:
+    """Return the words of a concept, without the kind that SNOMED CT adds to them."""
+    if not isinstance(concept, dict):
+        return ""
+    codings = _objects(concept.get("coding"))
+    words = (concept.get("text"), *(one.get("display") for one in codings))
+    told = next((text.strip() for text in words if isinstance(text, str) and text.strip()), "")
+    return _SEMANTIC_TAG.sub("", told) or next(
+        filter(None, (_VALUES.get(str(one.get("code"))) for one in codings)), ""
+    )
+
+
+def _objects(value: Any) -> list[Any]:
+    """Return the objects of a list, or of one that stands alone."""
+    listed = value if isinstance(value, list) else [value]
+    return [one for one in listed[:_MOST_ENTRIES] if isinstance(one, dict)]
+
+
+def _resolved(reference: Resource, known: Mapping[str, Resource]) -> Resource:
+    name = reference.get("reference")
+    return known.get(name, {}) if isinstance(name, str) else {}
+
+
+def _identifiers(resource: Resource) -> Iterator[Resource]:
+    for name in ("identifier", "accession", "accessionIdentifier"):
+        yield from _objects(resource.get(name))
+
+
+def _values(resource: Resource) -> Iterator[str]:
+    return (str(one["value"]) for one in _identifiers(resource) if one.get("value"))
+
+
+def _uids(resource: Resource) -> Iterator[str]:
+    for one in _identifiers(resource):
+        value = str(one.get("value") or "")
+        if one.get("system") == _UID_SYSTEM or value.startswith(_OID):
+            yield value.removeprefix(_OID)
+    if isinstance(resource.get("uid"), str):
+        yield resource["uid"].removeprefix(_OID)
+
+
+def _accessions(resource: Resource) -> Iterator[str]:
+    for one in _identifiers(resource):
+        coded = _objects(one.get("type"))
+        codes = [code.get("code") for kind in coded for code in _objects(kind.get("coding"))]
+        if one.get("value") and ("ACSN" in codes or any("ccession" in _concept(kind) for kind in coded)):
+            yield str(one["value"])
+
+
+def _patient_ids(subject: Resource, patient: Resource) -> tuple[str, ...]:
+    """Return the ids of a patient, medical record numbers first."""
+    given = [*_objects(subject.get("identifier")), *_objects(patient.get("identifier"))]
+
+    def is_record_number(one: Resource) -> bool:
+        kinds = (code for kind in _objects(one.get("type")) for code in _objects(kind.get("coding")))
+        return any(code.get("code") == "MR" for code in kinds)
+
+    ordered = sorted(given, key=is_record_number, reverse=True)
+    return tuple(str(one["value"]) for one in ordered if one.get("value"))
+
+
+def _references(report: Resource) -> Iterator[Resource]:
+    for name in ("subject", "performer", "resultsInterpreter", "encounter", "basedOn", "specimen"):
+        yield from _objects(report.get(name))
+
+
+def _names(report: Resource, people: Sequence[Resource]) -> Iterator[str]:
+    """Give the names and numbers of people that a report refers to."""
+    for reference in _references(report):
+        for name in ("display", "reference"):
+            if isinstance(reference.get(name), str):
+                yield reference[name].rpartition("/")[2]
+        yield from _values(reference)
+    for person in people:
+        yield from _values(person)
+        yield from (str(person[name]) for name in ("birthDate", "id") if person.get(name))
+        for name in _objects(person.get("name")):
+            yield from (str(part) for part in (name.get("family"), name.get("text")) if part)
+            yield from (str(part) for part in name.get("given") or () if part)
+        yield from (str(own["value"]) for own in _objects(person.get("telecom")) if own.get("value"))
+        for address in _objects(person.get("address")):
+            yield from (str(part) for part in (address.get("text"), address.get("city")) if part)
+            yield from (str(part) for part in address.get("line") or () if part)

@@ -1,0 +1,215 @@
+"""Names, numbers and days taken out of running text by known values and by their forms.
+
+docs/reports.md says what is not found: names without a title or role that nothing else of the report gives.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from training.clinical.findings.vocabulary import has_forms
+
+MARK: Final = "___"
+_MONTH: Final = (
+    r"(?:jan(?:uary|uar)?|feb(?:ruary|ruar)?|mar(?:ch)?|märz?|apr(?:il)?|may|mai|june?|juni|july?|juli"
+    r"|aug(?:ust)?|sept?(?:ember)?|o[ck]t(?:ober)?|nov(?:ember)?|de[cz](?:ember)?)\.?"
+)
+_DAY_OF_MONTH: Final = r"\d{1,2}(?:st|nd|rd|th)?"
+_DATES: Final = (
+    r"\b(?:19|20)\d{2}[-./](?:0?[1-9]|1[0-2])[-./](?:0?[1-9]|[12]\d|3[01])(?:T[\d:.]+Z?)?\b",
+    r"\b\d{1,2}\s?[-./]\s?\d{1,2}\s?[-./]\s?(?:(?:19|20)\d{2}|\d{2})\b(?![.,]?\d)",
+    r"\b(?:0?[1-9]|1[0-2])[/.](?:19|20)\d{2}\b",
+    rf"\b{_DAY_OF_MONTH}[\s.-]{{1,2}}(?:of )?{_MONTH}[\s,-]{{1,2}}(?:(?:19|20)\d{{2}}|\d{{2}})\b",
+    rf"\b{_MONTH}\s{_DAY_OF_MONTH},?\s(?:19|20)\d{{2}}\b",
+    # "Segment 5 may represent" names no day.
+    rf"\b{_MONTH}\s{_DAY_OF_MONTH}\b(?!\s?(?:mm|cm|x|weeks?|months?|days?)\b)",
+    rf"\b{_DAY_OF_MONTH}\.?\s(?:of )?{_MONTH}(?!\w)(?!\s+(?:be|represent|reflect|have|indicate|suggest|also|"
+    r"not|correspond|relate|well|include|contain|show|still|just|simply|in\s+part)\b)",
+    rf"\b{_MONTH}\s(?:19|20)\d{{2}}\b",
+    r"(?<=\bvom\x20)\d{1,2}\.\s?\d{1,2}\.|(?<=\bam\x20)\d{1,2}\.\s?\d{1,2}\.",
+    r"\b(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d)?(?:\s?[ap]\.?m\b\.?|\s?(?:uhr|hrs?|hours)\b)?",
+)
+_LABELLED: Final = (
+    r"\b(?:MRN|M\.R\.N\.|medical record(?: (?:no|number))?|patient(?:en)?[- ]?(?:id|nr|nummer|no)|"
+    r"acc(?:ession)?(?: ?(?:no|nr|number|#))|fall[- ]?(?:nr|nummer)|auftrags?[- ]?(?:nr|nummer)|case (?:no|"
+    r"number)|SSN|NHS(?: no)?|DOB|d\.o\.b\.|date of birth|geb(?:\.|urtsdatum)|geboren(?: am)?|born(?: on)?|"
+    r"pager|phone|tel(?:efon)?|fax|ext)\b\.?\s?[:#]?\s?(?:is\s)?[\w+()/.-]*\d[\w()/.-]*"
+)
+_CONTACT: Final = r"\b[\w.+-]+@[\w-]+\.[\w.-]+\b|\bhttps?://\S+|\bwww\.\S+"
+_UID: Final = r"\b\d+(?:\.\d+){4,}\b"
+_LONG_NUMBER: Final = r"\b[A-Za-z]{0,6}[-_]?\d{5,}[\w-]*"
+_NUMBER_LIKE: Final = re.compile(r"(?<![\w.,])\+?\(?\d{2,5}\)?(?:[ /-]\(?\d{2,8}\)?){1,4}(?![\w]|[.,]\d)")
+_PHONE_DIGITS: Final = 7
+_NAME: Final = r"[A-ZÄÖÜ][\w'’-]*"
+_PARTICLE: Final = r"(?:(?:von|van|vom|zu|de|der|den|du|la|le|el|al|bin|di|da)\s+){0,2}"
+# Titles as they are written; "MR" and "MS" are no titles, and "14 Fr." is a catheter's size.
+_TITLED: Final = (
+    r"(?<!\w)(?<!\d\x20)(?:(?:[Dd]rs?|DRS?|[Pp]rof|PROF|Mrs?|Ms|MRS|Hrn?|Fr(?=\.)|Miss|Herrn?|Frau|"
+    r"Priv\.-Doz|Nurse|Schwester|Oberarzt|Oberärztin|Chefarzt|Chefärztin|Assistenzarzt|Assistenzärztin)\.?\s*"
+    r"(?:(?:[Dd]r|[Pp]rof|med|habil|rer|nat|dent|"
+    rf"univ)\.?\s*)*){_PARTICLE}{_NAME}(?:-{_NAME})?(?:\s+{_NAME})?"
+)
+_CREDENTIALS: Final = (
+    rf"(?<!\w){_NAME}(?:,?\s[A-Z]\.?)?(?:,?\s{_NAME}){{0,2}},?\s"
+    r"(?:MD|M\.D\.|D\.O\.|MBBS|FRCR|FRCPC|FRANZCR|FFRRCSI|PhD|RN|PA-C|CRNP|APRN|(?<=,\s)NP)(?!\w)"
+)
+_NAMES: Final = rf"(?P<names>{_PARTICLE}{_NAME}(?:\s+{_NAME}){{0,2}})"
+# Names behind a role, and of patients, relatives, hospitals, and those who sign with "(Name/Name)".
+_NAMED: Final = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"(?<!\w)(?:PA-C|NP|APRN|CRNP|RN|[Pp]rofessor(?:in)?|[Cc]onsultant|[Ss]ister(?!\s+Mary\s+Joseph)|[Mm]atron|[Dd]octor|[Pp]hysician|"
+        r"[Rr]egistrar|[Rr]esident|[Ff]ellow|[Ii]ntern|[Ss]urgeon|[Tt]echnologist|[Rr]adiographer|[Rr]adiologist|"
+        r"[Nn]urse|[Mm]idwife|[Pp]aramedic|[Tt]herapist|Pfleger(?:in)?|Kolleg(?:en?|in)|"
+        rf"(?:Haus|Stations|Fach)(?:arzt|ärztin))\s+{_NAMES}",
+        rf"(?<!\w)(?:[Pp]atient(?:in)?|PATIENT|[Pp]t\.?)\s+(?P<names>{_NAME}(?:,?\s+{_NAME}){{0,2}})",
+        r"(?<!\w)(?:wife|husband|spouse|partner|mother|father|son|daughter|brother|sister|aunt|uncle|niece|nephew|"
+        rf"grand\w+|guardian|carer|caregiver|friend|(?:Ehe(?:frau|mann)|Mutter|Vater|Sohn|Tochter)(?=,)),?\s+\(?{_NAMES}",
+        rf"(?<!\w)(?P<names>(?:(?:St|Mt|Saint|Mount)\.?\s+)?{_NAME}(?:\s+(?:of\s+)?{_NAME}){{0,3}})\s+"
+        r"(?:Hospital|Infirmary|Medical\s+Cent(?:er|re)|Clinic|Hospice|Nursing\s+Home)\b",
+        rf"(?:Klinikum|Krankenhaus|Universitätsklinik(?:um)?)\s+(?P<names>(?:S(?:ank)?t\.?\s+)?{_NAME})",
+        rf"(?P<names>(?:S(?:ank)?t\.?[\s-])?{_NAME})-(?:Krankenhaus|Klinik(?:um)?|Hospital|Spital)\b",
+        r"(?:(?<=[.!?])\s*|^\s*)\((?P<names>[A-ZÄÖÜ][a-zäöüß]\S+(?:\s?/\s?[A-ZÄÖÜ][a-zäöüß]\S+)+)\)",
+        r"\((?P<names>[A-ZÄÖÜ][a-zäöüß]\S+(?:\s?/\s?[A-ZÄÖÜ][a-zäöüß]\S+)+)\)(?=\s*(?:\n|\Z))",
+    )
+)
+_NAME_WORD: Final = re.compile(r"[^\W\d_][\w.'’-]*")
+# Words with a capital that are no names behind a role, "Patient" or a bracket.
+_NO_NAMES: Final = (
+    "radiologist radiology physician practitioner surgeon nurse assistant associate specialist resident "
+    "fellow consultant attending technologist on call in is was were has had with without at to of for from "
+    "and or no not the a an as by who will also now then notified informed aware reports presents denies "
+    "admitted transferred imaged name number id age sex history status care information position positioned "
+    "positioning rotation rotated motion movement supine prone upright erect semi-erect semi-upright tilted "
+    "kyphotic lordotic obese body habitus intubated extubated known breathing outside local community our "
+    "another referring previous nursing day general lateral frontal oblique portable anterior posterior left "
+    "right upper lower apical basal old new acute chronic normal clear lung lungs chest heart view views "
+    "present absent yes mild moderate severe small large single dr drs prof mr mrs ms md"
+)
+_PATTERNS: Final = tuple(
+    re.compile(pattern, flags)
+    for pattern, flags in (
+        (_CONTACT, re.IGNORECASE),
+        (_LABELLED, re.IGNORECASE),
+        (_UID, 0),
+        *((date, re.IGNORECASE) for date in _DATES),
+        (_LONG_NUMBER, 0),
+        (_TITLED, 0),
+        (_CREDENTIALS, 0),
+    )
+)
+_OLD: Final = re.compile(
+    r"\b(?:9\d|1[0-2]\d)(?=[\s-]?(?:years?|yrs?\b|y\.?o\b|y/o|yo\b|jahre\b|jährig|-jähr|jahr))", re.IGNORECASE
+)
+_OLDEST: Final = "90"
+# Names of people who were told of a finding.
+_TOLD: Final = re.compile(
+    r"\b(?:(?:discussed|communicated|conveyed|relayed|telephoned|phoned|paged|called|faxed|notified)\b"
+    r"[^.\n]{0,80}?\b(?:with|to|by)|d/w|(?:reviewed|reported|interpreted|performed|supervised)\b[^.\n]{0,40}?\bby)\s+"
+    r"(?P<who>(?:\b(?:drs?|prof|mrs?|ms|med)\.|[ap]\.m\.|[^.\n])*)",
+    re.IGNORECASE,
+)
+_WAS_TOLD: Final = re.compile(
+    r"(?:^|(?<=[.\n]))(?P<who>[^.\n]{2,80}?)\s(?:was|were|has been) (?:informed|notified|contacted|paged|"
+    r"called|made aware)\b",
+    re.IGNORECASE,
+)
+_TOLD_IN_GERMAN: Final = re.compile(
+    r"(?:^|(?<=[.\n]))[^.\n]*\b(?:telefonisch|mitgeteilt|besprochen|übermittelt|informiert|rücksprache|"
+    r"durchgesagt)\b[^.\n]*",
+    re.IGNORECASE,
+)
+_PARTS: Final = re.compile(r"[\s^,;~&/=|()\"]+")
+_FEWEST_LETTERS: Final = 3
+_FEWEST_DIGITS: Final = 5
+# Surnames that are words of reports as well: they are taken out beside a title alone.
+_ORDINARY: Final = (
+    "small long young old brown white black green gray grey hill field fields rose king day may march april "
+    "june august short large low high right left heart bone bones rib lobe burns cross wall base hall page "
+    "read case stone wood light dark sharp strong normal clear chest lung lungs free good best new early "
+    "late mild noon day days summer winter north south east west upper lower middle bridge brook bush bend "
+    "banks rice bell ball bird fox wolf lamb fish park klein kleine gross groß große lang lange kurz kurze "
+    "herz jung braun schwarz weiss weiß berg stein neu alt links rechts frei gut lunge stark hoch tief mann "
+    "frau herr sommer winter koch kaiser könig richter schneider fischer the and for from with not none was "
+    "has unknown radiology radiologist hospital clinic department dept doctor klinik klinikum praxis "
+    "krankenhaus abteilung institut med univ prof and/or attending resident physician signed ward room bed "
+    "mrs miss male female patient name ray xray view views two pa ap lateral"
+)
+
+
+def without_identifiers(text: str, known: Iterable[str] = ()) -> str:
+    """Return a text in which `MARK` stands for names, numbers, days and whoever was told of findings.
+
+    Args:
+        text: Text of a clinical section.
+        known: Names and numbers of people, in any form.
+    """
+    for pattern in _known_patterns(known):
+        text = pattern.sub(MARK, text)
+    text = _NUMBER_LIKE.sub(_phone, text)
+    for pattern in _NAMED:
+        text = pattern.sub(_without_names, text)
+    for pattern in _PATTERNS:
+        text = pattern.sub(MARK, text)
+    text = _TOLD.sub(_without_group, text)
+    text = _WAS_TOLD.sub(_without_group, text)
+    text = _TOLD_IN_GERMAN.sub(lambda found: found.group() if has_forms(found.group()) else MARK, text)
+    return _OLD.sub(_OLDEST, text)
+
+
+def holds_identifiers(text: str) -> bool:
+    """Tell whether a text has a form of a name, a number or a day."""
+    named = (pattern.sub(_without_names, text) != text for pattern in _NAMED)
+    return any(pattern.search(text) for pattern in (*_PATTERNS, _TOLD)) or any(named)
+
+
+def _known_patterns(known: Iterable[str]) -> list[re.Pattern[str]]:
+    words: dict[str, None] = {}
+    ordinary = frozenset(_ORDINARY.split())
+    for value in known:
+        if (
+            not value.strip().isdigit()
+            and len(value.strip()) > _FEWEST_LETTERS
+            and any(map(str.isdigit, value))
+        ):
+            words[value.strip()] = None
+        for part in _PARTS.split(value):
+            word = part.strip(".'’-_:#")
+            letters = sum(sign.isalnum() for sign in word)
+            # Years of days of birth, and short numbers, are numbers of other things as well.
+            if word.isdigit() and letters < _FEWEST_DIGITS:
+                continue
+            if letters >= _FEWEST_LETTERS and word.lower() not in ordinary and not has_forms(word):
+                words[word] = None
+    longest_first = sorted(words, key=lambda word: (-len(word), word))
+    if not longest_first:
+        return []
+    every = "|".join(map(re.escape, longest_first))
+    return [re.compile(rf"(?<!\w)(?:{every})(?:['’]s|(?<=\w)s)?(?!\w)", re.IGNORECASE)]
+
+
+def _phone(found: re.Match[str]) -> str:
+    digits = sum(sign.isdigit() for sign in found.group())
+    return MARK if digits >= _PHONE_DIGITS else found.group()
+
+
+def _without_names(found: re.Match[str]) -> str:
+    """Return what was found with `MARK` for the names in it."""
+    start, end = found.span("names")
+    first = last = start
+    others = _NO_NAMES.split()
+    for word in _NAME_WORD.finditer(found.string, start, end):
+        if word.group().lower() not in others and not has_forms(word.group()):
+            first, last = first if last > start else word.start(), word.end()
+        elif last > start:
+            break
+    if last == start:
+        return found.group()
+    return f"{found.string[found.start() : first]}{MARK}{found.string[last : found.end()]}"
+
+
+def _without_group(found: re.Match[str]) -> str:
+    start, end = (place - found.start() for place in found.span("who"))
+    whole = found.group()
+    # Statements on findings stay.
+    return whole if has_forms(whole[start:end]) else whole[:start] + MARK + whole[end:]

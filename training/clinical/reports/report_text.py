@@ -1,0 +1,128 @@
+"""Radiology reports by sections: the text that describes the image, and its sentences."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from training.clinical.reports.sections import SectionPlace, is_generic, section_places, without_titles
+from training.clinical.reports.sentences import report_sentences
+
+# MIMIC-CXR and CheXpert Plus write ___, Indiana University XXXX; a word may be glued to either. Bounded
+# repeats keep a search over a million letters linear.
+_MARKS: Final = re.compile(r",?\s{0,8}(?:[\w/]{1,40}[-/])?(?:_{2,}|X{4,})(?:[-/]\w+)*")
+_RULE: Final = re.compile(r"[_=*\-]{5,}")
+_PARAGRAPHS: Final = re.compile(r"\n\s*\n")
+# A caption may begin with "Summary:" or "Description:" as well.
+_OF_REPORTS: Final = re.compile(r"FINDING|IMPRESSION|CONCLUSION|BEFUND|BEURTEILUNG")
+_ADDENDUM: Final = "ADDENDUM"
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report of a study.
+
+    Attributes:
+        text: Its sections; None where nothing was written.
+        sentences: Its sentences, without marks of removed words.
+    """
+
+    text: str | None = None
+    sentences: tuple[str, ...] = ()
+
+
+def make_report(sections: Mapping[str, str], otherwise: str = "") -> Report:
+    """Join the sections that have a text, under their names.
+
+    Args:
+        sections: Texts by heading, such as FINDINGS.
+        otherwise: The text where no section has one, without a heading.
+    """
+    written = {name: text.strip() for name, text in sections.items() if text.strip()}
+    if not written:
+        text = otherwise.strip()
+        return Report(text or None, _sentences([text]))
+    joined = "\n\n".join(f"{name}: {text}" for name, text in written.items())
+    return Report(joined, _sentences(written.values()))
+
+
+def _sentences(sections: Iterable[str]) -> tuple[str, ...]:
+    """Sentences without marks; where they begin is told by the whole text, as a mark may be a first word."""
+    written = report_sentences(sections)
+    plain = [without_marks(sentence) for sentence in written]
+    # "___ effusion." may have been "No effusion."
+    whole = [own for own, before in zip(plain, written, strict=True) if own == before or not _is_rest(own)]
+    return report_sentences(whole) or report_sentences(plain)
+
+
+def _is_rest(text: str) -> bool:
+    return text.islower() and len(text.split()) == 1
+
+
+def without_marks(text: str) -> str:
+    """Take out the marks that stand for words removed for privacy."""
+    return _MARKS.sub("", text)
+
+
+def read_report(text: str) -> Report:
+    """Findings, impression and addenda of a report; otherwise the body that `section_places` finds.
+
+    A preliminary reading is replaced by the final one. Of a text under no heading, or under REPORT alone, the
+    last paragraph counts.
+    """
+    places = section_places(text)
+    if (report := _described(text, places)) is not None:
+        return report
+    loose = [place for place in places if place.kind == "findings"]
+    last = _body(text, places) or next(filter(None, (_last(text, place) for place in reversed(loose))), "")
+    last = last or next(filter(None, (_behind_first(text, place) for place in reversed(places))), "")
+    if addendum := _joined(text, places, "addendum"):
+        return make_report({"REPORT": last, _ADDENDUM: addendum})
+    return make_report({}, last)
+
+
+def read_report_or_text(text: str) -> Report:
+    """Like `read_report` where a text has a heading of a report's section, otherwise all of it."""
+    places = section_places(text)
+    return _described(text, places) or make_report({}, _body(text, places) or text)
+
+
+def described_report(text: str) -> Report | None:
+    """Findings, impression and addenda of a report; None without a heading for either of the first two."""
+    places = section_places(text)
+    return _described(text, places) if any(_OF_REPORTS.search(place.heading) for place in places) else None
+
+
+def _described(text: str, places: Sequence[SectionPlace]) -> Report | None:
+    findings, impression = _joined(text, places, "findings"), _joined(text, places, "impression")
+    if not findings and not impression:
+        return None
+    sections = {"FINDINGS": findings, "REPORT": _body(text, places), "IMPRESSION": impression}
+    return make_report({**sections, _ADDENDUM: _joined(text, places, "addendum")})
+
+
+def _joined(text: str, places: Sequence[SectionPlace], kind: str) -> str:
+    named = [place for place in places if place.heading and not is_generic(place.heading)]
+    return "\n".join(filter(None, (_lines(text, place) for place in named if place.kind == kind)))
+
+
+def _body(text: str, places: Sequence[SectionPlace]) -> str:
+    """The body without a heading: it begins where the section before it ends."""
+    bodies = (after for before, after in pairwise(places) if before.end == after.start)
+    return "\n".join(without_titles(_lines(text, place)) for place in bodies)
+
+
+def _last(text: str, place: SectionPlace) -> str:
+    return without_titles(_PARAGRAPHS.split(_lines(text, place))[-1])
+
+
+def _behind_first(text: str, place: SectionPlace) -> str:
+    """The paragraphs behind the one that belongs to a heading such as DATE."""
+    paragraphs = _PARAGRAPHS.split(_lines(text, place)) if place.kind == "identifying" else []
+    return without_titles("\n\n".join(paragraphs[1:]))
+
+
+def _lines(text: str, place: SectionPlace) -> str:
+    lines = (line.strip() for line in text[place.start : place.end].splitlines())
+    return "\n".join(line for line in lines if not _RULE.fullmatch(line)).strip()

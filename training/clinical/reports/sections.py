@@ -1,0 +1,380 @@
+"""Sections of a report by their headings, and the clinical ones of these, which are kept.
+
+A section begins at a heading of the list in `headings`, and ends at the next heading, a signature or the end.
+Headings of what identifies people also end a section, and what is under them is left out. In many reports the
+description of the image has no heading: `section_places` finds it behind INDICATION, COMPARISON and the like.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from training.clinical.findings.cues import OF_EARLIER_IMAGE
+from training.clinical.findings.headings import (
+    BRIEF,
+    CONTEXT,
+    SIGNATURE,
+    Kind,
+    heading_line,
+    heading_within,
+    kind_of_match,
+)
+from training.clinical.findings.vocabulary import has_forms
+from training.clinical.reports.identifiers import holds_identifiers, without_identifiers
+from training.clinical.reports.sentences import sentence_places
+
+
+class Section(NamedTuple):
+    """A clinical section.
+
+    Attributes:
+        kind: What it holds; "findings" for text without a heading.
+        heading: Its heading in capitals, as one of the list; "" without one.
+        text: What stands under it.
+    """
+
+    kind: Kind
+    heading: str
+    text: str
+
+
+class SectionPlace(NamedTuple):
+    """A part of a text from one heading to the next, without the heading.
+
+    Attributes:
+        kind: What it holds; "findings" before the first heading.
+        heading: Its heading in capitals; "" before the first heading, `BODY` for a body without one.
+        start: Offset behind the heading.
+        end: Offset of the next heading, or the end of the text.
+    """
+
+    kind: Kind
+    heading: str
+    start: int
+    end: int
+
+
+# Sections whose sentences describe the image; the others are in the text of the report alone.
+DESCRIBING: Final = ("findings", "impression", "addendum")
+# Heading of the description of an image that has none of its own.
+BODY: Final = "REPORT"
+# Headings of any text: only sentences under them tell that it describes the image.
+_GENERIC: Final = re.compile(r"(?:REPORT|RESULT|NARRATIVE|DESCRIPTION|DISCUSSION|OBSERVATIONS?)(?: TEXT)?")
+_BLANK_LINE: Final = re.compile(r"\n[^\S\n]*\n")
+# A new line begins a sentence where the line before was not filled.
+_LINE_START: Final = re.compile(r"(?:(?<=\n)|\A)[^\n]{1,60}\n(?=[^\S\n]*[A-ZÄÖÜ])")
+# "ADDENDUM  The tube ...": MIMIC-CXR writes no colon.
+_BLOCK: Final = re.compile(r"^[^\S\n]*(?:FINAL (REPORT)|ADDENDUM)(?=[.\s_])[.\s_]*", re.MULTILINE)
+_TITLE_WORD: Final = (
+    r"(?:chest|portable|[ap]\.?[ap]\.?|lat(?:eral)?|and|single|one|two|three|frontal|views?|x-?rays?|cxr|of|"
+    r"radiograph(?:s|y)?|films?|digital|upright|supine|erect|semi-?(?:upright|erect)|bedside|the|study|exam|"
+    r"(?:röntgen-?)?thorax|röntgen(?:aufnahme)?|aufnahmen?|in|ebenen?|und|im|liegen|stehen|seitlich|zwei|___|\d)"
+)
+# The name of the examination above or before a body: "X-ray Chest:", "CHEST, TWO VIEWS".
+_TITLE: Final = rf"[^\S\n]*{_TITLE_WORD}(?:[\s,/&()-]+{_TITLE_WORD}){{0,12}}[^\S\n),]*"
+_LEADING_TITLE: Final = re.compile(rf"{_TITLE}(?::(?!\d)|\.?[^\S\n]*(?=\n|\Z))\s*", re.IGNORECASE)
+_BODY_START: Final = re.compile(
+    rf"(?:^|(?<=[.;!?]\s)){_TITLE}:(?!\d)|"
+    r"^[^\S\n]*(?:lungs?|heart|cardi\w+|mediastinum|pleura\w*|bones?|lines|tubes|devices|herz|lungen?)\b[^\n:.]{0,40}:",
+    re.IGNORECASE | re.MULTILINE,
+)
+_SAYS: Final = re.compile(
+    r"\b(?:is|are|was|were|has|have|no|not|without|normal|clear|unremarkable|unchanged|stable|ist|sind|kein\w*|"
+    r"unauffällig\w*|regelrecht\w*|frei)\b",
+    re.IGNORECASE,
+)
+# Beginnings of sentences on an image, where a history may go on as well.
+_OPENING: Final = re.compile(
+    r"(?:there (?:is|are)|(?:the |both )?(?:lungs?|heart|cardi\w+|mediastin\w+|trachea)|es (?:zeigt|besteht)|"
+    r"(?:no|kein\w*) (?:focal|acute|evidence|pleura\w*|pneumothora\w+|consolidations?|effusions?|"
+    r"infiltrat\w*|erguss))\b",
+    re.IGNORECASE,
+)
+_OF_HISTORY: Final = re.compile(
+    r"\b(?:concern\w*|suspicion|suspected|history|question\w*|clinical\w*|known|rule|evaluat\w+|complain\w*|"
+    r"symptoms?|family|last|recent\w*|disease|failure|bypass|surgery|bekannt\w*|verdacht)\b",
+    re.IGNORECASE,
+)
+_OF_EXAMINATION: Final = re.compile(
+    r"\b(?:prior|previous|compar\w+|available|obtained|performed|acquired|taken|techni\w+|protocol|contrast|dose|"
+    r"dated|reviewed|request\w*|submitted|vergleich\w*|voraufnahme\w*|angefertigt|durchgeführt)\b",
+    re.IGNORECASE,
+)
+_RULE: Final = re.compile(r"\s*[_=*\-#~]{4,}\s*")
+_WORDS_OF_IMAGES: Final = re.compile(
+    r"\b(?:lungs?|heart|cardiac|chest|thora\w+|pleura\w*|mediastin\w+|hil(?:ar|um|a|i|us)|diaphragm\w*|ribs?|"
+    r"spine|bon[ey]s?|osseous|abdom\w+|normal|clear|unremarkable|unchanged|stable|acute|none|views?|"
+    r"radiograph\w*|film|x-?ray|ct|herz\w*|lungen?\w*|zwerchfell\w*|röntgen\w*|aufnahme\w*|unauffällig\w*|"
+    r"regelrecht\w*|altersentsprechend\w*|kein\w*|frei|vaskul\w+|pulmon\w+|skelett\w*|wirbel\w*|tubes?|"
+    r"lines?|catheters?)\b",
+    re.IGNORECASE,
+)
+_NAME_WORD: Final = re.compile(
+    r"[A-ZÄÖÜ][\w.'’-]*,?|(?:von|van|de|der|den|du|la|and|und|of|for|für|&),?|(?:med|habil)\.,?"
+)
+_MOST_NAME_WORDS: Final = 8
+_FEWEST_NAME_WORDS: Final = 2
+
+
+def is_addendum(section: Section) -> bool:
+    """Tell whether a section was added to a report that was finished."""
+    return section.kind == "addendum"
+
+
+def clinical_sections(text: str, known: Collection[str] = ()) -> tuple[Section, ...]:
+    """Return the clinical sections of a report without what identifies people.
+
+    Text before the first heading is kept where it describes an image and identifies nobody. Where no section
+    describes the image, so is other text under no heading. Of a text without any clinical heading, lines that
+    look like names and signatures are left out.
+
+    Args:
+        text: The whole text.
+        known: Names and numbers of people from elsewhere, which are taken out as well.
+    """
+    blocks = list(_blocks(_plain(text)))
+    names = [*known, *(block.text for block in blocks if block.kind == "identifying")]
+    clinical = [block for block in blocks if block.heading and block.kind != "identifying"]
+    kept = [_trimmed(block) for block in clinical]
+    if _describes(clinical):
+        kept = [section for section in kept if section.kind != "provisional"]
+    else:
+        kept = [
+            section._replace(kind="findings") if section.kind == "provisional" else section
+            for section in kept
+        ]
+    loose = [block for block in blocks if not block.heading and block.kind != "identifying"]
+    if clinical:
+        is_described = any(section.kind in DESCRIBING and section.text for section in kept)
+        lead = "\n\n".join(_described_paragraphs(blocks[:1] if is_described else blocks))
+    else:
+        lead = "\n".join(filter(None, map(_described_lines, (block.text for block in loose))))
+    if lead:
+        kept.insert(0, Section("findings", "", lead))
+    cleaned = (section._replace(text=without_identifiers(section.text, names)) for section in kept)
+    return tuple(section for section in cleaned if any(map(str.isalnum, section.text)))
+
+
+def _describes(sections: Collection[Section]) -> bool:
+    return any(section.kind in ("findings", "impression") and section.text.strip() for section in sections)
+
+
+def _plain(text: str) -> str:
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").replace("\f", "\n").replace("\u00a0", " ")
+    return "".join(sign for sign in lines if sign in "\n\t" or sign.isprintable())
+
+
+def section_places(text: str) -> list[SectionPlace]:
+    """Return all parts of a text without headings: the one before the first heading, and those under each.
+
+    Without a section of findings, the paragraphs behind the first one of INDICATION, COMPARISON and the like
+    are a part of their own, under the heading `BODY`. So is what follows the first sentence of EXAMINATION,
+    COMPARISON or TECHNIQUE, from the first sentence that describes an image.
+    """
+    places = list(_headed(text))
+    described = {at: place.kind for at, place in enumerate(places) if _describes_image(text, place)}
+    if "findings" in described.values():
+        return places
+    if "impression" in described.values():
+        before = next(at for at, kind in described.items() if kind == "impression") - 1
+        candidates = [before] if before >= 0 and places[before].kind in BRIEF else []
+    else:
+        candidates = [at for at, place in enumerate(places) if place.kind in CONTEXT]
+    for at in reversed(candidates):
+        if (start := _body_start(text, places[at])) is not None:
+            body = SectionPlace("findings", BODY, start, places[at].end)
+            return [*places[:at], places[at]._replace(end=start), body, *places[at + 1 :]]
+    return places
+
+
+def is_generic(heading: str) -> bool:
+    """Tell whether a heading may be that of any text, such as "REPORT"."""
+    return _GENERIC.fullmatch(heading) is not None
+
+
+def without_titles(text: str) -> str:
+    """Return a text without the names of examinations that it begins with, such as "CHEST, TWO VIEWS:"."""
+    text = text.lstrip()
+    while (title := _LEADING_TITLE.match(text)) is not None:
+        text = text[title.end() :]
+    return text
+
+
+def _describes_image(text: str, place: SectionPlace) -> bool:
+    part = text[place.start : place.end]
+    if place.kind not in ("findings", "impression") or not place.heading:
+        return False
+    if is_generic(place.heading):
+        return any(_states(part[start:end]) for start, end in _statements(part))
+    return any(map(str.isalnum, without_titles(part)))
+
+
+def _body_start(text: str, place: SectionPlace) -> int | None:
+    """Return where the description of an image begins in a section with another heading; None without one."""
+    part = text[place.start : place.end]
+    begin = len(part) - len(part.lstrip())
+    blank = _BLANK_LINE.search(part, begin)
+    end = len(part) if blank is None else blank.start()
+    starts = [found.start() for found in _BODY_START.finditer(part, begin + 1, end)][:1]
+    if place.kind in BRIEF:
+        behind = list(_statements(part[:end]))[1:]
+        first = next((at for at, (start, stop) in enumerate(behind) if _states(part[start:stop])), None)
+        while first and _may_begin(part[slice(*behind[first - 1])]):
+            first -= 1
+        starts += [] if first is None else [behind[first][0]]
+    else:
+        behind = list(_statements(part[:end]))[1:]
+        starts += [start for start, stop in behind if _opens_body(part[start:stop])][:1]
+    if blank is not None and any(map(str.isalpha, part[blank.end() :])):
+        starts.append(blank.end())
+    return place.start + min(starts) if starts else None
+
+
+def _statements(text: str) -> Iterator[tuple[int, int]]:
+    """Give where sentences begin and end; short lines are sentences of their own."""
+    starts = {start for start, _ in sentence_places(text)}
+    starts |= {found.end() for found in _LINE_START.finditer(text)}
+    return pairwise([*sorted(starts), len(text)])
+
+
+def _opens_body(sentence: str) -> bool:
+    """Tell whether a sentence behind a history is of an image, by how it begins."""
+    return _OPENING.match(sentence) is not None and _OF_HISTORY.search(sentence) is None and _states(sentence)
+
+
+def _may_begin(sentence: str) -> bool:
+    """Tell whether a sentence before one that describes an image may describe it as well."""
+    is_other = _OF_EXAMINATION.search(sentence) or OF_EARLIER_IMAGE.search(sentence)
+    return not is_other and without_titles(sentence) != ""
+
+
+def _states(sentence: str) -> bool:
+    """Tell whether a sentence says something of an image, and not how or when it was made."""
+    if has_forms(sentence):
+        return OF_EARLIER_IMAGE.search(sentence) is None
+    says = _WORDS_OF_IMAGES.search(sentence) is not None and _SAYS.search(sentence) is not None
+    return says and _OF_EXAMINATION.search(sentence) is None
+
+
+def _headed(text: str) -> Iterator[SectionPlace]:
+    places = [(match.start(), match.end(), match) for match in heading_line().finditer(text)]
+    taken = {place for start, end, _ in places for place in range(start, end)}
+    places += [
+        (match.start(), match.end(), match)
+        for match in heading_within().finditer(text)
+        if match.start() not in taken and match.end() - 1 not in taken and _begins(text, match)
+    ]
+    headings = [(begin, end, kind_of_match(match), match) for begin, end, match in places]
+    named = [(begin, end, kind, match[kind].upper()) for begin, end, kind, match in headings]
+    begun = {begin for begin, *_ in named}
+    for block in _BLOCK.finditer(text):
+        if block.start() not in begun:
+            kind_of_block: Kind = "findings" if block[1] else "addendum"
+            named.append((block.start(), block.end(), kind_of_block, block[1] or "ADDENDUM"))
+    named.sort(key=lambda place: place[:2])
+    start = 0
+    kind: Kind = "findings"
+    heading = ""
+    for begin, end, own, name in named:
+        if begin < start:
+            continue
+        yield SectionPlace(kind, heading, start, begin)
+        kind, heading, start = own, " ".join(name.split()), end
+    yield SectionPlace(kind, heading, start, len(text))
+
+
+def place_in_report(text: str, report: str) -> int | None:
+    """Return where sentences stand in a report: in a section that describes the image, if one has them.
+
+    The same words may stand in another section, or within a longer sentence that denies them. None where no
+    sentence is that text.
+    """
+    if text not in report:
+        return None
+    starts: dict[int, bool] = {}
+    ends: set[int] = set()
+    for section in section_places(report):
+        part = report[section.start : section.end]
+        for start, end in sentence_places(part):
+            starts[section.start + start] = section.kind in DESCRIBING
+            # The text may lack the full stop.
+            ends |= {section.start + end, section.start + len(part[:end].rstrip(".!?"))}
+        # The text may begin with a heading.
+        starts.setdefault(section.end, False)
+    places = [
+        found.start()
+        for found in re.finditer(f"(?={re.escape(text)})", report)
+        if found.start() in starts and found.start() + len(text) in ends
+    ]
+    return min(places, key=lambda place: (not starts[place], place), default=None)
+
+
+def _blocks(text: str) -> Iterator[Section]:
+    """Give all parts of a text: those under headings, and those under none, with an empty heading."""
+    for place in section_places(text):
+        yield from _closed(place.kind, place.heading, text[place.start : place.end])
+
+
+def _begins(text: str, found: re.Match[str]) -> bool:
+    """Tell whether words within a line are a heading, not the end of a phrase such as "Chest Comparison:"."""
+    heading = found.group().strip()
+    gap = found.group()[: len(found.group()) - len(found.group().lstrip())]
+    is_behind_end = text[found.start() - 1] in ".!?;" or len(gap) > 1
+    return kind_of_match(found) == "identifying" or is_behind_end or heading.isupper()
+
+
+def _closed(kind: Kind, heading: str, text: str) -> Iterator[Section]:
+    """Give a block up to its end, and what stands behind it without a heading."""
+    end = SIGNATURE.search(text)
+    if end is not None and kind != "identifying":
+        yield Section(kind, heading, text[: end.start()])
+        yield Section("identifying", "SIGNATURE", text[end.start() :])
+    elif kind == "identifying":
+        # The value is on the line of its heading, or on the next one.
+        value, line_end, rest = text.partition("\n")
+        if not value.strip():
+            more, line_end, rest = rest.partition("\n")
+            value = f"{value}\n{more}"
+        yield Section(kind, heading, value)
+        if line_end:
+            yield Section("findings", "", rest)
+    elif heading or text.strip():
+        yield Section(kind, heading, text)
+
+
+def _described_paragraphs(blocks: Sequence[Section]) -> Iterator[str]:
+    """Give the paragraphs under no heading that describe an image; a first block with names has none."""
+    for place, block in enumerate(blocks):
+        if not block.heading and (place or not holds_identifiers(block.text)):
+            yield from filter(_states, map(_described_lines, _BLANK_LINE.split(block.text)))
+
+
+def _described_lines(text: str) -> str:
+    """Return the lines of a text without headings that may describe an image."""
+    lines = [line.strip() for line in text.strip().splitlines()]
+    return "\n".join(line for line in lines if not (_RULE.fullmatch(line) or _may_be_name(line))).strip()
+
+
+def _trimmed(section: Section) -> Section:
+    """Return a section without rules, and without lines at its end that look like names."""
+    lines = [line.rstrip() for line in section.text.strip().splitlines() if not _RULE.fullmatch(line)]
+    while len(lines) > 1 and (not lines[-1].strip() or _may_be_name(lines[-1].strip())):
+        lines.pop()
+    text = "\n".join(lines).strip()
+    untitled = without_titles(text)
+    if is_generic(section.heading):
+        return section._replace(text=untitled)
+    # "FINDINGS: PA and lateral views." describes nothing.
+    is_title = section.kind in DESCRIBING and not untitled
+    return section._replace(kind="examination" if is_title else section.kind, text=text)
+
+
+def _may_be_name(line: str) -> bool:
+    """Tell whether a line has capitalised words alone, none of which is one of reports."""
+    words = line.split()
+    if not _FEWEST_NAME_WORDS <= len(words) <= _MOST_NAME_WORDS:
+        return False
+    if has_forms(line) or _WORDS_OF_IMAGES.search(line):
+        return False
+    return all(_NAME_WORD.fullmatch(word) for word in words)

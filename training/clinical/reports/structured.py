@@ -1,0 +1,277 @@
+"""DICOM structured reports (Basic Text, Enhanced, Comprehensive): the content tree as text with headings.
+
+Results of programs have the same classes. They are told by title, template or observer, or have no text.
+"""
+
+import warnings
+from collections.abc import Iterator
+from datetime import datetime
+from io import BytesIO
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from pydicom import Dataset, dcmread
+from pydicom.errors import InvalidDicomError
+from pydicom.filereader import read_dataset, read_preamble
+from pydicom.uid import DeflatedExplicitVRLittleEndian
+
+from training.clinical.dicom.elements import UNREADABLE, patient_ids
+from training.clinical.dicom.objects import is_result
+from training.clinical.findings.headings import SECTION_CODES, kind_of
+from training.clinical.reports.study_report import (
+    NoReportError,
+    ReportError,
+    SourceReport,
+    Status,
+    named_value,
+    parse_time,
+)
+from training.common.errors import ImageError
+from training.imaging.dicom.file import SIGNATURE_BYTES, is_dicom, open_file
+
+_STRUCTURED: Final = "1.2.840.10008.5.1.4.1.1.88."
+SOP_CLASSES: Final = frozenset(f"{_STRUCTURED}{number}" for number in (11, 22, 33, 34))
+_KEY_OBJECTS: Final = f"{_STRUCTURED}59"
+_DEEPEST: Final = 16
+_MOST_ITEMS: Final = 10_000
+_LONGEST_FILE: Final = 64 * 2**20
+# Titles (CID 7021 and others) and templates (PS3.16) of measurements and of results of programs.
+_RESULTS: Final = (
+    "126000 Imaging Measurement Report; 126001 Oncology Measurement Report; 126002 Dynamic Contrast MR "
+    "Measurement Report; 126003 PET Measurement Report; 125000 OB-GYN Ultrasound Procedure Report; "
+    "125100 Vascular Ultrasound Procedure Report; 125200 Adult Echocardiography Procedure Report; "
+    "111036 Mammography CAD Report; 112000 Chest CAD Report; 112220 Colon CAD Report; 113701 X-Ray "
+    "Radiation Dose Report; 1500 Measurement Report; 3250 IVUS Report; 3500 Hemodynamics Report; 3700 "
+    "ECG Report; 3900 CT/MR Cardiovascular Analysis Report; 4000 Mammography CAD Document; 4100 Chest "
+    "CAD Document; 4120 Colon CAD Document; 5000 OB-GYN Ultrasound Procedure Report; 5100 Vascular "
+    "Ultrasound Report; 5200 Echocardiography Procedure Report; 5220 Pediatric, Fetal and Congenital "
+    "Cardiac Ultrasound Report; 5300 Simplified Echo Procedure Report; 10001 Projection X-Ray Radiation "
+    "Dose; 10011 CT Radiation Dose; 10021 Radiopharmaceutical Dose"
+)
+# Observer type of a result that no person stands for.
+_DEVICE: Final = "121007"
+_PERSONAL: Final = ("PatientID", "PatientBirthDate", "OtherPatientIDs", "InstitutionName")
+# Observers and times, which are left out with all that stands below.
+_CONTEXT: Final = ("HAS OBS CONTEXT", "HAS ACQ CONTEXT", "HAS CONCEPT MOD")
+
+
+def is_structured_report(path: Path) -> bool:
+    """Tell whether a file is a structured report in DICOM, of whatever kind."""
+    try:
+        with warnings.catch_warnings(action="ignore"), path.open("rb") as file:
+            uid = str(_opened(file, ["SOPClassUID"]).get("SOPClassUID", ""))
+            return uid.startswith(_STRUCTURED) and uid != _KEY_OBJECTS
+    except (ImageError, *UNREADABLE):
+        return False
+
+
+def read_structured(path: Path) -> SourceReport:
+    """Read the file of a structured report.
+
+    Raises:
+        ReportError: It is no structured report of text, or damaged.
+        OSError: The file cannot be read.
+    """
+    _refuse_longer(path.stat().st_size)
+    return parse_structured(path.read_bytes())
+
+
+def parse_structured(content: bytes) -> SourceReport:
+    """Read a structured report.
+
+    Raises:
+        ReportError: It is no structured report of text, or damaged.
+    """
+    _refuse_longer(len(content))
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            return _read(_opened(BytesIO(content)))
+    except ReportError:
+        raise
+    except InvalidDicomError:
+        raise ReportError("it is no DICOM file") from None
+    except (ImageError, *UNREADABLE):
+        # pydicom decodes values where they are read, and raises any of these for a damaged one.
+        raise ReportError("it is damaged, or no DICOM file that can be read") from None
+
+
+def _refuse_longer(size: int) -> None:
+    if size > _LONGEST_FILE:
+        raise ReportError(f"it has more than {_LONGEST_FILE >> 20} MiB")
+
+
+def _opened(file: BinaryIO, tags: list[str] | None = None) -> Dataset:
+    """Read a file, of which a deflated data set stays within the limit of a file."""
+    if not is_dicom(file.read(SIGNATURE_BYTES)):
+        raise InvalidDicomError
+    file.seek(0)
+    read_preamble(file, force=True)
+    meta = read_dataset(file, False, True, stop_when=lambda tag, *_: tag.group != 2)
+    file.seek(0)
+    if meta.get("TransferSyntaxUID") == DeflatedExplicitVRLittleEndian:
+        open_file(file.read(), _LONGEST_FILE)
+        file.seek(0)
+    return dcmread(file, specific_tags=tags, force=True)
+
+
+def _read(dataset: Dataset) -> SourceReport:
+    sop_class = str(dataset.get("SOPClassUID", ""))
+    if not sop_class.startswith(_STRUCTURED):
+        raise ReportError("it is no structured report of text")
+    if is_result(dataset):
+        raise NoReportError("results of searches that recoquest wrote")
+    _leave_out_results(dataset)
+    if sop_class not in SOP_CLASSES:
+        raise NoReportError("structured reports of other kinds than text")
+    text = "\n".join(_lines(dataset, 0, iter(range(_MOST_ITEMS))))
+    kinds = set(_kinds(dataset))
+    if "TEXT" not in kinds and not kinds.isdisjoint({"CODE", "NUM"}):
+        raise NoReportError("structured reports of codes and numbers, without text")
+    evidence = [
+        item
+        for name in ("CurrentRequestedProcedureEvidenceSequence", "ReferencedRequestSequence")
+        for item in _items(dataset, name)
+    ]
+    return SourceReport(
+        text=text,
+        studies=tuple(filter(None, (_text(one, "StudyInstanceUID") for one in (dataset, *evidence)))),
+        accessions=tuple(filter(None, (_text(one, "AccessionNumber") for one in (dataset, *evidence)))),
+        patients=patient_ids(dataset),
+        identity=_identity(dataset),
+        status=_status(dataset),
+        issued=_issued(dataset),
+        names=tuple(_names(dataset, 0)),
+    )
+
+
+def _leave_out_results(dataset: Dataset) -> None:
+    """Raise an error for what a program measured or computed.
+
+    Raises:
+        NoReportError: It is no report of a person; its kind is named in the standard's words.
+    """
+    names = dict(result.split(" ", 1) for result in _RESULTS.split("; "))
+    templates = [_text(item, "TemplateIdentifier") for item in _items(dataset, "ContentTemplateSequence")]
+    kinds = [names[code] for code in (_code(dataset, "ConceptNameCodeSequence"), *templates) if code in names]
+    context = [item for item in _items(dataset, "ContentSequence") if _is_context(item)]
+    signed = [item for item in context if _text(item, "ValueType") == "PNAME"]
+    if any(_code(item, "ConceptCodeSequence") == _DEVICE for item in context) and not signed:
+        kinds.append("the observer is a device")
+    if kinds:
+        raise NoReportError(f"measurements or results of programs: {kinds[0]}")
+
+
+def _kinds(item: Dataset) -> Iterator[str]:
+    """Give the types of the values in a content tree."""
+    for child in _items(item, "ContentSequence"):
+        if not _is_context(child):
+            yield _text(child, "ValueType")
+            yield from _kinds(child)
+
+
+def _is_context(item: Dataset) -> bool:
+    return _text(item, "RelationshipType") in _CONTEXT
+
+
+def _code(item: Dataset, keyword: str) -> str:
+    coded = _items(item, keyword)
+    return _text(coded[0], "CodeValue") if coded else ""
+
+
+def _identity(dataset: Dataset) -> str:
+    # Versions of a report name the ones before them.
+    before = [
+        _text(image, "ReferencedSOPInstanceUID")
+        for study in _items(dataset, "PredecessorDocumentsSequence")
+        for series in _items(study, "ReferencedSeriesSequence")
+        for image in _items(series, "ReferencedSOPSequence")
+    ]
+    return next(filter(None, before), "") or _text(dataset, "SOPInstanceUID")
+
+
+def _status(dataset: Dataset) -> Status:
+    if _text(dataset, "PreliminaryFlag") == "PRELIMINARY" or _text(dataset, "CompletionFlag") == "PARTIAL":
+        return "preliminary"
+    if _items(dataset, "PredecessorDocumentsSequence"):
+        return "amended"
+    # Many systems never say VERIFIED.
+    return "final"
+
+
+def _issued(dataset: Dataset) -> datetime | None:
+    verified = [_text(item, "VerificationDateTime") for item in _items(dataset, "VerifyingObserverSequence")]
+    day, time = _text(dataset, "ContentDate"), _text(dataset, "ContentTime")
+    return next(filter(None, map(parse_time, (*verified, f"{day}{time}", day))), None)
+
+
+def _lines(item: Dataset, depth: int, count: Iterator[int], section: str = "") -> Iterator[str]:
+    for child in _items(item, "ContentSequence"):
+        if next(count, None) is None or depth >= _DEEPEST:
+            raise ReportError("its content tree is too large or too deep")
+        if _is_context(child):
+            continue
+        kind, name = _text(child, "ValueType"), _heading(child)
+        if kind == "CONTAINER":
+            if name:
+                yield f"\n{name}:"
+            yield from _lines(child, depth + 1, count, name or section)
+        elif kind in ("TEXT", "CODE", "NUM"):
+            value = _value(child, kind)
+            if value:
+                # In a section, a text needs no other heading, unless it was added.
+                is_headed = kind == "TEXT" and name and (not section or kind_of(name) == "addendum")
+                if line := f"\n{name}: {value}" if is_headed else _described(child, kind, value):
+                    yield line
+            yield from _lines(child, depth + 1, count, section)
+
+
+def _described(child: Dataset, kind: str, value: str) -> str:
+    named = _items(child, "ConceptNameCodeSequence")
+    meaning = _text(named[0], "CodeMeaning") if named else ""
+    return value if kind == "TEXT" else named_value(meaning, value, is_number=kind == "NUM")
+
+
+def _heading(child: Dataset) -> str:
+    """Return the heading of a section, of those that are known; "" for any other."""
+    named = _items(child, "ConceptNameCodeSequence")
+    if not named:
+        return ""
+    code, meaning = _text(named[0], "CodeValue"), _text(named[0], "CodeMeaning")
+    return SECTION_CODES.get(code) or (meaning.upper() if kind_of(meaning) is not None else "")
+
+
+def _value(child: Dataset, kind: str) -> str:
+    if kind == "TEXT":
+        return _text(child, "TextValue")
+    if kind == "CODE":
+        coded = _items(child, "ConceptCodeSequence")
+        return _text(coded[0], "CodeMeaning") if coded else ""
+    measured = _items(child, "MeasuredValueSequence")
+    if not measured:
+        return ""
+    units = _items(measured[0], "MeasurementUnitsCodeSequence")
+    unit = _text(units[0], "CodeMeaning") if units else ""
+    return f"{_text(measured[0], 'NumericValue')} {unit}".strip()
+
+
+def _text(dataset: Dataset, keyword: str) -> str:
+    value: Any = dataset.get(keyword)
+    if value is None or isinstance(value, Dataset):
+        return ""
+    return str(value).replace("\0", "").replace("\r\n", "\n").strip()
+
+
+def _items(dataset: Dataset, keyword: str) -> list[Dataset]:
+    value: Any = dataset.get(keyword)
+    return [item for item in value if isinstance(item, Dataset)] if isinstance(value, list) or value else []
+
+
+def _names(dataset: Dataset, depth: int) -> Iterator[str]:
+    """Give names of people and their numbers, wherever they stand."""
+    for element in dataset:
+        if element.VR == "SQ":
+            if depth < _DEEPEST:
+                for item in element.value or ():
+                    yield from _names(item, depth + 1)
+        elif element.VR == "PN" or element.keyword in _PERSONAL:
+            yield str(element.value)

@@ -1,0 +1,307 @@
+"""A table of text: its header, its dialect, and its rows with their lines.
+
+Lines of JSON objects are rows, too: metadata.jsonl beside images, with file_name and text.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count, islice
+from pathlib import Path
+from typing import Any, Final
+
+from training.common.errors import DataError
+from training.common.record import LineError
+from training.common.rejections import LeftOut, Rejection
+from training.common.tables.encodings import open_text
+from training.common.tables.records import DELIMITERS, QuoteError, RecordReader
+from training.common.tables.roles import LAST_TEXTS, NAMES, normal_name
+
+# Excel's own way to name the delimiter, on a line ahead of the header.
+_SEPARATOR_LINE: Final = re.compile(r'"?sep=(?P<delimiter>[,;|\t])"?[,;|\t]*\s*', re.IGNORECASE)
+# A line of the files of captions of Flickr8k and Flickr30k, which have no header and no quotes.
+_CAPTION: Final = re.compile(r"\s*(?P<image>[^\t]+)#[0-9]+\t(?P<text>[^\t]*)")
+# Of the beginning of a file that was put behind another, and of pages of the web.
+_MARKS_AND_SPACES: Final = "\ufeff\u200b \t\r\n"
+_HEAD_LINES: Final = 50
+_EMPTY_ROW: Final = "rows without any value"
+_HEADER_AGAIN: Final = "rows that repeat the header"
+_ODD_QUOTES: Final = ("\u201c", "\u201e", "\u201d", "''", "'")
+# pandas calls a column without a name so, when it reads a table that it wrote with its index.
+_UNNAMED: Final = re.compile(r"(?:Unnamed: [0-9]+)?")
+# A title ahead of the header is passed over for a line with so many known columns.
+_HEADER_LIKE: Final = 2
+_LABELS: Final = frozenset(NAMES["labels"])
+_TEXTS: Final = frozenset((*NAMES["text"], *LAST_TEXTS))
+_SEPARATOR: Final = ";"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a table: the line on which it begins, and a value for each column.
+
+    `texts` has the columns, by their places, that hold several texts.
+    """
+
+    line: int
+    values: list[str]
+    texts: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table whose header has been read.
+
+    Attributes:
+        path: Its file.
+        columns: Names in the header without outer spaces; "" for a column without a name.
+        delimiter: Between two fields.
+        header_records: Number of records that are not rows: the header, a line that names the delimiter, and
+            titles ahead.
+        encoding: As the user gave it.
+        offered: Whether the user can give one, for messages.
+        titles: Number of records ahead of the header that say nothing of columns.
+        captions: Whether it has no header, and lines such as NAME#NUMBER, a tab and a caption.
+        is_known: For lines of JSON objects, whether the name of a column says what it holds; None for others.
+    """
+
+    path: Path
+    columns: tuple[str, ...]
+    delimiter: str
+    header_records: int = 1
+    encoding: str | None = None
+    offered: bool = True
+    titles: int = 0
+    captions: bool = False
+    is_known: Callable[[str], bool] | None = None
+
+    def rows(self, begins_row: Callable[[str], bool] | None = None) -> Iterator[Row | Rejection | LeftOut]:
+        """Everything below the header: rows, broken ones by their line, and rows without any value.
+
+        Args:
+            begins_row: Whether a line inside of a quoted field is surely the beginning of another row.
+
+        Raises:
+            DataError: The table cannot be read, or is not in its encoding.
+        """
+        with open_text(self.path, self.encoding, offered=self.offered) as text:
+            if self.captions:
+                yield from map(_caption, count(1), text)
+                return
+            if self.is_known is not None:
+                yield from self._rows_of_objects(text, self.is_known)
+                return
+            reader = RecordReader(text, self.delimiter, begins_row)
+            for _ in range(self.header_records):
+                reader.next()
+            while True:
+                try:
+                    record = reader.next()
+                except QuoteError as error:
+                    yield Rejection(error.line, str(error))
+                    continue
+                if record is None:
+                    return
+                yield self._checked(*record)
+
+    def _rows_of_objects(
+        self, lines: Iterable[str], is_known: Callable[[str], bool]
+    ) -> Iterator[Row | Rejection | LeftOut]:
+        for number, line in enumerate(lines, 1):
+            if line.isspace():
+                continue
+            try:
+                known = _object(line)
+                values = [_text_of(name, known.get(name), is_known) for name in self.columns]
+            except LineError as error:
+                yield Rejection(number, str(error))
+                continue
+            texts = {
+                place: tuple(known[name])
+                for place, name in enumerate(self.columns)
+                if normal_name(name) in _TEXTS and _is_list_of_texts(known.get(name))
+            }
+            checked = self._checked(number, values)
+            yield replace(checked, texts=texts) if isinstance(checked, Row) else checked
+
+    def _checked(self, line: int, values: list[str]) -> Row | Rejection | LeftOut:
+        if not any(values) or not any(value.strip() for value in values):
+            return LeftOut(_EMPTY_ROW)
+        if len(values) == len(self.columns):
+            again = tuple(value.strip(_MARKS_AND_SPACES) for value in values) == self.columns
+            return LeftOut(_HEADER_AGAIN) if again else Row(line, values)
+        counted = f"it has {_counted(len(values))} where the header has {len(self.columns)}"
+        if len(values) > len(self.columns):
+            if not any(map(str.strip, values[len(self.columns) :])):
+                counted += f"; remove every {self.delimiter!r} at its end"
+            elif any(value.strip().startswith(_ODD_QUOTES) for value in values):
+                counted += f'; put a value with {self.delimiter!r} in it into quotes of this kind: "'
+            else:
+                counted += f"; put a value with {self.delimiter!r} in it into quotes"
+        return Rejection(line, counted)
+
+
+def open_table(
+    path: Path, is_known: Callable[[str], bool], encoding: str | None = None, *, offered: bool = True
+) -> Table:
+    """Read the header of a table.
+
+    Args:
+        path: The table.
+        is_known: Whether a column's name is one that the table is expected to have; decides what stands
+            between fields.
+        encoding: Of a table without a byte order mark, where it is not UTF-8.
+        offered: Whether the user can give the encoding, for messages.
+
+    Raises:
+        DataError: The table cannot be read, has no header, or has a column twice.
+    """
+    with open_text(path, encoding, offered=offered) as text:
+        head = list(islice(text, _HEAD_LINES))
+    first = next((line for line in head if not line.isspace()), None)
+    if first is None:
+        raise DataError(f"{path} is empty; its first line has to name the columns.")
+    if first.lstrip("\ufeff \t").startswith(("{", "[")):
+        with open_text(path, encoding, offered=offered) as text:
+            columns = _columns_of_objects(text) if first.lstrip("\ufeff \t").startswith("{") else ()
+        if not any(map(is_known, columns)):
+            raise DataError(
+                f"{path} is JSON, not a table; give a line with one object for each image, such as "
+                '{"image": "1.jpg", "text": "A dog."}, or columns named in a first line, such as image,text.'
+            )
+        _check_names(path, columns)
+        return Table(path, columns, ",", 0, encoding, offered, is_known=is_known)
+    if first.lstrip().startswith("<"):
+        raise DataError(f"{path} is HTML or XML, not a table; save the table itself as CSV.")
+    if all(line.isspace() or _CAPTION.fullmatch(line.rstrip("\r\n")) for line in head):
+        return Table(path, ("image", "text"), "\t", 0, encoding, offered, captions=True)
+    named = _SEPARATOR_LINE.fullmatch(first)
+    skipped = 0 if named is None else 1
+    delimiters = DELIMITERS if named is None else (named["delimiter"],)
+    found = _headers(head, delimiters, skipped)
+    if not found:
+        raise DataError(f"The header of {path} has a quote that does not close.")
+
+    def likeness(item: tuple[str, tuple[str, ...]]) -> tuple[int, int]:
+        return sum(map(is_known, item[1])), len(item[1])
+
+    best, titles = max(found, key=likeness), 0
+    for ahead in range(1, _HEAD_LINES) if _is_title(likeness(best)) else ():
+        below = max(_headers(head, delimiters, skipped + ahead), key=likeness, default=best)
+        if likeness(below)[0] >= _HEADER_LIKE:
+            best, titles = below, ahead
+            break
+    delimiter, columns = best
+    _check_names(path, columns)
+    return Table(path, columns, delimiter, skipped + titles + 1, encoding, offered, titles)
+
+
+def is_unnamed(column: str) -> bool:
+    """Whether a column of a table has no name."""
+    return _UNNAMED.fullmatch(column) is not None
+
+
+def _caption(number: int, line: str) -> Row | Rejection | LeftOut:
+    if line.isspace():
+        return LeftOut(_EMPTY_ROW)
+    found = _CAPTION.fullmatch(line.rstrip("\r\n"))
+    if found is None:
+        return Rejection(number, "it is not a name, # and a number, a tab, and a caption, as other lines are")
+    return Row(number, [found["image"], found["text"]])
+
+
+def _is_title(likeness: tuple[int, int]) -> bool:
+    """Whether a record may be a title, given its numbers of known columns and of all: "Report" is both."""
+    known, columns = likeness
+    return known == 0 or columns == 1
+
+
+def _headers(
+    head: Sequence[str], delimiters: Sequence[str], skipped: int
+) -> list[tuple[str, tuple[str, ...]]]:
+    """The delimiters by which a record can be read that may be the header, with its fields."""
+    found = ((delimiter, _header(head, delimiter, skipped)) for delimiter in delimiters)
+    return [(delimiter, columns) for delimiter, columns in found if columns is not None]
+
+
+def _header(head: Sequence[str], delimiter: str, skipped: int) -> tuple[str, ...] | None:
+    reader = RecordReader(iter(head), delimiter)
+    try:
+        for _ in range(skipped):
+            reader.next()
+        record = reader.next()
+    except QuoteError:
+        return None
+    return None if record is None else tuple(name.strip(_MARKS_AND_SPACES) for name in record[1])
+
+
+def _check_names(path: Path, columns: Sequence[str]) -> None:
+    places: dict[str, int] = {}
+    for place, name in enumerate(columns, 1):
+        if name and places.setdefault(name.casefold(), place) != place:
+            first = columns[places[name.casefold()] - 1]
+            raise DataError(
+                f"{path} has the column {first!r} twice (columns {places[name.casefold()]} and {place}); "
+                "rename or remove one of them."
+            )
+
+
+def _counted(fields: int) -> str:
+    return "1 field" if fields == 1 else f"{fields} fields"
+
+
+def _columns_of_objects(lines: Iterable[str]) -> tuple[str, ...]:
+    """The keys of all lines, in the order in which they come; () where the first one is no whole object."""
+    columns: dict[str, None] = {}
+    for line in lines:
+        if line.isspace():
+            continue
+        try:
+            columns.update(dict.fromkeys(_object(line)))
+        except LineError:
+            if not columns:
+                return ()
+    return tuple(columns)
+
+
+def _object(line: str) -> dict[str, Any]:
+    try:
+        known = json.loads(line.lstrip("\ufeff"), object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise LineError("it is not one JSON object, as other lines are") from error
+    if not isinstance(known, dict):
+        raise LineError("it is not one JSON object, as other lines are")
+    return known
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    known = dict(pairs)
+    if len(known) < len(pairs):
+        raise LineError(f"it gives one of its keys twice: {', '.join(name for name, _ in pairs)}")
+    return known
+
+
+def _text_of(name: str, value: object, is_known: Callable[[str], bool]) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and _is_list_of_texts(value):
+        if normal_name(name) in _LABELS:
+            return _SEPARATOR.join(value)
+        if not value:
+            return ""
+        if len(value) == 1:
+            return str(value[0])
+        if normal_name(name) in _TEXTS:
+            return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list | dict) and is_known(name):
+        raise LineError(
+            f"{name!r} is a list or an object; give a text, a list of texts, or each text a line of its own"
+        )
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _is_list_of_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)

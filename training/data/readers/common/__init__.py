@@ -1,1 +1,0 @@
-"""Parts that several readers of data sets share."""

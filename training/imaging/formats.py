@@ -1,0 +1,222 @@
+"""The formats of image files that are read: how they are told apart, and Pillow's decoder of each."""
+
+import io
+import struct
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from typing import Final, NamedTuple
+
+from PIL import AvifImagePlugin, ImageFile
+from PIL.BmpImagePlugin import BmpImageFile
+from PIL.GifImagePlugin import GifImageFile
+from PIL.JpegImagePlugin import JpegImageFile
+from PIL.PngImagePlugin import PngImageFile
+from PIL.WebPImagePlugin import WebPImageFile
+
+from training.common.errors import ImageError
+from training.imaging.dicom.file import is_dicom
+
+MEDIA_TYPES: Final = {
+    "JPEG": "image/jpeg",
+    "PNG": "image/png",
+    "WebP": "image/webp",
+    "AVIF": "image/avif",
+    "HEIC": "image/heic",
+    "GIF": "image/gif",
+    "BMP": "image/bmp",
+    "TIFF": "image/tiff",
+    "DICOM": "application/dicom",
+}
+# Endings of files in these formats, in lower case.
+READABLE_SUFFIXES: Final = (
+    *(".jpg", ".jpeg", ".jfif", ".jpe", ".mpo", ".png", ".webp", ".avif", ".gif", ".bmp", ".tif", ".tiff"),
+)
+# Of iPhones, Canon and Sony; the extra `heic` decodes them.
+HEIC_SUFFIXES: Final = (".heic", ".heif", ".hif")
+_AVIF_BRANDS: Final = frozenset({b"avif", b"avis"})
+_HEIF_BRANDS: Final = frozenset({b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1"})
+_MOST_BOXES: Final = 10_000
+# Boxes in which others are looked for, with the bytes before those.
+_CONTAINERS: Final = {
+    **dict.fromkeys((b"moov", b"trak", b"mdia", b"minf", b"stbl", b"iprp", b"ipco"), 0),
+    **{b"meta": 4, b"iinf": 6},
+}
+
+
+class Box(NamedTuple):
+    """A box of an AVIF or HEIC file.
+
+    Attributes:
+        kind: Its four letters.
+        start: Its first byte in the file.
+        content: The byte behind its size and kind.
+        end: The byte behind it, by its size; in a damaged file, anywhere.
+        parent: The box around it; None outside of all.
+    """
+
+    kind: bytes
+    start: int
+    content: int
+    end: int
+    parent: "Box | None"
+
+
+def reads_heic() -> bool:
+    """Whether the extra `heic` is installed."""
+    return find_spec("pi_heif") is not None
+
+
+def is_heic(content: bytes) -> bool:
+    """Whether a file begins as a HEIC image does."""
+    brands = _brands(content)
+    return bool(brands & _HEIF_BRANDS) and not brands & _AVIF_BRANDS
+
+
+def is_readable_suffix(suffix: str) -> bool:
+    """Whether files with an ending, in lower case, can be decoded here."""
+    return suffix in READABLE_SUFFIXES or (suffix in HEIC_SUFFIXES and reads_heic())
+
+
+def sniff_format(content: bytes) -> str:
+    """Tell the format of an image file from its signature.
+
+    Raises:
+        ImageError: It is of none that can be read.
+    """
+    # The preamble may be the header of a TIFF; names behind it would not be looked for then.
+    if is_dicom(content):
+        return "DICOM"
+    if content.startswith(b"\xff\xd8\xff"):
+        return "JPEG"
+    if content.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "PNG"
+    if content.startswith(b"RIFF") and content[8:12] == b"WEBP":
+        return "WebP"
+    if content.startswith((b"GIF87a", b"GIF89a")):
+        return "GIF"
+    if content.startswith(b"BM"):
+        return "BMP"
+    if content.startswith((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")):
+        return "TIFF"
+    brands = _brands(content)
+    if brands & _AVIF_BRANDS:
+        return "AVIF"
+    if brands & _HEIF_BRANDS:
+        if not reads_heic():
+            raise ImageError(
+                "The file is a HEIC image, which cannot be read: install recoquest[heic], "
+                "or convert it to JPEG."
+            )
+        return "HEIC"
+    raise ImageError(
+        "The file is not an image that can be read: send JPEG, PNG, WebP, AVIF, GIF, BMP, TIFF or DICOM."
+    )
+
+
+def open_image(content: bytes, format_name: str) -> ImageFile.ImageFile:
+    """Read the header of an image file other than TIFF.
+
+    The plugins are called directly: Image.open tries every plugin installed and applies a limit of its own,
+    Image.MAX_IMAGE_PIXELS, which is one global for the whole process.
+
+    Raises:
+        Exception: As the decoder raises it for damaged files.
+    """
+    return _OPENERS[format_name](io.BytesIO(content))
+
+
+def stated_sizes(content: bytes, format_name: str) -> Iterator[tuple[int, int]]:
+    """Yield the widths and heights that a file states, where opening it would already take memory for them.
+
+    Raises:
+        ImageError: It states none.
+    """
+    if format_name == "WebP":
+        # Pillow's decoder reserves the whole canvas as soon as it is opened.
+        yield _webp_size(content)
+    elif format_name in ("AVIF", "HEIC"):
+        for box in boxes_of(content):
+            if box.kind == b"ispe" and box.content + 12 <= len(content):
+                # ISO/IEC 23008-12, section 6.5.3.
+                yield struct.unpack_from(">II", content, box.content + 4)
+
+
+def _webp_size(content: bytes) -> tuple[int, int]:
+    """Width and height from the first chunk of a WebP file (RFC 9649, sections 2.5 to 2.7)."""
+    kind, chunk = content[12:16], content[20:30]
+    if kind == b"VP8X" and len(chunk) >= 10:
+        return int.from_bytes(chunk[4:7], "little") + 1, int.from_bytes(chunk[7:10], "little") + 1
+    if kind == b"VP8 " and len(chunk) >= 10:
+        width, height = struct.unpack_from("<HH", chunk, 6)
+        return width & 0x3FFF, height & 0x3FFF
+    if kind == b"VP8L" and len(chunk) >= 5:
+        bits = int.from_bytes(chunk[1:5], "little")
+        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    raise ImageError("The header of the WebP image is damaged: its first chunk gives no size.")
+
+
+def _brands(content: bytes) -> set[bytes]:
+    """Return the major and the compatible brands of an ISO base media file."""
+    size = min(int.from_bytes(content[:4]), len(content), 256)
+    if content[4:8] != b"ftyp":
+        return set()
+    return {content[8:12], *(content[place : place + 4] for place in range(16, size - 3, 4))}
+
+
+def boxes_of(content: bytes) -> Iterator[Box]:
+    """Walk over the boxes of a file and those inside of others (ISO/IEC 14496-12, section 4.2).
+
+    Raises:
+        ImageError: They are more than any program writes.
+    """
+    spans: list[tuple[int, int, Box | None]] = [(0, len(content), None)]
+    left = _MOST_BOXES
+    while spans:
+        start, end, parent = spans.pop()
+        while start != end:
+            size, head = int.from_bytes(content[start : start + 4]) or end - start, 8
+            if size == 1:
+                size, head = int.from_bytes(content[start + 8 : start + 16]), 16
+            kind = content[start + 4 : start + 8]
+            box = Box(kind, start, start + head, start + size, parent)
+            left -= 1
+            if left < 0:
+                raise ImageError(f"The AVIF or HEIC image has over {_MOST_BOXES:,} boxes; save it anew.")
+            yield box
+            if kind in _CONTAINERS:
+                # A later version of the list of items counts them with four bytes.
+                wide = 2 if kind == b"iinf" and content[box.content : box.content + 1] != b"\0" else 0
+                spans.append((box.content + _CONTAINERS[kind] + wide, min(box.end, end), box))
+            if max(box.content, box.end) > end:
+                break
+            # The walk goes on behind a box that is smaller than its header.
+            start = max(box.end, start + 8)
+
+
+def _open_avif(file: io.BytesIO) -> ImageFile.ImageFile:
+    # Pillow takes this setting nowhere else. A thread for each core would take its stack from the memory
+    # that decoding one image may have.
+    AvifImagePlugin.DEFAULT_MAX_THREADS = 1
+    return AvifImagePlugin.AvifImageFile(file)
+
+
+def _open_heic(file: io.BytesIO) -> ImageFile.ImageFile:
+    # The extra may be missing, and its libraries are large: loaded for the first such file.
+    from pi_heif import HeifImageFile, options
+
+    # The package takes these settings nowhere else.
+    options.DECODE_THREADS = 1
+    options.THUMBNAILS = options.DEPTH_IMAGES = options.AUX_IMAGES = False
+    opened: ImageFile.ImageFile = HeifImageFile(file)
+    return opened
+
+
+_OPENERS: Final[dict[str, Callable[[io.BytesIO], ImageFile.ImageFile]]] = {
+    "JPEG": JpegImageFile,
+    "PNG": PngImageFile,
+    "WebP": WebPImageFile,
+    "AVIF": _open_avif,
+    "HEIC": _open_heic,
+    "GIF": GifImageFile,
+    "BMP": BmpImageFile,
+}

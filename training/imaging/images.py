@@ -1,0 +1,422 @@
+"""Images from bytes that nobody vouches for: the header is judged before any pixel is decoded."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from PIL import Image, ImageChops
+from PIL.GifImagePlugin import GifImageFile
+from PIL.ImageFile import ImageFile as OpenedImage
+from PIL.TiffImagePlugin import ImageFileDirectory_v2
+
+from training.common.errors import ImageError, ImageTooLargeError
+from training.common.record import BLANK_FIELD, PICTURE_FIELDS, PREVIEW_FIELD, TRUNCATED_FIELD
+from training.imaging.codecs.jpeg import ended, with_end
+from training.imaging.codecs.png import EXIF_MARKS, clean_png, read_deep_png
+from training.imaging.codecs.tiff import (
+    HEIGHT,
+    ORIENTATION,
+    PROFILE,
+    WIDTH,
+    check_tiles,
+    first_page,
+    number,
+    open_page,
+    read_deep_tiff,
+    read_tags,
+)
+from training.imaging.colour import to_srgb
+from training.imaging.content import read_content
+from training.imaging.depth import DeepImage, Levels, bands_of, to_eight_bits
+from training.imaging.dicom.picture import DicomImage, open_dicom
+from training.imaging.formats import MEDIA_TYPES, open_image, sniff_format, stated_sizes
+from training.imaging.pixels import is_blank, lay_on_ground, spread, turn
+from training.imaging.structure import (
+    check_size,
+    check_structure,
+    count_gif_frames,
+    count_tiff_pages,
+    megapixels,
+)
+from training.imaging.window import Window
+
+# To be raised when decoding gives other pixels of the same file: what was made of them is made anew.
+PIXELS_VERSION: Final = 6
+
+_START_OF_SCAN: Final = b"\xff\xda"
+_ON_ITS_SIDE: Final = range(5, 9)
+# Frames that are looked at for one that is not blank, and the pixels of all of them.
+_MOST_FRAMES: Final = 16
+_MOST_FRAME_PIXELS: Final = 100_000_000
+# Pillow's mode of 16 bits in grey, which a later frame of a PNG may have.
+_DEEP_GREY: Final = "I;16"
+# Pillow's words for its error code -9.
+_OUT_OF_MEMORY: Final = "out of memory"
+_TRUNCATED: Final = "truncated"
+
+
+@dataclass(frozen=True)
+class ImageLimits:
+    """Limits of an image.
+
+    Attributes:
+        max_bytes: Size of the file.
+        max_pixels: Width times height, as the header states them; of a JPEG that is decoded at a part of its
+            size, those of the part.
+        max_frames: Frames of an animation or pages of a TIFF.
+        max_scans: Passes of a progressive JPEG; each costs a walk over all its pixels.
+        accept_truncated: Whether a JPEG whose end is missing is decoded as far as it goes.
+        checksums: Whether a PNG with a wrong checksum in what its picture needs is refused.
+    """
+
+    max_bytes: int = 20 * 1024 * 1024
+    max_pixels: int = 50_000_000
+    max_frames: int = 1_000
+    max_scans: int = 100
+    accept_truncated: bool = False
+    checksums: bool = True
+
+    @property
+    def max_dicom_bytes(self) -> int:
+        """Size of a DICOM file: most have two bytes for each pixel, no compression, and a header."""
+        return max(self.max_bytes, 2 * self.max_pixels + (1 << 20))
+
+
+@dataclass(frozen=True)
+class ImageHeader:
+    """The header of an image file, before any rotation that its EXIF data asks for."""
+
+    format: str
+    width: int
+    height: int
+    frames: int
+    media_type: str
+
+
+@dataclass(frozen=True)
+class DecodedImage:
+    """The picture of an image file.
+
+    Attributes:
+        header: Of the file.
+        width: Of the whole picture, upright.
+        height: Of the whole picture, upright.
+        pixels: 8-bit RGB, upright; smaller than the whole where it was decoded at a scale.
+        blank: Whether the picture has one colour.
+        truncated: Whether the end of the file is missing.
+        levels: Stored values of more than 8 bits, where no window was given.
+        preview_skipped: Whether pages that are marked as thumbnails stand ahead of it.
+    """
+
+    header: ImageHeader
+    width: int
+    height: int
+    pixels: Image.Image
+    blank: bool = False
+    truncated: bool = False
+    levels: Levels | None = None
+    preview_skipped: bool = False
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The `PICTURE_FIELDS` that are true of the picture."""
+        said = {
+            BLANK_FIELD: self.blank,
+            TRUNCATED_FIELD: self.truncated,
+            PREVIEW_FIELD: self.preview_skipped,
+        }
+        return tuple(name for name in PICTURE_FIELDS if said[name])
+
+
+@dataclass
+class _File:
+    """An image file whose header was judged.
+
+    Attributes:
+        content: The file, a PNG without the chunks that are ignored.
+        header: Of the file.
+        profile: Profile of a PNG.
+        image: Opened by Pillow; None for a DICOM file and a TIFF, whose frames are opened one by one, and
+            once the only frame is decoded, so that its pixels can be freed.
+        first: The first frame; a TIFF may have thumbnails ahead of it.
+        dicom: The image of a DICOM file.
+    """
+
+    content: bytes
+    header: ImageHeader
+    profile: bytes | None
+    image: OpenedImage | None
+    first: int = 0
+    dicom: DicomImage | None = None
+
+
+def read_header(
+    source: bytes | Path, limits: ImageLimits | None = None, min_side: int | None = None
+) -> ImageHeader:
+    """Read format, size and number of frames without decoding a pixel.
+
+    Args:
+        source: The bytes of a file, or its path.
+        limits: What the image may cost.
+        min_side: What it would be decoded with, as for `decode_whole`.
+
+    Raises:
+        ImageTooLargeError: The file, its pixels or its frames are over the limits.
+        ImageError: It is not an image of a format that can be read.
+    """
+    limits = limits or ImageLimits()
+    return _open(read_content(source, limits.max_bytes, limits.max_dicom_bytes), limits, min_side).header
+
+
+def decode_image(
+    source: bytes | Path, limits: ImageLimits | None = None, min_side: int | None = None
+) -> Image.Image:
+    """Decode the picture of a file to 8-bit RGB, upright, as `decode_whole` does."""
+    return decode_whole(source, limits, min_side).pixels
+
+
+def decode_whole(
+    source: bytes | Path,
+    limits: ImageLimits | None = None,
+    min_side: int | None = None,
+    window: Window | None = None,
+    frame: int | None = None,
+) -> DecodedImage:
+    """Read the header and decode the first frame that is not blank to 8-bit RGB, upright and in sRGB.
+
+    Transparent pixels are laid on white, or on black where all that can be seen is nearly white. Samples of
+    more than 8 bits are spread over the grey levels as a DICOM file asks for, else by `find_range`, all
+    colours alike.
+
+    Args:
+        source: The bytes of a file, or its path.
+        limits: What the image may cost.
+        min_side: Both sides of the result need no more pixels than this. A larger JPEG is then decoded at
+            1/2, 1/4 or 1/8 of its size, which is many times faster; other formats keep their size.
+        window: Stored values that are spread over the grey levels, in place of those that are found: of a
+            DICOM file, values behind its modality transform, such as Hounsfield units.
+        frame: Number of the frame to be decoded, from 1; None: the first that is not blank, of a DICOM file
+            the first.
+
+    Raises:
+        ImageTooLargeError: The file, its parts, its pixels or its frames are over the limits.
+        ImageError: It is not an image of a format that can be read, is damaged, or has no such frame.
+        MemoryError: The process may not have as much memory as decoding takes.
+    """
+    limits = limits or ImageLimits()
+    file = _open(read_content(source, limits.max_bytes, limits.max_dicom_bytes), limits, min_side)
+    if frame is not None:
+        if not 1 <= frame <= file.header.frames:
+            raise ImageError(f"There is no frame {frame:,}: the image has {file.header.frames:,}.")
+        return _decode(file, frame - 1, limits, min_side, window)
+    first = _decode(file, file.first, limits, min_side, window)
+    # Each frame of a DICOM image is an image of its own.
+    if not first.blank or file.header.frames == 1 or file.dicom is not None:
+        return first
+    # The opened file is the canvas of all its frames.
+    first = replace(first, pixels=first.pixels.copy())
+    most = min(file.header.frames, _MOST_FRAMES, _MOST_FRAME_PIXELS // (first.width * first.height))
+    for place in range(file.first + 1, file.first + most):
+        try:
+            decoded = _decode(file, place, limits, min_side, window)
+        except ImageError:
+            break
+        if not decoded.blank:
+            return decoded
+    return first
+
+
+def check_signature(content: bytes, limits: ImageLimits) -> None:
+    """Refuse a file by its size and its first bytes alone.
+
+    Raises:
+        ImageTooLargeError: It has too many bytes.
+        ImageError: It is not an image of a format that can be read.
+    """
+    sniff_format(read_content(content, limits.max_bytes, limits.max_dicom_bytes))
+
+
+def _open(content: bytes, limits: ImageLimits, min_side: int | None) -> _File:
+    name = sniff_format(content)
+    check_structure(content, name)
+    for size in stated_sizes(content, name):
+        check_size(*size, limits.max_pixels)
+    if name == "JPEG" and content.count(_START_OF_SCAN) > limits.max_scans:
+        raise ImageTooLargeError(f"The JPEG image has over {limits.max_scans} scans; save it with fewer.")
+    with _naming_damage(f"The header of the {name} image is damaged", limits):
+        if name == "DICOM":
+            dicom = open_dicom(content, limits.max_dicom_bytes, limits.max_pixels)
+            header = ImageHeader(name, *dicom.extent, MEDIA_TYPES[name])
+            return _File(content, header, None, None, dicom=dicom)
+        if name == "TIFF":
+            frames = count_tiff_pages(content, limits.max_frames)
+            _check_frames(frames, limits)
+            first = first_page(content, frames)
+            tags = read_tags(content, first)
+            _check_page(tags, limits)
+            size = number(tags, WIDTH, 0), number(tags, HEIGHT, 0)
+            return _File(content, ImageHeader(name, *size, frames, MEDIA_TYPES[name]), None, None, first)
+        profile = None
+        if name == "PNG":
+            content, profile = clean_png(content, checked=limits.checksums)
+        image = open_image(content, name)
+        size = image.size
+        # A progressive one is kept whole, at whatever size it is decoded.
+        if min_side is not None and not image.info.get("progressive"):
+            image.draft(None, (min_side, min_side))
+        is_too_large = image.size[0] * image.size[1] > limits.max_pixels
+        check_size(*size, limits.max_pixels if is_too_large else size[0] * size[1])
+        gif = isinstance(image, GifImageFile)
+        frames = count_gif_frames(content, limits.max_frames) if gif else int(getattr(image, "n_frames", 1))
+        _check_frames(frames, limits)
+        return _File(content, ImageHeader(name, *size, frames, MEDIA_TYPES[name]), profile, image)
+
+
+@contextmanager
+def _naming_damage(what: str, limits: ImageLimits) -> Iterator[None]:
+    """Raise what Pillow raises for damaged files as an ImageError with a sentence.
+
+    Raises:
+        ImageTooLargeError: The image is too large for Pillow.
+        ImageError: The file is damaged.
+        MemoryError: The process may not have as much memory as decoding takes.
+    """
+    try:
+        yield
+    except (ImageError, MemoryError):
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise ImageTooLargeError(f"The image has over {megapixels(limits.max_pixels)}, the limit.") from error
+    except Exception as error:
+        if _OUT_OF_MEMORY in str(error):
+            raise MemoryError from error
+        raise ImageError(f"{what}: {_reason(error)}.") from error
+
+
+def _check_page(tags: ImageFileDirectory_v2, limits: ImageLimits) -> None:
+    check_size(number(tags, WIDTH, 0), number(tags, HEIGHT, 0), limits.max_pixels)
+    check_tiles(tags, limits.max_pixels)
+
+
+def _check_frames(frames: int, limits: ImageLimits) -> None:
+    if frames > limits.max_frames:
+        raise ImageTooLargeError(f"The image has more than {limits.max_frames} frames.")
+
+
+def _decode(
+    file: _File, frame: int, limits: ImageLimits, min_side: int | None, window: Window | None
+) -> DecodedImage:
+    header = file.header
+    with _naming_damage(f"The {header.format} image is damaged", limits):
+        paged = header.format == "TIFF"
+        loaded = _load_page(file, frame, limits) if paged else _load(file, frame, min_side)
+        truncated = False
+        if loaded is None:
+            mended = with_end(file.content)
+            truncated = mended is None
+            if truncated and not limits.accept_truncated:
+                raise ImageError("The JPEG image is damaged: image file is truncated, its end is missing.")
+            # libjpeg fills what is missing before a marker of the end.
+            loaded = _load_mended(mended or ended(file.content), header, min_side)
+        image, levels, deep = loaded.image, None, isinstance(loaded.image, DeepImage)
+        if isinstance(image, DeepImage):
+            image, levels = to_eight_bits(image, window)
+        orientation, profile = loaded.orientation, loaded.profile
+        # Deep samples take more memory than the pixels.
+        del loaded
+        scaled = header.format == "JPEG" and image.size != (header.width, header.height)
+        image = turn(image, orientation)
+        size = (header.width, header.height) if scaled else image.size
+        if scaled and orientation in _ON_ITS_SIDE:
+            size = size[1], size[0]
+        image = to_srgb(image, profile)
+        if window is not None and not deep:
+            image = spread(image, window)
+        pixels = lay_on_ground(image)
+        return DecodedImage(header, *size, pixels, is_blank(pixels), truncated, levels, file.first > 0)
+
+
+@dataclass
+class _Loaded:
+    """A frame with all of its bits, and what its file says of it."""
+
+    image: Image.Image | DeepImage
+    orientation: int
+    profile: bytes | None
+
+
+def _load(file: _File, frame: int, min_side: int | None) -> _Loaded | None:
+    """Decode a frame; None: the end of a JPEG is missing."""
+    if file.dicom is not None:
+        return _Loaded(file.dicom.decode(frame), 1, None)
+    image = file.image
+    assert image is not None
+    if file.header.frames == 1:
+        file.image = None
+    if file.header.format == "PNG" and frame == 0 and (deep := read_deep_png(file.content)):
+        # To look for an orientation, Pillow may decode all of the file.
+        is_turned = any(mark in file.content for mark in EXIF_MARKS)
+        return _Loaded(deep, _orientation(image) if is_turned else 1, file.profile)
+    if min_side is not None:
+        image.draft(None, (min_side, min_side))
+    if frame:
+        image.seek(frame)
+    try:
+        image.load()
+    except OSError as error:
+        if file.header.format == "JPEG" and _TRUNCATED in str(error):
+            return None
+        raise
+    profile = file.profile or image.info.get("icc_profile")
+    orientation = _orientation(image)
+    if image.mode == _DEEP_GREY:
+        samples = np.asarray(image)[..., None]
+        return _Loaded(DeepImage(*image.size, 1, lambda: bands_of(samples)), orientation, profile)
+    if file.header.format == "JPEG" and image.mode == "CMYK" and "adobe" not in image.info:
+        # Pillow takes all inks for inverted; they are where Adobe's marker says so.
+        return _Loaded(ImageChops.invert(image), orientation, profile)
+    return _Loaded(image, orientation, profile)
+
+
+def _load_mended(content: bytes, header: ImageHeader, min_side: int | None) -> _Loaded:
+    """Decode a JPEG to which the marker of its end was added."""
+    loaded = _load(_File(content, header, None, open_image(content, header.format)), 0, min_side)
+    if loaded is None:
+        raise ImageError("The JPEG image is damaged: image file is truncated, and nothing of it is left.")
+    return loaded
+
+
+def _load_page(file: _File, page: int, limits: ImageLimits) -> _Loaded:
+    """Decode a page of a TIFF."""
+    tags = read_tags(file.content, page)
+    _check_page(tags, limits)
+    found = tags.get(PROFILE)
+    profile = found if isinstance(found, bytes) else None
+    deep = read_deep_tiff(file.content, page, tags, limits.max_pixels)
+    if deep is not None:
+        return _Loaded(deep, number(tags, ORIENTATION, 1), profile)
+    image = open_page(file.content, page, tags)
+    image.load()
+    # Pillow has turned it.
+    return _Loaded(image, 1, profile)
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        orientation = image.getexif().get(ORIENTATION, 1)
+    except MemoryError:
+        raise
+    except Exception:  # noqa: BLE001 - Pillow raises whatever a damaged block leads to; the pixels are whole
+        return 1
+    return orientation if isinstance(orientation, int) else 1
+
+
+def _reason(error: Exception) -> str:
+    """The decoder's own words, as the end of a sentence."""
+    words = " ".join(str(error).split()) or type(error).__name__
+    if words == "not identified by this driver":
+        return "it gives no size"
+    return words.rstrip(".")

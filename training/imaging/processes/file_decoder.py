@@ -1,0 +1,181 @@
+"""Image files decoded by many threads at once: DICOM files in processes, as they hold the interpreter."""
+
+import os
+import threading
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from PIL import Image
+
+from training.common.errors import ImageError
+from training.common.host import decoding_threads, processes_here
+from training.imaging.content import read_content
+from training.imaging.depth import Levels
+from training.imaging.dicom.file import is_dicom
+from training.imaging.images import DecodedImage, ImageHeader, ImageLimits, decode_whole
+from training.imaging.processes.errors import (
+    DecoderLostError,
+    DecodersClosedError,
+    DecoderStartError,
+    DecodingTimeoutError,
+)
+from training.imaging.processes.pool import DecodingPool, PoolLimits, Priority
+from training.imaging.processes.process import Answer, DecoderLimits, Task
+from training.imaging.resizing import Square, to_square
+from training.imaging.window import Window
+
+_WORKER: Final = "training.imaging.processes.worker"
+# Files of the owner's own, whatever they take, unless they would stop a run.
+_LIMITS: Final = DecoderLimits(memory_bytes=2 << 30, cpu_s=120)
+_DEADLINE_S: Final = 900.0
+# Each thread that asks waits for its answer.
+_WAITING: Final = 1 << 20
+_COLOURS: Final = 3
+
+
+class FileDecoder:
+    """Decodes image files; threads may share it, and whoever made it closes it.
+
+    Most decoders work without Python's interpreter, so threads decode side by side. Decoding DICOM holds it
+    for much of the time: those files are decoded in processes, which begin with the first of them.
+
+    Args:
+        processes: Number of processes; 0: as many as threads decode, shared by the processes of a run.
+        isolated: Decode files of all formats in processes, so that none can stop the command.
+    """
+
+    def __init__(self, processes: int = 0, *, isolated: bool = False) -> None:
+        self._isolated = isolated
+        self._processes = processes or max(1, decoding_threads() // processes_here())
+        self._lock = threading.Lock()
+        self._pool: DecodingPool | None = None
+        self._owner = os.getpid()
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        """Return the decoder, which is closed at the end of the block."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    @property
+    def pids(self) -> list[int]:
+        """Processes that are there, by their number in the system."""
+        return [] if self._pool is None else self._pool.pids
+
+    def decode(
+        self,
+        source: bytes | Path,
+        limits: ImageLimits | None = None,
+        min_side: int | None = None,
+        square: Square | None = None,
+    ) -> DecodedImage:
+        """Decode a file as `decode_whole` does; the calling thread waits.
+
+        Args:
+            source: The bytes of a file, or its path.
+            limits: What the image may cost.
+            min_side: Both sides of the result need no more pixels than this.
+            square: What is made of the pixels; None: they stay.
+
+        Raises:
+            ImageTooLargeError: The image is over the limits, of a process among them.
+            ImageError: It cannot be used, or its decoder broke down.
+            DecoderStartError: No process can be started.
+            DecodersClosedError: The decoder was closed.
+        """
+        limits = limits or ImageLimits()
+        content = read_content(source, limits.max_bytes, limits.max_dicom_bytes)
+        if self._isolated or is_dicom(content):
+            header: dict[str, Any] = {
+                "task": "decode",
+                "limits": asdict(limits),
+                "min_side": min_side,
+                "square": None if square is None else asdict(square),
+            }
+            if isinstance(source, Path):
+                # A process reads it from the system's cache in less time than it takes to send it.
+                header["path"], content = str(source.absolute()), b""
+            pixels = limits.max_pixels if square is None else square.size**2
+            return _decoded(self._ask(Task(header, _COLOURS * pixels, content)))
+        decoded = decode_whole(content, limits, min_side)
+        return decoded if square is None else replace(decoded, pixels=to_square(decoded.pixels, square))
+
+    def close(self) -> None:
+        """End the processes; files that are being decoded in them are given up."""
+        with self._lock:
+            self._closed = True
+        if self._pool is not None:
+            self._pool.close()
+
+    def _ask(self, task: Task) -> Answer:
+        """Have a task done; where its process broke down, once more in another.
+
+        The system kills processes where memory is short, whatever they decode.
+        """
+        try:
+            return self._tried(task)
+        except ImageError as error:
+            if not isinstance(error.__cause__, DecoderLostError) or error.__cause__.reason != "crash":
+                raise
+        return self._tried(task)
+
+    def _tried(self, task: Task) -> Answer:
+        try:
+            return self._running().submit(task, Priority.UPLOAD).result()
+        except DecodingTimeoutError:
+            minutes = _DEADLINE_S / 60
+            late = f"Decoding the image takes over {minutes:.0f} minutes; save it anew."
+            raise ImageError(late) from DecoderLostError("wall")
+        except DecoderStartError as error:
+            raise DecoderStartError(
+                "No process that decodes images can be started: free memory, or allow more processes, "
+                "and run this again."
+            ) from error
+
+    def _running(self) -> DecodingPool:
+        with self._lock:
+            if self._closed:
+                raise DecodersClosedError("The decoder of image files is closed.")
+            if self._pool is None or self._owner != os.getpid():
+                # The threads of a pool do not come along where the system copies a process.
+                self._owner = os.getpid()
+                limits = PoolLimits(_WORKER, self._processes, _WAITING, _DEADLINE_S, _LIMITS)
+                self._pool = DecodingPool(limits)
+            return self._pool
+
+
+def _decoded(answer: Answer) -> DecodedImage:
+    """Read the answer of a process, which an image may have taken over.
+
+    Raises:
+        ImageError: It has another form.
+    """
+    about = answer.header
+    try:
+        width, height = about["picture"]
+        return DecodedImage(
+            header=ImageHeader(**about["file"]),
+            width=int(width),
+            height=int(height),
+            pixels=Image.frombytes("RGB", tuple(about["size"]), answer.body),
+            blank=bool(about["blank"]),
+            truncated=bool(about["truncated"]),
+            levels=_levels(about["levels"]),
+            preview_skipped=bool(about["preview_skipped"]),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise ImageError("The image cannot be decoded: its decoder broke down; save it anew.") from None
+
+
+def _levels(about: dict[str, Any] | None) -> Levels | None:
+    if about is None:
+        return None
+    stated = about["stated"]
+    return Levels(**{**about, "stated": None if stated is None else Window(**stated)})

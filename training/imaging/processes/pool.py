@@ -1,0 +1,346 @@
+"""A few processes that decode, each with a thread that feeds it, behind one bounded queue with priorities."""
+
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import partial
+from typing import Final, Literal, Protocol
+
+from training.common.errors import ImageError, ImageTooLargeError
+from training.common.stopped import kill_stopped
+from training.imaging.processes.errors import (
+    DecoderLostError,
+    DecodersBusyError,
+    DecodersClosedError,
+    DecoderStartError,
+    DecodingTimeoutError,
+    LossReason,
+)
+from training.imaging.processes.process import (
+    Answer,
+    DecoderLimits,
+    DecodingProcess,
+    Outcome,
+    Task,
+)
+
+DecodeOutcome = Literal[Outcome, LossReason]
+RestartReason = Literal["crash", "cpu", "wall", "memory", "stopped"]
+
+_MAX_REASON: Final = 1_000
+_TOO_SLOW: Final = "The image could not be decoded in time; try again later."
+_NO_PROCESS: Final = "Images cannot be decoded now; try again in a moment."
+_CLOSED: Final = "Images are decoded no more: this process is shutting down; try again."
+
+_log = logging.getLogger(__name__)
+
+
+class Priority(IntEnum):
+    """Priority of a task."""
+
+    SEARCH = 0
+    UPLOAD = 1
+    THUMBNAIL = 2
+
+
+class DecodingObserver(Protocol):
+    """Receiver of figures: outcomes of tasks and restarts of processes."""
+
+    def decoded(self, outcome: DecodeOutcome) -> None:
+        """A task has ended."""
+
+    def decoder_restarted(self, reason: RestartReason) -> None:
+        """A process was lost; the next takes its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLimits:
+    """Bounds of a pool.
+
+    Attributes:
+        worker: Name of the module that runs in the processes, and calls `serving.serve`.
+        processes: Number of decoding processes.
+        waiting: Maximum number of waiting tasks.
+        deadline_s: Default seconds from the submission of a task to its answer.
+        decoder: Limits of a decoding process.
+    """
+
+    worker: str
+    processes: int
+    waiting: int
+    deadline_s: float
+    decoder: DecoderLimits
+
+
+@dataclass(slots=True)
+class _Job:
+    task: Task
+    rank: tuple[Priority, int]
+    deadline: float
+    future: Future[Answer] = field(default_factory=Future)
+
+
+@dataclass(slots=True)
+class _Slot:
+    """One process at a time, and why it has ended if it has."""
+
+    process: DecodingProcess | None = None
+    ended_for: RestartReason = "crash"
+
+
+class DecodingPool:
+    """Runs tasks in processes that are killed when they overrun or are stopped, and replaced.
+
+    A task whose process was stopped is done once more by the next one. A task that waits is dropped when its
+    caller has gone or its time is over. One that is at work holds its slot until its process has answered or
+    has ended, whatever its caller does.
+    """
+
+    def __init__(self, limits: PoolLimits, observer: DecodingObserver | None = None) -> None:
+        self._limits = limits
+        self._observer = observer
+        self._jobs: list[_Job] = []
+        self._order = itertools.count()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._busy = 0
+        self._slots = [_Slot() for _ in range(limits.processes)]
+        self._threads = [
+            threading.Thread(target=self._serve, args=(slot,), name="decoding", daemon=True)
+            for slot in self._slots
+        ]
+        for thread in self._threads:
+            thread.start()
+        self._watch_ended = kill_stopped(self._running)
+
+    @property
+    def waiting(self) -> int:
+        """Number of tasks that wait."""
+        return len(self._jobs)
+
+    @property
+    def busy(self) -> int:
+        """Number of tasks at work."""
+        return self._busy
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes that are there, by their number in the system."""
+        return [slot.process.pid for slot in self._slots if slot.process is not None]
+
+    @property
+    def deadline_s(self) -> float:
+        """Longest that a task takes, its wait included."""
+        return self._limits.deadline_s
+
+    def submit(self, task: Task, priority: Priority, deadline_s: float | None = None) -> Future[Answer]:
+        """Put a task into the queue and return at once.
+
+        In a full queue it takes the place of the latest one of lower priority. The future raises
+        ImageTooLargeError when the image is over its limits, of memory and CPU time among them, ImageError
+        when it is none or crashes the process, DecodersBusyError when a task of higher priority took the
+        place, DecodingTimeoutError, DecodersClosedError, or DecoderStartError.
+
+        Raises:
+            DecodersBusyError: The queue is full of tasks of this priority or a higher one.
+            DecodersClosedError: The pool was closed.
+        """
+        with self._changed:
+            if self._closed:
+                raise DecodersClosedError(_CLOSED)
+            until = time.monotonic() + (deadline_s or self._limits.deadline_s)
+            job = _Job(task, (priority, next(self._order)), until)
+            self._make_room(job)
+            self._jobs.append(job)
+            self._changed.notify()
+        return job.future
+
+    def close(self, timeout_s: float = 2.0) -> None:
+        """Refuse new tasks, fail those that wait, kill all processes, and wait for their ends."""
+        with self._changed:
+            self._closed = True
+            jobs, self._jobs = self._jobs, []
+            for slot in self._slots:
+                if slot.process is not None:
+                    slot.process.kill("closed")
+            self._changed.notify_all()
+        self._watch_ended.set()
+        for job in jobs:
+            _fail(job, DecodersClosedError(_CLOSED))
+        until = time.monotonic() + timeout_s
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+
+    def _running(self) -> dict[int, Callable[[], object]]:
+        processes = [(slot, slot.process) for slot in self._slots]
+        return {one.pid: partial(_end_stopped, slot, one) for slot, one in processes if one is not None}
+
+    def _make_room(self, job: _Job) -> None:
+        self._drop_stale()
+        if len(self._jobs) < self._limits.waiting:
+            return
+        last = max(self._jobs, key=_rank)
+        full = DecodersBusyError("Too many images are waiting; try again in a moment.")
+        if last.rank[0] <= job.rank[0]:
+            raise full
+        self._jobs.remove(last)
+        _fail(last, full)
+
+    def _drop_stale(self) -> None:
+        now, kept = time.monotonic(), []
+        for job in self._jobs:
+            if job.deadline <= now:
+                _fail(job, DecodingTimeoutError(_TOO_SLOW))
+            elif not job.future.cancelled():
+                kept.append(job)
+        self._jobs = kept
+
+    def _next(self) -> _Job | None:
+        """Wait for the first task by priority and take it; None once closed."""
+        with self._changed:
+            while not self._closed:
+                self._drop_stale()
+                if not self._jobs:
+                    self._changed.wait()
+                    continue
+                job = min(self._jobs, key=_rank)
+                self._jobs.remove(job)
+                if job.future.set_running_or_notify_cancel():
+                    self._busy += 1
+                    return job
+            return None
+
+    def _serve(self, slot: _Slot) -> None:
+        """Feed a slot's process until the pool is closed; a process ends with the thread that starts it."""
+        try:
+            while not self._closed:
+                # Before there is a task for it: starting takes longer than decoding.
+                self._keep_running(slot)
+                job = self._next()
+                if job is not None:
+                    self._work(job, slot)
+                # Free the image: the variable would keep it until the next job comes.
+                del job
+        finally:
+            if slot.process is not None:
+                slot.process.end()
+
+    def _keep_running(self, slot: _Slot) -> DecodingProcess | None:
+        """Return the slot's process, started if there is none; None if it cannot be."""
+        if slot.process is not None:
+            if slot.process.alive:
+                return slot.process
+            slot.process.end()
+            self._report_restart(slot.ended_for)
+        if self._closed:
+            return None
+        try:
+            started = DecodingProcess(self._limits.worker, self._limits.decoder)
+        except DecoderStartError as error:
+            _log.error("decoding process does not start: %s", error)
+            started = None
+        with self._changed:
+            slot.process, slot.ended_for = started, "crash"
+            if started is not None and self._closed:
+                started.kill("closed")
+        return started
+
+    def _work(self, job: _Job, slot: _Slot, *, again: bool = False) -> None:
+        """Have a task done; the error, whatever it is, goes to its caller."""
+        # The idle process may have been killed.
+        process = self._keep_running(slot)
+        if process is None:
+            if self._closed:
+                self._finish(job, "closed", DecodersClosedError(_CLOSED))
+            else:
+                self._finish(job, "crash", DecoderStartError(_NO_PROCESS))
+            return
+        try:
+            answer = process.ask(job.task, job.deadline)
+        except DecoderLostError as lost:
+            if lost.reason != "closed":
+                slot.ended_for = lost.reason
+            if lost.reason == "stopped" and not again:
+                self._work(job, slot, again=True)
+                return
+            self._finish(job, lost.reason, _error_of(lost, self._limits.decoder))
+        except BaseException as error:  # noqa: BLE001 - else its caller would wait for ever
+            process.end()
+            self._finish(job, "crash", error)
+        else:
+            if answer.outcome == "memory":
+                slot.ended_for = "memory"
+                process.end()
+            self._finish(job, answer.outcome, _refusal(answer, self._limits.decoder) or answer)
+
+    def _finish(self, job: _Job, outcome: DecodeOutcome, result: Answer | BaseException) -> None:
+        with self._changed:
+            self._busy -= 1
+        if self._observer is not None:
+            self._observer.decoded(outcome)
+        if isinstance(result, BaseException):
+            job.future.set_exception(result)
+        else:
+            job.future.set_result(result)
+
+    def _report_restart(self, reason: RestartReason) -> None:
+        if self._closed:
+            return
+        _log.warning("decoding process replaced: %s", reason)
+        if self._observer is not None:
+            self._observer.decoder_restarted(reason)
+
+
+def _end_stopped(slot: _Slot, process: DecodingProcess) -> None:
+    slot.ended_for = "stopped"
+    process.kill("stopped")
+
+
+def _rank(job: _Job) -> tuple[Priority, int]:
+    return job.rank
+
+
+def _fail(job: _Job, error: Exception) -> None:
+    if job.future.set_running_or_notify_cancel():
+        job.future.set_exception(error)
+
+
+def _refusal(answer: Answer, limits: DecoderLimits) -> Exception | None:
+    if answer.outcome == "done":
+        return None
+    if answer.outcome == "memory":
+        return _error_of(DecoderLostError("memory"), limits)
+    reason = str(answer.header.get("reason", ""))[:_MAX_REASON]
+    return ImageTooLargeError(reason) if answer.outcome == "too-large" else ImageError(reason)
+
+
+def _error_of(lost: DecoderLostError, limits: DecoderLimits) -> Exception:
+    error = _told_of(lost.reason, limits)
+    error.__cause__ = lost
+    return error
+
+
+def _told_of(reason: LossReason, limits: DecoderLimits) -> Exception:
+    match reason:
+        case "memory":
+            megabytes = limits.memory_bytes / 1e6
+            return ImageTooLargeError(
+                f"Decoding the image takes more memory than the {megabytes:,.0f} MB that one may take; make "
+                "it smaller."
+            )
+        case "cpu":
+            return ImageTooLargeError(
+                f"Decoding the image takes more than {limits.cpu_s} seconds of work; make it smaller, or "
+                "save it anew."
+            )
+        case "crash":
+            return ImageError("The image cannot be decoded: its decoder broke down; save it anew.")
+        case "wall" | "stopped":
+            return DecodingTimeoutError(_TOO_SLOW)
+        case "closed":
+            return DecodersClosedError(_CLOSED)

@@ -1,0 +1,266 @@
+"""Splits of images, which equal files share and a new import keeps, and one image for equal files.
+
+The manifest that an import replaces gives the splits of its images, and what is gone of it is said.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from pathlib import Path, PurePosixPath
+from typing import Final, Self, get_args
+
+from training.common.errors import DataError
+from training.common.manifest import MANIFEST_NAME
+from training.common.record import LineError, MetadataValue, Record, Scalar, Split, parse_line
+from training.importing.examples import Examples
+from training.importing.splits import draw_split, split_in
+
+_GROUP_LENGTH: Final = len("copies-") + 16
+
+_SHOWN: Final = 5
+
+
+@dataclass(frozen=True)
+class ReplacedManifest:
+    """The usable records of a manifest, and their splits by what ties a later record to them."""
+
+    records: Sequence[Record]
+    splits: Mapping[str, set[Split]]
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read the manifest of a folder; there are no records where there is none.
+
+        Raises:
+            DataError: It cannot be read.
+        """
+        path = folder / MANIFEST_NAME
+        try:
+            lines = path.read_bytes().split(b"\n")
+        except FileNotFoundError:
+            lines = []
+        except OSError as error:
+            raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
+        records = list(_usable(lines))
+        splits: defaultdict[str, set[Split]] = defaultdict(set)
+        for record in records:
+            for tie in _former_ties(record, record.image if record.sha256 is None else None):
+                if record.split is not None:
+                    splits[tie].add(record.split)
+        return cls(records, splits)
+
+    def splits_of(self, record: Record, path: str) -> set[Split]:
+        """Return the splits of a record's file and group, and of its path where no digest is known."""
+        return set().union(*(self.splits.get(tie, ()) for tie in _former_ties(record, path)))
+
+    def sentences(self, paths: Mapping[str, str | None]) -> Iterator[str]:
+        """Say what a new manifest has no more, by folder.
+
+        Args:
+            paths: Digest of each image of the new one, by its path.
+        """
+        digests = frozenset(paths.values()) - {None}
+        gone, moved, changed = list[Record](), 0, 0
+        for record in self.records:
+            if record.sha256 in digests:
+                moved += paths.get(record.image) != record.sha256
+            elif record.image not in paths:
+                gone.append(record)
+            else:
+                changed += record.sha256 is not None
+        if not (gone or moved or changed):
+            return
+        before, after = Counter(map(_folder, self.records)), Counter(map(_folder, gone))
+        named = [
+            f"{'all ' if count == before[folder] else ''}{count:,} in {folder}"
+            for folder, count in after.most_common(_SHOWN)
+        ]
+        more = ", ..." if len(after) > _SHOWN else ""
+        parts = [
+            f"{count:,} {'has' if count == 1 else 'have'} another {what} now"
+            for count, what in ((moved, "path"), (changed, "file"))
+            if count
+        ]
+        if gone:
+            verb = "is" if len(gone) == 1 else "are"
+            parts.append(f"{len(gone):,} {verb} gone ({', '.join(named)}{more})")
+        total = len(self.records)
+        yield f"Of the {total:,} images in the manifest that this one replaces, {' and '.join(parts)}."
+
+
+def _former_ties(record: Record, path: str | None) -> list[str]:
+    """What ties a record to others: its file, its path or its group."""
+    named = (("file", record.sha256), ("path", path), ("group", record.group))
+    return [f"{kind} {name}" for kind, name in named if name is not None]
+
+
+def _usable(lines: Sequence[bytes]) -> Iterator[Record]:
+    for number, line in enumerate(lines, 1):
+        try:
+            if line.strip():
+                yield parse_line(line, number)
+        except LineError:
+            # What it was of is not known; indexing has named it.
+            continue
+
+
+def _folder(record: Record) -> str:
+    folder = PurePosixPath(record.image).parent.as_posix()
+    return "the folder itself" if folder == "." else f"{folder}/"
+
+
+NOTHING_REPLACED: Final = ReplacedManifest((), {})
+
+
+def settle(
+    records: Sequence[Record],
+    notes: list[str],
+    *,
+    extracted: bool,
+    replaced: ReplacedManifest = NOTHING_REPLACED,
+    prefix: str = "",
+) -> list[Record]:
+    """Join the records of equal files, and give those without a split one.
+
+    Where the paths of all of these have a component such as `train`, they name the splits, and a single
+    folder below it is the label of images in it. Records that share a group or a file get one split: the
+    first that the data set names, else the one that they have in the manifest that is replaced, else one
+    drawn by the group, or by the digest of the file. Named splits stay.
+
+    Args:
+        records: Each with the digest of its file.
+        notes: Gets sentences on what was done.
+        extracted: Whether the files came out of tables or shards. Records of equal files then become one
+            image with all texts, unless their splits or groups differ.
+        replaced: The manifest that is replaced.
+        prefix: Beginning of the paths of images in it.
+    """
+    records = _split_by_paths(records, notes, extracted=extracted)
+    if extracted:
+        records = _joined(records, notes)
+    labels: dict[str, str] = {}
+    moved = True
+    while moved:
+        # What is tied together gets the least name of all; those of groups are less than those of files.
+        moved = False
+        for ties in map(_ties, records):
+            least = min(labels.get(tie, tie) for tie in ties)
+            moved |= any(labels.get(tie) != least for tie in ties)
+            labels.update(dict.fromkeys(ties, least))
+    named: dict[str, Split] = {}
+    for record in records:
+        if record.split is not None:
+            named.setdefault(labels[_ties(record)[0]], record.split)
+    before: defaultdict[str, set[Split]] = defaultdict(set)
+    for record in records:
+        before[labels[_ties(record)[0]]] |= replaced.splits_of(record, prefix + record.image)
+    # What came to be tied together and had several splits is drawn anew.
+    kept = {label: next(iter(splits)) for label, splits in before.items() if len(splits) == 1}
+    found = []
+    for record in records:
+        label = labels[_ties(record)[0]]
+        drawn = named.get(label) or kept.get(label) or draw_split(label[1:])
+        found.append(replace(record, split=record.split or drawn))
+    return _grouped(found, notes)
+
+
+def _ties(record: Record) -> list[str]:
+    return [f"1{record.sha256}", *([] if record.group is None else [f"0{record.group}"])]
+
+
+def _split_by_paths(records: Sequence[Record], notes: list[str], *, extracted: bool) -> Sequence[Record]:
+    """Records with the splits that their paths name, if those of all that need one do."""
+    paths = {
+        number: _components(record, extracted=extracted)
+        for number, record in enumerate(records)
+        if record.split is None
+    }
+    named = {number: found for number, path in paths.items() if (found := split_in(path)) is not None}
+    if not named or len(named) < len(paths):
+        if named:
+            notes.append(
+                f"{len(named):,} of {len(paths):,} images are in places that name a split, as train/, the "
+                "others are not: all splits are drawn."
+            )
+        return records
+    below = {number: tuple(paths[number][place + 1 :]) for number, (_, place) in named.items()}
+    labelled = not extracted and all(len(folders) == 1 for folders in below.values())
+    counts = Counter(split for split, _ in named.values())
+    counted = ", ".join(f"{split} {counts[split]:,}" for split in get_args(Split) if counts[split])
+    also = "; the folders below are labels" if labelled else ""
+    notes.append(f"Splits are those that folders or files are named for: {counted}{also}.")
+    settled = list(records)
+    for number, (split, _) in named.items():
+        labels = records[number].labels or (below[number] if labelled else ())
+        settled[number] = replace(records[number], split=split, labels=labels)
+    return settled
+
+
+def _components(record: Record, *, extracted: bool) -> list[str]:
+    """Names of the folders of an image; of a table or a shard with images, its own name as well."""
+    *folders, name = (record.table if extracted else record.image).split("/")
+    return [*folders, name.partition(".")[0]] if extracted else folders
+
+
+def _joined(records: Sequence[Record], notes: list[str]) -> list[Record]:
+    """One record for all of one file; its values are those of all of them."""
+    alike: defaultdict[tuple[str | None, Split | None, str | None], list[Record]] = defaultdict(list)
+    for record in records:
+        alike[record.sha256, record.split, record.group].append(record)
+    if extra := len(records) - len(alike):
+        several = sum(len(same) > 1 for same in alike.values())
+        notes.append(
+            f"{extra:,} of {len(records):,} records have the same file as another one; {several:,} "
+            f"{'image has' if several == 1 else 'images have'} all their texts, labels and metadata."
+        )
+    return [same[0] if len(same) == 1 else _join(same) for same in alike.values()]
+
+
+def _join(same: Sequence[Record]) -> Record:
+    reports = dict.fromkeys(record.report for record in same if record.report is not None)
+    values: dict[str, list[Scalar]] = {}
+    for name, value in chain.from_iterable(record.metadata.items() for record in same):
+        own = values.setdefault(name, [])
+        own += [item for item in (value if isinstance(value, tuple) else (value,)) if item not in own]
+    metadata: dict[str, MetadataValue] = {
+        name: own[0] if len(own) == 1 else tuple(own) for name, own in values.items()
+    }
+    return replace(
+        same[0],
+        texts=tuple(dict.fromkeys(chain.from_iterable(record.texts for record in same))),
+        labels=tuple(dict.fromkeys(chain.from_iterable(record.labels for record in same))),
+        report="\n\n".join(reports) or None,
+        metadata=metadata,
+        rows=sum(record.rows for record in same),
+    )
+
+
+def _grouped(records: list[Record], notes: list[str]) -> list[Record]:
+    """Records of equal files as one group, unless they have several groups or splits already."""
+    places: defaultdict[str | None, list[int]] = defaultdict(list)
+    for place, record in enumerate(records):
+        places[record.sha256].append(place)
+    copies, parted = Examples(), Examples()
+    for digest, alike in places.items():
+        # Several records of a table may have one written file; only other splits make it a copy.
+        first, *others = {
+            (records[place].image, records[place].split): records[place] for place in alike
+        }.values()
+        for other in others:
+            examples = copies if other.split == first.split else parted
+            name = other.id if other.image == first.image else other.image
+            words = f"{name!r} in {other.split} of {first.image!r} in {first.split}"
+            examples.add_words(partial(str, words), other.line)
+        groups = {record.group for record in (first, *others)} - {None}
+        if others and len(groups) < 2 and all(other.split == first.split for other in others):
+            for place in alike:
+                group = next(iter(groups), f"copies-{digest}"[:_GROUP_LENGTH])
+                records[place] = replace(records[place], group=group)
+    if copies.count:
+        notes.append(f"{copies.times('file is a copy of another', 'files are copies of others')}: {copies}.")
+    if parted.count:
+        verb = parted.times("file is a copy of another", "files are copies of others")
+        notes.append(f"{verb} in another split, as the data set names them: {parted}.")
+    return records

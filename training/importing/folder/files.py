@@ -1,0 +1,181 @@
+"""Finds all files in a folder and tells images from what systems, programs and other formats put there."""
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from training.common.errors import DataError, ImageError
+from training.common.manifest import MANIFEST_NAME
+from training.imaging.formats import HEIC_SUFFIXES, is_readable_suffix, sniff_format
+from training.importing.report import HIDDEN_FILES, IN_FOLDERS
+
+_SYSTEM_MARKS: Final = ("@", "#", ".")
+_SYSTEM_FOLDERS: Final = frozenset(
+    {
+        *("__macosx", "temporary items", "network trash folder", "$recycle.bin", "recycler", "recycled"),
+        *("system volume information", "lost+found", "~snapshot"),
+    }
+)
+_SYSTEM_FILES: Final = frozenset({"thumbs.db", "ehthumbs.db", "desktop.ini"})
+_PHOTOGRAPHS: Final = frozenset({".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf"})
+# They may hold images.
+_ARCHIVES: Final = frozenset({".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"})
+# DICOM files hold names of patients; `import dicom` leaves them out.
+_DICOM: Final = frozenset({".dcm", ".dicom"})
+_OTHER_IMAGES: Final = frozenset(
+    {".jp2", ".j2k", ".jxl", ".jxr", ".psd", ".svg", ".ico", ".pcx", ".tga", ".eps"}
+)
+# AVIF and HEIC tell themselves apart by brands at the beginning.
+_SIGNATURE_BYTES: Final = 256
+_DEEPEST: Final = 200
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+@dataclass
+class FoundFiles:
+    """Everything that lies in a folder and below.
+
+    Attributes:
+        reasons: For each file by its path with "/", why it is left out, or "" for an image.
+        folders: Sentences on folders that were not opened.
+    """
+
+    reasons: dict[str, str] = field(default_factory=dict)
+    folders: list[str] = field(default_factory=list)
+
+    def images(self) -> list[str]:
+        """Paths of the images, in order."""
+        return sorted(path for path, reason in self.reasons.items() if not reason)
+
+
+def find_files(folder: Path) -> FoundFiles:
+    """Find all files in a folder and below, with the reason why a file is no image to import.
+
+    Folders that are links are not followed, so that no image comes twice and no circle is entered; they are
+    named, as are folders that cannot be opened.
+
+    Args:
+        folder: Where to look. A manifest in it is not counted.
+
+    Raises:
+        DataError: There is no such folder.
+    """
+    refuse_file(folder)
+    if not folder.is_dir():
+        raise DataError(f"There is no folder {folder}.")
+    found = FoundFiles()
+    waiting: list[tuple[str, str]] = [("", "")]
+    while waiting:
+        inside, reason = waiting.pop()
+        try:
+            with os.scandir(folder / inside) as entries:
+                for entry in entries:
+                    _place(entry, inside, reason, found, waiting)
+        except OSError as error:
+            found.folders.append(
+                f"The folder {inside or str(folder)!r} cannot be opened: {error.strerror or error}."
+            )
+    found.reasons.pop(MANIFEST_NAME, None)
+    found.folders.sort()
+    return found
+
+
+def refuse_file(path: Path) -> None:
+    """Refuse a file, such as an archive, in place of a folder.
+
+    Raises:
+        DataError: It is a file.
+    """
+    if path.is_file():
+        way_out = "unpack it, and give the folder that it makes"
+        if path.suffix.lower() not in _ARCHIVES:
+            way_out = "give the folder that has the images; a table of them belongs to --table"
+        raise DataError(f"{path} is a file, not a folder: {way_out}.")
+
+
+def _place(
+    entry: "os.DirEntry[str]", inside: str, reason: str, found: FoundFiles, waiting: list[tuple[str, str]]
+) -> None:
+    path = f"{inside}/{entry.name}" if inside else entry.name
+    if entry.is_dir(follow_symlinks=False):
+        if path.count("/") >= _DEEPEST:
+            found.folders.append(f"The folder {path!r} lies too deep and was not opened.")
+        else:
+            waiting.append((path, reason or _reason_of_folder(entry.name)))
+    # Unlike the entry's own methods, these give no error for a link that leads to itself.
+    elif entry.is_symlink() and os.path.isdir(entry.path):  # noqa: PTH112
+        found.folders.append(f"The folder {path!r} is a link and was not followed; import it by itself.")
+    else:
+        found.reasons[path] = reason or _reason_of_name(path) or _reason_of_file(entry)
+
+
+def _reason_of_folder(name: str) -> str:
+    if name.startswith(_SYSTEM_MARKS) or name.casefold() in _SYSTEM_FOLDERS:
+        return f"{IN_FOLDERS}{name!r}"
+    return ""
+
+
+def _reason_of_name(path: str) -> str:
+    if "\\" in path:
+        return "files with a backslash in their path (rename them)"
+    # Bytes of a name that are no UTF-8 are halves of surrogate pairs in Python.
+    return (
+        ""
+        if path.isascii() or not _SURROGATE.search(path)
+        else "files whose paths are not UTF-8 (rename them)"
+    )
+
+
+def _reason_of_file(entry: "os.DirEntry[str]") -> str:
+    name = entry.name.casefold()
+    if name.startswith(".") or name in _SYSTEM_FILES:
+        return HIDDEN_FILES
+    suffix = PurePosixPath(name).suffix
+    by_content = suffix in (".avif", *HEIC_SUFFIXES)
+    if not by_content and not is_readable_suffix(suffix):
+        return unreadable(suffix)
+    if not os.path.isfile(entry.path):  # noqa: PTH113
+        return "links that lead to no file" if entry.is_symlink() else "pipes, sockets and devices"
+    return _reason_of_content(entry.path, suffix) if by_content else ""
+
+
+def unreadable(suffix: str) -> str:
+    """Why files with an ending, in lower case, are no images that can be decoded, and the way out."""
+    if not suffix.strip("."):
+        return "files without an ending"
+    if not suffix.isprintable():
+        suffix = repr(suffix)
+    if suffix in HEIC_SUFFIXES:
+        return (
+            f"{suffix} files, which cannot be read (install recoquest[heic], or convert them to JPEG or PNG)"
+        )
+    if suffix in _DICOM:
+        return f"{suffix} files, which an import of folders leaves out (`recoquest import dicom` takes them)"
+    if suffix in _PHOTOGRAPHS or suffix in _OTHER_IMAGES:
+        return f"{suffix} files, which cannot be read (convert them to JPEG or PNG)"
+    if suffix in _ARCHIVES:
+        return f"{suffix} files, which are not opened (unpack those that hold images)"
+    return f"{suffix} files, which are no images that can be read"
+
+
+def _reason_of_content(path: str, suffix: str) -> str:
+    """Why a file that may hold one of two formats, or a JPEG that a telephone has renamed, cannot be read."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123
+            start = file.read(_SIGNATURE_BYTES)
+    except OSError:
+        return "files that cannot be opened"
+    if not start and is_readable_suffix(suffix):
+        # An empty file is named when it is decoded, like one of any other format.
+        return ""
+    try:
+        sniff_format(start)
+    except ImageError:
+        if suffix in HEIC_SUFFIXES and not is_readable_suffix(suffix):
+            return unreadable(suffix)
+        return f"{suffix} files that hold another format (convert them to JPEG or PNG)"
+    if start[4:8] == b"ftyp" and int.from_bytes(start[:4]) > len(start) < _SIGNATURE_BYTES:
+        return f"{suffix} files that are cut within their beginning"
+    return ""
