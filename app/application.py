@@ -145,27 +145,29 @@ def create_app(
     application.state.archive = archive_of(settings)
     metrics.watch_connections(application.state.connections.__len__)
     install_problems(application)
-    for module in (
-        search,
-        embeddings,
-        feedback,
-        case_lists,
-        images,
-        radiology,
-        links,
-        writes,
-        browse,
-        collections,
-        generations,
-        models,
-        jobs,
-        audit,
-        sessions,
-        sign_in,
-        health,
-        pages,
-    ):
-        application.include_router(module.router)
+    routers = (
+        search.router,
+        embeddings.router,
+        feedback.router,
+        case_lists.router,
+        images.router,
+        *radiology.ROUTERS,
+        links.router,
+        writes.router,
+        browse.router,
+        collections.router,
+        generations.router,
+        models.router,
+        jobs.router,
+        audit.router,
+        sessions.router,
+        sign_in.router,
+        health.router,
+        pages.router,
+    )
+    for router in routers:
+        application.include_router(router)
+        application.state.stages.learn(route for route in router.routes if isinstance(route, APIRoute))
     application.mount("/docs/assets", StaticFiles(directory=pages.swagger_ui_folder()), name="swagger-ui")
     application.mount("/page", StaticFiles(directory=pages.PAGE_FOLDER, check_dir=False), name="page")
     if tracer_provider is None and settings.traces_url is not None:

@@ -1,7 +1,9 @@
-"""The key that tests give to services, and requests that bring it."""
+"""The key that tests give to services, requests that bring it, and the routes that need one."""
 
 from typing import Any, Final
 
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from pydantic import SecretStr
 
 ADMIN_KEY: Final = "a key of the tests, with every right"
@@ -10,3 +12,15 @@ AS_ADMIN: Final = {"Authorization": f"Bearer {ADMIN_KEY}"}
 OPEN: Final[dict[str, Any]] = {"open_reading": True, "admin_key": SecretStr(ADMIN_KEY)}
 # The same for a process of its own.
 OPEN_ENVIRONMENT: Final = {"RECOQUEST_OPEN_READING": "true", "RECOQUEST_ADMIN_KEY": ADMIN_KEY}
+
+
+def routes_of(application: FastAPI) -> list[APIRoute]:
+    """All routes of an application, those of the routers that it includes among them."""
+
+    def inside(route: Any) -> list[APIRoute]:
+        if isinstance(route, APIRoute):
+            return [route]
+        inner = getattr(route, "original_router", None)
+        return [] if inner is None else [one for each in inner.routes for one in inside(each)]
+
+    return [one for route in application.routes for one in inside(route)]

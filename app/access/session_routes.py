@@ -11,6 +11,7 @@ from app.access.permissions import GuardedRoute
 from app.access.sessions import Session, remove_cookie, set_cookie
 from app.audit.noted import Noted, note
 from app.edge.http.problems import problem_responses
+from app.edge.operations import operation
 from app.edge.principal import Principal
 from app.edge.schemas import Answer
 from app.services import InjectedServices, Services
@@ -51,6 +52,7 @@ class SessionState(Answer):
     summary="Sign in",
     responses={**_PROBLEMS, **problem_responses(HTTPStatus.UNPROCESSABLE_ENTITY)},
 )
+@operation("sign-in")
 async def begin_session(request: Request, response: Response, services: InjectedServices) -> SessionState:
     """Give the sender of a key or a token, `Authorization: Bearer KEY`, the cookie of a session of 12 hours.
 
@@ -76,6 +78,7 @@ async def get_session(request: Request, services: InjectedServices) -> SessionSt
     status_code=HTTPStatus.NO_CONTENT,
     responses={**_PROBLEMS, **problem_responses(HTTPStatus.FORBIDDEN)},
 )
+@operation("sign-out", work="change")
 async def end_session(request: Request) -> Response:
     """Let the browser forget the cookie of its session; without one, nothing is done."""
     request.state.principal = principal = await authenticator_of(request).identify(request)

@@ -23,6 +23,7 @@ from app.audit.noted import Noted, note
 from app.edge.http.addresses import root_of
 from app.edge.http.problem_kinds import INVALID, Kind
 from app.edge.http.problems import RequestError
+from app.edge.operations import operation
 
 # Addresses of links and redirections, as those of pages are; no program asks for them.
 router = APIRouter(prefix="/v1/session", route_class=GuardedRoute, include_in_schema=False)
@@ -64,6 +65,7 @@ async def begin_sign_in(
 
 
 @router.get("/callback")
+@operation("sign-in")
 async def finish_sign_in(
     request: Request,
     state: Annotated[str, Query(max_length=_MAX_LENGTH)] = "",

@@ -15,61 +15,14 @@ from app.audit.recorder import AuditUnavailableError, Recorder
 from app.edge.http.problem_kinds import Kind
 from app.edge.http.problems import problem_response
 from app.edge.key_guesses import clients_of
+from app.edge.operations import operation_of
 from index.audit.event import Action, Detail, Event
 
 _UNAVAILABLE: Final = Kind(
     "audit-unavailable", "The audit trail takes no events", HTTPStatus.SERVICE_UNAVAILABLE, retry_after_s=5
 )
-# By the name of the route. Lists of names, jobs and models show nothing of an image.
-READS: Final[Mapping[str, Action]] = {
-    "search_images": "search",
-    "search_batch": "search",
-    "create_embeddings": "search",
-    "find_similar_studies": "search",
-    "find_studies_like_image": "search",
-    "find_similar_anywhere": "search",
-    "find_like_image_anywhere": "search",
-    "list_images": "browse",
-    "count_values": "browse",
-    "count_facets": "browse",
-    "count_images": "browse",
-    "get_collection": "browse",
-    "get_case_list": "browse",
-    "get_image": "view",
-    "get_rendition": "view",
-    "get_levels": "view",
-    "map_similarity": "view",
-    "get_thumbnail": "view",
-    "get_content": "export",
-    "read_archive": "view",
-    "list_audit": "audit",
-}
-WRITES: Final[Mapping[str, Action]] = {
-    "begin_session": "sign-in",
-    "end_session": "sign-out",
-    # A GET, as a browser comes back from an identity provider.
-    "finish_sign_in": "sign-in",
-    "judge_hit": "judge",
-    "link_image": "export",
-    "export_case_list": "export",
-    "create_collection": "create",
-    "upload_images": "create",
-    "store_instances_of_studies": "create",
-    "store_instances_of_study": "create",
-    "write_results": "create",
-    "put_image": "create",
-    "create_job": "create",
-    "index_study": "create",
-    "register_model": "create",
-    "delete_collection": "delete",
-    "delete_alias": "delete",
-    "delete_case_list": "delete",
-    "delete_image": "delete",
-    "delete_matching_images": "delete",
-    "erase_images": "erase",
-    "activate_generation": "activate",
-    "roll_back_collection": "activate",
-}
+# Actions of operations that change nothing.
+_READING: Final[frozenset[Action]] = frozenset({"search", "browse", "view", "export", "audit"})
 _THUMBNAIL: Final = "get_thumbnail"
 _SAFE: Final = ("GET", "HEAD", "OPTIONS")
 _REFUSED: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
@@ -142,7 +95,9 @@ class AuditTrail:
             return self._refusal(scope, operation, status, noted.details)
         if status >= HTTPStatus.BAD_REQUEST and not noted.unknown:
             return None
-        action = WRITES.get(operation, "change") if _changes(scope, operation) else READS.get(operation)
+        action = operation_of(scope.get("endpoint")).audit
+        if action is None and scope["method"] not in _SAFE:
+            action = "change"
         if scope["method"] == "HEAD" and action == "export":
             # The headers alone were sent.
             action = "view"
@@ -213,10 +168,6 @@ def _parameter(scope: Scope, name: str) -> str | None:
     return None if value is None else str(value)
 
 
-def _changes(scope: Scope, operation: str) -> bool:
-    return operation in WRITES or (scope["method"] not in _SAFE and operation not in READS)
-
-
 def _is_durable(event: Event) -> bool:
     refused = event.action == "sign-in" and event.outcome == "failure"
-    return event.action not in READS.values() and not refused
+    return event.action not in _READING and not refused

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query
 from app.access.permissions import GuardedRoute, may
 from app.audit.schemas import AuditEvent, AuditPage, AuditWanted
 from app.edge.http.problems import problem_responses
+from app.edge.operations import operation
 from app.services import InjectedServices, Services
 from index.audit.listing import Entry, read_events
 
@@ -20,6 +21,7 @@ router = APIRouter(prefix="/v1/audit", tags=["audit"], route_class=GuardedRoute)
     responses=problem_responses(HTTPStatus.UNPROCESSABLE_ENTITY),
     dependencies=[may("auditor")],
 )
+@operation("audit")
 async def list_audit(wanted: Annotated[AuditWanted, Query()], services: InjectedServices) -> AuditPage:
     """Searches, views, exports, judgements and changes with their callers, the oldest first, page by page.
 

@@ -23,6 +23,7 @@ from app.cases.zip_response import ZipResponse
 from app.edge.http.conditions import write_condition
 from app.edge.http.etags import etag_of
 from app.edge.http.problems import problem_responses
+from app.edge.operations import operation
 from app.edge.schemas import images_path
 from app.services import InjectedServices
 from index.audit.event import Detail
@@ -77,6 +78,7 @@ async def list_case_lists(collection: str, services: InjectedServices) -> CaseLi
 
 
 @router.get("/{case_list}", summary="A case list", responses=_READ_PROBLEMS, dependencies=[may("reader")])
+@operation("browse")
 async def get_case_list(
     collection: str,
     case_list: ListId,
@@ -150,6 +152,7 @@ async def put_case_list(
 @router.delete(
     "/{case_list}", summary="Remove a case list", responses=_WRITE_PROBLEMS, dependencies=[may("judge")]
 )
+@operation("delete", work="change")
 async def delete_case_list(
     collection: str, case_list: ListId, request: Request, services: InjectedServices
 ) -> CaseListGone:
@@ -175,6 +178,7 @@ async def delete_case_list(
     },
     dependencies=[may("reader")],
 )
+@operation("export")
 async def export_case_list(
     collection: str, case_list: ListId, request: Request, services: InjectedServices
 ) -> Response:

@@ -25,6 +25,7 @@ from app.collections.schemas import (
 from app.edge.http.conditions import write_condition
 from app.edge.http.etags import etag_of
 from app.edge.http.problems import problem_responses
+from app.edge.operations import operation
 from app.services import InjectedServices
 from index.audit.event import Detail
 from index.engine import SearchEngine
@@ -60,6 +61,7 @@ async def list_collections(services: InjectedServices, principal: InjectedPrinci
     summary="One collection",
     dependencies=[may("reader")],
 )
+@operation("browse")
 async def get_collection(collection: str, services: InjectedServices) -> CollectionOverview:
     """A collection with the values of its fields, and a few of its images to begin a search with."""
     hidden = services.settings.hidden_fields
@@ -169,6 +171,7 @@ async def put_alias(
     responses=_ALIAS_PROBLEMS,
     dependencies=[may("admin")],
 )
+@operation("delete", work="change")
 async def delete_alias(
     alias: str,
     request: Request,

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Request
 
 from app.access.permissions import GuardedRoute, InjectedPrincipal, may
 from app.edge.http.problems import problem_responses
+from app.edge.operations import operation
 from app.edge.server.admission import count_as
 from app.embeddings.embeddings import answer_embeddings, read_embeddings
 from app.embeddings.schemas import EMBEDDINGS_BODY, Embeddings
@@ -31,6 +32,7 @@ router = APIRouter(tags=["models"], route_class=GuardedRoute)
     dependencies=[may("reader", somewhere=True)],
     openapi_extra=EMBEDDINGS_BODY,
 )
+@operation("search", work="search")
 async def create_embeddings(
     request: Request, services: InjectedServices, principal: InjectedPrincipal
 ) -> Embeddings:

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Depends, Request
 from app.access.permissions import may
 from app.audit.noted import Noted, note
 from app.edge.http.problems import problem_responses
+from app.edge.operations import operation
 from app.edge.principal import Principal, principal_of
 from app.feedback.schemas import FeedbackSummary, Judged, NewJudgement
 from app.idempotency import IdempotentRoute, idempotency_key
@@ -32,6 +33,7 @@ router = APIRouter(
     ),
     dependencies=[may("judge"), Depends(idempotency_key)],
 )
+@operation("judge")
 async def judge_hit(
     collection: str, new: NewJudgement, request: Request, services: InjectedServices
 ) -> Judged:

@@ -9,6 +9,7 @@ from app.access.permissions import may
 from app.edge.http.addresses import root_of
 from app.edge.http.problem_kinds import Kind
 from app.edge.http.problems import RequestError, problem_responses
+from app.edge.operations import operation
 from app.generations.model_card import model_card
 from app.generations.model_schemas import ModelCard, Models, ModelSummary, NewModel
 from app.idempotency import IdempotentRoute, idempotency_key
@@ -53,6 +54,7 @@ async def get_model(digest: _Digest, services: InjectedServices) -> ModelCard:
     | {201: {"headers": {"Location": {"description": "The model.", "schema": {"type": "string"}}}}},
     dependencies=[may("admin"), Depends(idempotency_key)],
 )
+@operation("create")
 async def register_model(
     new: NewModel, request: Request, services: InjectedServices, response: Response
 ) -> ModelCard:

@@ -8,6 +8,7 @@ from fastapi import APIRouter, BackgroundTasks, Depends, Path, Request, Response
 
 from app.access.permissions import may
 from app.edge.http.problems import problem_responses
+from app.edge.operations import operation
 from app.generations.activate import prefers_async, queue_swap, swap_to
 from app.generations.schemas import Generation, Generations
 from app.idempotency import IdempotentRoute, idempotency_key
@@ -44,6 +45,7 @@ async def list_generations(collection: str, services: InjectedServices) -> Gener
     response_model=Generation,
     dependencies=[may("admin"), Depends(idempotency_key)],
 )
+@operation("activate", work="change")
 async def activate_generation(
     collection: str,
     number: _Number,
@@ -69,6 +71,7 @@ async def activate_generation(
     response_model=Generation,
     dependencies=[may("admin"), Depends(idempotency_key)],
 )
+@operation("activate", work="change")
 async def roll_back_collection(
     collection: str, request: Request, services: InjectedServices, later: BackgroundTasks, by_job: _Async
 ) -> Generation | Response:

@@ -14,6 +14,7 @@ from app.access.permissions import GuardedRoute, may
 from app.audit.noted import Noted, note
 from app.edge import schemas as body
 from app.edge.http.problems import problem_responses
+from app.edge.operations import operation
 from app.edge.schemas import Answer, image_path
 from app.images.renditions import MAX_SIZE, parse_window
 from app.services import InjectedServices, Services
@@ -63,6 +64,7 @@ class PictureLink(Answer):
     summary="Link to a picture",
     responses=problem_responses(HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.INTERNAL_SERVER_ERROR),
 )
+@operation("export")
 async def link_image(
     collection: str, image_id: str, wanted: LinkWanted, request: Request, services: InjectedServices
 ) -> PictureLink:

@@ -13,6 +13,7 @@ from app.access.permissions import GuardedRoute, may
 from app.edge.http.disconnect import unless_disconnected
 from app.edge.http.etags import etag_of
 from app.edge.http.problems import problem_responses
+from app.edge.operations import operation
 from app.edge.schemas import Answer
 from app.edge.server.admission import BusyError
 from app.edge.server.places import Budget
@@ -97,6 +98,7 @@ class GreyLevels(Answer):
 
 
 @router.get("/thumbnail", summary="Small picture", response_class=FileResponse, responses=_FILE_ANSWERS)
+@operation("view")
 async def get_thumbnail(
     collection: str, image_id: str, services: InjectedServices, if_none_match: IfNoneMatch = None
 ) -> Response:
@@ -117,6 +119,7 @@ async def get_thumbnail(
         **problem_responses(HTTPStatus.NOT_ACCEPTABLE, HTTPStatus.GATEWAY_TIMEOUT),
     },
 )
+@operation("view")
 async def get_rendition(
     collection: str,
     image_id: str,
@@ -164,6 +167,7 @@ async def get_rendition(
         **problem_responses(HTTPStatus.GATEWAY_TIMEOUT),
     },
 )
+@operation("view")
 async def get_levels(
     collection: str, image_id: str, request: Request, services: InjectedServices
 ) -> GreyLevels:
@@ -173,6 +177,7 @@ async def get_levels(
 
 
 @router.get("/content", summary="The file itself", response_class=FileResponse, responses=_FILE_ANSWERS)
+@operation("export")
 async def get_content(
     collection: str, image_id: str, services: InjectedServices, if_none_match: IfNoneMatch = None
 ) -> Response:
@@ -188,6 +193,7 @@ async def get_content(
     response_model=ImageInfo,
     responses={**_PROBLEMS, 200: {"headers": _ETAG}, 304: _NOT_MODIFIED},
 )
+@operation("view")
 async def get_image(
     collection: str,
     image_id: str,

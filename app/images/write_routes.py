@@ -15,6 +15,7 @@ from app.edge.http.conditions import write_condition
 from app.edge.http.disconnect import unless_disconnected
 from app.edge.http.etags import etag_of
 from app.edge.http.problems import problem_responses
+from app.edge.operations import operation
 from app.idempotency import IdempotentRoute, idempotency_key, ids_left_out
 from app.images.delete_matching import delete_by_filter
 from app.images.erase import erase
@@ -88,6 +89,7 @@ async def sent_image(image_id: str, request: Request, services: InjectedServices
     responses=problem_responses(*_PROBLEMS),
     dependencies=[may("admin"), Depends(idempotency_key)],
 )
+@operation("create")
 async def create_collection(
     new: NewCollection, request: Request, services: InjectedServices
 ) -> CollectionSummary:
@@ -103,6 +105,7 @@ async def create_collection(
     responses=problem_responses(*_PROBLEMS),
     dependencies=[may("admin"), Depends(refuse_alias)],
 )
+@operation("delete", work="change")
 async def delete_collection(collection: str, services: InjectedServices) -> Removed:
     """Remove a collection with its images, their files, and every generation."""
     await services.threads.write(remove, services.settings, services.engine, collection)
@@ -120,6 +123,7 @@ async def delete_collection(collection: str, services: InjectedServices) -> Remo
     openapi_extra=UPLOADS_BODY,
     dependencies=[may("curator"), Depends(idempotency_key)],
 )
+@operation("create")
 async def upload_images(
     collection: str,
     sent: Annotated[list[SentImage], Depends(sent_images)],
@@ -159,6 +163,7 @@ async def upload_images(
     openapi_extra=UPLOAD_BODY,
     dependencies=[may("curator")],
 )
+@operation("create")
 async def put_image(
     collection: str,
     sent: Annotated[SentImage, Depends(sent_image)],
@@ -220,6 +225,7 @@ async def update_image(
     responses=problem_responses(*_PROBLEMS) | _CONDITION_PROBLEMS,
     dependencies=[may("curator")],
 )
+@operation("delete")
 async def delete_image(
     collection: str, image_id: str, services: InjectedServices, condition: IfCondition
 ) -> Removed:
@@ -238,6 +244,7 @@ async def delete_image(
     },
     dependencies=[may("curator"), Depends(idempotency_key)],
 )
+@operation("delete")
 async def delete_matching_images(
     collection: str,
     wanted: ImagesToDelete,
@@ -277,6 +284,7 @@ def _note(request: Request, written: WrittenImages) -> None:
     responses=problem_responses(*_PROBLEMS),
     dependencies=[may("admin"), Depends(idempotency_key), Depends(ids_left_out)],
 )
+@operation("erase")
 async def erase_images(
     collection: str, wanted: ImagesToErase, request: Request, services: InjectedServices
 ) -> ErasedImages:

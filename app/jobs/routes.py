@@ -17,6 +17,7 @@ from app.access.permissions import Permission, may
 from app.edge.http.field_errors import FieldError
 from app.edge.http.problem_kinds import INVALID
 from app.edge.http.problems import RequestError, problem_of, problem_responses
+from app.edge.operations import operation
 from app.heartbeat import count_workers
 from app.idempotency import IdempotentRoute, idempotency_key
 from app.jobs.queue_job import location_of, queue_job
@@ -66,6 +67,7 @@ async def known_job(job: _Number, services: InjectedServices) -> Job:
     | {202: {"headers": {"Location": {"description": "The job.", "schema": {"type": "string"}}}}},
     dependencies=[may("admin"), Depends(idempotency_key)],
 )
+@operation("create")
 async def create_job(
     new: NewJob, request: Request, services: InjectedServices, response: Response
 ) -> JobEntry:

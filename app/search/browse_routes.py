@@ -13,6 +13,7 @@ from app.audit.noted import Noted, note
 from app.audit.trail import filter_parts
 from app.collections.schemas import MAX_CONTAINING, CountedFields, FacetQuery, counted_from
 from app.edge.http.problems import problem_responses
+from app.edge.operations import operation
 from app.search.audit import shown
 from app.search.read_search import read_count, read_filter
 from app.search.schemas.hits import DEFAULT_PARTS, HIT_PARTS
@@ -73,6 +74,7 @@ class _FieldsWanted(_Filtered):
 
 
 @router.get("/images", summary="All images", responses=_PROBLEMS)
+@operation("browse")
 async def list_images(
     collection: str,
     wanted: Annotated[_ImagesWanted, Query()],
@@ -94,6 +96,7 @@ async def list_images(
 
 
 @router.post("/count", summary="Count", responses=_PROBLEMS)
+@operation("browse", work="read")
 async def count_images(collection: str, query: CountQuery, services: InjectedServices) -> Count:
     """How many images, texts or groups pass a filter and have keywords, exactly, however many there are."""
     asked = read_count(query, services.settings)
@@ -101,6 +104,7 @@ async def count_images(collection: str, query: CountQuery, services: InjectedSer
 
 
 @router.get("/facets", summary="Counts of values", responses=_PROBLEMS)
+@operation("browse")
 async def count_values(
     collection: str,
     wanted: Annotated[_FieldsWanted, Query()],
@@ -118,6 +122,7 @@ async def count_values(
 
 
 @router.post("/facets", summary="Counts of values, by a body", responses=_PROBLEMS)
+@operation("browse", work="read")
 async def count_facets(
     collection: str, query: FacetQuery, request: Request, services: InjectedServices
 ) -> CountedFields:

@@ -9,6 +9,7 @@ from app.access.permissions import GuardedRoute, may
 from app.edge.http.accept import preferred
 from app.edge.http.problem_kinds import NOT_ACCEPTABLE
 from app.edge.http.problems import RequestError, problem_responses
+from app.edge.operations import operation
 from app.edge.server.admission import count_as
 from app.search.read_search import SentSearch, check_batch, read_search
 from app.search.schemas.page import SearchResponse
@@ -49,6 +50,7 @@ async def sent_search(request: Request, services: InjectedServices) -> SentSearc
     responses=_PROBLEMS,
     openapi_extra=SEARCH_BODY,
 )
+@operation("search", work="search")
 async def search_images(
     collection: str,
     sent: Annotated[SentSearch, Depends(sent_search)],
@@ -74,6 +76,7 @@ async def search_images(
     },
     openapi_extra=SEARCH_BODY,
 )
+@operation("view", work="image-search")
 async def map_similarity(
     collection: str,
     image_id: str,
@@ -104,6 +107,7 @@ async def map_similarity(
     response_model=BatchResponse,
     responses=_PROBLEMS | {207: {"model": BatchResponse, "description": "Some have problems."}},
 )
+@operation("search", work="search")
 async def search_batch(
     collection: str, query: BatchQuery, request: Request, services: InjectedServices
 ) -> Response:

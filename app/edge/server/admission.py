@@ -1,11 +1,13 @@
 """Admission before work: a request that would not be answered in time is refused before its body is read."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from http import HTTPMethod, HTTPStatus
+from re import Pattern
 from typing import Final
 
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -14,6 +16,7 @@ from app.edge.http.addresses import path_of
 from app.edge.http.body_limit import declared_length, is_form
 from app.edge.http.problem_kinds import BUSY, LATE
 from app.edge.http.problems import problem_response
+from app.edge.operations import Work, operation_of
 from app.edge.server.places import Budget, ConcurrencyLimiter, Place
 from app.settings import Settings
 
@@ -64,34 +67,37 @@ class Stages:
         # One batch is encoded while the queue is full.
         searches = settings.encode_queue_size + settings.encode_batch_size
 
-        def stage(kind: str, limit: int, deadline_s: float) -> Stage:
+        def stage(kind: Work, limit: int, deadline_s: float) -> Stage:
             return Stage(ConcurrencyLimiter(kind, limit, deadline_s), bodies, refused)
 
         self.searches = stage("search", searches, deadline + _GRACE_S)
         # Decoding takes its time: it keeps no place, and says nothing of the time, of searches by text.
         self.image_searches = stage("image-search", settings.encode_queue_size, deadline + _GRACE_S)
-        self._reads = stage("read", _READS, deadline + _GRACE_S)
-        self._writes = stage("write", _WRITES, deadline * _WRITE_DEADLINES)
-        self._changes = stage("change", _WRITES, deadline * _CHANGE_DEADLINES)
+        self._kinds: Final[dict[Work, Stage]] = {
+            "search": self.searches,
+            "image-search": self.image_searches,
+            "read": stage("read", _READS, deadline + _GRACE_S),
+            "write": stage("write", _WRITES, deadline * _WRITE_DEADLINES),
+            "change": stage("change", _WRITES, deadline * _CHANGE_DEADLINES),
+        }
+        self._declared: Final[list[tuple[set[str], Pattern[str], Work]]] = []
+
+    def learn(self, routes: Iterable[APIRoute]) -> None:
+        """Learn the kinds of work that operations declare."""
+        for route in routes:
+            work = operation_of(route.endpoint).work
+            if work is not None:
+                self._declared.append((route.methods or set(), route.path_regex, work))
 
     def of(self, scope: Scope) -> Stage:
         """The stage of a request."""
         method, path = scope["method"], path_of(scope)
         if method in _READING:
-            return self._reads
-        if path.endswith(("/count", "/facets")):
-            return self._reads
-        if path.endswith(("/search/batch", "/embeddings")):
-            return self.searches
-        if path.endswith("/similarity-map"):
-            return self.image_searches
-        if path.endswith("/search"):
-            return self.image_searches if is_form(scope) else self.searches
-        if path.endswith(("/activate", "/rollback")) or (
-            method == HTTPMethod.DELETE and "/images/" not in path
-        ):
-            return self._changes
-        return self._writes
+            return self._kinds["read"]
+        for methods, pattern, work in self._declared:
+            if method in methods and pattern.match(path):
+                return self._kinds["image-search" if work == "search" and is_form(scope) else work]
+        return self._kinds["write"]
 
 
 class Admission:

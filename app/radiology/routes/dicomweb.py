@@ -18,6 +18,7 @@ from app.audit.noted import Noted, note
 from app.edge.http.addresses import service_url
 from app.edge.http.problem_kinds import Kind
 from app.edge.http.problems import RequestError
+from app.edge.operations import operation
 from app.radiology.viewer.addresses import AddressRewriter
 from app.radiology.viewer.archive import JSON_TYPES, NOT_FOUND, ArchiveAnswer, ArchiveReader
 from app.radiology.viewer.paths import parse_path
@@ -38,6 +39,7 @@ _log = structlog.stdlib.get_logger(__name__)
 
 
 @router.get(f"{PREFIX}/{{path:path}}", dependencies=[may("reader", everywhere=True)])
+@operation("view")
 async def read_archive(
     path: str, request: Request, services: InjectedServices, principal: InjectedPrincipal
 ) -> Response:

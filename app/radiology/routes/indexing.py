@@ -10,6 +10,7 @@ from app.access.permissions import Permission, may
 from app.edge.http.field_errors import FieldError
 from app.edge.http.problem_kinds import INVALID
 from app.edge.http.problems import RequestError, problem_responses
+from app.edge.operations import operation
 from app.idempotency import IdempotentRoute, idempotency_key
 from app.jobs.queue import SYNC, study_sync, synced_collection
 from app.jobs.queue_job import location_of, queue_job
@@ -32,6 +33,7 @@ router = APIRouter(prefix="/v1/collections", tags=["studies"], route_class=Idemp
     | {202: {"headers": {"Location": {"description": "The job.", "schema": {"type": "string"}}}}},
     dependencies=[may("curator"), Depends(idempotency_key)],
 )
+@operation("create")
 async def index_study(
     collection: str,
     study: StudyUid,

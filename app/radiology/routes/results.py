@@ -7,6 +7,7 @@ from fastapi import APIRouter, Depends, Request
 from app.access.authentication import KEY_NEEDED
 from app.access.permissions import InjectedPrincipal, may
 from app.edge.http.problems import RequestError, problem_responses
+from app.edge.operations import operation
 from app.idempotency import IdempotentRoute, idempotency_key
 from app.radiology.pacs.results.write_back import write_back
 from app.radiology.routes.studies import StudyUid
@@ -29,6 +30,7 @@ router = APIRouter(tags=["studies"], route_class=IdempotentRoute)
     ),
     dependencies=[may("judge"), Depends(idempotency_key)],
 )
+@operation("create")
 async def write_results(
     collection: str,
     study: StudyUid,

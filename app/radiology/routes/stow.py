@@ -12,6 +12,7 @@ from app.audit.noted import Noted, note
 from app.edge.http.addresses import service_url
 from app.edge.http.disconnect import unless_disconnected
 from app.edge.http.problems import problem_responses
+from app.edge.operations import operation
 from app.radiology.pacs.dicomweb.multipart import Part
 from app.radiology.pacs.stow import JSON, MEDIA_TYPE, read_parts, store_instances
 from app.services import InjectedServices, Services
@@ -82,6 +83,7 @@ async def sent_parts(request: Request, services: InjectedServices) -> list[Part]
     openapi_extra=_BODY,
     dependencies=[may("curator")],
 )
+@operation("create")
 async def store_instances_of_studies(
     collection: str,
     sent: Annotated[list[Part], Depends(sent_parts)],
@@ -104,6 +106,7 @@ async def store_instances_of_studies(
     openapi_extra=_BODY,
     dependencies=[may("curator")],
 )
+@operation("create")
 async def store_instances_of_study(
     collection: str,
     study: Annotated[str, Path(description="Study Instance UID; instances of another study fail.")],

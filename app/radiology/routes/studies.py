@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.access.permissions import GuardedRoute, InjectedPrincipal, may
 from app.edge.http.problems import problem_responses
+from app.edge.operations import operation
 from app.edge.principal import Principal
 from app.radiology.schemas.studies import SimilarResponse
 from app.radiology.similar_studies import answer_similar
@@ -65,6 +66,7 @@ class _ImagesWanted(_StudiesWanted):
     responses=_PROBLEMS,
     dependencies=_IN_ONE,
 )
+@operation("search")
 async def find_similar_studies(
     collection: str,
     study: StudyUid,
@@ -87,6 +89,7 @@ async def find_similar_studies(
     responses=_PROBLEMS,
     dependencies=_IN_ONE,
 )
+@operation("search")
 async def find_studies_like_image(
     collection: str,
     study: StudyUid,
@@ -107,6 +110,7 @@ async def find_studies_like_image(
     responses=_PROBLEMS,
     dependencies=_IN_ANY,
 )
+@operation("search")
 async def find_similar_anywhere(
     study: StudyUid,
     wanted: Annotated[_StudiesWanted, Query()],
@@ -128,6 +132,7 @@ async def find_similar_anywhere(
     responses=_PROBLEMS,
     dependencies=_IN_ANY,
 )
+@operation("search")
 async def find_like_image_anywhere(
     study: StudyUid,
     sop: SopUid,

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
-from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 from httpx2 import Response
 from joserfc import jwt
@@ -23,7 +22,7 @@ from app.edge.principal import EVERY_COLLECTION, ROLES, Role
 from app.engine import open_engine
 from index.catalogue.tables import ApiKeyRow
 from index.keys.api_keys import create_key, revoke_key
-from tests.access import ADMIN_KEY
+from tests.access import ADMIN_KEY, routes_of
 from tests.app.conftest import COLLECTION, Indexed
 from tests.oidc import AUDIENCE, OidcProvider
 
@@ -199,20 +198,12 @@ def test_every_route_has_a_role_and_the_description_names_it(matrix: Matrix) -> 
         name: [] if role is None else [role] for name, role in OPERATIONS.items()
     }
     application: Any = matrix.client.app
-    routes = [route for one in application.routes for route in _routes(one)]
+    routes = routes_of(application)
     checked = [route for route in routes if route.include_in_schema]
     assert len(checked) == len(OPERATIONS)
     for route in checked:
         guarded = isinstance(route, GuardedRoute) and route.permission is not None
         assert guarded is (OPERATIONS[route.name] is not None), route.path
-
-
-def _routes(route: Any) -> list[APIRoute]:
-    """The route, or those of a router that is included."""
-    if isinstance(route, APIRoute):
-        return [route]
-    inner = getattr(route, "original_router", None)
-    return [] if inner is None else [one for each in inner.routes for one in _routes(each)]
 
 
 @pytest.mark.parametrize("role", ROLES)

@@ -6,7 +6,6 @@ from typing import Any, Final, get_args
 
 import pytest
 from fastapi.dependencies.models import Dependant
-from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core.core_schema import ErrorType
@@ -19,7 +18,7 @@ from app.search.schemas.query import SearchQuery
 from app.settings import Settings
 from index.errors import FilterError
 from index.filters.grammar import parse_filter
-from tests.access import AS_ADMIN
+from tests.access import AS_ADMIN, routes_of
 
 # Read from forms, or by the operation itself.
 _OTHER_MODELS: Final = (SearchQuery, EmbeddingsQuery, NewImage, ImageWords)
@@ -60,14 +59,6 @@ _WRONG: Final[tuple[Any, ...]] = (
 )  # fmt: skip
 
 
-def _routes(found: Any) -> Iterator[APIRoute]:
-    for route in found:
-        if isinstance(route, APIRoute):
-            yield route
-        elif hasattr(route, "original_router"):
-            yield from _routes(route.original_router.routes)
-
-
 def _parameters(dependant: Dependant) -> Iterator[TypeAdapter[Any]]:
     for fields in (
         dependant.body_params,
@@ -84,7 +75,7 @@ def _parameters(dependant: Dependant) -> Iterator[TypeAdapter[Any]]:
 @pytest.fixture(scope="module")
 def adapters(tmp_path_factory: pytest.TempPathFactory) -> list[TypeAdapter[Any]]:
     application = create_app(Settings(home=tmp_path_factory.mktemp("home")))
-    found = [one for route in _routes(application.routes) for one in _parameters(route.dependant)]
+    found = [one for route in routes_of(application) for one in _parameters(route.dependant)]
     assert len(found) > 80
     return [*found, *(TypeAdapter(model) for model in _OTHER_MODELS)]
 
