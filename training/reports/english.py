@@ -51,6 +51,7 @@ _ENDS: Final = (
     r"unverändert|stabil|weiterhin))|$|(?:and|per|according|laut|lt)\b|(?:on|in|from) (?:the )?(?:\d|right\b|"
     r"left\b)))"
 )
+_VALUE_ENDS: Final = r"(?= ?(?:\.(?!\s?\w)|[,;()\n]|$))"
 _EARLIER: Final = (
     r"(?:prior|previous|earlier|outside|old|last)(?: [\w\-]+){0,2} (?:stud(?:y|ies)|exam(?:ination)?s?|"
     r"radiographs?|films?|x rays?|x-rays?|images?|cts?|scans?)"
@@ -86,7 +87,9 @@ ENGLISH: Final[CueTable] = (
             r"worsening(?= (?:of|in)\b)|larger|reduc(?:ed|tion)|shrink\w*|progress(?:ed|ion)|enlarge(?:d|"
             r"ment)|growth|grown|extension|bigger|smaller)",
             r"(?:as )?clinically (?:questioned|suspected|indicated|warranted)",
-            rf"not {_SEEN} (?:on|in|at) (?:(?:the|any) )?(?:prior|previous|earlier|old)",
+            # What is new: "an effusion that was absent on the prior".
+            rf"(?:was |were )?(?:not (?:yet )?{_SEEN}|absent) (?:(?:on|in|at) (?:(?:the|any) )?)?(?:prior|"
+            r"previous(?:ly)?|earlier|old|yesterday|before)(?![^.;,]* n?or\b)",
             rf"(?:no|{_ISNT}) {_HOW_MUCH}(?:resolved|resolution|cleared|clearing|removed)",
             r"to (?:suggest|indicate|support)",
             r"without (?:prior|previous|comparison)",
@@ -103,15 +106,15 @@ ENGLISH: Final[CueTable] = (
         "before",
         (
             # Values of keys: "Effusion: none", "Effusion? No.", "effusion -".
-            r"\((?:none|no|absent|negative|nein|keine?r?)\)",
-            r"[:=] ?[nN0](?= ?(?:[.,;)\n]|$))",
-            r"[:=?] ?(?:none|no|not|absent|negative|neg|nil|resolved|free)(?= ?(?:[.,;)\n]|$))",
+            r"\((?:none|no?|absent|negativ|negative|nein|keine?r?)\.?\)",
+            rf"[:=?–-](?<!\S[–-]) ?(?:jeweils )?(?:[n0]|none|not?|absent|negativ|negative|resolved|free|nein|"
+            rf"keine?[rsn]?|ohne|ø|nicht (?:vorhanden|nachweisbar|erkennbar|sichtbar)){_VALUE_ENDS}",
             # Behind a finding alone: "FINDINGS: No significant effusion" is a statement under a heading.
-            r"(?<=\ufffc)\s?[:=?] ?(?:none|no|not|negative)(?= (?:seen|identified|noted|visible|evident|"
-            r"present|detected|demonstrated|appreciated|acute|significant)\b)",
-            r"(?<=\s)[-–] ?(?:none|no|absent|negative|nil)(?= ?(?:[.,;)\n]|$))",
-            r"(?<=\ufffc)\s(?:none|nil|neg|no|nein|keine?[rs]?|ø)(?= ?(?:[.,;)\n]|$))",
-            r"(?<=\ufffc)\s*(?:[:=]\s*)?[-–](?= ?(?:[.,;)\n]|$))",
+            r"(?<=\ufffc)\s?[:=?] ?(?:none|not?|negative|keine?[rsn]?)(?= (?:seen|identified|noted|visible|"
+            r"evident|present|detected|demonstrated|appreciated|acute|significant|nachweisbar|erkennbar|"
+            r"sichtbar|sicher\w*|frisch\w*|abgrenzbar)\b)",
+            rf"(?<=\ufffc)\s(?:none|nil|negative?|no|(?-i:N)|nein|keine?[rs]?|ø){_VALUE_ENDS}",
+            rf"(?<=\ufffc)\s*(?:[:=]\s*)?[-–]{_VALUE_ENDS}",
         ),
     ),
     (
@@ -137,6 +140,9 @@ ENGLISH: Final[CueTable] = (
         "behind",
         (
             r"\A(?:un|less )likely\b",
+            # What it is about is there: "the differential for the opacity includes pneumonia".
+            r"(?:differen[tz]ial\w*(?: \w+)?|\w+ (?:causes?|explanations?|ursachen?)) (?:for|of|für|de[rs]) "
+            r"[^.;,:\ufffc]*\ufffc+[^.;,:\ufffc]*(?:\b(?:includes?|is|are|would be|sind|ist|umfass\w+)|:)",
             rf"(?:{_CANNOT} be (?:said|stated|concluded|assumed|claimed)|(?:unsafe|unwise|premature|"
             r"difficult|impossible|hard|risky) to (?:say|state|conclude|assume|claim))(?: \w+)? that "
             r"there is no",
@@ -246,7 +252,7 @@ ENGLISH: Final[CueTable] = (
             r"(?:whether|wonder(?:ing)? (?:about|if))(?: there (?:is|are))?",
             r"(?:thought|felt|believed) to (?:be|represent|reflect)",
             r"suggest(?:s|ed|ing|ive|ion)?(?: of)?",
-            r"differential(?: \w+)?(?: includes?)?",
+            r"differen[tz]ial(?:diagnosen?)?(?: \w+)?(?: includes?)?",
             r"(?:consider(?:ed|ation of)?|favou?r(?:s|ed|ing)?)",
             r"\?(?:(?=\S)|\s+)",
         ),
@@ -332,7 +338,8 @@ ENGLISH: Final[CueTable] = (
             r"(?:has|have|had|is|are|was|were) (?:(?!not |never |nearly |almost |partially |incompletely |"
             r"partly |largely )\w+ ){0,3}(?:resolved|cleared|disappeared|removed|pulled|withdrawn|explanted|"
             r"gone|lacking|absent|excluded|ruled out(?! for\b))",
-            rf"(?:resolved|cleared|removed|pulled|explanted|absent|excluded|ruled out){_AT_END}",
+            rf"(?:resolved|cleared|removed|pulled|explanted|absent|excluded|ruled out|(?<!almost\x20)"
+            rf"(?<!nearly\x20)(?:completely|entirely|fully) (?:gone|receded|regressed|subsided)){_AT_END}",
             r"(?:removal|withdrawal|explantation|extraction)(?! (?:of|by|is|should|recommended|advised|"
             r"planned)\b)",
             r"(?:on|in) neither (?:side|lung|base|apex)",

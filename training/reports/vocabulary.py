@@ -28,7 +28,8 @@ _IS_HOW: Final = (
     rf"(?:(?:is|are|was|appears?|remains?|seems|to be|(?!{_PERHAPS})[a-z]+ly|again|now|overall|at|in|size|"
     r"(?:stable|unchanged|still),?|and|mild to|contour|for technique) ){0,8}"
 )
-_HERZ: Final = rf"herz(?:gr(?:ö|oe)(?:ß|ss)e|schatten|silhouette)?{_MEASURE}"
+_HERZ: Final = rf"(?:cor|herz(?:gr(?:ö|oe)(?:ß|ss)e|schatten|silhouette)?){_MEASURE}"
+_RATIO: Final = r"(?:ctr|htq|cardio ?thoracic (?:ratio|index))(?: (?:is|of|ist|von))?(?: ?[:=])? ?"
 _CARDIOMEDIASTINUM: Final = (
     r"(?:(?:cardiomediastinal|cardio mediastinal|mediastinal) (?:silhouette|contours?)|"
     rf"mediastinum){_MEASURE}"
@@ -61,6 +62,9 @@ _RANDWINKEL: Final = (
 _SEITEN: Final = r"(?:(?:linken?|linker|rechten?|rechter|beider|lateralen?|dorsalen?|posterioren?) ){0,3}"
 _BLUNT: Final = r"(?:verstrichen|stumpf|(?:ab)?gestumpft)"
 
+_BONE: Final = (
+    r"(?:(?:of|the|[lr]|lt|rt|left|right|mid|\d+(?:th)?) ){0,4}(?:ribs?|clavicle|humerus|scapula|sternum)"
+)
 # Behind words that mean something else in a photograph.
 _LIES: Final = (
     r"(?=\.? (?:(?:is|remains?|still|noch|weiterhin) )*(?:in (?:situ|place)|(?:on|at|over|in) the (?:left|"
@@ -78,7 +82,7 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"atelecta(?:sis|ses|tic)",
         r"(?<!vertebral\s)(?<!body\s)(?<!end\splate\s)(?<!\d\s)collapse(?! of (?:the )?(?:[lt]\d|"
         r"vertebra\w*))",
-        r"collapsed (?:lung|lobe)|volume loss",
+        r"collapsed (?:\w+ )?(?:lung|lobe)|volume loss",
     ),
     "bronchial thickening": (r"(?:peri)?bronchial (?:wall )?(?:thickening|cuffing)",),
     "bronchiectasis": (r"(?:bronchiect|bronchioloect)a(?:sis|tic)", r"bronchiektas(?:en?|ien?)"),
@@ -97,6 +101,7 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"(?:large|enlarged) (?:heart|cardiac (?:silhouette|contours?))",
         r"(?:cardiac|heart) enlargement|enlargement of (?:the )?(?:heart|cardiac silhouette)",
         rf"{_SIZE_OF_HEART}(?:, (?:which|that))? {_IS_HOW}{_LARGE}",
+        rf"{_RATIO}(?:> ?0[.,]50?|0[.,](?:5[1-9]|[6-9]\d?))",
     ),
     "cavitation": (r"cavitations?", r"cavitary", r"cavitating"),
     "consolidation": (r"konsolidation(?:en)?", r"consolidat(?:ions?|ive|ed)"),
@@ -125,7 +130,11 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         rf"{_CARDIOMEDIASTINUM} {_IS_HOW}{_LARGE}",
     ),
     "fibrosis": (r"(?:lungen)?fibrose", r"fibrosis", r"fibrotic"),
-    "fracture": (r"(?:rippen)?(?:bruch|brüche)", r"fracture[sd]?"),
+    "fracture": (
+        r"(?:rippen)?(?:bruch|brüche)",
+        r"fracture[sd]?",
+        rf"(?:(?<=rib\s)|(?<=ribs\s)|(?<=clavicle\s))#|#(?= {_BONE})",
+    ),
     "granuloma": (r"granulomas?", r"granulomata", r"granulomatous", r"granulome?n?"),
     "hernia": (r"(?:hiatus)?hernien?", r"hernias?", r"herniation"),
     "hyperinflation": (
@@ -158,6 +167,7 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"(?:pleural )?effusions?",
         r"nicht ergu(?:ss|ß)frei(?:e[rsnm]?)?",
         r"pleural fluid(?: collections?)?",
+        r"(?<=not\s|han\s|cht\s)(?:fluid|flüssigkeit)(?! (?:levels?|overload|collections?|status|balance))",
         r"fluid in (?:the |both )?(?:\w+ )?pleural (?:spaces?|cavit(?:y|ies))",
         r"(?:sero|hämato|hydro|chylo|ha?emo|pyo(?=pneu))(?:pneumo)?thora(?:x|ces)",
         r"pleural(?= (?:or|and) pericardial effusions?)",
@@ -205,7 +215,8 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"(?:pacing|pacer|defibrillator) (?:leads?|wires?|devices?)|A?ICDs?|defibrillators?",
         r"(?:sternotomy|sternal|cerclage) wires?",
         r"(?:prosthetic|mechanical|artificial|replacement) (?:\w+ )?valves?|(?:surgical|vascular) clips?",
-        r"(?:lines?|tubes?) ?(?:or|and|/|&) ?(?:lines?|tubes?)",
+        r"(?:(?:lines?|tubes?|drains?|sonden|zugänge)(?:,| ?[/&]|,? (?:or|and|oder|und)) ?(?:other )?){1,3}"
+        r"(?:lines?|tubes?|drains?|wires|leads|devices|hardware|sonden|zugänge|drainagen)",
         r"[SP]M (?:aggregat|sonden?|elektroden?|kabel)",
         r"(?:lines|tubes|drains|sonden|zugänge)(?= (?:(?:are|were|have been|wurden) )?(?:removed|out\b|"
         r"pulled|entfernt|gezogen|unchanged|unverändert|regelrecht|korrekt|in (?:situ|place)|as before)\b)",
@@ -219,7 +230,8 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"(?:spinal|orthopa?edic|surgical|fixation|fusion) (?:hardware|rods?|plates?|screws?)",
         r"valve (?:prosthes[ie]s|replacement)|TAV[IR](?: ?prothese)?|PEG(?: ?sonde)?",
         r"(?:aorten|mitral|herz|trikuspidal)?klappen(?:prothesen?|ersatz)",
-        r"fremdmaterial(?:ien)?|(?:support|monitoring|implanted) (?:devices?|apparatus|hardware|lines?)",
+        r"fremdmaterial(?:ien)?",
+        r"(?:support|monitoring|implanted|indwelling) (?:devices?|apparatus|hardware|lines?)",
         r"(?:pulse |cardiac |nerve )?(?:generators?|stimulators?)",
         r"(?:herz)?schrittmacher(?:s|aggregat|sonden?|elektroden?|kabel|systems?|implantation|anlage|"
         r"implantat)?",
@@ -243,14 +255,15 @@ _NORMAL_FORMS: Final[dict[str, tuple[str, ...]]] = {
         rf"{_RANDWINKEL} (?:\w+ ){{0,2}}nicht (?:\w+ )?{_BLUNT}",
     ),
     "cardiomegaly": (
+        rf"{_RATIO}(?:normal|< ?0[.,]50?|0[.,][1-4]\d?)",
         rf"{_BOTH} {_IS_HOW}{_NORMAL}",
         rf"(?:{_SIZE_OF_HEART}|{_HERZ}) {_SEEMS_LARGE}",
         rf"{_SIZE_OF_HEART}(?: (?:and|,)? ?(?:pulmonary vascular\w*|contours?|size)){{0,3}} "
         rf"{_IS_HOW}{_NORMAL}",
         rf"{_SIZE_OF_HEART} (?:is|was)n['’]t (?:\w+ )?{_LARGE}",
         r"normal (?:heart|cardiac) (?:size|silhouette|contours?)|normal(?: sized)? heart",
-        rf"{_HERZ}(?: und lungen?)? (?:ist |sind )?(?:nicht (?:\w+ ){{0,2}}(?:vergr(?:ö|oe)(?:ß|ss)ert|"
-        r"verbreitert)|norm(?:al ?)?gro(?:ß|ss)|normal|normal ?weit|schlank|im normbereich|(?:\w+ )?in der "
+        rf"{_HERZ}(?: und (?:lungen?|pulmo))? (?:ist |sind )?(?:nicht (?:\w+ ){{0,2}}(?:"
+        r"vergr(?:ö|oe)(?:ß|ss)ert|verbreitert)|norm(?:al ?)?gro(?:ß|ss)|normal|normal ?weit|schlank|im normbereich|(?:\w+ )?in der "
         r"norm|regelrecht|unauffällig|nicht (?:zu )?gro(?:ß|ss))",
         r"(?:normal ?|norm)gro(?:ß|ss)e[rsnm]? herz(?:schatten|silhouette)?",
     ),
