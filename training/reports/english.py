@@ -23,9 +23,7 @@ _SEEN: Final = (
     r"apparent|observed|shown|recogni[sz]ed|reproduced|discernible|in evidence|suspected)"
 )
 _BE: Final = r"(?:is|are|was|were|has been|have been|remains?|appears?|seems?)"
-LIMIT: Final = (
-    r"(?:new|large|larger|sizeable|sizable|increasing|enlarging|worsening|progressive|additional|other)"
-)
+LIMIT: Final = r"(?:new|larger?|size?able|increasing|enlarging|worsening|progressive|additional|other)"
 # Any words between a negation and what it denies: "cannot be definitively excluded".
 _WORDS: Final = r"(?:(?!(?:and|but|or|is|are)\b)[\w\-]+,? ){0,3}"
 _EXCLUDED: Final = r"(?:excluded|ruled out|dismissed|discounted|r/o['’]?d)"
@@ -113,7 +111,7 @@ ENGLISH: Final[CueTable] = (
             r"(?<=\ufffc)\s?[:=?] ?(?:none|not?|negative|keine?[rsn]?)(?= (?:seen|identified|noted|visible|"
             r"evident|present|detected|demonstrated|appreciated|acute|significant|nachweisbar|erkennbar|"
             r"sichtbar|sicher\w*|frisch\w*|abgrenzbar)\b)",
-            rf"(?<=\ufffc)\s(?:none|nil|negative?|no|(?-i:N)|nein|keine?[rs]?|ø){_VALUE_ENDS}",
+            rf"(?<=\ufffc)\s(?:none|negative?|no|(?-i:N)|nein|keine?[rs]?|ø){_VALUE_ENDS}",
             rf"(?<=\ufffc)\s*(?:[:=]\s*)?[-–]{_VALUE_ENDS}",
         ),
     ),
@@ -374,8 +372,7 @@ ENGLISH: Final[CueTable] = (
             r"because of|caused by|related to|secondary to|explained by|attributable to|"
             r"(?<!likely\x20)(?:reflects|represents)|results? (?:from|of)|accounted|owing to|(?:is|are) "
             r"(?:an?|the) (?!\ufffc)|positional|technical|artifact\w*|projection\w*|in fact|actually|really|"
-            r"merely|nipple|skin "
-            r"fold|overlap\w*|summation)\b)",
+            r"merely|nipple|skin fold|overlap\w*|summation)\b)",
         ),
     ),
     (

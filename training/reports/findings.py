@@ -63,11 +63,10 @@ _SIZES: Final = (
 )
 # The answer to "Effusion? No." belongs to the question.
 _SENTENCE_END: Final = re.compile(
-    # These end nothing: "vs.", "V.a.", "k.", "Anh. f.".
+    # "Vs.", "V.a.", "Anh. f." and "02.05." end nothing; a period before a capital does without a blank.
     r"\b(?:[Vv][Ss]|[VZ](?:[an]|\.\s?[aAnN])?|St(?:\.\sn)?|a\.\s?e|[kKouO]|kl|ca|ev|[Aa]nh(?:\.\sf)?|[Hh]inw|"
     r"[Vv]erd(?:\.\sa)?|[Ee]vtl|[Gg]gf|[Mm]ögl|[Ff]ragl|[Ww]ahrsch|N(?=\.\s?B\.)|v(?=\.\s[A-ZÄÖÜ]))\.|"
     r"(?:\b(?:bzw|sog|max|rel|insb|inkl|resp|re|li|bds|ger|[Ee]rg|[Nn]achw|[mnv])|grenzw|uraerg|\d\.\d\d)"
-    # A period before a capital ends a sentence without a blank.
     r"\.(?=\s[a-zäöü])|(?P<end>[.!](?=\s|$|[A-Z])"
     # "Fraktur der 6. und 7. Rippe".
     r"(?!(?<=\d\.)\s+(?i:rippen?|icr|[bhl]wk|\w*wirbel\w*|interkostal\w*|segment\w*|(?:und|bis)\s+\d)\b)|"
@@ -263,8 +262,7 @@ def image_states(findings: Iterable[Finding]) -> dict[str, State]:
 def _sentences(text: str) -> Iterator[tuple[int, int]]:
     """Give where sentences begin and end, with the marks at their ends."""
     start = 0
-    ends = (match.end() for match in _SENTENCE_END.finditer(text) if match["end"])
-    for end in (*ends, len(text)):
+    for end in (*(match.end() for match in _SENTENCE_END.finditer(text) if match["end"]), len(text)):
         if _BULLET.match(text, end) and _DENIED_LIST.search(text, start, end + 9):
             continue
         while end - start > _MAX_SENTENCE:

@@ -13,17 +13,15 @@ _SEEN: Final = (
     r"erkennbar|erkennen|sichtbar|ersichtlich|vorhanden|darstellbar|dargestellt|darstellen|zu sehen|gesehen|"
     r"sieht man|sehen wir|gefunden|feststellbar|festzustellen|vorliegend|(?<=nicht\s)nachweis)"
 )
-_SURE: Final = (
-    r"(?:sicher|eindeutig|zweifelsfrei|definitiv|zuverlässig|verlässlich|gut|ausreichend|hinreichend)"
-)
+_SURE: Final = r"(?:sicher|eindeutig|zweifels\w+|definitiv|zuverlässig|verlässlich|gut|(?:aus|hin)reichend)"
 _CHANGED: Final = (
     r"(?:(?:befund|größen|groessen|grössen)?(?:änderung|veränderung|zunahme|abnahme|progredienz|progress|"
     r"regredienz|wachstum|dynamik|befundwandel|besserung|verschlechterung|rückgang|rückbildung)|"
-    r"(?:größen)?progredient|zugenommen|abgenommen|rückläufig|regredient|(?:zu)?rückgebildet|zurückgegangen|verändert|geändert|"
+    r"(?:größen)?progredient|zugenommen|abgenommen|rückläufig|regredient|(?:zu)?rückge(?:bildet|gangen)|verändert|geändert|"
     r"größer|grösser|groesser|gewachsen|entfernt)"
 )
 _GONE: Final = (
-    r"(?:rückläufig|(?:zu)?rückgebildet|zurückgegangen|resorbiert|aufgelöst|regredient|verschwunden|rekompensiert|aufgehoben|"
+    r"(?:rückläufig|(?:zu)?rückge(?:bildet|gangen)|resorbiert|aufgelöst|regredient|verschwunden|rekompensiert|aufgehoben|"
     r"ausgeheilt|entfernt|abgeklungen|evakuiert|entfaltet)"
 )
 _NEARLY: Final = r"(?:nahezu|fast|beinahe|weitgehend|größtenteils|teilweise|annähernd)"
@@ -33,9 +31,7 @@ _AT_END: Final = r"(?= ?(?:[.,;:)?]|$|(?:und|aber|jedoch|bei|im|am|links|rechts|
 # What was not there then is new.
 _BEFORE: Final = r"(?:zuvor|vorher|gestern|am vortag|(?:in|auf) de[rnm] vor[aub]\w+(?: vom [\d.]+)?)"
 _SIDE: Final = r"(?:links|rechts)(?:seitige?[rsnm]?|basal)?"
-_EXCLUDE: Final = (
-    r"(?:auszuschlie(?:ß|ss)en|ausgeschlossen|ausschlie(?:ß|ss)bar|ausschlie(?:ß|ss)en|verneint)"
-)
+_EXCLUDE: Final = r"(?:auszuschlie(?:ß|ss)en|ausgeschlossen|ausschlie(?:ß|ss)(?:bar|en)|verneint)"
 _POOR: Final = (
     r"(?:(?:nicht|kaum|nur)(?: \w+){0,3} (?:möglich|sensitiv|geeignet|ausreichend|zuverlässig|beurteilbar|"
     r"auszuschlie(?:ß|ss)en|gelingt|erlaubt)|gelingt[^.;]* nicht|eingeschränkt|erschwert|unmöglich|limitiert|"
@@ -54,11 +50,9 @@ GERMAN: Final[CueTable] = (
             r"regredienz|resorption|abheilung)(?: (?:de[rs]|von|eine[rs]))?",
             rf"{_NO} (?:\w+ )?{_CHANGED}(?: (?:de[rs]|von|einer|eines))?",
             r"nicht (?:\w+ )?frei von",
-            rf"(?<!wie\x20){_BEFORE} (?:noch )?nicht {_SEEN}",
-            rf"(?:noch )?nicht {_SEEN} (?:war(?:en)? )?{_BEFORE}",
+            rf"(?<!wie\x20){_BEFORE} (?:noch )?nicht {_SEEN}|(?:noch )?nicht {_SEEN} (?:war\w* )?{_BEFORE}",
             r"(?:kein(?:erlei|e[rsnm]?)?|ohne) (?:zweifel(?: an| bezüglich)?|fehlen(?:de[rsnm]?)?)",
-            rf"{_SIDE},? (?:(?:aber|jedoch|und),? (?:nicht|kein(?:erlei|e[rsnm]?)?)|nicht(?: aber| jedoch)?|"
-            rf"kein(?:erlei|e[rsnm]?)?) {_SIDE}",
+            rf"{_SIDE},? (?:(?:aber|jedoch|und),? (?:nicht|{_NONE})|nicht(?: aber| jedoch)?|{_NONE}) {_SIDE}",
             r"(?:ausbleibende?|fehlende?|mangelnde?|keine)[rsnm]? (?:\w+ )?(?:besserung|rückbildung|"
             r"änderung|veränderung|regredienz|resorption|auflösung|rückgang)",
             r"(?:vereinbar|passend|kompatibel|im sinne|entsprechend)(?: (?:mit|zu|einer|eines|von))?",

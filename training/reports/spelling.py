@@ -16,23 +16,21 @@ _SHORT: Final = (
     "effs=effusions plef=effusion atx=atelectasis atel=atelectasis opac=opacity opacs=opacities "
     "consol=consolidation infil=infiltrate infiltr=infiltrate cardiomeg=cardiomegaly nod=nodule nods=nodules "
     "fx=fracture fxs=fractures frx=fracture rippenfx=rippenfraktur ett=endotracheal_tube "
-    "ngt=nasogastric_tube ogt=orogastric_tube "
-    "dht=feeding_tube cvc=central_venous_catheter cvl=central_line cath=catheter caths=catheters "
-    "pacer=pacemaker hsm=herzschrittmacher djd=degenerative_joint_disease ggo=opacity ggos=opacities "
-    "htx=hemothorax emphys=emphysema calcs=calcifications w/o=without w/=with c/w=consistent_with "
-    "s/o=suggestive_of c/f=concerning_for d/t=due_to 2/2=due_to b/l=bilateral bilat=bilateral neg=negative "
-    "poss=possible prob=probable susp=suspicious k.=kein o.b.=unauffällig o._b.=unauffällig erg.=erguss "
-    "pleuraerg.=pleuraerguss grenzw.=grenzwertig fragl.=fraglicher "
+    "ngt=nasogastric_tube ogt=orogastric_tube dht=feeding_tube cvc=central_venous_catheter cvl=central_line "
+    "cath=catheter caths=catheters pacer=pacemaker hsm=herzschrittmacher djd=degenerative_joint_disease "
+    "ggo=opacity ggos=opacities htx=hemothorax emphys=emphysema calcs=calcifications w/o=without w/=with "
+    "c/w=consistent_with s/o=suggestive_of c/f=concerning_for d/t=due_to 2/2=due_to b/l=bilateral "
+    "bilat=bilateral neg=negative poss=possible prob=probable susp=suspicious k.=kein o.b.=unauffällig "
+    "o._b.=unauffällig erg.=erguss pleuraerg.=pleuraerguss grenzw.=grenzwertig fragl.=fraglicher "
     "pulm.=pulmonary vasc.=vascular dystel.=dystelektase verbr.=verbreitert vergr.=vergrößert "
     # Marks that were dictated.
     "period=; full_stop=; punkt=; comma=, komma=, new_paragraph=; new_line=; neue_zeile=; neuer_absatz=; "
     "unauff.=unauffällig -ve=negative +ve=positive nad=no_acute_disease wnl=within_normal_limits "
     "chf=heart_failure dz=disease trach=tracheostomy_tube nil=no isno=is_no isnot=is_not areno=are_no "
-    "arenot=are_not thereisno=there_is_no notseen=not_seen noevidence=no_evidence nosigns=no_signs "
-    "keinnachweis=kein_nachweis keinhinweis=kein_hinweis keinanhalt=kein_anhalt abgrenzb.=abgrenzbar "
-    "auszuschl.=auszuschließen ausgeschl.=ausgeschlossen nachw.=nachweis nachweisb.=nachweisbar anh.=anhalt "
-    "hinw.=hinweis verd._a.=verdacht_auf verd.=verdacht mögl.=möglicher wahrsch.=wahrscheinlich "
-    "regelr.=regelrecht"
+    "arenot=are_not thereisno=there_is_no notseen=not_seen noevidence=no_evidence keinnachweis=kein_nachweis "
+    "keinhinweis=kein_hinweis keinanhalt=kein_anhalt abgrenzb.=abgrenzbar auszuschl.=auszuschließen "
+    "ausgeschl.=ausgeschlossen nachw.=nachweis nachweisb.=nachweisbar anh.=anhalt hinw.=hinweis "
+    "verd._a.=verdacht_auf verd.=verdacht mögl.=möglicher wahrsch.=wahrscheinlich regelr.=regelrecht"
 )
 # Something else in small letters, or behind a number.
 _CAPITALS: Final = (
@@ -81,18 +79,15 @@ _JOINED: Final = (
     "a acute and bilateral focal kein keine keinen large left mild no of ohne or pleural possible right "
     "small the und with without"
 )
-# Read with two letters exchanged or one doubled, long ones with one left out, too: "nciht", "keinne".
+# Read with letters exchanged or doubled, too: "nciht", "keinne". "N." is "nach", but for before these words.
 _NEGATIONS: Final = "not ohne kein keine keinen keiner nicht"
-# "N." is "nach", too.
 _NOT: Final = r"n\.(?=\s?(?:ver[bg]r|aus[zg]|abgr|nachw|sich|mehr\b|erk))|o\.(?=\s?(?:nachw|anh|hinw|zei))"
 _FEWEST_LETTERS: Final = 5
-_LONG_WORD: Final = 6
 _TWO_EDITS: Final = 12
 # Of a word that is cut short.
 _LEAST_PART: Final = 0.62
 _BOX: Final = re.compile(
-    r"(?P<ticked>\[[xX✓✔]\]|\([xX✓✔]\)|\(\+\)|[☒☑✓✔])|(?P<doubt>\((?:\?|\+/-)\)(?!\w))|\[\s?\]|\(\s?\)|"
-    r"\([-–]\)|[☐□▢]"
+    r"(?P<ticked>\[[xX✓✔]\]|\([xX✓✔+]\)|[☒☑✓✔])|(?P<doubt>\((?:\?|\+/-)\)(?!\w))|[\[(][-–\s]?[\])]|[☐□▢]"
 )
 _OPTION: Final = re.compile(
     r"\s*(?:yes|no(?:ne)?|ja|nein|keine?r?|normal|enlarged|present|absent|positive|negative|small|moderate|"
@@ -197,7 +192,7 @@ def _spelling(typed: str) -> str | None:
     plain = _folded(word)
     if word in others or known.get(plain) == word or re.search(r"[^a-z]", plain):
         return None
-    for cut in range(1, len(plain) - _LONG_WORD + 1):
+    for cut in range(1, len(plain) - _FEWEST_LETTERS):
         if plain[:cut] in joined and plain[cut:] in known:
             return f"{plain[:cut]} {known[plain[cut:]]}"
     # "Aletektase" has the letters of the word, "Verschattg." and "atelect" begin it.

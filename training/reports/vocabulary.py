@@ -16,10 +16,12 @@ _PERHAPS: Final = (
     r"(?:(?:may|might|could) be|probably|possibly|likely|perhaps|questionably|(?:un)?wahrscheinlich|"
     r"vermutlich|möglicherweise|fraglich|evtl\b\.?|ev\.|eventuell|vielleicht|ggf\b\.?|eher|wohl|womöglich)"
 )
+_RATIO: Final = (
+    r"(?:c[th][rq]|h[tl]q|(?:cardio ?thoracic|herz thorax) (?:ratio|index|quotient)) ?(?:[a-z]{2,3}|[:=])? ?"
+)
 _MEASURE: Final = (
-    r"(?:,? (?:with|at|mit|bei) (?:an? |eine[mr]? )?(?:c[th][rq]|h[tl]q|cardio ?thoracic (?:ratio|index)|"
-    r"herz thorax quotient(?:en)?)(?: (?:of|von))? \d[.,]\d+,?|,? (?:to|auf|mit|with|at) (?:about |etwa |"
-    r"ca\.? ?)?\d+(?:[.,]\d+)? ?[cm]m,?)?"
+    rf"(?:,? (?:with|at|mit|bei) (?:an? |eine[mr]? )?{_RATIO}\d[.,]\d+,?|,? (?:to|auf|mit|with|at) (?:about |"
+    r"etwa |ca\.? ?)?\d+(?:[.,]\d+)? ?[cm]m,?)?"
 )
 _SIZE_OF_HEART: Final = (
     rf"(?:(?:heart|cardiac|cardiac silhouette) size|heart|cardiac (?:silhouette|shadow)){_MEASURE}"
@@ -29,7 +31,6 @@ _IS_HOW: Final = (
     r"(?:stable|unchanged|still),?|and|mild to|contour|for technique) ){0,8}"
 )
 _HERZ: Final = rf"(?:cor|herz(?:gr(?:ö|oe)(?:ß|ss)e|schatten|silhouette)?){_MEASURE}"
-_RATIO: Final = r"(?:ctr|htq|cardio ?thoracic (?:ratio|index))(?: (?:is|of|ist|von))?(?: ?[:=])? ?"
 _CARDIOMEDIASTINUM: Final = (
     r"(?:(?:cardiomediastinal|cardio mediastinal|mediastinal) (?:silhouette|contours?)|"
     rf"mediastinum){_MEASURE}"
@@ -62,9 +63,6 @@ _RANDWINKEL: Final = (
 _SEITEN: Final = r"(?:(?:linken?|linker|rechten?|rechter|beider|lateralen?|dorsalen?|posterioren?) ){0,3}"
 _BLUNT: Final = r"(?:verstrichen|stumpf|(?:ab)?gestumpft)"
 
-_BONE: Final = (
-    r"(?:(?:of|the|[lr]|lt|rt|left|right|mid|\d+(?:th)?) ){0,4}(?:ribs?|clavicle|humerus|scapula|sternum)"
-)
 # Behind words that mean something else in a photograph.
 _LIES: Final = (
     r"(?=\.? (?:(?:is|remains?|still|noch|weiterhin) )*(?:in (?:situ|place)|(?:on|at|over|in) the (?:left|"
@@ -101,7 +99,7 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"(?:large|enlarged) (?:heart|cardiac (?:silhouette|contours?))",
         r"(?:cardiac|heart) enlargement|enlargement of (?:the )?(?:heart|cardiac silhouette)",
         rf"{_SIZE_OF_HEART}(?:, (?:which|that))? {_IS_HOW}{_LARGE}",
-        rf"{_RATIO}(?:> ?0[.,]50?|0[.,](?:5[1-9]|[6-9]\d?))",
+        rf"{_RATIO}(?:> ?0[.,]50?|0[.,](?:5[5-9]|[6-9]\d?))",
     ),
     "cavitation": (r"cavitations?", r"cavitary", r"cavitating"),
     "consolidation": (r"konsolidation(?:en)?", r"consolidat(?:ions?|ive|ed)"),
@@ -131,9 +129,8 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "fibrosis": (r"(?:lungen)?fibrose", r"fibrosis", r"fibrotic"),
     "fracture": (
-        r"(?:rippen)?(?:bruch|brüche)",
-        r"fracture[sd]?",
-        rf"(?:(?<=rib\s)|(?<=ribs\s)|(?<=clavicle\s))#|#(?= {_BONE})",
+        r"(?:rippen)?(?:bruch|brüche)|fracture[sd]?|(?<=rib\s|ibs\s|cle\s)#(?! ?\d)|#(?= (?:(?:of|the|[lr]t?|"
+        r"left|right|mid|\d+(?:th)?) ){0,4}(?:ribs?|clavicle|humerus|sternum))",
     ),
     "granuloma": (r"granulomas?", r"granulomata", r"granulomatous", r"granulome?n?"),
     "hernia": (r"(?:hiatus)?hernien?", r"hernias?", r"herniation"),
@@ -228,9 +225,8 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"cannula[es]?|kanülen?|tracheostom(?:y|a)|dobb?hoff|swan ganz|impella|watchman|loop recorders?|"
         r"event ?re[ck]order",
         r"(?:spinal|orthopa?edic|surgical|fixation|fusion) (?:hardware|rods?|plates?|screws?)",
-        r"valve (?:prosthes[ie]s|replacement)|TAV[IR](?: ?prothese)?|PEG(?: ?sonde)?",
+        r"valve (?:prosthes[ie]s|replacement)|TAV[IR](?: ?prothese)?|PEG(?: ?sonde)?|fremdmaterial(?:ien)?",
         r"(?:aorten|mitral|herz|trikuspidal)?klappen(?:prothesen?|ersatz)",
-        r"fremdmaterial(?:ien)?",
         r"(?:support|monitoring|implanted|indwelling) (?:devices?|apparatus|hardware|lines?)",
         r"(?:pulse |cardiac |nerve )?(?:generators?|stimulators?)",
         r"(?:herz)?schrittmacher(?:s|aggregat|sonden?|elektroden?|kabel|systems?|implantation|anlage|"
@@ -263,8 +259,8 @@ _NORMAL_FORMS: Final[dict[str, tuple[str, ...]]] = {
         rf"{_SIZE_OF_HEART} (?:is|was)n['’]t (?:\w+ )?{_LARGE}",
         r"normal (?:heart|cardiac) (?:size|silhouette|contours?)|normal(?: sized)? heart",
         rf"{_HERZ}(?: und (?:lungen?|pulmo))? (?:ist |sind )?(?:nicht (?:\w+ ){{0,2}}(?:"
-        r"vergr(?:ö|oe)(?:ß|ss)ert|verbreitert)|norm(?:al ?)?gro(?:ß|ss)|normal|normal ?weit|schlank|im normbereich|(?:\w+ )?in der "
-        r"norm|regelrecht|unauffällig|nicht (?:zu )?gro(?:ß|ss))",
+        r"vergr(?:ö|oe)(?:ß|ss)ert|verbreitert)|norm(?:al ?)?gro(?:ß|ss)|normal ?weit|normal|schlank|im "
+        r"normbereich|(?:\w+ )?in der norm|regelrecht|unauffällig|nicht (?:zu )?gro(?:ß|ss))",
         r"(?:normal ?|norm)gro(?:ß|ss)e[rsnm]? herz(?:schatten|silhouette)?",
     ),
     "enlarged cardiomediastinum": (
