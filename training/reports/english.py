@@ -87,7 +87,7 @@ ENGLISH: Final[CueTable] = (
             r"(?:as )?clinically (?:questioned|suspected|indicated|warranted)",
             # What is new: "an effusion that was absent on the prior".
             rf"(?:was |were )?(?:not (?:yet )?{_SEEN}|absent) (?:(?:on|in|at) (?:(?:the|any) )?)?(?:prior|"
-            r"previous(?:ly)?|earlier|old|yesterday|before)(?![^.;,]* n?or\b)",
+            r"previous(?:ly)?|earlier|old|yesterday|before|this morning)(?![^.;,]* n?or\b)",
             rf"(?:no|{_ISNT}) {_HOW_MUCH}(?:resolved|resolution|cleared|clearing|removed)",
             r"to (?:suggest|indicate|support)",
             r"without (?:prior|previous|comparison)",

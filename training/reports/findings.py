@@ -64,9 +64,9 @@ _SIZES: Final = (
 # The answer to "Effusion? No." belongs to the question.
 _SENTENCE_END: Final = re.compile(
     # "Vs.", "V.a.", "Anh. f." and "02.05." end nothing; a period before a capital does without a blank.
-    r"\b(?:[Vv][Ss]|[VZ](?:[an]|\.\s?[aAnN])?|St(?:\.\sn)?|a\.\s?e|[kKouO]|kl|ca|ev|[Aa]nh(?:\.\sf)?|[Hh]inw|"
-    r"[Vv]erd(?:\.\sa)?|[Ee]vtl|[Gg]gf|[Mm]ögl|[Ff]ragl|[Ww]ahrsch|N(?=\.\s?B\.)|v(?=\.\s[A-ZÄÖÜ]))\.|"
-    r"(?:\b(?:bzw|sog|max|rel|insb|inkl|resp|re|li|bds|ger|[Ee]rg|[Nn]achw|[mnv])|grenzw|uraerg|\d\.\d\d)"
+    r"\b(?:[Vv][Ss]|[VZ](?:[an]|\.\s?[aAnN])?|St(?:\.\sn)?|a\.\s?e|[kKouO]|kl|ca|[Ee]v|[Aa]nh(?:\.\sf|alt\sf)?|"
+    r"(?:[Hh]inw|[Vv]erd)(?:\.\sa)?|[Ee]vtl|[Gg]gf|[Mm]ögl|[Ff]ragl|[Ww]ahrsch|N(?=\.\s?B\.)|v(?=\.\s[A-ZÄÖÜ]))\.|"
+    r"(?:\b(?:bzw|sog|max|rel|insb|inkl|resp|re|li|bds|ger|[Ee]rg|[Nn]achw|[Mm]ediast|[mnv])|grenzw|uraerg|\d\.\d\d)"
     r"\.(?=\s[a-zäöü])|(?P<end>[.!](?=\s|$|[A-Z])"
     # "Fraktur der 6. und 7. Rippe".
     r"(?!(?<=\d\.)\s+(?i:rippen?|icr|[bhl]wk|\w*wirbel\w*|interkostal\w*|segment\w*|(?:und|bis)\s+\d)\b)|"

@@ -29,7 +29,7 @@ _WHOLE: Final = rf"(?:vollständig|komplett|vollkommen|gänzlich|restlos|völlig
 _AT_END: Final = r"(?= ?(?:[.,;:)?]|$|(?:und|aber|jedoch|bei|im|am|links|rechts|beidseits|ist|sind)\b))"
 
 # What was not there then is new.
-_BEFORE: Final = r"(?:zuvor|vorher|gestern|am vortag|(?:in|auf) de[rnm] vor[aub]\w+(?: vom [\d.]+)?)"
+_BEFORE: Final = r"(?:zuvor|vorher|gestern|am vortag|(?:im|(?:in|auf) de[rn]) vor[aub]\w+(?: vom [\d.]+)?)"
 _SIDE: Final = r"(?:links|rechts)(?:seitige?[rsnm]?|basal)?"
 _EXCLUDE: Final = r"(?:auszuschlie(?:ß|ss)en|ausgeschlossen|ausschlie(?:ß|ss)(?:bar|en)|verneint)"
 _POOR: Final = (
@@ -213,7 +213,7 @@ GERMAN: Final[CueTable] = (
             r"fehlend(?:e[rsnm]?)?|fehlen (?:von|eine[rs]))",
             r"(?:frei von|täusch(?:t|en))",
             r"gegen(?: eine?n?| das vorliegen(?: eine[rs])?)?(?= [^.;]*\bspr(?:icht|echen)\b)",
-            r"und nicht(?: um)?(?= (?:eine?[rmns]? )?\ufffc)",
+            r"(?:und )?nicht(?: um)?(?= (?:eine?[rmns]? )?\ufffc)",
             r"(?:statt|anstatt|anstelle|an stelle|vielmehr als)(?: (?:eine[srm]|von|de[rs]))?",
             r"(?:spricht|sprechen|sprechend) (?:\w+ ){0,2}(?:gegen|nicht für)(?: (?:eine?n?|das "
             r"vorliegen(?: eine[rs])?))?",

@@ -21,7 +21,7 @@ _SHORT: Final = (
     "ggo=opacity ggos=opacities htx=hemothorax emphys=emphysema calcs=calcifications w/o=without w/=with "
     "c/w=consistent_with s/o=suggestive_of c/f=concerning_for d/t=due_to 2/2=due_to b/l=bilateral "
     "bilat=bilateral neg=negative poss=possible prob=probable susp=suspicious k.=kein o.b.=unauffällig "
-    "o._b.=unauffällig erg.=erguss pleuraerg.=pleuraerguss grenzw.=grenzwertig fragl.=fraglicher "
+    "o._b.=unauffällig erg.=erguss pleuraerg.=pleuraerguss grenzw.=grenzwertig fragl.=fraglich "
     "pulm.=pulmonary vasc.=vascular dystel.=dystelektase verbr.=verbreitert vergr.=vergrößert "
     # Marks that were dictated.
     "period=; full_stop=; punkt=; comma=, komma=, new_paragraph=; new_line=; neue_zeile=; neuer_absatz=; "
@@ -29,8 +29,9 @@ _SHORT: Final = (
     "chf=heart_failure dz=disease trach=tracheostomy_tube nil=no isno=is_no isnot=is_not areno=are_no "
     "arenot=are_not thereisno=there_is_no notseen=not_seen noevidence=no_evidence keinnachweis=kein_nachweis "
     "keinhinweis=kein_hinweis keinanhalt=kein_anhalt abgrenzb.=abgrenzbar auszuschl.=auszuschließen "
-    "ausgeschl.=ausgeschlossen nachw.=nachweis nachweisb.=nachweisbar anh.=anhalt hinw.=hinweis "
-    "verd._a.=verdacht_auf verd.=verdacht mögl.=möglicher wahrsch.=wahrscheinlich regelr.=regelrecht"
+    "ausgeschl.=ausgeschlossen nachw.=nachweis nachweisb.=nachweisbar anh.=anhalt ev.=eventuell "
+    "ddx=differential mediast.=mediastinum hinw._a.=hinweis_auf hinw.=hinweis verd._a.=verdacht_auf "
+    "verd.=verdacht mögl.=möglich wahrsch.=wahrscheinlich regelr.=regelrecht"
 )
 # Something else in small letters, or behind a number.
 _CAPITALS: Final = (
@@ -38,24 +39,24 @@ _CAPITALS: Final = (
     "IABP=support_device"
 )
 _WORDS: Final = (
-    "adenopathy aspiration atelectases atelectasis atelectatic atelektase atelektasen auszuschließen "
-    "belüftungsstörung bronchiectasis calcification calcifications calcified cannot cardiomegaly catheter "
-    "catheters cavitary cavitation collapse collapsed congestion consolidation consolidations consolidative "
-    "costophrenic defibrillator degenerative dystelektase dystelektasen effusion effusions emphysem "
-    "emphysema emphysematous edema endotracheal enlarged erguss ergüsse excluded fibrosis fibrotic fracture "
-    "fractured fractures granuloma granulomas hemothorax hernia herzschrittmacher hiatushernie "
-    "hydropneumothorax hyperexpanded hyperinflated hyperinflation infiltrat infiltrate infiltrates "
-    "infiltration kardiomegalie konsolidierung konsolidierungen kyphosis lungenemphysem lungenödem "
-    "lymphadenopathie lymphadenopathy mediastinal mediastinalverbreiterung mediastinum minderbelüftung "
-    "nachweisbar nasogastric nodule nodules neoplasm opacification opacities opacity osteopenia osteoporosis "
-    "pacemaker pericardial perikarderguss plattenatelektase plattenatelektasen pleuraerguss pleuraergusses "
-    "pleuraergüsse pleural pleuraschwiele pneumomediastinum pneumonia pneumonias pneumonie pneumonien "
-    "pneumonisch pneumoperitoneum pneumothoraces pneumothorax possible possibly questionable raumforderung "
-    "raumforderungen rippenfraktur rippenfrakturen rundherd rundherde scarring schrittmacher scoliosis "
-    "skoliose spannungspneumothorax spitzenpneumothorax enlargement fraktur frakturen katheter lungenstauung "
-    "stauung stauungszeichen verbreitert verbreiterung subcutaneous suspected suspicious thoraxdrainage "
-    "tracheostomy tuberculosis tuberkulose unchanged unlikely vergrößert verkalkung verkalkungen "
-    "verschattung verschattungen widening winkelerguss vascular without"
+    "abgrenzbar adenopathy aspiration atelectases atelectasis atelectatic atelektase atelektasen "
+    "auszuschließen belüftungsstörung bronchiectasis calcification calcifications calcified cannot "
+    "cardiomegaly catheter catheters cavitary cavitation collapse collapsed congestion consolidation "
+    "consolidations consolidative costophrenic defibrillator degenerative dystelektase dystelektasen "
+    "effusion effusions emphysem emphysema emphysematous edema endotracheal enlarged erguss ergüsse excluded "
+    "fibrosis fibrotic fracture fractured fractures granuloma granulomas hemothorax hernia herzschrittmacher "
+    "hiatushernie hydropneumothorax hyperexpanded hyperinflated hyperinflation infiltrat infiltrate "
+    "infiltrates infiltration kardiomegalie konsolidierung konsolidierungen kyphosis lungenemphysem "
+    "lungenödem lymphadenopathie lymphadenopathy mediastinal mediastinalverbreiterung mediastinum "
+    "minderbelüftung nachweisbar nasogastric nodule nodules neoplasm opacification opacities opacity "
+    "osteopenia osteoporosis pacemaker pericardial perikarderguss plattenatelektase plattenatelektasen "
+    "pleuraerguss pleuraergusses pleuraergüsse pleural pleuraschwiele pneumomediastinum pneumonia pneumonias "
+    "pneumonie pneumonien pneumonisch pneumoperitoneum pneumothoraces pneumothorax possible possibly "
+    "probable questionable raumforderung raumforderungen rippenfraktur rippenfrakturen rundherd rundherde "
+    "scarring schrittmacher scoliosis skoliose spannungspneumothorax spitzenpneumothorax enlargement fraktur "
+    "frakturen katheter lungenstauung stauung stauungszeichen verbreitert verbreiterung subcutaneous "
+    "suspected suspicious thoraxdrainage tracheostomy tuberculosis tuberkulose unchanged unlikely vergrößert "
+    "verkalkung verkalkungen verschattung verschattungen widening winkelerguss vascular without"
 )
 # Other words as near, of these languages and of others.
 _OTHERS: Final = (
@@ -72,7 +73,7 @@ _OTHERS: Final = (
     "unquestionable vergrößern vergrößerte verkalking verkalkt verpackung verpackungen verschaffung "
     "verschaltung verschaltungen verschalungen verschanzungen verschrottung verschüttung verwaltung "
     "verwaltungen verguss verguß module modules plural unlike widen fibro enema nachweis suspect question "
-    "pneumo pleura cardio mediastin excluding collapses cannon"
+    "pneumo pleura cardio mediastin excluding collapses cannon probably"
 )
 # Words that are typed without a blank before one of the rules: "nopneumothorax".
 _JOINED: Final = (
