@@ -60,12 +60,12 @@ ENGLISH: Final[CueTable] = (
         "none",
         "behind",
         (
-            r"not only",
+            r"not only|previously absent|to (?:suggest|indicate|support)|should (?:read|say|state)",
             r"(?:not (?:true|the case|correct)|wrong|untrue|false)(?: to (?:say|state|claim))?(?: that)? "
             r"there (?:is|are) no",
             r"(?:evaluat|characteri[sz]|quantif|clarif)\w* (?:the|this|these)(?= (?:(?!for\b)\w+ "
             r"){0,3}\ufffc)",
-            r"should (?:read|say|state)",
+            r"without (?:prior|previous|comparison)",
             # What is so on one side alone is so of the other, or not: see `is_contrast`.
             rf"{_SIDE},? (?:(?:but|and|yet|though),? (?:no|not|without)|no|not)(?: (?:an?|any|on|the))* "
             rf"{_SIDE}",
@@ -86,11 +86,9 @@ ENGLISH: Final[CueTable] = (
             r"ment)|growth|grown|extension|bigger|smaller)",
             r"(?:as )?clinically (?:questioned|suspected|indicated|warranted)",
             # What is new: "an effusion that was absent on the prior".
-            rf"(?:was |were )?(?:not (?:yet )?{_SEEN}|absent) (?:(?:on|in|at) (?:(?:the|any) )?)?(?:prior|"
-            r"previous(?:ly)?|earlier|old|yesterday|before|this morning)(?![^.;,]* n?or\b)",
+            rf"(?:was |were )?(?:not (?:yet )?{_SEEN}|absent) (?:(?:on|in|at) (?:(?:the|any) )?)?"
+            r"(?:prior|previous(?:ly)?|earlier|old|yesterday|before|this morning)(?![^.;,]* n?or\b)",
             rf"(?:no|{_ISNT}) {_HOW_MUCH}(?:resolved|resolution|cleared|clearing|removed)",
-            r"to (?:suggest|indicate|support)",
-            r"without (?:prior|previous|comparison)",
             r"(?:partial|incomplete|near[\- ]complete|almost complete|ensure|document|confirm|until|pending|"
             r"to (?:demonstrate|show|see|verify|establish|prove)|(?:assess|evaluate|check|monitor|look) for) "
             r"(?:(?:complete|full|the) )*(?:resolution|clearing|disappearance|resorption)(?: of)?",
@@ -104,9 +102,9 @@ ENGLISH: Final[CueTable] = (
         "before",
         (
             # Values of keys: "Effusion: none", "Effusion? No.", "effusion -".
-            r"\((?:none|no?|absent|negativ|negative|nein|keine?r?)\.?\)",
-            rf"[:=?–-](?<!\S[–-]) ?(?:jeweils )?(?:[n0]|none|not?|absent|negativ|negative|resolved|free|nein|"
-            rf"keine?[rsn]?|ohne|ø|nicht (?:vorhanden|nachweisbar|erkennbar|sichtbar)){_VALUE_ENDS}",
+            r"\((?:none|no?|absent|negative?|nein|keine?r?)\.?\)",
+            rf"[:=?–-](?<![^\s\ufffc][–-]) ?(?:jeweils )?(?:[n0]|none|not?|absent|negative?|resolved|free|"
+            rf"nein|keine?[rsn]?|ohne|ø|nicht (?:vorhanden|nachweisbar|erkennbar|sichtbar)){_VALUE_ENDS}",
             # Behind a finding alone: "FINDINGS: No significant effusion" is a statement under a heading.
             r"(?<=\ufffc)\s?[:=?] ?(?:none|not?|negative|keine?[rsn]?)(?= (?:seen|identified|noted|visible|"
             r"evident|present|detected|demonstrated|appreciated|acute|significant|nachweisbar|erkennbar|"
@@ -334,8 +332,8 @@ ENGLISH: Final[CueTable] = (
             rf"(?:{_CANNOT} be|(?:{_BE} )?{_ISNT}) {_HOW_MUCH}{_SEEN}(?! to\b)",
             r"(?:turn(?:s|ed)? out|prove[sd]?) to be(?! (?:[\w\-]+ ){0,3}\ufffc)",
             r"(?:has|have|had|is|are|was|were) (?:(?!not |never |nearly |almost |partially |incompletely |"
-            r"partly |largely )\w+ ){0,3}(?:resolved|cleared|disappeared|removed|pulled|withdrawn|explanted|"
-            r"gone|lacking|absent|excluded|ruled out(?! for\b))",
+            r"partly |largely |that )\w+ ){0,3}(?:resolved|cleared|disappeared|removed|pulled|withdrawn|"
+            r"explanted|gone|lacking|absent|excluded|ruled out(?! for\b))",
             rf"(?:resolved|cleared|removed|pulled|explanted|absent|excluded|ruled out|(?<!almost\x20)"
             rf"(?<!nearly\x20)(?:completely|entirely|fully) (?:gone|receded|regressed|subsided)){_AT_END}",
             r"(?:removal|withdrawal|explantation|extraction)(?! (?:of|by|is|should|recommended|advised|"

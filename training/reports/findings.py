@@ -64,8 +64,8 @@ _SIZES: Final = (
 # The answer to "Effusion? No." belongs to the question.
 _SENTENCE_END: Final = re.compile(
     # "Vs.", "V.a.", "Anh. f." and "02.05." end nothing; a period before a capital does without a blank.
-    r"\b(?:[Vv][Ss]|[VZ](?:[an]|\.\s?[aAnN])?|St(?:\.\sn)?|a\.\s?e|[kKouO]|kl|ca|[Ee]v|[Aa]nh(?:\.\sf|alt\sf)?|"
-    r"(?:[Hh]inw|[Vv]erd)(?:\.\sa)?|[Ee]vtl|[Gg]gf|[Mm]ögl|[Ff]ragl|[Ww]ahrsch|N(?=\.\s?B\.)|v(?=\.\s[A-ZÄÖÜ]))\.|"
+    r"\b(?:[Vv][Ss]|[VZ](?:[an]|\.\s?[aAnN])?|St(?:\.\sn)?|a\.\s?e|[kKouO]|kl|ca|N(?=\.\s?B\.)|"
+    r"v(?=\.\s[A-ZÄÖÜ])|(?i:ev|anh(?:\.\sf|alt\sf)?|(?:hinw|verd)(?:\.\sa)?|evtl|ggf|mögl|fragl|wahrsch))\.|"
     r"(?:\b(?:bzw|sog|max|rel|insb|inkl|resp|re|li|bds|ger|[Ee]rg|[Nn]achw|[Mm]ediast|[mnv])|grenzw|uraerg|\d\.\d\d)"
     r"\.(?=\s[a-zäöü])|(?P<end>[.!](?=\s|$|[A-Z])"
     # "Fraktur der 6. und 7. Rippe".
@@ -81,7 +81,8 @@ _DENIED_LIST: Final = re.compile(
 )
 _BULLET: Final = re.compile(r"\n?[ \t]*[-*•]")
 # Keys with values on one line: "Heart: enlarged / Effusion: no".
-_SLASH: Final = re.compile(r"(?<=\s)/(?=\s[^\W\d_][\w ]{2,30}(?::|\s[-–=]\s))")
+_SLASH: Final = re.compile(r"(?<=\s)[/|•](?=\s[^\W\d_][\w ]{2,30}(?::|\s[-–=]\s))")
+_IS_KEY: Final = re.compile(r"\s?:|\s[-–]\s")
 _BLANK_LINE: Final = re.compile(r"\n\s*\n")
 # A line that is not filled ends what a heading has.
 _FIRST_LINE: Final = re.compile(r"[^\n]{1,60}\n\s*(?=[A-ZÄÖÜ])")
@@ -301,7 +302,11 @@ def _mentions(sentence: str) -> list[_Mention]:
         same = longest is not None and mention[2:] == longest[2:] and mention.name != longest.name
         if longest is None or mention.end > longest.end or same:
             kept.append(mention)
-    return [mention for mention in kept if mention.name]
+    # "Effusion: no effusion" says one thing of it.
+    keys = [
+        one for one, after in pairwise(kept) if one.name == after.name and _IS_KEY.match(sentence, one.end)
+    ]
+    return [mention for mention in kept if mention.name and mention not in keys]
 
 
 def _with_ill(sentence: str, mentions: Sequence[_Mention]) -> list[_Mention]:

@@ -99,7 +99,7 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"(?:large|enlarged) (?:heart|cardiac (?:silhouette|contours?))",
         r"(?:cardiac|heart) enlargement|enlargement of (?:the )?(?:heart|cardiac silhouette)",
         rf"{_SIZE_OF_HEART}(?:, (?:which|that))? {_IS_HOW}{_LARGE}",
-        rf"{_RATIO}(?:> ?0[.,]50?|0[.,](?:5[5-9]|[6-9]\d?))",
+        rf"{_RATIO}(?:(?:>|above|über) ?0[.,]50?|0[.,](?:5[5-9]|[6-9]\d?))",
     ),
     "cavitation": (r"cavitations?", r"cavitary", r"cavitating"),
     "consolidation": (r"konsolidation(?:en)?", r"consolidat(?:ions?|ive|ed)"),
@@ -129,8 +129,8 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "fibrosis": (r"(?:lungen)?fibrose", r"fibrosis", r"fibrotic"),
     "fracture": (
-        r"(?:rippen)?(?:bruch|brüche)|fracture[sd]?|(?<=rib\s|ibs\s|cle\s)#(?! ?\d)|#(?= (?:(?:of|the|[lr]t?|"
-        r"left|right|mid|\d+(?:th)?) ){0,4}(?:ribs?|clavicle|humerus|sternum))",
+        r"(?:rippen)?(?:bruch|brüche)|fracture[sd]?|(?<=rib\s|ibs\s|cle\s)#s?(?! ?\d)|#(?= (?:(?:of|the|"
+        r"[lr]t?|left|right|mid|\d+(?:th)?) ){0,4}(?:ribs?|clavicle|humerus|sternum))",
     ),
     "granuloma": (r"granulomas?", r"granulomata", r"granulomatous", r"granulome?n?"),
     "hernia": (r"(?:hiatus)?hernien?", r"hernias?", r"herniation"),
@@ -198,7 +198,7 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
     "scarring": (r"scar(?:ring|s)?", r"narben?", r"narbige?[rsnm]?", r"vernarbung(?:en)?"),
     "scoliosis": (r"skoliose", r"(?:dextro|levo|kypho)?scolio(?:sis|tic)", r"(?:dextro|levo)curvature"),
     "subcutaneous emphysema": (
-        r"(?:sub ?cutaneous|subcut|sub ?q|SQ|soft tissue|chest wall) (?:emphysema|air|gas)",
+        r"(?:sub ?cutaneous|subcut|sub ?q|SQ|surgical|soft tissue|chest wall) (?:emphysema|air|gas)",
         r"(?:haut|weichteil)emphysems?",
         r"subkutane[sn]? emphysem",
     ),
@@ -251,7 +251,7 @@ _NORMAL_FORMS: Final[dict[str, tuple[str, ...]]] = {
         rf"{_RANDWINKEL} (?:\w+ ){{0,2}}nicht (?:\w+ )?{_BLUNT}",
     ),
     "cardiomegaly": (
-        rf"{_RATIO}(?:normal|< ?0[.,]50?|0[.,][1-4]\d?)",
+        rf"{_RATIO}(?:normal|(?:<|less than|below|unter) ?0[.,]50?|0[.,][1-4]\d?)",
         rf"{_BOTH} {_IS_HOW}{_NORMAL}",
         rf"(?:{_SIZE_OF_HEART}|{_HERZ}) {_SEEMS_LARGE}",
         rf"{_SIZE_OF_HEART}(?: (?:and|,)? ?(?:pulmonary vascular\w*|contours?|size)){{0,3}} "
