@@ -48,8 +48,7 @@ GERMAN: Final[CueTable] = (
             r"(?:bis zu[rm]|zu[rm] (?:\w+ )?(?:dokumentation|bestätigung|sicherung|nachweis|überprüfung)|"
             rf"kontrolle)(?: (?:auf|de[rs]|eine[rs]|von))? (?:{_WHOLE} )?(?:rückbildung|auflösung|ausheilung|"
             r"regredienz|resorption|abheilung)(?: (?:de[rs]|von|eine[rs]))?",
-            rf"{_NO} (?:\w+ )?{_CHANGED}(?: (?:de[rs]|von|einer|eines))?",
-            r"nicht (?:\w+ )?frei von",
+            rf"{_NO} (?:\w+ )?{_CHANGED}(?: (?:de[rs]|von|einer|eines))?|nicht (?:\w+ )?frei von",
             rf"(?<!wie\x20){_BEFORE} (?:noch )?nicht {_SEEN}|(?:noch )?nicht {_SEEN} (?:war\w* )?{_BEFORE}",
             r"(?:kein(?:erlei|e[rsnm]?)?|ohne) (?:zweifel(?: an| bezüglich)?|fehlen(?:de[rsnm]?)?)",
             rf"{_SIDE},? (?:(?:aber|jedoch|und),? (?:nicht|{_NONE})|nicht(?: aber| jedoch)?|{_NONE}) {_SIDE}",

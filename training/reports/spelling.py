@@ -88,7 +88,8 @@ _TWO_EDITS: Final = 12
 # Of a word that is cut short.
 _LEAST_PART: Final = 0.62
 _BOX: Final = re.compile(
-    r"(?P<ticked>\[[xX✓✔]\]|\([xX✓✔+]\)|[☒☑✓✔])|(?P<doubt>\((?:\?|\+/-)\)(?!\w))|[\[(][-–\s]?[\])]|[☐□▢]"
+    r"(?P<ticked>\[[xX✓✔]\]|\([xX✓✔+]\)|[☒☑✓✔])|(?P<doubt>(?<!\b[au]nd\s)\((?:\?|\+/-)\)(?!\w))|"
+    r"[\[(][-–\s]?[\])]|[☐□▢]"
 )
 _OPTION: Final = re.compile(
     r"\s*(?:yes|no(?:ne)?|ja|nein|keine?r?|normal|enlarged|present|absent|positive|negative|small|moderate|"

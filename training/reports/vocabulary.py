@@ -80,7 +80,7 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"atelecta(?:sis|ses|tic)",
         r"(?<!vertebral\s)(?<!body\s)(?<!end\splate\s)(?<!\d\s)collapse(?! of (?:the )?(?:[lt]\d|"
         r"vertebra\w*))",
-        r"collapsed (?:\w+ )?(?:lung|lobe)|volume loss",
+        r"collapsed (?:\w+ ){0,2}(?:lung|lobe)|volume loss",
     ),
     "bronchial thickening": (r"(?:peri)?bronchial (?:wall )?(?:thickening|cuffing)",),
     "bronchiectasis": (r"(?:bronchiect|bronchioloect)a(?:sis|tic)", r"bronchiektas(?:en?|ien?)"),

@@ -39,7 +39,7 @@ def _sentences() -> tuple[Sentence, ...]:
 
 
 FIELD: Final = _sentences()
-PARTS: Final = ("first", "held", "own", "later", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth")
+PARTS: Final = tuple("first held own later second third fourth fifth sixth seventh eighth ninth".split())
 
 
 def _said(text: str) -> Pairs:
