@@ -52,6 +52,7 @@ PARTS: Final = (
     "seventh",
     "eighth",
     "ninth",
+    "tenth",
 )
 
 
