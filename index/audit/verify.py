@@ -1,4 +1,4 @@
-"""Verification of the audit trail by its chain of hashes; retention: the oldest events go, and one says so."""
+"""Verification of the audit trail by its hashes; retention: the oldest events go, and one says so."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
