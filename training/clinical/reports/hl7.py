@@ -50,7 +50,11 @@ _USUAL: Final = "windows-1252"
 _TEXT_TYPES: Final = ("TX", "FT", "ST", "CE", "CWE")
 _WITHDRAWN: Final = ("D", "W", "X")
 _STUDY_CODES: Final = ("113014", "110180")
-_ESCAPE: Final = re.compile(r"\\(\.?[A-Za-z][^\\\r\n]{0,60}?)\\")
+# Names of the escape sequences (HL7 v2.5, 2.7); anything else between two signs is text.
+_ESCAPES: Final = (
+    r"([FSTREPHN]|(?i:\.(?:br|ce|sp|in|ti|sk|fi|nf))[+-]?[^\Wa-zA-Z_]{0,4}|X(?:[0-9A-Fa-f]{2})+|C[0-9A-Fa-f]{4}|"
+    r"M[0-9A-Fa-f]{4}(?:[0-9A-Fa-f]{2})?|Z[0-9A-F]{2,20})"
+)
 _MOST_LINES: Final = 50
 _BRACE: Final = re.compile(r"(?<!\\)[{}]")
 
@@ -98,11 +102,8 @@ class Message:
 
     def plain(self, value: str) -> str:
         """Return a value with what its escape sequences stand for."""
-        if self.escape not in value:
-            return value
-        if self.escape != "\\":
-            value = value.replace("\\", "\\E\\").replace(self.escape, "\\")
-        return _ESCAPE.sub(self._escaped, value)
+        sign = re.escape(self.escape)
+        return re.sub(f"{sign}{_ESCAPES}{sign}", self._escaped, value)
 
     def _escaped(self, found: re.Match[str]) -> str:
         name = found[1]
@@ -110,16 +111,14 @@ class Message:
         signs |= {"E": self.escape, "P": "#"}
         if name in signs:
             return signs[name]
+        name = name.lower() if name[0] == "." else name
         if name.startswith((".br", ".ce", ".sp")):
             count = name[3:].lstrip("+")
             return "\n" * min(int(count) if count.isdecimal() else 1, _MOST_LINES)
         if name.startswith((".in", ".ti", ".sk")):
             return " "
         if name[0] == "X":
-            try:
-                given = bytes.fromhex(name[1:])
-            except ValueError:
-                return ""
+            given = bytes.fromhex(name[1:])
             try:
                 return given.decode().replace("\r", "\n")
             except UnicodeDecodeError:

@@ -25,12 +25,26 @@ from training.clinical.reports.study_report import StudyReport
         ("Effusion.~No edema.", "Effusion.\nNo edema."),
         (r"Effusion.\.sp2\No edema.", "Effusion.\n\nNo edema."),
         (r"Effusion.\.sp²\No edema.", "Effusion.\nNo edema."),
+        (r"Effusion.\.BR\No edema.\Z01\ Clear.", "Effusion.\nNo edema. Clear."),
+        (
+            r"No pneumothorax\effusion seen. Nodule 12 mm\mass in LUL. Cardiomegaly.",
+            r"No pneumothorax\effusion seen. Nodule 12 mm\mass in LUL. Cardiomegaly.",
+        ),
+        (r"Raumforderung\Zyste\Abszess\.br\Kein Erguss.", "Raumforderung\\Zyste\\Abszess\nKein Erguss."),
+        (r"Edema \Xray\ and \Mass\T\nodule\.", r"Edema \Xray\ and \Mass&nodule\."),
     ],
 )
 def test_escapes_and_repetitions_of_hl7(tmp_path: Path, line: str, text: str) -> None:
     path = tmp_path / "a.hl7"
     path.write_bytes(hl7_report([f"FINDINGS: {line}"]))
     assert texts_of(read_one(path)) == {"FINDINGS": text}
+
+
+def test_only_the_sign_of_the_message_begins_an_escape(tmp_path: Path) -> None:
+    path = tmp_path / "a.hl7"
+    message = hl7_report([r"FINDINGS: Mass!T!nodule\cyst! No edema! Clear."])
+    path.write_bytes(message.replace(b"|^~\\&|", b"|^~!&|", 1))
+    assert texts_of(read_one(path)) == {"FINDINGS": r"Mass&nodule\cyst! No edema! Clear."}
 
 
 @pytest.mark.parametrize(
