@@ -48,6 +48,7 @@ _CHARSETS: Final = {
 # Encoding of many senders that declare no character set, tried after UTF-8.
 _USUAL: Final = "windows-1252"
 _TEXT_TYPES: Final = ("TX", "FT", "ST", "CE", "CWE")
+_NUMBER_TYPES: Final = ("NM", "SN")
 _WITHDRAWN: Final = ("D", "W", "X")
 _STUDY_CODES: Final = ("113014", "110180")
 # Names of the escape sequences (HL7 v2.5, 2.7); anything else between two signs is text.
@@ -273,9 +274,15 @@ def _text(message: Message, results: Sequence[Sequence[str]]) -> str:
     # Braces of an RTF document that are open: its backslashes are its own where they are not escaped.
     open_braces = 0
     for one in results:
-        if field(one, 2) not in _TEXT_TYPES or field(one, 11).strip().upper()[:1] in _WITHDRAWN:
+        is_number = field(one, 2) in _NUMBER_TYPES
+        if not (is_number or field(one, 2) in _TEXT_TYPES):
+            continue
+        if field(one, 11).strip().upper()[:1] in _WITHDRAWN:
             continue
         if message.first(field(one, 3)) in _STUDY_CODES:
+            continue
+        name = next(iter(message.components(field(one, 3))[1:]), "")
+        if is_number and not has_forms(name):
             continue
         own, value = _section(message, field(one, 3)), field(one, 5)
         if own and own != section:
@@ -285,15 +292,16 @@ def _text(message: Message, results: Sequence[Sequence[str]]) -> str:
             open_braces += sum(1 if brace == "{" else -1 for brace in _BRACE.findall(value))
             lines.append(value.replace("\\.br\\", "\n"))
             continue
-        if field(one, 2) in ("CE", "CWE"):
+        if is_number:
+            said = [" ".join((*message.words(value), message.first(field(one, 6))))]
+        elif field(one, 2) in ("CE", "CWE"):
             parts = message.components(value)
             said = [parts[1] if len(parts) > 1 else parts[0]]
         else:
             said = [message.plain(part) for part in value.split(message.repetition)]
-        name = next(iter(message.components(field(one, 3))[1:]), "")
         # The name of a finding belongs to its value: "Pneumothorax", "Absent".
         is_named = len(said) == 1 and has_forms(name)
-        lines += [named_value(name, said[0])] if is_named else said
+        lines += [named_value(name, said[0], is_number=is_number)] if is_named else said
     return "\n".join(lines)
 
 

@@ -11,6 +11,7 @@ from tests.training.clinical.reports.documents import (
 )
 from tests.training.importing.report_reading import read_all, read_one, texts_of
 from training.clinical.dicom.pseudonyms import keyed_hash
+from training.clinical.findings.chexpert import chexpert_labels
 from training.clinical.reports.study_report import StudyReport
 
 
@@ -125,7 +126,19 @@ def test_a_coded_result_keeps_the_name_of_its_finding(tmp_path: Path) -> None:
     for name in ("Pneumothorax", "Pleural effusion", "Pneumonia"):
         named = named.replace(f"18748-4^{MARKERS[9]}^LN", f"1^{name}^L", 1)
     path.write_text(named.replace("|TX|", "|CE|", 1))
-    assert texts_of(read_one(path)) == {"": "Pneumothorax: Absent.\nPleural effusion: Small, on the left."}
+    read = "Pneumothorax: Absent.\nPleural effusion: Small, on the left.\nPneumonia: unknown (value 2 %)."
+    assert texts_of(read_one(path)) == {"": read}
+
+
+@pytest.mark.parametrize(("kind", "value"), [("NM", "2"), ("SN", "<^2"), ("CE", ""), ("ST", "0.97")])
+def test_a_number_of_hl7_is_named_and_no_finding(tmp_path: Path, kind: str, value: str) -> None:
+    path = tmp_path / "a.hl7"
+    named = hl7_report(["No pleural effusion.", value]).decode()
+    head, _, last = named.rpartition("|TX|")
+    path.write_text(f"{head}|{kind}|" + last.replace(f"18748-4^{MARKERS[9]}^LN", "1^Pneumothorax^L"))
+    text = texts_of(read_one(path))[""]
+    assert text.startswith("No pleural effusion.\nPneumothorax: unknown (value ")
+    assert set(chexpert_labels(text)) == {"Pleural Effusion"}
 
 
 @pytest.mark.parametrize(
