@@ -65,6 +65,7 @@ def test_sections_are_found_by_their_headings(text: str, sections: list[tuple[st
         ("Clinical data: pain\n\nChest X-ray, 2 views:\n\nNo mass.", "No mass."),
         ("INDICATION: pain\nPORTABLE AP CHEST: No mass.", "No mass."),
         ("HISTORY: Pain. X-ray chest: No mass.", "No mass."),
+        ("Klinik: Sturz.\n\nRö-Thorax p.a.:\n\nKein Erguss.", "Kein Erguss."),
         ("HISTORY: Cough. There is a small effusion. No mass.", "There is a small effusion. No mass."),
         ("INDICATION: Cough\nThe lungs are clear.\nSmall mass.", "The lungs are clear.\nSmall mass."),
         ("HISTORY: Cough.\n\nLUNGS: Clear.\nHEART: Large.", "LUNGS: Clear.\nHEART: Large."),
@@ -333,6 +334,7 @@ def test_a_long_text_without_a_heading_of_findings_takes_little_time(part: str) 
         ),
         ("BEFUND: Erguss.", "KLINIK: Erguss.\n*BEFUND: Erguss.", "*"),
         ("Erguss.", "*Erguss.", "*"),
+        ("Erguss.", "BEFUND: Thoraxröntgen in 2 Ebenen: *Erguss.", "*"),
         ("Erguss.", "", None),
     ],
 )
