@@ -62,7 +62,8 @@ class IngestReport:
         absent: Ids of the images that were in the collection before and are on no line of the manifest.
         pruned: Number of these that were removed.
         replaced: Ids of images that were removed, since the manifest gives their ids to moved files.
-        ambiguous: Ids of new images that have the file of several images which the manifest no longer has.
+        copies: Ids of new images that have the file of a moved image.
+        ambiguous: Ids of new images that may be one of several with the file that an image had which is gone.
         outdated: Ids of the images whose line or file cannot be used now; they stay as they were.
         truncated: Different texts embedded by this run that are longer than the encoder reads.
         took_over: The generation that took the place of another one; None where none did.
@@ -79,6 +80,7 @@ class IngestReport:
     absent: tuple[str, ...]
     pruned: int
     replaced: tuple[str, ...]
+    copies: tuple[str, ...]
     ambiguous: tuple[str, ...]
     outdated: tuple[str, ...]
     truncated: int
@@ -377,6 +379,7 @@ class _Run:
             absent=absent,
             pruned=pruned,
             replaced=self._moves.replaced,
+            copies=self._moves.copies,
             ambiguous=self._moves.ambiguous,
             outdated=tuple(sorted(self.outdated)),
             truncated=self._embedder.truncated,

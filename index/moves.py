@@ -30,11 +30,13 @@ class Moves:
     Attributes:
         ids: The new id of each image, by the id that it has.
         replaced: Ids that the manifest gives to a moved file, whose own image it no longer has.
-        ambiguous: Ids whose file is that of several images, so that none of these moves there.
+        copies: New ids of files that moved to another id as well.
+        ambiguous: Ids whose file is that of several images, or of one that may be at several ids.
     """
 
     ids: Mapping[str, str]
     replaced: tuple[str, ...] = ()
+    copies: tuple[str, ...] = ()
     ambiguous: tuple[str, ...] = ()
 
 
@@ -68,10 +70,16 @@ def find_moves(
     for digest, records in wanted.items():
         ids |= _pairs(former[digest], records)
     moved_to = frozenset(ids.values())
+    copies: list[str] = []
+    ambiguous: list[str] = []
+    for digest, records in wanted.items():
+        rest = copies if ids.keys() >= set(former[digest]) else ambiguous
+        rest += (record.id for record in records if record.id not in moved_to)
     return Moves(
         ids,
         tuple(sorted(name for name in changed if name in moved_to and name not in ids)),
-        tuple(record.id for records in wanted.values() for record in records if record.id not in moved_to),
+        tuple(copies),
+        tuple(ambiguous),
     )
 
 
