@@ -11,7 +11,7 @@ from typing import Any, Literal
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.cli.operate.serve import bind
+from app.cli.serve import bind
 from app.edge.server.connections import ConnectionLimits, Connections
 from app.edge.server.protocol import bounded
 from app.edge.server.server import GracefulServer

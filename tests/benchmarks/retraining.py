@@ -20,7 +20,7 @@ from typing import Final
 
 import typer
 
-from app.cli.training.retrain import retrain
+from app.cli.retrain import retrain
 from app.engine import open_engine
 from app.generations.lifecycle.verdict import ModelVerdict, Outcome
 from app.settings import Settings

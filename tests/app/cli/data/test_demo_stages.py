@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.data.demo_stages import DemoError, Stages, prepare
+from app.cli.demo import DemoError, Stages, prepare
 
 
 class Work:

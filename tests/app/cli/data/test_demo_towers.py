@@ -15,7 +15,7 @@ from torch.nn import functional
 from transformers import EfficientNetConfig, EfficientNetModel
 
 from app.cli.data import demo_stages, demo_towers
-from app.cli.data.demo_towers import TowersError, efficientnet_weights, fetch_towers
+from app.cli.demo import TowersError, efficientnet_weights, fetch_towers
 
 # Repeats, kernel, stride, expansion and width of the stages of EfficientNet-Lite0 (Tan and Le, 2019).
 STAGES = (

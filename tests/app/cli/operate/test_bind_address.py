@@ -2,7 +2,7 @@ import socket
 
 import pytest
 
-from app.cli.operate.serve import PortError, bind, url_of
+from app.cli.serve import PortError, bind, url_of
 
 
 def test_port_0_takes_a_free_one() -> None:

@@ -9,7 +9,7 @@ from pydantic import SecretStr
 from typer.testing import CliRunner, Result
 
 from app.cli.main import build
-from app.cli.operate.serve import OpenNetworkError, refuse_open_network
+from app.cli.serve import OpenNetworkError, refuse_open_network
 from app.settings import Settings
 from index.errors import KeyNameError
 from tests.app.conftest import COLLECTION, Indexed

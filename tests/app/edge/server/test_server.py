@@ -20,8 +20,8 @@ from tests.app.conftest import COLLECTION, Indexed
 _START = """
 import sys
 from pathlib import Path
-from app.cli.operate.serve import bind, url_of
-from app.cli.operate.serve import serve_on
+from app.cli.serve import bind, url_of
+from app.cli.serve import serve_on
 from app.settings import Settings
 taken = bind("127.0.0.1", 0)
 print(url_of(taken), flush=True)

@@ -19,8 +19,8 @@ PATIENCE = 120.0
 _START = """
 import sys, threading
 from pathlib import Path
-from app.cli.operate.serve import bind, url_of
-from app.cli.operate.serve import serve_on
+from app.cli.serve import bind, url_of
+from app.cli.serve import serve_on
 from app.encoding import jobs
 from app.settings import Settings
 from training.models.onnx.encoder import OnnxEncoder

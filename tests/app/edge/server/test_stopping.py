@@ -28,8 +28,8 @@ _PATIENCE = 30.0
 _START = """
 import os, sys, threading
 from pathlib import Path
-from app.cli.operate.serve import bind, url_of
-from app.cli.operate.serve import serve_on
+from app.cli.serve import bind, url_of
+from app.cli.serve import serve_on
 from app.settings import Settings
 from index.engine import SearchEngine
 taken = bind("127.0.0.1", 0)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.operate.serve import bind
+from app.cli.serve import bind
 from app.engine import open_engine
 from app.radiology.reports.intake import ReportIntake
 from app.radiology.reports.listener import Limits, Listener, run_listener

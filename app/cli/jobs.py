@@ -1,4 +1,4 @@
-"""`recoquest jobs` and `recoquest worker`: give work to the workers, do it, and see what becomes of it."""
+"""`recoquest jobs` and `worker`: give work to the workers, do it, and see what becomes of it."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 from typer.core import TyperGroup
 
-from app.cli.collections.generations import activate
+from app.cli.index import activate
 from app.cli.options import AsJson, BatchSize, Device, EnvFile, Home
 from app.edge.observability.console import console
 from app.jobs.kinds import KINDS, command_of
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from app.settings import Settings
     from index.catalogue import Catalogue
     from index.catalogue.jobs import Job
+
 
 _LOOK_SECONDS = 0.5
 _STATES = "queued, running, done, failed or cancelled"

@@ -163,7 +163,7 @@ def _attach(report: "ImportReport", reports: Path, home: Path) -> "tuple[ImportR
 
     Returns the report of the import with what the manifest has now, and sentences on the reports.
     """
-    from app.cli.radiology.reports import say_refused
+    from app.cli.radiology import say_refused
     from index.keys.patient_key import patient_key
     from training.importing.attach_reports import attach_source, remarks
 

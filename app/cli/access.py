@@ -1,17 +1,20 @@
-"""`recoquest keys`: API keys of the service, made, listed, rotated, revoked."""
+"""`recoquest keys` and `audit`: who may do what, and the trail of what was done."""
 
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.table import Table
 
-from app.cli.options import AsJson, Home
+from app.cli.options import AsJson, Home, indexed
 from app.edge.observability.console import console
 from index.keys.grants import EVERY_COLLECTION, ROLES, Role, role_of, written_grants
+from training.common.errors import RecoquestError
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from index.audit.event import Action
     from index.catalogue import Catalogue
     from index.keys.api_keys import ApiKey, NewKey
+
 
 _ROLES = ", ".join(ROLES)
 
@@ -59,10 +63,10 @@ def create(
             raise typer.BadParameter(str(error), param_hint="--collection") from None
     with _opened(home) as (settings, catalogue), catalogue.write() as session:
         for each in named:
-            _warn(session, each)
+            _warn_of_name(session, each)
         made = create_key(session, name, grants, days=days)
         _record(settings, catalogue, session, "create", "keys create", made.key)
-    _print(made)
+    _print_key(made)
 
 
 @keys.command("list")
@@ -78,8 +82,8 @@ def list_all(as_json: AsJson = False, home: Home = None) -> None:
     table = Table("Key", "Name", "State", "Roles", "Made", "Expires", "Used", caption="Times are in UTC")
     for key in found:
         roles = "; ".join(f"{', '.join(r)} in {c}" for c, r in written_grants(key.grants).items())
-        expires = "never" if key.expires is None else _time(key.expires)
-        table.add_row(key.id, key.name, key.state, roles, _time(key.created), expires, key.used or "never")
+        expires = "never" if key.expires is None else _stamp(key.expires)
+        table.add_row(key.id, key.name, key.state, roles, _stamp(key.created), expires, key.used or "never")
     console().print(table)
 
 
@@ -91,7 +95,7 @@ def rotate(name: Name, home: Home = None) -> None:
     with _opened(home) as (settings, catalogue), catalogue.write() as session:
         made = rotate_key(session, name)
         _record(settings, catalogue, session, "create", "keys rotate", made.key)
-    _print(made)
+    _print_key(made)
 
 
 @keys.command()
@@ -108,7 +112,7 @@ def revoke(
     typer.echo(f"The key {found.id} of {found.name!r} is revoked.")
 
 
-def _warn(session: "Session", name: str) -> None:
+def _warn_of_name(session: "Session", name: str) -> None:
     """Say that roles in a name hold nowhere now."""
     from index.catalogue.collections import require_collection
     from index.errors import UnknownCollectionError
@@ -148,9 +152,9 @@ def _role(name: str) -> Role:
     return found
 
 
-def _print(made: "NewKey") -> None:
+def _print_key(made: "NewKey") -> None:
     """The key alone goes to standard output, for scripts to take it from there."""
-    until = "" if made.key.expires is None else f", holds until {_time(made.key.expires)} UTC"
+    until = "" if made.key.expires is None else f", holds until {_stamp(made.key.expires)} UTC"
     typer.echo(f"The key {made.key.id} of {made.key.name!r}{until}. It is shown this once:", err=True)
     typer.echo(made.text)
 
@@ -168,7 +172,7 @@ def _entry(key: "ApiKey") -> dict[str, object]:
     }
 
 
-def _time(stamp: str) -> str:
+def _stamp(stamp: str) -> str:
     return stamp[:16].replace("T", " ")
 
 
@@ -181,3 +185,140 @@ def _opened(home: Path | None) -> "Iterator[tuple[Settings, Catalogue]]":
     settings = load_settings(home=home)
     with closing(open_engine(settings)) as engine:
         yield settings, engine.home.catalogue
+
+
+def _time(text: str) -> datetime:
+    from app.audit.schemas import read_time
+
+    try:
+        return read_time(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+Collection = Annotated[str | None, typer.Option("--collection", help="Only events of this collection.")]
+Since = Annotated[
+    datetime | None,
+    typer.Option("--since", parser=_time, metavar="TIME", help="Time of the first event; UTC."),
+]
+Until = Annotated[
+    datetime | None,
+    typer.Option("--until", parser=_time, metavar="TIME", help="Time before which events are; UTC."),
+]
+
+audit = typer.Typer(
+    name="audit", no_args_is_help=True, help="The audit trail: verify, export, prune; see docs/audit.md."
+)
+
+
+class AuditFaultError(RecoquestError):
+    """The audit trail fails its verification."""
+
+
+@audit.command()
+def verify(
+    head: Annotated[
+        str | None, typer.Option("--head", help="Hash of an earlier end, which the trail must hold.")
+    ] = None,
+    home: Home = None,
+) -> None:
+    """Compare every event with its hash; print the hash of the last one, to be noted elsewhere."""
+    from app.audit.trail import open_trail
+    from app.settings import load_settings
+    from index.audit.dead_letters import count_dead_letters, dead_letters_of
+    from index.audit.verify import verify_trail
+
+    settings = load_settings(home=home)
+    with indexed(settings) as engine:
+        trail = open_trail(settings, engine.home.catalogue)
+        with engine.home.catalogue.read() as session:
+            found = verify_trail(session, key=trail.key, head=head)
+    if found.fault is not None:
+        raise AuditFaultError(f"The audit trail fails its verification. {found.fault}")
+    pruned = f" ({found.pruned:,} before them were pruned)" if found.pruned else ""
+    typer.echo(f"{found.events:,} events are as they were written{pruned}.")
+    typer.echo(f"Head: {found.hash}")
+    if letters := count_dead_letters(settings.home):
+        typer.echo(
+            f"{letters:,} events could not be written to the trail: they are in "
+            f"{dead_letters_of(settings.home)}.",
+            err=True,
+        )
+
+
+@audit.command()
+def export(
+    file: Annotated[Path, typer.Argument(help="The file to be written; - for standard output.")],
+    form: Annotated[
+        Literal["ndjson", "fhir"],
+        typer.Option("--format", help="One JSON object a line: events, or FHIR R4 AuditEvent resources."),
+    ] = "ndjson",
+    since: Since = None,
+    until: Until = None,
+    collection: Collection = None,
+    home: Home = None,
+) -> None:
+    """Write events into a file, one a line, the oldest first."""
+    from app.audit.schemas import time_stamp
+    from app.audit.trail import record_command
+    from app.settings import load_settings
+    from index.audit.fhir import audit_event
+    from index.audit.listing import Selection, all_events
+    from training.common.atomic import atomic_file
+
+    if str(file) != "-" and not file.parent.is_dir():
+        raise typer.BadParameter(
+            f"the folder {file.parent} is not there: create it first.", param_hint="FILE"
+        )
+    settings, count = load_settings(home=home), 0
+    selection = Selection(time_stamp(since), time_stamp(until), collection)
+    with indexed(settings) as engine:
+        catalogue = engine.home.catalogue
+        with catalogue.read() as session:
+            lines = (
+                json.dumps(audit_event(entry, "recoquest"), ensure_ascii=False)
+                if form == "fhir"
+                else entry.line()
+                for entry in all_events(session, selection)
+            )
+            if str(file) == "-":
+                for line in lines:
+                    sys.stdout.write(line + "\n")
+                    count += 1
+            else:
+                with atomic_file(file) as written:
+                    for line in lines:
+                        written.write(line.encode() + b"\n")
+                        count += 1
+        record_command(
+            settings, catalogue, "audit", "audit export", collection=collection, format=form, count=count
+        )
+    typer.echo(f"Wrote {count:,} events to {file}.", err=True)
+
+
+@audit.command()
+def prune(
+    before: Annotated[
+        datetime,
+        typer.Option("--before", parser=_time, metavar="TIME", help="Time from which on events stay; UTC."),
+    ],
+    home: Home = None,
+) -> None:
+    """Remove the events before a time; an event says so, with the hash that the trail goes on from."""
+    from app.audit.schemas import time_stamp
+    from app.audit.trail import command_actor, open_trail
+    from app.settings import load_settings
+    from index.audit.event import Event
+    from index.audit.prune import prune_trail
+
+    time, today = time_stamp(before), datetime.now(UTC).date().isoformat()
+    assert time is not None
+    if time >= today:
+        raise typer.BadParameter(
+            f"{time[:10]} is not over: name a day before today, {today} (UTC).", param_hint="--before"
+        )
+    settings = load_settings(home=home)
+    with indexed(settings) as engine:
+        trail = open_trail(settings, engine.home.catalogue)
+        pruned = prune_trail(trail, time, Event(action="prune", actor=command_actor()))
+    typer.echo(f"Removed {pruned.events:,} events; the trail goes on from {pruned.hash}.")

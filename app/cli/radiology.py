@@ -1,15 +1,34 @@
-"""`recoquest pacs sync`: bring a collection up to date with an image archive."""
+"""`recoquest pacs`, `reports`, `hl7`, `findings` and `viewer`: archives, reports and studies."""
 
+import json
 import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
 from app.cli.errors import stoppable
-from app.cli.options import Device, Home
+from app.cli.serve import bind
+from app.cli.options import Device, EnvFile, Home, indexed, query_device, read_text
+from app.edge.observability.console import console
+from training.clinical.findings import (
+    CHEXPERT_LABELS,
+    FINDINGS,
+    Finding,
+    are_prior,
+    chexpert_labels,
+    find_findings,
+    is_read,
+    unread_words,
+)
+from training.common.errors import RecoquestError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -26,6 +45,8 @@ if TYPE_CHECKING:
     from app.radiology.reports.intake import ReportIntake
     from app.settings import Settings
     from index.engine import SearchEngine
+    from training.clinical.reports.study_report import StudyReport
+
 
 _COMMAND: Final = "pacs sync"
 _STOPPED: Final = "Stopped. What is written is kept; the same command goes on from there."
@@ -332,3 +353,269 @@ def _write_notes(
         except OutsideHoursError:
             typer.echo("The hours are over: no note is written.", err=True)
             return
+
+
+_AT_ONCE: Final = 64
+_SHOWN: Final = 20
+ChosenFormat = Literal["auto", "text", "csv", "fhir", "hl7", "sr"]
+
+
+class OpenListenerError(RecoquestError):
+    """A listener that other machines would reach."""
+
+
+@dataclass
+class _Tally:
+    """Counts of a run: found is the sum of matched, waiting, refused (differing ones too) and left out."""
+
+    matched: int = 0
+    waiting: int = 0
+    changed: int = 0
+    differing: int = 0
+    without_text: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+
+    def sentences(self, collection: str) -> Iterator[str]:
+        from training.importing.attach_reports import remarks
+
+        left = sum(self.left_out.values())
+        found = self.matched + self.waiting + len(self.refused) + left
+        yield (
+            f"{collection}: {found:,} found = {self.matched:,} matched + {self.waiting:,} waiting + "
+            f"{len(self.refused):,} refused + {left:,} left out; {self.changed:,} images changed."
+        )
+        yield from remarks(self.left_out, self.differing, self.without_text)
+        if self.waiting:
+            yield "`recoquest reports COLLECTION` brings those that wait to images indexed since."
+
+
+def reports(
+    collection: Annotated[str, typer.Argument(help="Name of the collection.")],
+    source: Annotated[
+        Path | None,
+        typer.Argument(
+            help="File or folder of reports; without one, reports that wait are brought to new images."
+        ),
+    ] = None,
+    format: Annotated[
+        ChosenFormat,
+        typer.Option(
+            "--format",
+            help="Format of all files: text, csv, fhir, hl7 (v2) or sr (DICOM); auto: by each file.",
+        ),
+    ] = "auto",
+    encoding: Annotated[
+        str | None, typer.Option("--encoding", help="Encoding of texts and tables that are not UTF-8.")
+    ] = None,
+    drop_waiting: Annotated[
+        bool, typer.Option("--drop-waiting", help="Forget the reports whose studies have no image.")
+    ] = False,
+    home: Home = None,
+    device: Device = None,
+) -> None:
+    """Bring reports to indexed images, by study or accession number; run again, it goes on."""
+    from app.cli.errors import stoppable
+    from app.radiology.reports.intake import ReportIntake
+    from app.settings import load_settings
+
+    if drop_waiting and source is not None:
+        raise typer.BadParameter("it goes without a source.", param_hint="--drop-waiting")
+    settings = load_settings(home=home, device=device)
+    settings = settings.model_copy(update={"device": query_device(settings)})
+    with (
+        indexed(settings) as engine,
+        stoppable("Stopped. What is written is kept; the same command goes on."),
+    ):
+        intake = ReportIntake(engine, settings, collection, "reports")
+        if drop_waiting:
+            typer.echo(f"{collection}: {intake.drop_waiting():,} reports that waited are forgotten.")
+        elif source is None:
+            _bring_kept(intake)
+        else:
+            _bring(intake, source, settings.home, format, encoding)
+
+
+def _bring_kept(intake: "ReportIntake") -> None:
+    matched = changed = 0
+    for taken in intake.take_waiting(all_again=True):
+        matched += taken.matched
+        changed += len(taken.changed)
+    typer.echo(
+        f"{intake.collection}: {matched:,} reports matched, {intake.waiting():,} waiting; "
+        f"{changed:,} images changed."
+    )
+
+
+def _bring(
+    intake: "ReportIntake", source: Path, home: Path, format: ChosenFormat, encoding: str | None
+) -> None:
+    from index.keys.patient_key import patient_key
+    from training.clinical.reports.study_report import ReportError
+    from training.importing.report_files import LeftOutFile, read_reports
+
+    tally = _Tally()
+    part: list[tuple[str, StudyReport]] = []
+    for read in read_reports(source, patient_key(home), None if format == "auto" else format, encoding):
+        if isinstance(read, LeftOutFile):
+            tally.left_out[read.reason] += 1
+        elif isinstance(read.report, ReportError):
+            tally.refused.append(f"{read.place}: {read.report}.")
+        else:
+            part.append((read.place, read.report))
+        if len(part) == _AT_ONCE:
+            _take(intake, part, tally)
+            part = []
+    _take(intake, part, tally)
+    say_refused(tally.refused, in_folder=source.is_dir())
+    for sentence in tally.sentences(intake.collection):
+        typer.echo(sentence)
+
+
+def _take(intake: "ReportIntake", part: "Sequence[tuple[str, StudyReport]]", tally: _Tally) -> None:
+    if not part:
+        return
+    taken = intake.take([report for _, report in part])
+    tally.matched += taken.matched
+    tally.waiting += taken.waiting
+    tally.changed += len(taken.changed)
+    tally.differing += len(taken.differing)
+    tally.refused += (f"{part[place][0]}: {part[place][1].mismatch}." for place in taken.differing)
+    tally.without_text += (part[place][0] for place in taken.without_text)
+
+
+def say_refused(refused: Sequence[str], *, in_folder: bool) -> None:
+    """Name reports that were refused."""
+    from training.importing.report_files import ORDER
+
+    for sentence in refused[:_SHOWN]:
+        typer.echo(f"Refused: {sentence}", err=True)
+    if len(refused) > _SHOWN:
+        typer.echo(f"Refused: and {len(refused) - _SHOWN:,} more.", err=True)
+    if refused and in_folder:
+        typer.echo(f"File numbers are places in: {ORDER}.", err=True)
+
+
+def hl7(
+    collection: Annotated[str, typer.Argument(help="Name of the collection whose images get the reports.")],
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")] = 2575,
+    allow_network: Annotated[
+        bool,
+        typer.Option(
+            "--allow-network", help="Listen on an address that other machines reach; MLLP asks for no key."
+        ),
+    ] = False,
+    home: Home = None,
+    device: Device = None,
+    env_file: EnvFile = None,
+) -> None:
+    """Take reports (ORU^R01) over MLLP, each acknowledged once it is written; Ctrl-C ends it."""
+    import asyncio
+    import signal
+    from collections.abc import Callable
+
+    from app.access.hosts import is_loopback
+    from app.edge.observability.logging import configure_logging
+    from app.radiology.reports.intake import ReportIntake
+    from app.radiology.reports.listener import Listener, run_listener
+    from app.settings import load_settings
+    from index.keys.patient_key import patient_key
+
+    def stop_by_signals(stop: Callable[[], None]) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop)
+
+    settings = load_settings(env_file, home=home, device=device)
+    settings = settings.model_copy(update={"device": query_device(settings)})
+    with indexed(settings) as engine, bind(host, port) as taken:
+        address, number = taken.getsockname()[:2]
+        if not allow_network and not is_loopback(address):
+            raise OpenListenerError(
+                f"Everybody who reaches {address} could write reports: MLLP asks for no key. Listen on "
+                "127.0.0.1 behind a tunnel or an interface engine, or give --allow-network."
+            )
+        engine.active(collection)
+        configure_logging(settings.log_level)
+        typer.echo(f"Listening for HL7 on {address}:{number}, for {collection}.", err=True)
+        intake = ReportIntake(engine, settings, collection, "hl7")
+        run_listener(Listener(intake, patient_key(settings.home)), taken, stop_by_signals)
+
+
+def findings(
+    text: Annotated[
+        str | None, typer.Argument(help="Sentence or report; without one, the list of all findings.")
+    ] = None,
+    file: Annotated[Path | None, typer.Option("--file", help="File of a report in UTF-8.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a list of JSON, with offsets.")] = False,
+    labels: Annotated[
+        bool, typer.Option("--labels", help="Print the fourteen labels of CheXpert with their states.")
+    ] = False,
+) -> None:
+    """Print what a report says of findings: present, absent or uncertain."""
+    if text is not None and file is not None:
+        raise typer.BadParameter("give a text or a file, not both.", param_hint="--file")
+    if file is not None:
+        text = read_text(file)
+    if labels:
+        _print_labels(text, as_json=as_json)
+        return
+    if text is None:
+        typer.echo(json.dumps(FINDINGS) if as_json else "\n".join(FINDINGS))
+        return
+    found = find_findings(text)
+    if as_json:
+        rows = [
+            {"finding": name, "state": state, "start": start, "end": end, "prior": prior}
+            for (name, state, start, end), prior in zip(found, _priors(text, found), strict=True)
+        ]
+        typer.echo(json.dumps(rows, ensure_ascii=False))
+    elif not is_read(text):
+        typer.echo("The text seems to be neither English nor German: its findings are not read.")
+    elif not found:
+        typer.echo("No finding of the vocabulary is stated; `recoquest findings` lists it.")
+    else:
+        console().print(_findings_table(text, found))
+    if not as_json:
+        _print_unread(text)
+
+
+def _print_unread(text: str) -> None:
+    """Name the words that no rule knows: such a text gets no label "No Finding"."""
+    if is_read(text) and (words := unread_words(text)):
+        typer.echo(f"Not understood: {', '.join(words)}.")
+
+
+def _print_labels(text: str | None, *, as_json: bool) -> None:
+    """Print the labels of a text; of none, all of them."""
+    if text is None:
+        typer.echo(json.dumps(CHEXPERT_LABELS) if as_json else "\n".join(CHEXPERT_LABELS))
+        return
+    states = chexpert_labels(text)
+    if as_json:
+        typer.echo(json.dumps(states))
+    elif not states:
+        typer.echo(
+            "The text states nothing that is understood, or is neither English nor German: it has no labels."
+        )
+    else:
+        table = Table("Label", "State")
+        for label in CHEXPERT_LABELS:
+            table.add_row(label, states.get(label, ""))
+        console().print(table)
+    if not as_json:
+        _print_unread(text)
+
+
+def _findings_table(text: str, found: tuple[Finding, ...]) -> Table:
+    table = Table("Finding", "State", "Words", "Characters", "Compared")
+    for (name, state, start, end), prior in zip(found, _priors(text, found), strict=True):
+        # Words of a report may look like markup.
+        words = Text(" ".join(text[start:end].split()))
+        table.add_row(name, state, words, f"{start} to {end}", "yes" if prior else "")
+    return table
+
+
+def _priors(text: str, found: tuple[Finding, ...]) -> list[bool]:
+    """Tell which findings stand in sentences that compare with an earlier examination, or tell of one."""
+    return are_prior(text, [finding.start for finding in found])

@@ -226,11 +226,11 @@ def search(
     if as_json:
         typer.echo(page.model_dump_json(indent=2))
     else:
-        from app.cli.collections.search_table import print_table
+        from app.cli.search_pages import print_table
 
         print_table(page, query)
     if explain:
-        from app.cli.collections.search_table import print_confidence
+        from app.cli.search_pages import print_confidence
 
         with indexed(settings) as engine:
             print_confidence(engine.confidence(engine.active(collection)))
@@ -241,7 +241,7 @@ def _map(
 ) -> "SimilarityMap":
     """Tell which parts of an image fit a query, and note it in the audit trail."""
     from app.audit.trail import record_command
-    from app.cli.collections.query_parts import PartMaker
+    from app.cli.search_pages import PartMaker
     from app.search.audit import query_parts
     from app.search.schemas.similarity_map import SimilarityMap
 
@@ -272,7 +272,7 @@ def _page(
     collection: str, query: "SearchQuery", files: _Files, settings: "Settings", texts: Sequence[str]
 ) -> "SearchResponse":
     """Search, with the words of texts looked up, and note what is shown in the audit trail."""
-    from app.cli.collections.query_parts import PartMaker, with_words
+    from app.cli.search_pages import PartMaker, with_words
     from app.search.audit import record_searches
     from app.search.schemas.page import TookMs, page_from
 
@@ -295,7 +295,7 @@ def _page(
 def _search_lines(
     collection: str, path: Path, common: dict[str, Any], settings: "Settings", *, likeness_alone: bool
 ) -> None:
-    from app.cli.collections.search_lines import print_pages, read_texts
+    from app.cli.search_pages import print_pages, read_texts
 
     queries = []
     for number, text in read_texts(path):
@@ -346,7 +346,7 @@ def _option(options: Mapping[str, str], *location: str | int) -> str | None:
 
 
 def _sources(query: "SearchQuery", files: _Files, settings: "Settings") -> "QuerySources":
-    from app.cli.collections.query_parts import read_image
+    from app.cli.search_pages import read_image
     from app.search.query_sources import QuerySources
 
     limits = settings.image_limits

@@ -16,6 +16,7 @@ from app.edge.observability.console import console
 if TYPE_CHECKING:
     from index.feedback.judgements import JudgedQuery
 
+
 Collection = Annotated[str, typer.Argument(help="Name of the collection.")]
 Hit = Annotated[str, typer.Argument(help="Id of the image that was found.")]
 Texts = Annotated[list[str] | None, typer.Option("--text", help="Query text; repeatable.")]
