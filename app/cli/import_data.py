@@ -4,17 +4,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from app.cli.errors import stoppable
 from app.cli.options import Home, MaxImagePixels, MaxRejected, Strict, end_strictly, name_left_out
 from training.common.errors import DataError
 from training.importing.layouts import Layout
-
-if TYPE_CHECKING:
-    from app.settings import Settings
-    from training.importing.report import ImportReport
 
 
 def import_data(
@@ -93,7 +90,11 @@ def import_data(
     home: Home = None,
 ) -> None:
     """Turn a folder of images, or a data set in the layout in which it is downloaded, into a manifest."""
+    from app.cli.radiology import say_refused
     from app.settings import load_settings
+    from index.keys.patient_key import patient_key
+    from training.importing.attach_reports import attach_source, remarks
+    from training.importing.dicom.importing import import_dicom
     from training.importing.listing import MOST_DECODED
     from training.importing.run import import_data_set
 
@@ -102,9 +103,29 @@ def import_data(
     if layout == "dicom":
         if images or table or encoding or keep_unknown_texts or leave_out:
             raise DataError("DICOM files have no table and no texts: of the options, none of these counts.")
-        report = _import_dicom(source, out, modality or [], take_quarantined, max_rejected, settings)
+        if out is None:
+            raise DataError("The films are written out: give a second folder for them and the manifest.")
+        settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # A synchronisation with an archive makes pseudonyms by this key, too.
+        key = patient_key(settings.home)
+        with stoppable("Stopped. The same command goes on where this one ended."):
+            report = import_dicom(
+                source,
+                out,
+                key=key,
+                keep_dates=settings.keep_dates,
+                modalities=frozenset(name.upper() for name in modality or ()),
+                looked_at=take_quarantined,
+                limits=settings.image_limits,
+                max_rejected=max_rejected,
+            )
         if reports is not None:
-            report, of_reports = _attach(report, reports, settings.home)
+            attached = attach_source(report.folder, reports, key)
+            say_refused(attached.refused, in_folder=reports.is_dir())
+            attached.contents.doubts.update(report.contents.doubts)
+            report = replace(report, contents=attached.contents)
+            sentences = remarks(attached.left_out, attached.differing, attached.without_text)
+            of_reports = (attached.sentence, *sentences)
     elif modality or take_quarantined or reports:
         raise DataError("--modality, --take-quarantined and --reports belong to `recoquest import dicom`.")
     else:
@@ -127,48 +148,3 @@ def import_data(
     records = "record" if report.records == 1 else "records"
     typer.echo(f"Wrote {report.records:,} {records} to {report.folder / 'manifest.jsonl'}.")
     end_strictly(report.rejections, strict=strict)
-
-
-def _import_dicom(
-    source: Path,
-    out: Path | None,
-    modalities: list[str],
-    looked_at: Path | None,
-    max_rejected: float,
-    settings: "Settings",
-) -> "ImportReport":
-    """Import films under pseudonyms by the home's key, which a synchronisation with an archive uses, too."""
-    from app.cli.errors import stoppable
-    from index.keys.patient_key import patient_key
-    from training.importing.dicom.importing import import_dicom
-
-    if out is None:
-        raise DataError("The films are written out: give a second folder for them and the manifest.")
-    settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with stoppable("Stopped. The same command goes on where this one ended."):
-        return import_dicom(
-            source,
-            out,
-            key=patient_key(settings.home),
-            keep_dates=settings.keep_dates,
-            modalities=frozenset(name.upper() for name in modalities),
-            looked_at=looked_at,
-            limits=settings.image_limits,
-            max_rejected=max_rejected,
-        )
-
-
-def _attach(report: "ImportReport", reports: Path, home: Path) -> "tuple[ImportReport, Sequence[str]]":
-    """Bring reports to the films of a manifest by the key that their pseudonyms were made with.
-
-    Returns the report of the import with what the manifest has now, and sentences on the reports.
-    """
-    from app.cli.radiology import say_refused
-    from index.keys.patient_key import patient_key
-    from training.importing.attach_reports import attach_source, remarks
-
-    attached = attach_source(report.folder, reports, patient_key(home))
-    say_refused(attached.refused, in_folder=reports.is_dir())
-    attached.contents.doubts.update(report.contents.doubts)
-    sentences = remarks(attached.left_out, attached.differing, attached.without_text)
-    return replace(report, contents=attached.contents), (attached.sentence, *sentences)

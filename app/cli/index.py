@@ -1,47 +1,45 @@
 """`recoquest index`, `generations`, `reindex`, `activate` and `rollback`: embed images to be searched."""
 
 import re
-from contextlib import closing
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.table import Table
 
 from app.cli.errors import stoppable
 from app.cli.options import (
+    UTC_CAPTION,
     BatchSize,
+    Bundle,
+    Collection,
     Device,
     Home,
+    Installation,
     MaxImagePixels,
     MaxRejected,
     SplitName,
     Strict,
     end_strictly,
     first_of,
-    indexed,
     name_left_out,
+    opened,
+    print_table,
     read_split,
+    shown_time,
 )
-from app.edge.observability.console import console
 
 if TYPE_CHECKING:
-    from app.settings import Settings
     from index.catalogue.collections import Generation
-    from index.engine import SearchEngine
     from index.ingest import IngestReport
-    from index.views.choose import Choice
     from index.writes.embedder import ImageEncoder
-    from training.common.manifest import Manifest, Rejections
-
 
 ChosenView = Literal["auto", "exact", "ivf", "mapped", "gpu"]
 
 
 def index(
     collection: Annotated[str, typer.Argument(help="Name of the collection; made when it is new.")],
-    bundle: Annotated[Path | None, typer.Option("--bundle", help="Folder of the trained encoder.")] = None,
+    bundle: Bundle = None,
     data: Annotated[Path | None, typer.Option("--data", help="Folder with manifest.jsonl.")] = None,
     split: SplitName = None,
     batch_size: BatchSize = 64,
@@ -70,22 +68,60 @@ def index(
     ] = False,
 ) -> None:
     """Embed the images of a manifest into a collection; run again, it goes on or brings it up to date."""
-    from app.settings import load_settings
-
     if view is not None or explain:
-        _choose(collection, home, device, view, explain=explain)
+        _choose(collection, view, explain=explain, home=home, device=device)
         if bundle is None and data is None and not prune:
             return
     if bundle is None or data is None:
         raise typer.BadParameter("--bundle and --data are needed to embed a manifest.")
     with stoppable("Stopped. What is embedded is kept; the same command goes on from there."):
+        from app.audit.trail import moves_recorded, removals_recorded, writes_recorded
+        from app.collections.names import refuse_gained_roles
+        from app.generations.lifecycle.build_generation import finish_swap
+        from app.generations.lifecycle.bulk_encoder import load_bulk_encoder
+        from index.ingest import ingest_manifest
+        from training.common.host import keep_freed_memory
+
         limit = None if prune_limit is None else _limit(prune_limit)
         manifest = read_split(data, split, max_rejected)
-        settings = load_settings(home=home, device=device, max_image_pixels=max_image_pixels)
-        rejections = _embed(
-            collection, bundle, manifest, settings, batch_size=batch_size, prune=prune, limit=limit
-        )
-        end_strictly(manifest.rejections, rejections, strict=strict)
+        keep_freed_memory()
+        with opened(create=True, home=home, device=device, max_image_pixels=max_image_pixels) as installation:
+            settings, engine = installation.settings, installation.engine
+            catalogue = installation.catalogue
+            with catalogue.read() as session:
+                refuse_gained_roles(settings, session, collection)
+            started = monotonic()
+            encoder = load_bulk_encoder(engine.home, bundle, settings.device)
+            seconds = monotonic() - started
+            report = ingest_manifest(
+                engine,
+                collection,
+                encoder,
+                manifest,
+                batch_size=batch_size,
+                limits=settings.image_limits,
+                keep_metadata=settings.keep_metadata,
+                preload_s=settings.refresh_s + seconds,
+                prune=prune,
+                prune_limit=limit,
+                record=writes_recorded(settings, catalogue, collection, "index"),
+                record_pruned=removals_recorded(settings, catalogue, collection, "index --prune"),
+                record_moved=moves_recorded(settings, catalogue, collection, "index"),
+            )
+            # Its images are named by the events of its batches.
+            installation.record(
+                "create",
+                "index",
+                collection=collection,
+                added=report.added,
+                updated=report.updated,
+                moved=len(report.moved),
+                pruned=report.pruned,
+            )
+            _tell_report(collection, report)
+            if report.took_over is not None:
+                finish_swap(engine, settings, report.took_over)
+        end_strictly(manifest.rejections, report.rejections, strict=strict)
 
 
 def _limit(given: str) -> float:
@@ -96,65 +132,6 @@ def _limit(given: str) -> float:
             f"{given!r} is neither a number of images nor a share such as 50%.", param_hint="--prune-limit"
         )
     return int(found[1]) if found[1] else float(found[2]) / 100
-
-
-def _embed(
-    collection: str,
-    bundle: Path,
-    manifest: "Manifest",
-    settings: "Settings",
-    *,
-    batch_size: int,
-    prune: bool,
-    limit: float | None,
-) -> "Rejections":
-    from app.audit.trail import moves_recorded, record_command, removals_recorded, writes_recorded
-    from app.collections.names import refuse_gained_roles
-    from app.engine import open_engine
-    from app.generations.lifecycle.build_generation import finish_swap
-    from app.generations.lifecycle.bulk_encoder import load_bulk_encoder
-    from index.ingest import ingest_manifest
-    from training.common.host import keep_freed_memory
-
-    keep_freed_memory()
-    with closing(open_engine(settings)) as engine:
-        catalogue = engine.home.catalogue
-        with catalogue.read() as session:
-            refuse_gained_roles(settings, session, collection)
-        started = monotonic()
-        encoder = load_bulk_encoder(engine.home, bundle, settings.device)
-        seconds = monotonic() - started
-        report = ingest_manifest(
-            engine,
-            collection,
-            encoder,
-            manifest,
-            batch_size=batch_size,
-            limits=settings.image_limits,
-            keep_metadata=settings.keep_metadata,
-            preload_s=settings.refresh_s + seconds,
-            prune=prune,
-            prune_limit=limit,
-            record=writes_recorded(settings, catalogue, collection, "index"),
-            record_pruned=removals_recorded(settings, catalogue, collection, "index --prune"),
-            record_moved=moves_recorded(settings, catalogue, collection, "index"),
-        )
-        # Its images are named by the events of its batches.
-        record_command(
-            settings,
-            catalogue,
-            "create",
-            "index",
-            collection=collection,
-            added=report.added,
-            updated=report.updated,
-            moved=len(report.moved),
-            pruned=report.pruned,
-        )
-        _tell_report(collection, report)
-        if report.took_over is not None:
-            finish_swap(engine, settings, report.took_over)
-    return report.rejections
 
 
 def _tell_report(collection: str, report: "IngestReport") -> None:
@@ -192,49 +169,33 @@ def _tell_report(collection: str, report: "IngestReport") -> None:
         )
 
 
-def _choose(
-    collection: str, home: Path | None, device: str | None, view: ChosenView | None, *, explain: bool
-) -> None:
+def _choose(collection: str, view: ChosenView | None, *, explain: bool, **options: Any) -> None:
     """Set the view of a collection that is there, or say which one it has."""
-    from app.settings import load_settings
-
-    with indexed(load_settings(home=home, device=device)) as engine:
+    with opened(**options) as installation:
+        engine = installation.engine
         if view is not None:
             engine.set_view(collection, None if view == "auto" else view)
             engine.save_snapshot(collection)
         weighed = explain or (view == "gpu" and engine.collection(collection).generation is not None)
         choices = engine.explain_views(collection) if weighed else []
         point = engine.operating_point(collection) if explain else None
-    if view == "gpu":
-        _name_refusal(collection, choices)
-    if explain:
-        _print_choices(choices)
-    if point is not None:
-        typer.echo(
-            f"recall@10 of {point.queries:,} calibration queries: {point.recall:.3f} on the mean, "
-            f"{point.lowest:.1f} of the lowest; {point.lists:,} lists and {point.candidates:,} candidates"
-        )
-
-
-def _name_refusal(collection: str, choices: "list[Choice]") -> None:
-    """Say why a collection is not searched on the GPU here, if it is not; elsewhere it may be."""
     chosen = next((choice for choice in choices if choice.chosen), None)
-    if chosen is not None and chosen.name != "gpu":
+    if view == "gpu" and chosen is not None and chosen.name != "gpu":
         reason = next(choice.reason for choice in choices if choice.name == "gpu")
         typer.echo(
             f"The choice is kept, but on this machine {collection!r} is searched by the view "
             f"{chosen.name!r}: {reason}.",
             err=True,
         )
-
-
-def _print_choices(choices: "list[Choice]") -> None:
-    for choice in choices:
-        mark = "*" if choice.chosen else " "
-        typer.echo(f"{mark} {choice.name:6} {choice.bytes / 1024**2:10,.1f} MiB  {choice.reason}")
-
-
-Collection = Annotated[str, typer.Argument(help="Name of the collection.")]
+    if explain:
+        for choice in choices:
+            mark = "*" if choice.chosen else " "
+            typer.echo(f"{mark} {choice.name:6} {choice.bytes / 1024**2:10,.1f} MiB  {choice.reason}")
+    if point is not None:
+        typer.echo(
+            f"recall@10 of {point.queries:,} calibration queries: {point.recall:.3f} on the mean, "
+            f"{point.lowest:.1f} of the lowest; {point.lists:,} lists and {point.candidates:,} candidates"
+        )
 
 
 def generations(
@@ -246,21 +207,25 @@ def generations(
 ) -> None:
     """List the generations of a collection: state, model, counts, times, comparison."""
     from app.generations.lifecycle.build_generation import print_comparison
-    from app.settings import load_settings
     from index.generations.models import list_generations
     from index.generations.retention import drop_generation
 
-    with indexed(load_settings(home=home)) as engine:
+    with opened(home=home) as installation:
         if drop is not None:
-            drop_generation(engine.home, collection, drop)
-        found = list_generations(engine.home, collection)
-    table = Table("Number", "State", "Model", "Images", "Texts", "Missing", "Created", "Activated")
-    for one in found:
-        counts = (f"{one.images:,}", f"{one.texts:,}", f"{one.missing:,}")
-        times = ("" if time is None else time[:19].replace("T", " ") for time in (one.created, one.activated))
-        table.add_row(str(one.number), one.state, f"{one.model} {one.digest[:12]}", *counts, *times)
-    table.caption = "Times are in UTC"
-    console().print(table)
+            drop_generation(installation.engine.home, collection, drop)
+        found = list_generations(installation.engine.home, collection)
+    columns = ("Number", "State", "Model", "Images", "Texts", "Missing", "Created", "Activated")
+    rows = [
+        (
+            str(one.number),
+            one.state,
+            f"{one.model} {one.digest[:12]}",
+            *(f"{count:,}" for count in (one.images, one.texts, one.missing)),
+            *map(shown_time, (one.created, one.activated)),
+        )
+        for one in found
+    ]
+    print_table(*columns, rows=rows, caption=UTC_CAPTION)
     for one in found:
         if one.comparison is not None:
             print_comparison(one.comparison, one.number)
@@ -268,7 +233,7 @@ def generations(
 
 def reindex(
     collection: Collection,
-    bundle: Annotated[Path | None, typer.Option("--bundle", help="Folder of the trained encoder.")] = None,
+    bundle: Bundle = None,
     model: Annotated[
         str | None,
         typer.Option("--model", help="Instead of a bundle: a registered model, by digest or name."),
@@ -286,25 +251,24 @@ def reindex(
 ) -> None:
     """Embed a collection from its stored images with another bundle; run again, it goes on."""
     from app.generations.lifecycle.build_generation import build_generation, open_generation
-    from app.settings import load_settings
     from index.generations.models import find_model
     from training.common.host import keep_freed_memory
 
     if [bundle, model, generation].count(None) != 2:
         raise typer.BadParameter("give exactly one of --bundle, --model and --generation.")
     keep_freed_memory()
-    settings = load_settings(home=home, device=device)
     with (
-        indexed(settings) as engine,
+        opened(home=home, device=device) as installation,
         stoppable("Stopped. What is embedded is kept; the same command goes on from there."),
     ):
+        settings, engine = installation.settings, installation.engine
         if model is not None:
-            with engine.home.catalogue.read() as session:
+            with installation.catalogue.read() as session:
                 bundle = engine.home.bundles_folder / find_model(session, model).digest
         found, encoder, seconds = open_generation(engine, settings, collection, bundle, generation)
         build_generation(engine, found, encoder, batch_size, activated=activate)
         if activate:
-            _swap_to(engine, settings, (found, encoder, seconds), batch_size, "reindex")
+            _swap_to(installation, (found, encoder, seconds), batch_size, "reindex")
 
 
 def activate(
@@ -327,40 +291,38 @@ def rollback(
 
 def _swap(collection: str, number: int | None, batch_size: int, home: Home, device: Device) -> None:
     from app.generations.lifecycle.build_generation import open_generation
-    from app.settings import load_settings
     from index.errors import IncompleteGenerationError
     from index.generations.activation import generation_before, require_complete
 
-    settings = load_settings(home=home, device=device)
-    with indexed(settings) as engine, stoppable("Stopped. Nothing has changed but what was embedded."):
+    with (
+        opened(home=home, device=device) as installation,
+        stoppable("Stopped. Nothing has changed but what was embedded."),
+    ):
+        settings, engine = installation.settings, installation.engine
         if number is None:
-            with engine.home.catalogue.read() as session:
+            with installation.catalogue.read() as session:
                 number = generation_before(session, collection).id
         generation, encoder, seconds = open_generation(engine, settings, collection, None, number)
         try:
-            with engine.home.catalogue.read() as session:
+            with installation.catalogue.read() as session:
                 require_complete(session, generation, texts="text" in encoder.modalities)
         except IncompleteGenerationError as error:
             typer.echo(f"{str(error).partition(' To embed')[0]} They are embedded first.", err=True)
-        _swap_to(engine, settings, (generation, encoder, seconds), batch_size, "activate")
+        _swap_to(installation, (generation, encoder, seconds), batch_size, "activate")
 
 
 def _swap_to(
-    engine: "SearchEngine",
-    settings: "Settings",
-    opened: "tuple[Generation, ImageEncoder, float]",
+    installation: Installation,
+    prepared: "tuple[Generation, ImageEncoder, float]",
     batch_size: int,
     command: str,
 ) -> None:
     """Make a generation the one that is searched, and note it in the audit trail."""
-    from app.audit.trail import record_command
     from app.generations.lifecycle.build_generation import swap_to
 
-    generation = opened[0]
-    swap_to(engine, settings, *opened, batch_size)
-    record_command(
-        settings,
-        engine.home.catalogue,
+    swap_to(installation.engine, installation.settings, *prepared, batch_size)
+    generation = prepared[0]
+    installation.record(
         "activate",
         command,
         collection=generation.collection,

@@ -11,18 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from app.cli.errors import stoppable
-from app.cli.options import AsJson, Device, EnvFile, Home, first_of, indexed
+from app.cli.options import AsJson, Device, EnvFile, Home, first_of, opened
 
 if TYPE_CHECKING:
-    from app.health.doctor import Finding
     from app.settings import Settings
 
-
 _MARKS: Final = {"ok": "ok", "doubtful": "??", "wrong": "!!"}
-
-viewer = typer.Typer(name="viewer", no_args_is_help=True, help="The viewer of studies in the browser.")
-# Typer keeps the name of the only command on the command line.
-viewer.callback()(lambda: None)
 
 
 def settings(
@@ -53,7 +47,7 @@ def doctor(
     from app.health.doctor import examine
     from app.settings import load_settings
 
-    found: list[Finding] = []
+    found = []
     for finding in examine(load_settings(env_file, home=home, device=device)):
         found.append(finding)
         if not as_json:
@@ -69,13 +63,12 @@ def tidy(home: Home = None) -> None:
     from app.generations.lifecycle.build_generation import name_kept
     from app.jobs.housekeeping import drop_superseded_generations, remove_old_folders
     from app.radiology.reports.intake import ReportIntake
-    from app.settings import load_settings
     from index.files.stale import UNTOUCHED_SECONDS, remove_stale, unfinished
     from index.generations.retention import drop_old_generations
     from index.writes.garbage import collect_garbage
 
-    settings = load_settings(home=home)
-    with indexed(settings) as engine:
+    with opened(home=home) as installation:
+        settings, engine = installation.settings, installation.engine
         for collection in engine.names():
             dropped = drop_old_generations(engine.home, collection, settings.keep_generations)
             if dropped:
@@ -96,28 +89,7 @@ def tidy(home: Home = None) -> None:
     typer.echo("Garbage is removed.")
 
 
-@viewer.command("install")
-def install(
-    package: Annotated[
-        Path | None,
-        typer.Option("--package", help="The package as a file, where this machine has no network."),
-    ] = None,
-    home: Home = None,
-) -> None:
-    """Bring OHIF into the home folder: its package of the npm registry, by version and checksum."""
-    from app.radiology.viewer.installation import PACKAGE, VERSION, install_viewer, viewer_folder
-    from app.settings import load_settings
-
-    settings = load_settings(home=home)
-    if viewer_folder(settings.home).is_dir():
-        typer.echo(f"OHIF {VERSION} is there already: {viewer_folder(settings.home)}")
-        return
-    typer.echo(f"Reading {package or PACKAGE} (50 MB)")
-    folder = install_viewer(settings.home, package)
-    typer.echo(f"OHIF {VERSION} is in {folder}. The service shows it at /reading, with RECOQUEST_DICOMWEB.")
-
-
-_SHOWN = 3
+_SHOWN: Final = 3
 _NAME: Final = "recoquest-"
 _SCHEDULED: Final = re.compile(_NAME + r"\d{8}T\d{6}Z\.tar")
 
@@ -141,25 +113,25 @@ def backup(
     home: Home = None,
 ) -> None:
     """Write collections, images and encoders into one file, while searches and writes go on."""
-    from app.audit.trail import record_command
-    from app.settings import load_settings
     from index.backup import write_backup
     from index.backup.keys import sealed_keys
 
-    settings = load_settings(home=home)
     file = _place(file, folder, keep)
-    with indexed(settings) as engine:
+    with opened(home=home) as installation:
+        settings = installation.settings
         with stoppable("Stopped. There is no backup."):
             keys = sealed_keys(_keys(settings), _passphrase(settings))
-            summary = write_backup(engine.home, file, keys=keys)
-        record_command(
-            settings, engine.home.catalogue, "backup", "backup", file=str(file), images=summary.images
-        )
+            summary = write_backup(installation.engine.home, file, keys=keys)
+        installation.record("backup", "backup", file=str(file), images=summary.images)
     counts, size = summary.collections, file.stat().st_size / 2**20
     typer.echo(f"{file}: {len(counts)} collections, {sum(counts.values()):,} images, {size:,.1f} MiB.")
     _warn(summary.missing)
     if folder is not None and keep is not None:
-        _remove_old(folder, keep)
+        # The times in their names sort as texts; files of other names stay.
+        written = sorted(path for path in folder.glob(f"{_NAME}*.tar") if _SCHEDULED.fullmatch(path.name))
+        for path in written[:-keep]:
+            path.unlink(missing_ok=True)
+            typer.echo(f"{path}: removed.")
 
 
 def _place(file: Path | None, folder: Path | None, keep: int | None) -> Path:
@@ -174,15 +146,6 @@ def _place(file: Path | None, folder: Path | None, keep: int | None) -> Path:
     if not folder.is_dir():
         raise typer.BadParameter(f"{folder} is no folder: make it first.")
     return folder / f"{_NAME}{datetime.now(UTC):%Y%m%dT%H%M%SZ}.tar"
-
-
-def _remove_old(folder: Path, keep: int) -> None:
-    """Remove backups of the folder but for the newest `keep`; files of other names stay."""
-    # The times in their names sort as texts.
-    written = sorted(path for path in folder.glob(f"{_NAME}*.tar") if _SCHEDULED.fullmatch(path.name))
-    for path in written[:-keep]:
-        path.unlink(missing_ok=True)
-        typer.echo(f"{path}: removed.")
 
 
 def restore(

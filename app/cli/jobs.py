@@ -10,12 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 from typer.core import TyperGroup
 
 from app.cli.index import activate
-from app.cli.options import AsJson, BatchSize, Device, EnvFile, Home
-from app.edge.observability.console import console
+from app.cli.options import (
+    UTC_CAPTION,
+    AsJson,
+    BatchSize,
+    Device,
+    EnvFile,
+    Home,
+    print_table,
+    shown_time,
+)
 from app.jobs.kinds import KINDS, command_of
 from index.errors import JobStateError
 
@@ -23,7 +30,6 @@ if TYPE_CHECKING:
     from app.settings import Settings
     from index.catalogue import Catalogue
     from index.catalogue.jobs import Job
-
 
 _LOOK_SECONDS = 0.5
 _STATES = "queued, running, done, failed or cancelled"
@@ -73,11 +79,18 @@ def list_all(
     if as_json:
         typer.echo(json.dumps([asdict(job) for job in found], indent=2))
         return
-    table = Table("Job", "Kind", "State", "Progress", "Given", "Begun", "Ended", caption="Times are in UTC")
-    for job in found:
-        times = ("" if each is None else _time(each) for each in (job.created, job.started, job.ended))
-        table.add_row(str(job.id), job.kind, _state(job), _progress(job), *times)
-    console().print(table)
+    rows = [
+        (
+            str(job.id),
+            job.kind,
+            _state(job),
+            _progress(job),
+            *map(shown_time, (job.created, job.started, job.ended)),
+        )
+        for job in found
+    ]
+    columns = ("Job", "Kind", "State", "Progress", "Given", "Begun", "Ended")
+    print_table(*columns, rows=rows, caption=UTC_CAPTION)
 
 
 @jobs.command()
@@ -96,9 +109,12 @@ def show(job: Number, as_json: AsJson = False, home: Home = None) -> None:
         ("In", found.folder),
         ("State", _state(found)),
         ("Progress", _progress(found)),
-        ("Given", _time(found.created)),
-        ("Begun", found.started and f"{_time(found.started)}, attempt {found.attempts} by {found.worker}"),
-        ("Ended", found.ended and _time(found.ended)),
+        ("Given", shown_time(found.created)),
+        (
+            "Begun",
+            found.started and f"{shown_time(found.started)}, attempt {found.attempts} by {found.worker}",
+        ),
+        ("Ended", shown_time(found.ended)),
         ("Result", found.result and json.dumps(found.result)),
         ("Error", found.error),
         ("Files", str(folder)),
@@ -226,7 +242,3 @@ def _progress(job: "Job") -> str:
     done, total = job.progress["done"], job.progress["total"]
     of = "" if total is None else f" of {total:,}"
     return f"{job.progress['what']}: {done:,}{of} {job.progress['note']}".strip()
-
-
-def _time(stamp: str) -> str:
-    return stamp[:19].replace("T", " ")

@@ -7,33 +7,20 @@ from typing import Annotated
 
 import typer
 
-from app.cli.collections import aliases
-from app.cli.index import activate, generations, reindex, rollback
-from app.cli.index import index
-from app.cli.collections import models
-from app.cli.search import search
-from app.cli.collections import delete, erase
+from app.cli.access import audit, keys
+from app.cli.collections import aliases, collections, delete, duplicates, erase, models
 from app.cli.demo import demo, sample_data
-from app.cli.collections import duplicates
-from app.cli.feedback import feedback
-from app.cli.radiology import findings
-from app.cli.import_data import import_data
-from app.cli.training import collections, recipes
 from app.cli.errors import ended
-from app.cli.access import audit
-from app.cli.installation import backup, restore
-from app.cli.installation import doctor, settings, tidy, viewer
+from app.cli.feedback import feedback
+from app.cli.import_data import import_data
+from app.cli.index import activate, generations, index, reindex, rollback
+from app.cli.installation import backup, doctor, restore, settings, tidy
 from app.cli.jobs import jobs, worker
-from app.cli.access import keys
-from app.cli.serve import serve
-from app.cli.radiology import pacs
-from app.cli.radiology import hl7, reports
-from app.cli.training import bundle
-from app.cli.training import classify
-from app.cli.training import evaluate
-from app.cli.training import language_model
+from app.cli.radiology import findings, hl7, pacs, reports, viewer
 from app.cli.retrain import retrain
-from app.cli.training import train
+from app.cli.search import search
+from app.cli.serve import serve
+from app.cli.training import bundle, classify, evaluate, language_model, recipes, train
 from training.common.host import keep_order_of_sums
 
 

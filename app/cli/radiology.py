@@ -3,7 +3,7 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import date
@@ -11,48 +11,45 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from app.cli.errors import stoppable
-from app.cli.serve import bind
-from app.cli.options import Device, EnvFile, Home, indexed, query_device, read_text
-from app.edge.observability.console import console
-from training.clinical.findings import (
-    CHEXPERT_LABELS,
-    FINDINGS,
-    Finding,
-    are_prior,
-    chexpert_labels,
-    find_findings,
-    is_read,
-    unread_words,
+from app.cli.options import (
+    Collection,
+    Device,
+    EnvFile,
+    Home,
+    Installation,
+    opened,
+    print_table,
+    read_text,
 )
+from app.cli.serve import bind
 from training.common.errors import RecoquestError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
     from app.archive_settings import ResultForm
-    from app.decoding.films import FilmReader
     from app.radiology.pacs.dicomweb.archive import Archive
-    from app.radiology.pacs.dicomweb.pace import Pace
-    from app.radiology.pacs.quarantine import QuarantineList
     from app.radiology.pacs.report import SyncReport
     from app.radiology.pacs.results.cases import ChosenCases
     from app.radiology.pacs.selection import Selection
     from app.radiology.pacs.sync import Sync
     from app.radiology.reports.intake import ReportIntake
-    from app.settings import Settings
-    from index.engine import SearchEngine
     from training.clinical.reports.study_report import StudyReport
 
-
 _COMMAND: Final = "pacs sync"
-_STOPPED: Final = "Stopped. What is written is kept; the same command goes on from there."
+_AT_ONCE: Final = 64
+_SHOWN: Final = 20
+ChosenFormat = Literal["auto", "text", "csv", "fhir", "hl7", "sr"]
 
 pacs = typer.Typer(name="pacs", no_args_is_help=True, help="Take films over from an image archive (PACS).")
+viewer = typer.Typer(name="viewer", no_args_is_help=True, help="The viewer of studies in the browser.")
+# Typer keeps the name of the only command on the command line.
 pacs.callback()(lambda: None)
+viewer.callback()(lambda: None)
+
+
+class OpenListenerError(RecoquestError):
+    """A listener that other machines would reach."""
 
 
 @pacs.command()
@@ -119,35 +116,75 @@ def sync(
     device: Device = None,
 ) -> None:
     """Take over new films of an archive and remove those that it no longer has; run again, it goes on."""
+    from app.audit.trail import removals_recorded, writes_recorded
     from app.decoding.films import film_reader
     from app.engine import open_engine
+    from app.generations.lifecycle.bulk_encoder import load_bulk_encoder
+    from app.radiology.pacs.dicomweb.archive import Access, Archive
+    from app.radiology.pacs.dicomweb.pace import Hours, Pace
+    from app.radiology.pacs.films import FilmWriter
     from app.radiology.pacs.quarantine import quarantine_list
+    from app.radiology.pacs.results.note import NOTES_OFF, note_forms
+    from app.radiology.pacs.run import SyncPlan
+    from app.radiology.pacs.sync import Sync
     from app.radiology.reports.intake import ReportIntake
     from app.settings import load_settings
+    from training.clinical.reports.study_report import is_uid
 
     if once and every is not None:
         raise typer.BadParameter("give one of --once and --every, not both.")
-    studies = _studies(study, every)
+    studies = list(dict.fromkeys(uid.strip() for uid in study or ()))
+    if any(not is_uid(uid) for uid in studies):
+        raise typer.BadParameter("give a Study Instance UID, such as 1.2.840.11.5.", param_hint="--study")
+    if studies and every is not None:
+        raise typer.BadParameter("give one of --study and --every, not both.")
     selection = _selection(modality, body_part, view, first, last)
-    pace = _pace(rate, hours, waits=every is not None)
+    try:
+        pace = Pace(rate, None if hours is None else Hours.parse(hours), waits=every is not None)
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.", param_hint="--hours") from None
     settings = load_settings(home=home, device=device, pacs_url=url, pacs_user=user)
-    archive = _archive(settings, pace)
-    forms = _note_forms(settings, studies) if note else []
+    if settings.pacs_url is None:
+        raise typer.BadParameter("give the archive's address, or set RECOQUEST_PACS_URL.", param_hint="--url")
+    archive = Archive(settings.pacs_url, Access.of(settings), pace)
+    forms = note_forms(settings) if note else []
+    if note and not studies:
+        raise typer.BadParameter("give --study, too: notes are of single studies.", param_hint="--note")
+    if note and not forms:
+        raise typer.BadParameter(NOTES_OFF, param_hint="--note")
     with (
-        stoppable(_STOPPED),
+        stoppable("Stopped. What is written is kept; the same command goes on from there."),
         quarantine_list(quarantined) as listed,
         closing(open_engine(settings)) as engine,
     ):
-        _prepare(engine, settings, collection, bundle)
+        installation, catalogue = Installation(settings, engine), engine.home.catalogue
+        if bundle is not None and collection not in engine.names():
+            _begin(installation, collection, bundle)
         with film_reader(settings, selection.modalities) as reader:
             intake = ReportIntake(engine, settings, collection, _COMMAND)
-            syncing = _sync(engine, settings, archive, selection, reader, intake, listed)
-            if studies:
-                has_all = _bring_named(syncing, intake, studies)
-                if forms and has_all:
-                    _write_notes(engine, settings, archive, collection, studies, forms)
-            else:
+            plan = SyncPlan(
+                collection,
+                selection,
+                reader.rules.key,
+                reader.read,
+                reader.rules.attributes,
+                reader.limits.max_bytes,
+                intake,
+                writes_recorded(settings, catalogue, collection, _COMMAND),
+                removals_recorded(settings, catalogue, collection, _COMMAND),
+                listed,
+            )
+            writer = FilmWriter(
+                engine,
+                collection,
+                lambda home, active: load_bulk_encoder(home, active.bundle, settings.device),
+                reader.limits,
+            )
+            syncing = Sync(engine, archive, writer, plan)
+            if not studies:
                 _follow(syncing, intake, every)
+            elif _bring_named(syncing, intake, studies) and forms:
+                _write_notes(installation, archive, collection, studies, forms)
 
 
 def _selection(
@@ -173,107 +210,27 @@ def _day(text: str | None, option: str) -> date | None:
         raise typer.BadParameter(f"{text!r} is not a date such as 2024-01-31.", param_hint=option) from None
 
 
-def _studies(given: list[str] | None, every: float | None) -> list[str]:
-    from training.clinical.reports.study_report import is_uid
-
-    studies = list(dict.fromkeys(uid.strip() for uid in given or ()))
-    if any(not is_uid(uid) for uid in studies):
-        raise typer.BadParameter("give a Study Instance UID, such as 1.2.840.11.5.", param_hint="--study")
-    if studies and every is not None:
-        raise typer.BadParameter("give one of --study and --every, not both.")
-    return studies
-
-
-def _note_forms(settings: "Settings", studies: "Collection[str]") -> "list[ResultForm]":
-    from app.radiology.pacs.results.note import NOTES_OFF, note_forms
-
-    if not studies:
-        raise typer.BadParameter("give --study, too: notes are of single studies.", param_hint="--note")
-    forms = note_forms(settings)
-    if not forms:
-        raise typer.BadParameter(NOTES_OFF, param_hint="--note")
-    return forms
-
-
-def _pace(rate: float | None, hours: str | None, *, waits: bool) -> "Pace":
-    from app.radiology.pacs.dicomweb.pace import Hours, Pace
-
-    try:
-        return Pace(rate, None if hours is None else Hours.parse(hours), waits=waits)
-    except ValueError as error:
-        raise typer.BadParameter(f"{error}.", param_hint="--hours") from None
-
-
-def _archive(settings: "Settings", pace: "Pace") -> "Archive":
-    from app.radiology.pacs.dicomweb.archive import Access, Archive
-
-    if settings.pacs_url is None:
-        raise typer.BadParameter("give the archive's address, or set RECOQUEST_PACS_URL.", param_hint="--url")
-    return Archive(settings.pacs_url, Access.of(settings), pace)
-
-
-def _prepare(engine: "SearchEngine", settings: "Settings", collection: str, bundle: Path | None) -> None:
-    """Begin the collection by a bundle, if it is new."""
-    if bundle is None or collection in engine.names():
-        return
+def _begin(installation: Installation, collection: str, bundle: Path) -> None:
     from app.collections.names import refuse_gained_roles
     from index.files.bundles import installed_bundle, register_bundle
     from index.generations.new_collections import create_collection
     from training.models.bundle import read_bundle
 
-    with engine.home.catalogue.read() as session:
-        refuse_gained_roles(settings, session, collection)
-    with installed_bundle(read_bundle(bundle), engine.home.bundles_folder) as info:
-        with engine.home.catalogue.write() as session:
+    home = installation.engine.home
+    with installation.catalogue.read() as session:
+        refuse_gained_roles(installation.settings, session, collection)
+    with installed_bundle(read_bundle(bundle), home.bundles_folder) as info:
+        with installation.catalogue.write() as session:
             register_bundle(session, info)
-        create_collection(engine.home, collection, model=info.digest)
+        create_collection(home, collection, model=info.digest)
 
 
-def _sync(
-    engine: "SearchEngine",
-    settings: "Settings",
-    archive: "Archive",
-    selection: "Selection",
-    reader: "FilmReader",
-    intake: "ReportIntake",
-    listed: "QuarantineList | None",
-) -> "Sync":
-    from app.audit.trail import removals_recorded, writes_recorded
-    from app.generations.lifecycle.bulk_encoder import load_bulk_encoder
-    from app.radiology.pacs.films import FilmWriter
-    from app.radiology.pacs.run import SyncPlan
-    from app.radiology.pacs.sync import Sync
-
-    catalogue, collection = engine.home.catalogue, intake.collection
-
-    plan = SyncPlan(
-        collection,
-        selection,
-        reader.rules.key,
-        reader.read,
-        reader.rules.attributes,
-        reader.limits.max_bytes,
-        intake,
-        writes_recorded(settings, catalogue, collection, _COMMAND),
-        removals_recorded(settings, catalogue, collection, _COMMAND),
-        listed,
-    )
-    writer = FilmWriter(
-        engine,
-        collection,
-        lambda home, active: load_bulk_encoder(home, active.bundle, settings.device),
-        reader.limits,
-    )
-    return Sync(engine, archive, writer, plan)
-
-
-def _bring_named(syncing: "Sync", intake: "ReportIntake", studies: "Collection[str]") -> bool:
+def _bring_named(syncing: "Sync", intake: "ReportIntake", studies: Sequence[str]) -> bool:
     """Bring studies over; tell whether the archive could be asked for all of them."""
     from app.radiology.pacs.dicomweb.archive import ArchiveError
 
     report = syncing.run(studies)
-    _tell(report, intake.collection)
-    _bring_waiting(intake)
+    _tell(report, intake)
     if report.absent:
         named = "The study is" if len(studies) == 1 else f"Of the studies, {report.absent:,} are"
         raise ArchiveError(f"{named} not in the archive, or left out by the filters.")
@@ -292,36 +249,31 @@ def _follow(syncing: "Sync", intake: "ReportIntake", every: float | None) -> Non
                 raise
             typer.echo(f"{error} The next pass is in {every:g} seconds.", err=True)
         else:
-            _tell(report, intake.collection, in_line=every is None or is_first or report.has_changed)
+            _tell(report, intake, in_line=every is None or is_first or report.has_changed)
             is_first = False
-            _bring_waiting(intake)
         if every is None:
             return
         time.sleep(every)
 
 
-def _tell(report: "SyncReport", collection: str, *, in_line: bool = True) -> None:
+def _tell(report: "SyncReport", intake: "ReportIntake", *, in_line: bool = True) -> None:
+    """Say what a pass has done, and bring waiting reports to films that came."""
     for sentence in report.sentences():
         typer.echo(sentence, err=True)
     if report.waiting:
         typer.echo("The hours are over: the next pass goes on with the rest.", err=True)
     if in_line:
-        typer.echo(report.line(collection))
-
-
-def _bring_waiting(intake: "ReportIntake") -> None:
-    """Bring waiting reports to films that came."""
+        typer.echo(report.line(intake.collection))
     films = sum(len(taken.changed) for taken in intake.take_waiting())
     if films:
         typer.echo(f"Reports that waited are at {films:,} films now.", err=True)
 
 
 def _write_notes(
-    engine: "SearchEngine",
-    settings: "Settings",
+    installation: Installation,
     archive: "Archive",
     collection: str,
-    studies: "Collection[str]",
+    studies: Sequence[str],
     forms: "Sequence[ResultForm]",
 ) -> None:
     """Write a note into each study, with its event of the audit trail, and tell the outcome.
@@ -329,14 +281,11 @@ def _write_notes(
     Raises:
         ArchiveError: The archive does not answer, or does not store a note.
     """
-    from app.audit.trail import record_command
     from app.radiology.pacs.dicomweb.pace import OutsideHoursError
     from app.radiology.pacs.results.note import write_note
 
-    def record(cases: "ChosenCases", sops: "Sequence[str]") -> None:
-        record_command(
-            settings,
-            engine.home.catalogue,
+    def record(cases: "ChosenCases", sops: Sequence[str]) -> None:
+        installation.record(
             "create",
             _COMMAND,
             collection=collection,
@@ -349,49 +298,14 @@ def _write_notes(
 
     for study in studies:
         try:
-            typer.echo(write_note(engine, archive, collection, study, forms, record))
+            typer.echo(write_note(installation.engine, archive, collection, study, forms, record))
         except OutsideHoursError:
             typer.echo("The hours are over: no note is written.", err=True)
             return
 
 
-_AT_ONCE: Final = 64
-_SHOWN: Final = 20
-ChosenFormat = Literal["auto", "text", "csv", "fhir", "hl7", "sr"]
-
-
-class OpenListenerError(RecoquestError):
-    """A listener that other machines would reach."""
-
-
-@dataclass
-class _Tally:
-    """Counts of a run: found is the sum of matched, waiting, refused (differing ones too) and left out."""
-
-    matched: int = 0
-    waiting: int = 0
-    changed: int = 0
-    differing: int = 0
-    without_text: list[str] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
-    left_out: Counter[str] = field(default_factory=Counter)
-
-    def sentences(self, collection: str) -> Iterator[str]:
-        from training.importing.attach_reports import remarks
-
-        left = sum(self.left_out.values())
-        found = self.matched + self.waiting + len(self.refused) + left
-        yield (
-            f"{collection}: {found:,} found = {self.matched:,} matched + {self.waiting:,} waiting + "
-            f"{len(self.refused):,} refused + {left:,} left out; {self.changed:,} images changed."
-        )
-        yield from remarks(self.left_out, self.differing, self.without_text)
-        if self.waiting:
-            yield "`recoquest reports COLLECTION` brings those that wait to images indexed since."
-
-
 def reports(
-    collection: Annotated[str, typer.Argument(help="Name of the collection.")],
+    collection: Collection,
     source: Annotated[
         Path | None,
         typer.Argument(
@@ -415,36 +329,42 @@ def reports(
     device: Device = None,
 ) -> None:
     """Bring reports to indexed images, by study or accession number; run again, it goes on."""
-    from app.cli.errors import stoppable
     from app.radiology.reports.intake import ReportIntake
-    from app.settings import load_settings
 
     if drop_waiting and source is not None:
         raise typer.BadParameter("it goes without a source.", param_hint="--drop-waiting")
-    settings = load_settings(home=home, device=device)
-    settings = settings.model_copy(update={"device": query_device(settings)})
     with (
-        indexed(settings) as engine,
+        opened(for_queries=True, home=home, device=device) as installation,
         stoppable("Stopped. What is written is kept; the same command goes on."),
     ):
-        intake = ReportIntake(engine, settings, collection, "reports")
+        settings = installation.settings
+        intake = ReportIntake(installation.engine, settings, collection, "reports")
         if drop_waiting:
             typer.echo(f"{collection}: {intake.drop_waiting():,} reports that waited are forgotten.")
         elif source is None:
-            _bring_kept(intake)
+            matched = changed = 0
+            for taken in intake.take_waiting(all_again=True):
+                matched += taken.matched
+                changed += len(taken.changed)
+            typer.echo(
+                f"{collection}: {matched:,} reports matched, {intake.waiting():,} waiting; "
+                f"{changed:,} images changed."
+            )
         else:
             _bring(intake, source, settings.home, format, encoding)
 
 
-def _bring_kept(intake: "ReportIntake") -> None:
-    matched = changed = 0
-    for taken in intake.take_waiting(all_again=True):
-        matched += taken.matched
-        changed += len(taken.changed)
-    typer.echo(
-        f"{intake.collection}: {matched:,} reports matched, {intake.waiting():,} waiting; "
-        f"{changed:,} images changed."
-    )
+@dataclass
+class _Tally:
+    """Counts of a run: found is the sum of matched, waiting, refused (differing ones too) and left out."""
+
+    matched: int = 0
+    waiting: int = 0
+    changed: int = 0
+    differing: int = 0
+    without_text: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
 
 
 def _bring(
@@ -452,6 +372,7 @@ def _bring(
 ) -> None:
     from index.keys.patient_key import patient_key
     from training.clinical.reports.study_report import ReportError
+    from training.importing.attach_reports import remarks
     from training.importing.report_files import LeftOutFile, read_reports
 
     tally = _Tally()
@@ -468,8 +389,16 @@ def _bring(
             part = []
     _take(intake, part, tally)
     say_refused(tally.refused, in_folder=source.is_dir())
-    for sentence in tally.sentences(intake.collection):
+    left = sum(tally.left_out.values())
+    found = tally.matched + tally.waiting + len(tally.refused) + left
+    typer.echo(
+        f"{intake.collection}: {found:,} found = {tally.matched:,} matched + {tally.waiting:,} waiting + "
+        f"{len(tally.refused):,} refused + {left:,} left out; {tally.changed:,} images changed."
+    )
+    for sentence in remarks(tally.left_out, tally.differing, tally.without_text):
         typer.echo(sentence)
+    if tally.waiting:
+        typer.echo("`recoquest reports COLLECTION` brings those that wait to images indexed since.")
 
 
 def _take(intake: "ReportIntake", part: "Sequence[tuple[str, StudyReport]]", tally: _Tally) -> None:
@@ -519,22 +448,23 @@ def hl7(
     from app.edge.observability.logging import configure_logging
     from app.radiology.reports.intake import ReportIntake
     from app.radiology.reports.listener import Listener, run_listener
-    from app.settings import load_settings
     from index.keys.patient_key import patient_key
 
     def stop_by_signals(stop: Callable[[], None]) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stop)
 
-    settings = load_settings(env_file, home=home, device=device)
-    settings = settings.model_copy(update={"device": query_device(settings)})
-    with indexed(settings) as engine, bind(host, port) as taken:
+    with (
+        opened(for_queries=True, env_file=env_file, home=home, device=device) as installation,
+        bind(host, port) as taken,
+    ):
         address, number = taken.getsockname()[:2]
         if not allow_network and not is_loopback(address):
             raise OpenListenerError(
                 f"Everybody who reaches {address} could write reports: MLLP asks for no key. Listen on "
                 "127.0.0.1 behind a tunnel or an interface engine, or give --allow-network."
             )
+        settings, engine = installation.settings, installation.engine
         engine.active(collection)
         configure_logging(settings.log_level)
         typer.echo(f"Listening for HL7 on {address}:{number}, for {collection}.", err=True)
@@ -553,69 +483,84 @@ def findings(
     ] = False,
 ) -> None:
     """Print what a report says of findings: present, absent or uncertain."""
+    from rich.text import Text
+
+    from training.clinical.findings import (
+        CHEXPERT_LABELS,
+        FINDINGS,
+        are_prior,
+        chexpert_labels,
+        find_findings,
+        is_read,
+        unread_words,
+    )
+
     if text is not None and file is not None:
         raise typer.BadParameter("give a text or a file, not both.", param_hint="--file")
     if file is not None:
         text = read_text(file)
-    if labels:
-        _print_labels(text, as_json=as_json)
-        return
     if text is None:
-        typer.echo(json.dumps(FINDINGS) if as_json else "\n".join(FINDINGS))
+        names = CHEXPERT_LABELS if labels else FINDINGS
+        typer.echo(json.dumps(names) if as_json else "\n".join(names))
         return
-    found = find_findings(text)
-    if as_json:
-        rows = [
-            {"finding": name, "state": state, "start": start, "end": end, "prior": prior}
-            for (name, state, start, end), prior in zip(found, _priors(text, found), strict=True)
-        ]
-        typer.echo(json.dumps(rows, ensure_ascii=False))
-    elif not is_read(text):
-        typer.echo("The text seems to be neither English nor German: its findings are not read.")
-    elif not found:
-        typer.echo("No finding of the vocabulary is stated; `recoquest findings` lists it.")
+    if labels:
+        states = chexpert_labels(text)
+        if as_json:
+            typer.echo(json.dumps(states))
+        elif not states:
+            typer.echo(
+                "The text states nothing that is understood, or is neither English nor German: it has no "
+                "labels."
+            )
+        else:
+            rows = [(label, states.get(label, "")) for label in CHEXPERT_LABELS]
+            print_table("Label", "State", rows=rows)
     else:
-        console().print(_findings_table(text, found))
-    if not as_json:
-        _print_unread(text)
-
-
-def _print_unread(text: str) -> None:
-    """Name the words that no rule knows: such a text gets no label "No Finding"."""
-    if is_read(text) and (words := unread_words(text)):
+        stated = find_findings(text)
+        # Those in sentences that compare with an earlier examination, or tell of one.
+        priors = are_prior(text, [finding.start for finding in stated])
+        found = [(*finding, prior) for finding, prior in zip(stated, priors, strict=True)]
+        if as_json:
+            fields = ("finding", "state", "start", "end", "prior")
+            shown = [dict(zip(fields, each, strict=True)) for each in found]
+            typer.echo(json.dumps(shown, ensure_ascii=False))
+        elif not is_read(text):
+            typer.echo("The text seems to be neither English nor German: its findings are not read.")
+        elif not found:
+            typer.echo("No finding of the vocabulary is stated; `recoquest findings` lists it.")
+        else:
+            table = [
+                (
+                    name,
+                    state,
+                    Text(" ".join(text[start:end].split())),
+                    f"{start} to {end}",
+                    "yes" if prior else "",
+                )
+                for name, state, start, end, prior in found
+            ]
+            print_table("Finding", "State", "Words", "Characters", "Compared", rows=table)
+    # A text with words that no rule knows gets no label "No Finding".
+    if not as_json and is_read(text) and (words := unread_words(text)):
         typer.echo(f"Not understood: {', '.join(words)}.")
 
 
-def _print_labels(text: str | None, *, as_json: bool) -> None:
-    """Print the labels of a text; of none, all of them."""
-    if text is None:
-        typer.echo(json.dumps(CHEXPERT_LABELS) if as_json else "\n".join(CHEXPERT_LABELS))
+@viewer.command("install")
+def install(
+    package: Annotated[
+        Path | None,
+        typer.Option("--package", help="The package as a file, where this machine has no network."),
+    ] = None,
+    home: Home = None,
+) -> None:
+    """Bring OHIF into the home folder: its package of the npm registry, by version and checksum."""
+    from app.radiology.viewer.installation import PACKAGE, VERSION, install_viewer, viewer_folder
+    from app.settings import load_settings
+
+    settings = load_settings(home=home)
+    if viewer_folder(settings.home).is_dir():
+        typer.echo(f"OHIF {VERSION} is there already: {viewer_folder(settings.home)}")
         return
-    states = chexpert_labels(text)
-    if as_json:
-        typer.echo(json.dumps(states))
-    elif not states:
-        typer.echo(
-            "The text states nothing that is understood, or is neither English nor German: it has no labels."
-        )
-    else:
-        table = Table("Label", "State")
-        for label in CHEXPERT_LABELS:
-            table.add_row(label, states.get(label, ""))
-        console().print(table)
-    if not as_json:
-        _print_unread(text)
-
-
-def _findings_table(text: str, found: tuple[Finding, ...]) -> Table:
-    table = Table("Finding", "State", "Words", "Characters", "Compared")
-    for (name, state, start, end), prior in zip(found, _priors(text, found), strict=True):
-        # Words of a report may look like markup.
-        words = Text(" ".join(text[start:end].split()))
-        table.add_row(name, state, words, f"{start} to {end}", "yes" if prior else "")
-    return table
-
-
-def _priors(text: str, found: tuple[Finding, ...]) -> list[bool]:
-    """Tell which findings stand in sentences that compare with an earlier examination, or tell of one."""
-    return are_prior(text, [finding.start for finding in found])
+    typer.echo(f"Reading {package or PACKAGE} (50 MB)")
+    folder = install_viewer(settings.home, package)
+    typer.echo(f"OHIF {VERSION} is in {folder}. The service shows it at /reading, with RECOQUEST_DICOMWEB.")

@@ -10,28 +10,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli.errors import stoppable
-from app.cli.options import BatchSize, Device, Home, Track, indexed
+from app.cli.options import BatchSize, Collection, Device, Home, Sets, Track, opened
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from app.settings import Settings
     from index.engine import SearchEngine
-    from index.feedback.judgements import UsableFeedback
-    from training.models.bundle import BundleInfo
+    from index.feedback.export import ExportReport
     from training.recipes.schema import Recipe
-    from training.trainer.run_state.tracking import TrackerName
 
 
 def retrain(
-    collection: Annotated[str, typer.Argument(help="Name of the collection.")],
+    collection: Collection,
     out: Annotated[Path, typer.Option("--out", help="Folder of the retraining; given again, it goes on.")],
     recipe: Annotated[
         str | None, typer.Option("--recipe", help="Name or YAML file; without it the model's own recipe.")
     ] = None,
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", help="key=value, such as train.epochs=3; may be repeated.")
-    ] = None,
+    overrides: Sets = None,
     metric: Annotated[
         str | None, typer.Option("--metric", help="Metric that has to rise; rsum or precision_at_10 if none.")
     ] = None,
@@ -48,45 +41,49 @@ def retrain(
 ) -> None:
     """Train the model that a collection is searched with further, and let it take over if it is better."""
     from app.generations.lifecycle.takeover import Promotion, write_kept
-    from app.settings import load_settings
+    from app.jobs.launch.process_group import process_count, train_together
+    from app.jobs.queue import refuse_second_retraining
+    from index.catalogue.collections import require_collection
     from training.common.host import keep_freed_memory
+    from training.common.progress import PROGRESS_VARIABLE
+    from training.models.bundle import read_bundle
+    from training.trainer.run import train
+    from training.trainer.run_state.folder import RunFolder
     from training.trainer.run_state.tracking import check_trackers
 
-    check_trackers(track or ())
+    trackers = track or ()
+    check_trackers(trackers)
     keep_freed_memory()
-    settings = load_settings(home=home, device=device)
     with (
-        indexed(settings) as engine,
+        opened(home=home, device=device) as installation,
         stoppable(f"Stopped. The same command goes on from there, in {out}."),
     ):
-        _refuse_beside_a_job(engine, collection)
-        kept = _recipe(engine, collection, out, recipe, overrides or [])
-        new = _trained(engine, settings, collection, out, kept, track or ())
+        engine, settings = installation.engine, installation.settings
+        # For a job, others were looked for when it was given.
+        if PROGRESS_VARIABLE not in os.environ:
+            with installation.catalogue.write() as session:
+                require_collection(session, collection)
+                refuse_second_retraining(session, [collection])
+        resolved = _recipe(engine, collection, out, recipe, overrides or [])
+        data, run = out / "data", RunFolder(out / "run")
+        if not run.bundle.exists():
+            resume, chosen = run.recover(), settings.device
+            count = process_count(settings.train_processes, resolved, run.path, resume=resume, device=chosen)
+            if count > 1:
+                kept, where = str(out / "recipe.yaml"), json.dumps(resolved.data.cache_images)
+                sets = [f"data.cache_images={where}"]
+                train_together(
+                    count, kept, data, run.path, sets, resume=resume, device=chosen, trackers=trackers
+                )
+            else:
+                train(resolved, data, run.path, resume=resume, device=chosen, trackers=trackers)
+        new = read_bundle(run.bundle)
         outcome = Promotion(
             engine, settings, collection, out, new, metric, gain, promote, batch_size
         ).decide()
     write_kept(out / "result.json", outcome.model_dump_json(indent=2))
     if outcome.verdict == "waiting":
         typer.echo(f"It waits for a person: recoquest activate {collection} {outcome.generation}")
-
-
-def _refuse_beside_a_job(engine: "SearchEngine", collection: str) -> None:
-    """Make sure that no job retrains the collection, but the one that this process may do.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-        JobExistsError: One waits or is under way.
-    """
-    from app.jobs.queue import refuse_second_retraining
-    from index.catalogue.collections import require_collection
-    from training.common.progress import PROGRESS_VARIABLE
-
-    if PROGRESS_VARIABLE in os.environ:
-        # A worker has started this process: others were looked for when its job was given.
-        return
-    with engine.home.catalogue.write() as session:
-        require_collection(session, collection)
-        refuse_second_retraining(session, [collection])
 
 
 def _recipe(
@@ -102,12 +99,13 @@ def _recipe(
     from app.generations.lifecycle.judge import describe_held_out
     from app.generations.lifecycle.takeover import searched_with, write_kept
     from app.jobs.launch.image_copies import without_copies
+    from index.feedback.export import export_collection
     from index.files.bundles import install_bundle
     from training.common.errors import DataError
     from training.common.manifest import read_manifest
     from training.recipes.load import dump_recipe, load_recipe
 
-    kept = out / "recipe.yaml"
+    kept, data = out / "recipe.yaml", out / "data"
     if kept.is_file():
         # Earlier releases kept images on the disk.
         begun = without_copies(load_recipe(str(kept)), overrides)
@@ -120,11 +118,14 @@ def _recipe(
     name = version_name(base, {model.name for model in engine.models()})
     resolved = continued_recipe(replace(base, folder=copies / base.digest), recipe, overrides, name)
     install_bundle(base, copies)
-    data, settled = out / "data", settled_settings(base, recipe, overrides)
-    exported = _export(engine, collection, data, resolved)
+    exported = not data.exists()
+    if exported:
+        learned, sentences = resolved.data.text_unit == "sentence", resolved.data.label_sentences
+        found = export_collection(engine.home, collection, data, feedback=learned, label_sentences=sentences)
+        _tell_export(collection, found, learned=learned)
     try:
         manifest = read_manifest(data)
-        fitted = fit_recipe(resolved, manifest, settled)
+        fitted = fit_recipe(resolved, manifest, settled_settings(base, recipe, overrides))
     except DataError:
         if exported:
             # The next try exports again, with judgements made meanwhile.
@@ -150,9 +151,8 @@ def _refuse_another(out: Path, begun: "Recipe", recipe: str | None, overrides: l
 
     base = read_bundle(Path(begun.train.start_from or ""))
     asked = continued_recipe(base, recipe, overrides, begun.name)
-    if (out / "data").exists():
-        settled = settled_settings(base, recipe, overrides)
-        asked = fit_recipe(asked, read_manifest(out / "data"), settled).recipe
+    settled = settled_settings(base, recipe, overrides)
+    asked = fit_recipe(asked, read_manifest(out / "data"), settled).recipe
     if key := first_difference(asked, begun):
         raise TrainingError(
             f"The retraining in {out} was begun with another {key}: leave --recipe and --set out to go "
@@ -160,26 +160,13 @@ def _refuse_another(out: Path, begun: "Recipe", recipe: str | None, overrides: l
         )
 
 
-def _export(engine: "SearchEngine", collection: str, data: Path, recipe: "Recipe") -> bool:
-    """Export the collection for the retraining, unless that was done before; tell if it was done now."""
-    from index.feedback.export import export_collection
-
-    if data.exists():
-        return False
-    feedback = recipe.data.text_unit == "sentence"
-    sentences = recipe.data.label_sentences
-    found = export_collection(engine.home, collection, data, feedback=feedback, label_sentences=sentences)
+def _tell_export(collection: str, found: "ExportReport", *, learned: bool) -> None:
+    """Say what was exported, and how many judgements training cannot use, by reason."""
     typer.echo(
         f"{collection}: {found.images:,} images, {found.left_out:,} left out; from feedback "
         f"{found.liked:,} pairs of a text and an image, and {found.disliked:,} that do not go together."
     )
-    if unlearned := _unlearned(found.judged, found.alone, learned=feedback):
-        typer.echo(unlearned)
-    return True
-
-
-def _unlearned(judged: "UsableFeedback", alone: int, *, learned: bool) -> str:
-    """Number of judgements that training cannot use, by reason; empty if all are used."""
+    judged = found.judged
     if not learned:
         reasons = [(judged.all, "the recipe takes all texts of an image as one report")]
     else:
@@ -187,39 +174,11 @@ def _unlearned(judged: "UsableFeedback", alone: int, *, learned: bool) -> str:
             (judged.held_out, "of images that are not for training (split train)"),
             (judged.without_text, "of searches by images only"),
             (judged.several_parts, "of hits that were not relevant to several things at once"),
-            (alone, "of hits that were not relevant, whose image has no text or whose text has no image"),
+            (
+                found.alone,
+                "of hits that were not relevant, whose image has no text or whose text has no image",
+            ),
         ]
-    parts = [f"{count:,} {why}" for count, why in reasons if count]
-    count = sum(count for count, _ in reasons)
-    return (
-        f"{count:,} of {judged.all:,} judgements are not learned from: {', '.join(parts)}." if parts else ""
-    )
-
-
-def _trained(
-    engine: "SearchEngine",
-    settings: "Settings",
-    collection: str,
-    out: Path,
-    recipe: "Recipe",
-    trackers: "Sequence[TrackerName]",
-) -> "BundleInfo":
-    """The new model, trained on the collection as it was when the retraining began."""
-    from app.jobs.launch.process_group import process_count, train_together
-    from training.models.bundle import read_bundle
-    from training.trainer.run import train
-    from training.trainer.run_state.folder import RunFolder
-
-    data, run = out / "data", RunFolder(out / "run")
-    # An earlier release has written the recipe before it.
-    _export(engine, collection, data, recipe)
-    if not run.bundle.exists():
-        resume, device = run.recover(), settings.device
-        count = process_count(settings.train_processes, recipe, run.path, resume=resume, device=device)
-        if count > 1:
-            kept, where = str(out / "recipe.yaml"), json.dumps(recipe.data.cache_images)
-            sets = [f"data.cache_images={where}"]
-            train_together(count, kept, data, run.path, sets, resume=resume, device=device, trackers=trackers)
-        else:
-            train(recipe, data, run.path, resume=resume, device=device, trackers=trackers)
-    return read_bundle(run.bundle)
+    if count := sum(count for count, _ in reasons):
+        parts = ", ".join(f"{count:,} {why}" for count, why in reasons if count)
+        typer.echo(f"{count:,} of {judged.all:,} judgements are not learned from: {parts}.")

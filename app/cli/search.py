@@ -2,30 +2,20 @@
 
 import gc
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from io import BytesIO
 from itertools import chain, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
-from app.cli.options import Device, Home, indexed, parse_filter_option
+from app.cli.options import Device, Home, parse_filter_option
 
-if TYPE_CHECKING:
-    from app.search.query_sources import QuerySources
-    from app.search.schemas.page import SearchResponse
-    from app.search.schemas.query import SearchQuery
-    from app.search.schemas.similarity_map import SimilarityMap
-    from app.settings import Settings
-
-
-_GARBAGE_THRESHOLD = 100_000
-_NUMPY = b"\x93NUMPY"
+_GARBAGE_THRESHOLD: Final = 100_000
+_NUMPY: Final = b"\x93NUMPY"
 # The options that fields of a query come from.
-_OPTIONS = {
+_OPTIONS: Final = {
     "text": "TEXT",
     "image_boxes": "--box",
     "like": "--like",
@@ -42,21 +32,8 @@ _OPTIONS = {
     "cursor": "--cursor",
 }
 
-
-@dataclass(frozen=True)
-class _Files:
-    """Image files: what is asked for, and examples of what is not wanted."""
-
-    asked: Sequence[Path]
-    disliked: Sequence[Path]
-
-
-@dataclass(frozen=True)
-class _Given:
-    """An example of a query, and the option that it was given by."""
-
-    option: str
-    example: dict[str, Any]
+# An example of a query, and the option that it was given by.
+_Given = tuple[str, dict[str, Any]]
 
 
 def search(
@@ -179,11 +156,18 @@ def search(
     """
     # Objects of imports stay; collections of garbage among them would take a tenth of the time.
     gc.set_threshold(_GARBAGE_THRESHOLD)
-    from app.settings import load_settings
-
     if (exclude_same_group or "").startswith("--"):
         raise typer.BadParameter("name a field, such as group.", param_hint="--exclude-same-group")
-    settings = load_settings(home=home, device=device)
+    from app.cli.search_pages import (
+        find_page,
+        map_image,
+        options_named,
+        parse_query,
+        print_confidence,
+        print_page,
+        print_pages,
+    )
+
     given = [part for part in (text, *(texts or ())) if part is not None]
     common = {
         "keywords": keywords,
@@ -200,184 +184,60 @@ def search(
         unwanted = (unlike, unlike_texts, unlike_vectors, unlike_images)
         if any((*wanted, *unwanted, exclude_same_group is not None, same_patient, cursor)):
             raise typer.BadParameter("each line is a whole query: give no other.", param_hint="--queries")
-        _search_lines(collection, queries, common, settings, likeness_alone=likeness_alone)
+        print_pages(
+            collection, queries, _OPTIONS, common, likeness_alone=likeness_alone, home=home, device=device
+        )
         return
-    marked = _boxes(boxes, files=images, ids=like)
-    liked = [_Given("--text", {"text": more}) for more in given[1:]]
-    liked += _examples("--like", like, like_texts, like_vectors, boxes=[] if images else marked)
+    marked = _boxes(boxes, len(images or like or ()))
+    liked: list[_Given] = [("--text", {"text": more}) for more in given[1:]]
+    liked += _examples("--like", like, like_texts, like_vectors, [] if images else marked)
     disliked = _examples("--unlike", unlike, unlike_texts, unlike_vectors)
-    options = _OPTIONS | _places("like", liked) | _places("unlike", disliked)
-    query = _query(
+    options = dict(_OPTIONS)
+    for name, examples in (("like", liked), ("unlike", disliked)):
+        options |= {f"{name}.{number}": option for number, (option, _) in enumerate(examples)}
+    query = parse_query(
         options,
         **common,
         text=given[0] if given else None,
         image_boxes=marked if images else [],
-        like=[one.example for one in liked],
-        unlike=[one.example for one in disliked],
+        like=[example for _, example in liked],
+        unlike=[example for _, example in disliked],
         exclude_same_group=False if same_patient and exclude_same_group is None else exclude_same_group,
         cursor=True if cursor == "true" else cursor,
     )
-    files = _Files(images or [], unlike_images or [])
-    with _named(options):
+    with options_named(options):
+        query.check(images=len(images or ()), unlike_images=len(unlike_images or ()))
+        files = images or [], unlike_images or []
         if map_of is not None:
-            typer.echo(_map(collection, map_of, query, files, settings).model_dump_json(indent=2))
+            shown = map_image(collection, map_of, query, files, home=home, device=device)
+            typer.echo(shown.model_dump_json(indent=2))
             return
-        page = _page(collection, query, files, settings, [] if likeness_alone else given)
+        words = "" if likeness_alone else " ".join(given)
+        page = find_page(collection, query, files, words, home=home, device=device)
     if as_json:
         typer.echo(page.model_dump_json(indent=2))
     else:
-        from app.cli.search_pages import print_table
-
-        print_table(page, query)
+        print_page(page, query)
     if explain:
-        from app.cli.search_pages import print_confidence
-
-        with indexed(settings) as engine:
-            print_confidence(engine.confidence(engine.active(collection)))
+        print_confidence(collection, home=home, device=device)
 
 
-def _map(
-    collection: str, image_id: str, query: "SearchQuery", files: _Files, settings: "Settings"
-) -> "SimilarityMap":
-    """Tell which parts of an image fit a query, and note it in the audit trail."""
-    from app.audit.trail import record_command
-    from app.cli.search_pages import PartMaker
-    from app.search.audit import query_parts
-    from app.search.schemas.similarity_map import SimilarityMap
-
-    query.check(images=len(files.asked), unlike_images=len(files.disliked))
-    sources = _sources(query, files, settings)
-    if not sources.all:
-        raise typer.BadParameter("give a text, an image or an example with it.", param_hint="--map")
-    with indexed(settings) as engine:
-        active = engine.active(collection)
-        maker = PartMaker(engine, settings, active, None)
-        image, grid = maker.regions_of(image_id)
-        entry = sources.entry(engine, active, [maker.make(source) for source in sources.all])
-        record_command(
-            settings,
-            engine.home.catalogue,
-            "view",
-            "search --map",
-            collection=collection,
-            objects=[image.id],
-            query=query_parts(query),
-            model=active.digest,
-            generation=active.generation,
-        )
-    return SimilarityMap.of(image, active, grid, entry.vector)
-
-
-def _page(
-    collection: str, query: "SearchQuery", files: _Files, settings: "Settings", texts: Sequence[str]
-) -> "SearchResponse":
-    """Search, with the words of texts looked up, and note what is shown in the audit trail."""
-    from app.cli.search_pages import PartMaker, with_words
-    from app.search.audit import record_searches
-    from app.search.schemas.page import TookMs, page_from
-
-    query.check(images=len(files.asked), unlike_images=len(files.disliked))
-    with indexed(settings) as engine:
-        query, active = with_words(query, " ".join(texts), engine, collection), engine.active(collection)
-        sources = _sources(query, files, settings)
-        maker = PartMaker(engine, settings, active, sources.modality)
-        found = sources.find(engine, active, [maker.make(source) for source in sources.all])
-        took = TookMs(
-            encode=round(maker.encode_ms, 3),
-            search=round(found.search_ms, 3),
-            total=round(maker.encode_ms + found.search_ms, 3),
-        )
-        page = page_from(found, active, query, took_ms=took, truncations=maker.truncations)
-        record_searches(settings, engine.home.catalogue, collection, [(query, page)])
-    return page
-
-
-def _search_lines(
-    collection: str, path: Path, common: dict[str, Any], settings: "Settings", *, likeness_alone: bool
-) -> None:
-    from app.cli.search_pages import print_pages, read_texts
-
-    queries = []
-    for number, text in read_texts(path):
-        try:
-            queries.append(_query(_OPTIONS, text=text, **common))
-        except typer.BadParameter as error:
-            raise typer.BadParameter(f"line {number}: {error.message}", param_hint="--queries") from None
-    print_pages(collection, queries, settings, likeness_alone=likeness_alone)
-
-
-def _places(name: str, given: Sequence[_Given]) -> dict[str, str]:
-    return {f"{name}.{place}": one.option for place, one in enumerate(given)}
-
-
-def _query(options: Mapping[str, str], **values: Any) -> "SearchQuery":
-    from pydantic import ValidationError
-
-    from app.edge.http.field_errors import sentence
-    from app.search.schemas.query import SearchQuery
-
-    try:
-        return SearchQuery.model_validate(values)
-    except ValidationError as error:
-        wrong = error.errors()[0]
-        raise typer.BadParameter(sentence(wrong), param_hint=_option(options, *wrong["loc"])) from None
-
-
-@contextmanager
-def _named(options: Mapping[str, str]) -> Iterator[None]:
-    """Name the option that is at fault where a field of the query is."""
-    from index.errors import QueryError
-
-    try:
-        yield
-    except QueryError as error:
-        option = _option(options, *(error.field or "").split("."))
-        if option is None:
-            raise
-        raise typer.BadParameter(str(error), param_hint=option) from None
-
-
-def _option(options: Mapping[str, str], *location: str | int) -> str | None:
-    """The option of a place in the query: that of the example there, or else that of the field."""
-    if "box" in location:
-        return options.get("image_boxes")
-    example = ".".join(str(part) for part in location[:2])
-    return options.get(example) or options.get(str(location[0]))
-
-
-def _sources(query: "SearchQuery", files: _Files, settings: "Settings") -> "QuerySources":
-    from app.cli.search_pages import read_image
-    from app.search.query_sources import QuerySources
-
-    limits = settings.image_limits
-    images, unlike_images = (
-        [read_image(path, limits) for path in kind] for kind in (files.asked, files.disliked)
-    )
-    return QuerySources.of(query, images, unlike_images)
-
-
-def _boxes(
-    boxes: Sequence[str] | None, *, files: Sequence[Path] | None, ids: Sequence[str] | None
-) -> list[dict[str, float]]:
-    """Read the boxes of `--box`, each of an image file, or of a stored image where no file is given.
-
-    Raises:
-        BadParameter: One is no four numbers, or there are more than images.
-    """
-    pictures = len(files or ids or ())
+def _boxes(boxes: Sequence[str] | None, pictures: int) -> list[dict[str, float]]:
+    """Read the boxes of `--box`, of so many image files, or stored images where no file is given."""
     if len(boxes or ()) > pictures:
         message = f"{len(boxes or ())} boxes for {pictures} images: give an --image or a --like for each."
         raise typer.BadParameter(message, param_hint="--box")
-    return [_given_box(text) for text in boxes or ()]
-
-
-def _given_box(text: str) -> dict[str, float]:
-    try:
-        x, y, width, height = (float(number) for number in text.split(","))
-    except ValueError:
-        message = f"{text!r} is not x,y,width,height in fractions of the picture, such as 0.1,0.2,0.3,0.4."
-        raise typer.BadParameter(message, param_hint="--box") from None
-    return {"x": x, "y": y, "width": width, "height": height}
+    found = []
+    for text in boxes or ():
+        try:
+            x, y, width, height = (float(number) for number in text.split(","))
+        except ValueError:
+            raise typer.BadParameter(
+                f"{text!r} is not x,y,width,height in fractions of the picture, such as 0.1,0.2,0.3,0.4.",
+                param_hint="--box",
+            ) from None
+        found.append({"x": x, "y": y, "width": width, "height": height})
+    return found
 
 
 def _examples(
@@ -389,29 +249,28 @@ def _examples(
 ) -> list[_Given]:
     """Gather the examples of `--like` or `--unlike` and of the options that go with it.
 
-    Args:
-        option: The option of ids.
-        ids: Stored images.
-        texts: Texts.
-        vectors: Files of vectors.
-        boxes: Parts of the first stored images.
-
-    Raises:
-        BadParameter: A file holds no vector.
+    Boxes are parts of the first stored images.
     """
     return [
         *(
-            _Given(option, {"id": name} | ({} if box is None else {"box": box}))
+            (option, {"id": name} | ({} if box is None else {"box": box}))
             for name, box in zip(ids or (), chain(boxes, repeat(None)), strict=False)
         ),
-        *(_Given(f"{option}-text", {"text": text}) for text in texts or ()),
+        *((f"{option}-text", {"text": text}) for text in texts or ()),
         *(_given_vector(f"{option}-vector {path}", path) for path in vectors or ()),
     ]
 
 
 def _given_vector(option: str, path: Path) -> _Given:
+    values: Any
     try:
-        values = _read_list(path)
+        content = path.read_bytes()
+        if content.startswith(_NUMPY):
+            import numpy as np
+
+            values = np.load(BytesIO(content), allow_pickle=False).tolist()
+        else:
+            values = json.loads(content)
     except OSError as error:
         raise typer.BadParameter(f"it cannot be read: {error.strerror}.", param_hint=option) from None
     except (ValueError, RecursionError):
@@ -421,13 +280,4 @@ def _given_vector(option: str, path: Path) -> _Given:
         raise typer.BadParameter(message, param_hint=option)
     if any(isinstance(value, list) for value in values):
         raise typer.BadParameter("it holds several vectors: give a file of one.", param_hint=option)
-    return _Given(option, {"vector": values})
-
-
-def _read_list(path: Path) -> Any:
-    content = path.read_bytes()
-    if content.startswith(_NUMPY):
-        import numpy as np
-
-        return np.load(BytesIO(content), allow_pickle=False).tolist()
-    return json.loads(content)
+    return option, {"vector": values}

@@ -1,28 +1,37 @@
-"""Pages that `recoquest search` prints: vectors of queries, searches, tables."""
+"""Pages that `recoquest search` prints: queries, their vectors, searches, tables."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
+from pydantic import ValidationError
 
-from app.cli.options import indexed, query_device, read_text
+from app.cli.options import Installation, opened, print_table, query_device, read_text
+from app.edge.http.field_errors import sentence
 from app.edge.observability.console import console
-from app.search.audit import record_searches
-from app.search.query_sources import ImageFile, Source, TextSource, region_part, stored_part
+from app.search.audit import query_parts, record_searches
+from app.search.query_sources import (
+    ImageFile,
+    QuerySources,
+    Source,
+    TextSource,
+    region_part,
+    stored_part,
+)
 from app.search.schemas.page import SearchResponse, TookMs, Truncation, page_from
 from app.search.schemas.query import SearchQuery
-from app.settings import Settings
+from app.search.schemas.similarity_map import SimilarityMap
 from index.catalogue.full_text import MAX_WORDS, parse_words
 from index.engine import SearchEngine
-from index.errors import StoreError
+from index.errors import QueryError, StoreError
 from index.files.renditions import STORED_LIMITS
-from index.scoring.confidence import MIN_IMAGES, MIN_KINDS, Confidence
+from index.scoring.confidence import MIN_IMAGES, MIN_KINDS
 from index.search.query_vector import Part
 from index.search.request import BatchEntry
 from index.search.results import ActiveGeneration, SearchPage, StoredImage
@@ -37,98 +46,163 @@ from training.models.onnx.loading import load_query_encoder
 
 if TYPE_CHECKING:
     # The import of torch takes seconds.
-    from collections.abc import Sequence
-
-    from app.search.schemas.page import SearchResponse
-    from app.search.schemas.query import SearchQuery
-    from app.settings import Settings
-    from index.engine import SearchEngine
-    from index.search.results import ActiveGeneration
     from training.models.encoder import Encoder
-    from training.models.onnx.encoder import OnnxEncoder
+
+_AT_ONCE: Final = 64
+
+# Image files that are asked for, and those of examples of what is not wanted.
+Files = tuple[Sequence[Path], Sequence[Path]]
 
 
-class PartMaker:
-    """Makes the vectors of a query's parts; only towers that they need are loaded."""
-
-    def __init__(
-        self,
-        engine: SearchEngine,
-        settings: Settings,
-        active: ActiveGeneration,
-        modality: Modality | None,
-    ) -> None:
-        self._engine = engine
-        self._settings = settings
-        self._active = active
-        self._modality = modality
-        self.encode_ms = 0.0
-        self.truncations: list[Truncation] = []
-
-    def make(self, source: Source) -> Part:
-        """Encode a text or an image file, or look up the vector of an example."""
-        if isinstance(source, TextSource):
-            return self._of_text(source.text, source.field)
-        if isinstance(source, ImageFile):
-            return self._of_image(source)
-        if source.box is not None and source.example.id is not None:
-            _, grid = self.regions_of(source.example.id)
-            return region_part(grid, source.box, f"{source.field}.box")
-        return stored_part(self._engine, self._active, source)
-
-    @cached_property
-    def _encoder(self) -> "Encoder | OnnxEncoder":
-        return load_query_encoder(self._active.bundle, query_device(self._settings), only=self._modality)
-
-    def _of_text(self, text: str, field: str) -> Part:
-        encoder = self._encoder
-        started = perf_counter()
-        embedded = encoder.embed_texts([text])
-        self.encode_ms += _ms_since(started)
-        cut = embedded.truncations[0]
-        if cut is not None:
-            self.truncations.append(Truncation.of(field, cut))
-        return Part(embedded.vectors[0], "text", text)
-
-    def _of_image(self, file: ImageFile) -> Part:
-        encoder = self._encoder
-        with _file_named(file.name):
-            decoded = decode_whole(file.content, self._settings.image_limits, encoder.min_image_side)
-        if file.box is not None:
-            return region_part(self._grid(decoded), file.box, file.field)
-        image = decoded.pixels
-        started = perf_counter()
-        vector = encoder.embed_images(encoder.prepare_image(image)[None])[0]
-        self.encode_ms += _ms_since(started)
-        return Part(vector, "image")
-
-    def regions_of(self, image_id: str) -> tuple[StoredImage, RegionGrid]:
-        """Embed the regions of a stored image.
-
-        Raises:
-            UnknownImageError: The collection has no such image.
-            StoreError: The file is missing or damaged.
-            NoRegionsError: The encoder has none.
-        """
-        image = self._engine.image(self._active.collection, image_id)
-        path = self._engine.home.store.path(image.sha256)
-        try:
-            decoded = decode_whole(path, STORED_LIMITS, self._encoder.min_image_side)
-        except ImageError as error:
-            raise StoreError(f"The stored image {image.sha256} is damaged: {error}") from error
-        return image, self._grid(decoded)
-
-    def _grid(self, decoded: DecodedImage) -> RegionGrid:
-        encoder = self._encoder
-        if not encoder.regions:
-            raise NoRegionsError
-        started = perf_counter()
-        regions = encoder.embed_regions(encoder.prepare_image(decoded.pixels)[None])[0]
-        self.encode_ms += _ms_since(started)
-        return grid_of(regions, (decoded.width, decoded.height), encoder.image_config.square)
+def parse_query(options: Mapping[str, str], **values: Any) -> SearchQuery:
+    """Return the query of these fields, or a usage error that names the option of the wrong one."""
+    try:
+        return SearchQuery.model_validate(values)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        raise typer.BadParameter(sentence(wrong), param_hint=_option(options, *wrong["loc"])) from None
 
 
-def with_words(query: SearchQuery, text: str, engine: SearchEngine, collection: str) -> SearchQuery:
+@contextmanager
+def options_named(options: Mapping[str, str]) -> Iterator[None]:
+    """Name the option that is at fault where a field of the query is."""
+    try:
+        yield
+    except QueryError as error:
+        option = _option(options, *(error.field or "").split("."))
+        if option is None:
+            raise
+        raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+def _option(options: Mapping[str, str], *location: str | int) -> str | None:
+    """The option of a place in the query: that of the example there, or else that of the field."""
+    if "box" in location:
+        return options.get("image_boxes")
+    example = ".".join(str(part) for part in location[:2])
+    return options.get(example) or options.get(str(location[0]))
+
+
+def find_page(
+    collection: str, query: SearchQuery, files: Files, words: str, **options: Any
+) -> SearchResponse:
+    """Search, with words looked up, and note what is shown in the audit trail.
+
+    Args:
+        collection: Name of the collection.
+        query: All but its image files.
+        files: Image files of the query.
+        words: A text whose words are looked up, too.
+        options: Of the home folder.
+    """
+    with opened(**options) as installation:
+        engine = installation.engine
+        query, active = _with_words(query, words, engine, collection), engine.active(collection)
+        sources = _sources(query, files, installation)
+        maker = _PartMaker(installation, active, sources.modality)
+        found = sources.find(engine, active, [maker.make(source) for source in sources.all])
+        took = _took(maker.encode_ms, found.search_ms)
+        page = page_from(found, active, query, took_ms=took, truncations=maker.truncations)
+        record_searches(installation.settings, installation.catalogue, collection, [(query, page)])
+    return page
+
+
+def map_image(
+    collection: str, image_id: str, query: SearchQuery, files: Files, **options: Any
+) -> SimilarityMap:
+    """Tell which parts of a stored image fit a query, and note it in the audit trail."""
+    with opened(**options) as installation:
+        sources = _sources(query, files, installation)
+        if not sources.all:
+            raise typer.BadParameter("give a text, an image or an example with it.", param_hint="--map")
+        active = installation.engine.active(collection)
+        maker = _PartMaker(installation, active)
+        image, grid = maker.regions_of(image_id)
+        parts = [maker.make(source) for source in sources.all]
+        entry = sources.entry(installation.engine, active, parts)
+        installation.record(
+            "view",
+            "search --map",
+            collection=collection,
+            objects=[image.id],
+            query=query_parts(query),
+            model=active.digest,
+            generation=active.generation,
+        )
+    return SimilarityMap.of(image, active, grid, entry.vector)
+
+
+def print_pages(
+    collection: str,
+    path: Path,
+    fields: Mapping[str, str],
+    values: Mapping[str, Any],
+    *,
+    likeness_alone: bool,
+    **options: Any,
+) -> None:
+    """Print a page for each line of a file that has something in it, as a line of JSON with its text.
+
+    Args:
+        collection: Name of the collection.
+        path: Texts of queries in UTF-8, one a line.
+        fields: Options of the fields of a query.
+        values: What the queries have in common.
+        likeness_alone: Look no words up.
+        options: Of the home folder.
+
+    Raises:
+        DataError: The file cannot be read, or has no such line.
+    """
+    queries = []
+    for number, line in enumerate(read_text(path).split("\n"), 1):
+        if line.strip():
+            try:
+                queries.append(parse_query(fields, text=line.strip(), **values))
+            except typer.BadParameter as error:
+                message = f"line {number}: {error.message}"
+                raise typer.BadParameter(message, param_hint="--queries") from None
+    if not queries:
+        raise DataError(f"{path} has no text in it: write one query a line.")
+    with opened(**options) as installation:
+        settings, engine = installation.settings, installation.engine
+        active = engine.active(collection)
+        if not likeness_alone:
+            queries = [_with_words(query, query.text or "", engine, collection) for query in queries]
+        encoder = load_query_encoder(active.bundle, query_device(settings), only="text")
+        with progress_bar(f"Searching {collection}", len(queries)) as bar:
+            for start in range(0, len(queries), _AT_ONCE):
+                some = queries[start : start + _AT_ONCE]
+                found = list(zip(some, _batch_pages(engine, active, encoder, some), strict=True))
+                record_searches(settings, installation.catalogue, collection, found)
+                for query, page in found:
+                    shown = {"text": query.text, **page.model_dump(mode="json")}
+                    typer.echo(json.dumps(shown, ensure_ascii=False))
+                bar.advance(len(some))
+
+
+def _batch_pages(
+    engine: SearchEngine,
+    active: ActiveGeneration,
+    encoder: "Encoder | OnnxEncoder",
+    queries: Sequence[SearchQuery],
+) -> Iterator[SearchResponse]:
+    started = perf_counter()
+    texts = [query.text or "" for query in queries]
+    embedded = encoder.embed_texts(texts)
+    encode_ms, started = _ms_since(started), perf_counter()
+    requests = (replace(query.request(), kind="text") for query in queries)
+    pages = engine.search_batch(active, list(map(BatchEntry, embedded.vectors, requests, texts)))
+    # Every query gets an equal share of the batch's time.
+    took = _took(encode_ms / len(queries), _ms_since(started) / len(queries))
+    for query, page, cut in zip(queries, pages, embedded.truncations, strict=True):
+        if not isinstance(page, SearchPage):
+            raise page
+        truncations = [] if cut is None else [Truncation.of("text", cut)]
+        yield page_from(page, active, query, took_ms=took, truncations=truncations)
+
+
+def _with_words(query: SearchQuery, text: str, engine: SearchEngine, collection: str) -> SearchQuery:
     """Return the query with its text's words also looked up, if the collection has texts.
 
     Words that were given stay; a text without a word, or with more than can be looked up, has none.
@@ -139,7 +213,13 @@ def with_words(query: SearchQuery, text: str, engine: SearchEngine, collection: 
     return query.model_copy(update={"keywords": text})
 
 
-def read_image(path: Path, limits: ImageLimits) -> ImageFile:
+def _sources(query: SearchQuery, files: Files, installation: Installation) -> QuerySources:
+    limits = installation.settings.image_limits
+    images, unlike_images = ([_read_image(path, limits) for path in kind] for kind in files)
+    return QuerySources.of(query, images, unlike_images)
+
+
+def _read_image(path: Path, limits: ImageLimits) -> ImageFile:
     """Read an image file, and refuse it before an encoder is loaded, which takes seconds."""
     with _file_named(str(path)):
         content = read_content(path, limits.max_bytes, limits.max_dicom_bytes)
@@ -156,81 +236,101 @@ def _file_named(name: str) -> Iterator[None]:
         raise ImageError(f"{name}: {error}") from None
 
 
+@dataclass
+class _PartMaker:
+    """Makes the vectors of a query's parts; only towers that they need are loaded."""
+
+    installation: Installation
+    active: ActiveGeneration
+    modality: Modality | None = None
+    encode_ms: float = 0.0
+    truncations: list[Truncation] = field(default_factory=list)
+
+    def make(self, source: Source) -> Part:
+        """Encode a text or an image file, or look up the vector of an example."""
+        if isinstance(source, TextSource):
+            return self._of_text(source.text, source.field)
+        if isinstance(source, ImageFile):
+            return self._of_image(source)
+        if source.box is not None and source.example.id is not None:
+            _, grid = self.regions_of(source.example.id)
+            return region_part(grid, source.box, f"{source.field}.box")
+        return stored_part(self.installation.engine, self.active, source)
+
+    def regions_of(self, image_id: str) -> tuple[StoredImage, RegionGrid]:
+        """Embed the regions of a stored image.
+
+        Raises:
+            UnknownImageError: The collection has no such image.
+            StoreError: The file is missing or damaged.
+            NoRegionsError: The encoder has none.
+        """
+        engine = self.installation.engine
+        image = engine.image(self.active.collection, image_id)
+        path = engine.home.store.path(image.sha256)
+        try:
+            decoded = decode_whole(path, STORED_LIMITS, self._encoder.min_image_side)
+        except ImageError as error:
+            raise StoreError(f"The stored image {image.sha256} is damaged: {error}") from error
+        return image, self._grid(decoded)
+
+    @cached_property
+    def _encoder(self) -> "Encoder | OnnxEncoder":
+        device = query_device(self.installation.settings)
+        return load_query_encoder(self.active.bundle, device, only=self.modality)
+
+    def _of_text(self, text: str, field: str) -> Part:
+        encoder = self._encoder
+        started = perf_counter()
+        embedded = encoder.embed_texts([text])
+        self.encode_ms += _ms_since(started)
+        cut = embedded.truncations[0]
+        if cut is not None:
+            self.truncations.append(Truncation.of(field, cut))
+        return Part(embedded.vectors[0], "text", text)
+
+    def _of_image(self, file: ImageFile) -> Part:
+        encoder, limits = self._encoder, self.installation.settings.image_limits
+        with _file_named(file.name):
+            decoded = decode_whole(file.content, limits, encoder.min_image_side)
+        if file.box is not None:
+            return region_part(self._grid(decoded), file.box, file.field)
+        image = decoded.pixels
+        started = perf_counter()
+        vector = encoder.embed_images(encoder.prepare_image(image)[None])[0]
+        self.encode_ms += _ms_since(started)
+        return Part(vector, "image")
+
+    def _grid(self, decoded: DecodedImage) -> RegionGrid:
+        encoder = self._encoder
+        if not encoder.regions:
+            raise NoRegionsError
+        started = perf_counter()
+        regions = encoder.embed_regions(encoder.prepare_image(decoded.pixels)[None])[0]
+        self.encode_ms += _ms_since(started)
+        return grid_of(regions, (decoded.width, decoded.height), encoder.image_config.square)
+
+
 def _ms_since(started: float) -> float:
     return 1000 * (perf_counter() - started)
 
 
-_AT_ONCE: Final = 64
-
-
-def read_texts(path: Path) -> list[tuple[int, str]]:
-    """Return the lines of a file in UTF-8 that have something in them, with their numbers from 1.
-
-    Raises:
-        DataError: The file cannot be read, or has no such line.
-    """
-    lines = enumerate(read_text(path).split("\n"), 1)
-    texts = [(number, line.strip()) for number, line in lines if line.strip()]
-    if not texts:
-        raise DataError(f"{path} has no text in it: write one query a line.")
-    return texts
-
-
-def print_pages(
-    collection: str, queries: "Sequence[SearchQuery]", settings: "Settings", *, likeness_alone: bool
-) -> None:
-    """Print the page of each query, as a line of JSON with its text; queries differ in their texts alone."""
-    with indexed(settings) as engine:
-        active = engine.active(collection)
-        if not likeness_alone:
-            queries = [with_words(query, query.text or "", engine, collection) for query in queries]
-        encoder = load_query_encoder(active.bundle, query_device(settings), only="text")
-        with progress_bar(f"Searching {collection}", len(queries)) as bar:
-            for start in range(0, len(queries), _AT_ONCE):
-                some = queries[start : start + _AT_ONCE]
-                found = list(zip(some, _batch_pages(engine, active, encoder, some), strict=True))
-                record_searches(settings, engine.home.catalogue, collection, found)
-                for query, page in found:
-                    line = {"text": query.text, **page.model_dump(mode="json")}
-                    typer.echo(json.dumps(line, ensure_ascii=False))
-                bar.advance(len(some))
-
-
-def _batch_pages(
-    engine: "SearchEngine",
-    active: "ActiveGeneration",
-    encoder: "Encoder | OnnxEncoder",
-    queries: "Sequence[SearchQuery]",
-) -> Iterator[SearchResponse]:
-    started = perf_counter()
-    texts = [query.text or "" for query in queries]
-    embedded = encoder.embed_texts(texts)
-    encoded = perf_counter()
-    requests = (replace(query.request(), kind="text") for query in queries)
-    pages = engine.search_batch(active, list(map(BatchEntry, embedded.vectors, requests, texts)))
-    # Every query gets an equal share of the batch's time.
-    encode, search = (
-        1000 * seconds / len(queries) for seconds in (encoded - started, perf_counter() - encoded)
+def _took(encode_ms: float, search_ms: float) -> TookMs:
+    return TookMs(
+        encode=round(encode_ms, 3), search=round(search_ms, 3), total=round(encode_ms + search_ms, 3)
     )
-    took = TookMs(encode=round(encode, 3), search=round(search, 3), total=round(encode + search, 3))
-    for query, page, cut in zip(queries, pages, embedded.truncations, strict=True):
-        if not isinstance(page, SearchPage):
-            raise page
-        truncations = [] if cut is None else [Truncation.of("text", cut)]
-        yield page_from(page, active, query, took_ms=took, truncations=truncations)
 
 
-def print_table(page: "SearchResponse", query: "SearchQuery") -> None:
-    """Print the hits of a page, or one sentence about why there is none."""
-    from rich.table import Table
-
-    screen = console()
+def print_page(page: SearchResponse, query: SearchQuery) -> None:
+    """Print the hits of a page as a table, or one sentence about why there is none."""
     for cut in page.query.truncations:
         typer.echo(f"The text was cut to {cut.kept} of {cut.tokens} tokens: {cut.searched_text!r}", err=True)
     if page.unknown_keywords:
-        typer.echo(f"No text has {_listed(page.unknown_keywords)}.", err=True)
+        *others, last = map(repr, page.unknown_keywords)
+        listed = f"the words {', '.join(others)} and {last}" if others else f"the word {last}"
+        typer.echo(f"No text has {listed}.", err=True)
     if not page.hits:
-        screen.print(_why_nothing(query, page))
+        console().print(_why_nothing(query, page))
         return
     if page.confident is False:
         typer.echo(
@@ -242,26 +342,40 @@ def print_table(page: "SearchResponse", query: "SearchQuery") -> None:
     ranked, fused = first["cosine"] is not None, first["score_kind"] == "fused"
     grouped = first["group_size"] is not None
     kinds = [str(first["cosine_kind"]).replace("_", " ").capitalize(), "Z-score"] if ranked else []
-    extra = [*kinds, *(["Found by"] if fused else []), *(["In group"] if grouped else [])]
-    table = Table("Rank", "Id", *extra, "Text")
+    rows = []
     for hit in page.hits:
-        text = hit["text"] or hit["matched"]
-        table.add_row(
-            str(hit["rank"]),
-            hit["id"],
-            *([] if hit["cosine"] is None else [f"{hit['cosine']:.4f}", _z_score(hit["z_score"])]),
-            *([" and ".join(hit["found_by"])] if fused else []),
-            *([str(hit["group_size"])] if grouped else []),
-            next(iter(hit["texts"]), "") if text is None else text["text"],
+        text, deviations = hit["text"] or hit["matched"], hit["z_score"]
+        z_score = "" if deviations is None else f"{deviations:+.1f}"
+        rows.append(
+            (
+                str(hit["rank"]),
+                hit["id"],
+                *([] if hit["cosine"] is None else [f"{hit['cosine']:.4f}", z_score]),
+                *([" and ".join(hit["found_by"])] if fused else []),
+                *([str(hit["group_size"])] if grouped else []),
+                next(iter(hit["texts"]), "") if text is None else text["text"],
+            )
         )
-    screen.print(table)
+    extra = [*kinds, *(["Found by"] if fused else []), *(["In group"] if grouped else [])]
+    print_table("Rank", "Id", *extra, "Text", rows=rows)
     if page.count is not None:
-        last = page.hits[-1]["rank"]
-        typer.echo(f"{first['rank']:,} to {last:,} of {page.count:,}", err=True)
+        last_rank = page.hits[-1]["rank"]
+        typer.echo(f"{first['rank']:,} to {last_rank:,} of {page.count:,}", err=True)
 
 
-def print_confidence(measured: "Confidence | None") -> None:
+def _why_nothing(query: SearchQuery, page: SearchResponse) -> str:
+    if query.keywords is not None and page.count is not None:
+        return f"No image {'that passes the filter ' if query.filter else ''}has any of the words."
+    if query.filter is not None:
+        return "Nothing else passes the filter." if query.stored else "Nothing passes the filter."
+    return "Nothing is left beside what was left out." if query.stored else "The collection is empty."
+
+
+def print_confidence(collection: str, **options: Any) -> None:
     """Say from which score on a text query is confident, and how often that is right."""
+    with opened(**options) as installation:
+        engine = installation.engine
+        measured = engine.confidence(engine.active(collection))
     if measured is None:
         typer.echo("confident: not measured yet; `recoquest index` and the service measure it.")
         return
@@ -281,21 +395,3 @@ def print_confidence(measured: "Confidence | None") -> None:
         f"which {counts.false_right:,} had no more. Phrases that nothing answers: false for "
         f"{counts.unanswerable_right:,} of {counts.unanswerable:,}."
     )
-
-
-def _listed(words: "Sequence[str]") -> str:
-    """Return "the word 'a'", or "the words 'a', 'b' and 'c'"."""
-    *others, last = map(repr, words)
-    return f"the words {', '.join(others)} and {last}" if others else f"the word {last}"
-
-
-def _z_score(deviations: float | None) -> str:
-    return "" if deviations is None else f"{deviations:+.1f}"
-
-
-def _why_nothing(query: "SearchQuery", page: "SearchResponse") -> str:
-    if query.keywords is not None and page.count is not None:
-        return f"No image {'that passes the filter ' if query.filter else ''}has any of the words."
-    if query.filter is not None:
-        return "Nothing else passes the filter." if query.stored else "Nothing passes the filter."
-    return "Nothing is left beside what was left out." if query.stored else "The collection is empty."

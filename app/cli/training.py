@@ -1,7 +1,7 @@
-"""`recoquest recipes`, `train`, `classify`, `language-model`, `bundle` and `evaluate`: encoders, and how good they are."""
+"""`recoquest recipes`, `train`, `classify`, `language-model`, `bundle` and `evaluate`: make encoders."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +13,6 @@ from app.cli.options import (
     BatchSize,
     Data,
     Device,
-    Home,
     MaxRejected,
     Processes,
     Resume,
@@ -21,7 +20,6 @@ from app.cli.options import (
     SplitName,
     Track,
     chosen_device,
-    indexed,
     name_left_out,
     read_split,
 )
@@ -33,10 +31,15 @@ if TYPE_CHECKING:
     from training.classification.questions.config import QuestionRecipe
     from training.classification.texts.config import TextRecipe
     from training.evaluation.embedding import EmbeddedManifest
-    from training.evaluation.evaluate import EvaluationReport
+    from training.evaluation.evaluate import EvaluationReport, LabelRetrieval
+    from training.evaluation.factors import FactorReading
     from training.language_models.config import LanguageModelRecipe
     from training.recipes.library import RecipeFile
     from training.shortcuts.config import ShortcutConfig
+
+ResultsFolder = Annotated[
+    Path, typer.Option("--out", help="Folder of the run; results go to OUT/results.json.")
+]
 
 
 def recipes(
@@ -91,18 +94,6 @@ def _print_files(title: str, files: "Sequence[RecipeFile]") -> None:
     for file in files:
         table.add_row(file.pattern, file.description)
     console().print(title, table, sep="\n")
-
-
-def collections(home: Home = None) -> None:
-    """List what can be searched."""
-    from app.settings import load_settings
-
-    table = Table("Collection", "Images", "Generation", "Model", "Digest")
-    with indexed(load_settings(home=home)) as engine:
-        for one in engine.collections():
-            generation = "none yet" if one.generation is None else str(one.generation)
-            table.add_row(one.name, f"{one.count:,}", generation, one.model or "", (one.digest or "")[:12])
-    console().print(table)
 
 
 def train(
@@ -172,7 +163,7 @@ def classify(
         Path,
         typer.Option("--data", help="Folder with manifest.jsonl; of a GLUE task, with train.tsv; of VQA v2."),
     ],
-    out: Annotated[Path, typer.Option("--out", help="Folder of the run; results go to OUT/results.json.")],
+    out: ResultsFolder,
     overrides: Sets = None,
     resume: Resume = False,
     device: Device = None,
@@ -272,7 +263,7 @@ _COUNTED = "active_units"
 def language_model(
     recipe: Annotated[str, typer.Argument(help="Recipe, such as lm-ptb-vae, or a YAML file.")],
     data: Annotated[Path, typer.Option("--data", help="Folder with train.txt, valid.txt and test.txt.")],
-    out: Annotated[Path, typer.Option("--out", help="Folder of the run; results go to OUT/results.json.")],
+    out: ResultsFolder,
     overrides: Sets = None,
     resume: Resume = False,
     device: Device = None,
@@ -310,17 +301,11 @@ def _language_table(recipe: "LanguageModelRecipe", figures: dict[str, float]) ->
     from training.language_models.run import published
 
     table = Table("Test sentences", *(name.replace("_", " ") for name in figures))
-    rows = {"this run": figures, "published": published(recipe)}
-    for label, found in rows.items():
+    for label, found in {"this run": figures, "published": published(recipe)}.items():
         if found:
-            table.add_row(label, *(_cell(name, found.get(name)) for name in figures))
+            cells = {name: f"{figure:.{0 if name == _COUNTED else 2}f}" for name, figure in found.items()}
+            table.add_row(label, *(cells.get(name, "") for name in figures))
     return table
-
-
-def _cell(name: str, figure: float | None) -> str:
-    if figure is None:
-        return ""
-    return f"{figure:.0f}" if name == _COUNTED else f"{figure:.2f}"
 
 
 def bundle(
@@ -410,7 +395,7 @@ def evaluate(
     from training.shortcuts.fixed import FixedShortcuts
 
     keep_freed_memory()
-    ids = None if shortcut is None else checked_shortcut(shortcut)
+    ids = None if shortcut is None else _shortcut(shortcut)
     encoder = load_encoder(bundle, chosen_device(device), for_pairs=True)
     if ids is not None and "text" not in encoder.modalities:
         raise RecoquestError(
@@ -440,11 +425,10 @@ def evaluate(
     if json_file is not None:
         write_json(report, json_file)
     if plots is not None:
-        for picture in write_plots(embedded, plots):
-            typer.echo(f"Wrote {picture}", err=True)
+        _write_plots(embedded, plots)
 
 
-def checked_shortcut(words: str) -> "ShortcutConfig":
+def _shortcut(words: str) -> "ShortcutConfig":
     """The shortcut that the words name, or a usage error."""
     from training.shortcuts.config import MAX_BITS, ShortcutConfig
 
@@ -467,15 +451,8 @@ def print_report(report: "EvaluationReport", *, title: str) -> None:
         screen.print(f"{report.skipped_sounds:,} sounds could not be read and are left out.")
     if report.truncated:
         screen.print(f"{report.truncated:,} texts are longer than the encoder reads and were cut.")
-    for table in (
-        _caption_table(report),
-        _between_table(report),
-        _label_search_table(report),
-        _geometry_table(report),
-        _factor_table(report),
-    ):
-        if table is not None:
-            screen.print(table)
+    for table in _tables(report):
+        screen.print(table)
 
 
 def write_json(report: "EvaluationReport", path: Path) -> None:
@@ -487,58 +464,64 @@ def write_json(report: "EvaluationReport", path: Path) -> None:
         file.write(report.model_dump_json(indent=2).encode() + b"\n")
 
 
-def write_plots(embedded: "EmbeddedManifest", folder: Path) -> list[Path]:
+def _write_plots(embedded: "EmbeddedManifest", folder: Path) -> None:
     """Write a histogram of cosines for texts and one for labels, where the data have them."""
     from training.evaluation.geometry import label_cosines, text_image_cosines
     from training.evaluation.histograms import save_histogram
 
     folder.mkdir(parents=True, exist_ok=True)
-    written = []
     if embedded.texts and embedded.pair_scores is None:
         cosines = text_image_cosines(embedded.image_vectors, embedded.text_vectors, embedded.text_matches())
-        written.append(folder / "text-image-cosines.png")
-        save_histogram(cosines, written[-1], title="Cosine of a text and an image")
+        picture = folder / "text-image-cosines.png"
+        save_histogram(cosines, picture, title="Cosine of a text and an image")
+        typer.echo(f"Wrote {picture}", err=True)
     labels = [record.labels for record in embedded.records]
     if any(labels):
-        written.append(folder / "label-cosines.png")
+        picture = folder / "label-cosines.png"
         save_histogram(
             label_cosines(embedded.image_vectors, labels),
-            written[-1],
+            picture,
             title="Cosine of two images",
             paired="a label in common",
             unpaired="none in common",
         )
-    return written
+        typer.echo(f"Wrote {picture}", err=True)
 
 
-def _caption_table(report: "EvaluationReport") -> Table | None:
-    captions = report.captions
-    if captions is None:
-        return None
-    table = Table("Search", "Queries", *(f"R@{k}" for k in captions.image_recall), "Median rank")
-    for name, queries, recall, median in (
-        ("text to image", captions.texts, captions.image_recall, captions.image_median_rank),
-        ("image to text", captions.images, captions.text_recall, captions.text_median_rank),
-    ):
-        table.add_row(name, f"{queries:,}", *map(_percent, recall.values()), f"{median:g}")
-    table.caption = f"RSUM {captions.rsum:.1f}"
-    return table
+def _tables(report: "EvaluationReport") -> Iterator[Table]:
+    if (captions := report.captions) is not None:
+        table = Table("Search", "Queries", *(f"R@{k}" for k in captions.image_recall), "Median rank")
+        for name, queries, recall, median in (
+            ("text to image", captions.texts, captions.image_recall, captions.image_median_rank),
+            ("image to text", captions.images, captions.text_recall, captions.text_median_rank),
+        ):
+            table.add_row(name, f"{queries:,}", *map(_percent, recall.values()), f"{median:g}")
+        table.caption = f"RSUM {captions.rsum:.1f}"
+        yield table
+    if report.between:
+        table = Table("Search", "Queries", *(f"R@{k}" for k in report.between[0].recall), "Median rank")
+        for search in report.between:
+            shares = map(_percent, search.recall.values())
+            table.add_row(search.name, f"{search.queries:,}", *shares, f"{search.median_rank:g}")
+        yield table
+    if report.labels is not None:
+        yield _label_search_table(report.labels)
+    if (shape := report.geometry) is not None:
+        table = Table("Cosine of pairs", "Of others", "Alignment", "Uniformity, images", "Uniformity, texts")
+        figures = (
+            shape.paired_cosine,
+            shape.unpaired_cosine,
+            shape.alignment,
+            shape.image_uniformity,
+            shape.text_uniformity,
+        )
+        table.add_row(*("-" if figure is None else f"{figure:.3f}" for figure in figures))
+        yield table
+    if report.factors:
+        yield _factor_table(report.factors)
 
 
-def _between_table(report: "EvaluationReport") -> Table | None:
-    if not report.between:
-        return None
-    table = Table("Search", "Queries", *(f"R@{k}" for k in report.between[0].recall), "Median rank")
-    for search in report.between:
-        recall = map(_percent, search.recall.values())
-        table.add_row(search.name, f"{search.queries:,}", *recall, f"{search.median_rank:g}")
-    return table
-
-
-def _label_search_table(report: "EvaluationReport") -> Table | None:
-    labels = report.labels
-    if labels is None:
-        return None
+def _label_search_table(labels: "LabelRetrieval") -> Table:
     directions = {"image to image": labels.image_to_image, "text to image": labels.text_to_image}
     found = {name: measured for name, measured in directions.items() if measured is not None}
     depths = next(iter(found.values())).precision
@@ -552,33 +535,15 @@ def _label_search_table(report: "EvaluationReport") -> Table | None:
     return table
 
 
-def _geometry_table(report: "EvaluationReport") -> Table | None:
-    shape = report.geometry
-    if shape is None:
-        return None
-    table = Table("Cosine of pairs", "Of others", "Alignment", "Uniformity, images", "Uniformity, texts")
-    figures = (
-        shape.paired_cosine,
-        shape.unpaired_cosine,
-        shape.alignment,
-        shape.image_uniformity,
-        shape.text_uniformity,
-    )
-    table.add_row(*("-" if figure is None else f"{figure:.3f}" for figure in figures))
-    return table
-
-
-def _factor_table(report: "EvaluationReport") -> Table | None:
-    if not report.factors:
-        return None
+def _factor_table(factors: "Sequence[FactorReading]") -> Table:
     columns = {
-        "Of images": [reading.image for reading in report.factors],
-        "Of texts": [reading.text for reading in report.factors],
-        "Of sounds": [reading.audio for reading in report.factors],
+        "Of images": [reading.image for reading in factors],
+        "Of texts": [reading.text for reading in factors],
+        "Of sounds": [reading.audio for reading in factors],
     }
     shown = {name: read for name, read in columns.items() if any(value is not None for value in read)}
     table = Table("Read from vectors", "Values", *shown, "Chance")
-    for row, reading in enumerate(report.factors):
+    for row, reading in enumerate(factors):
         read = [_percent(values[row]) for values in shown.values()]
         table.add_row(reading.name.replace("_", " "), f"{reading.values}", *read, _percent(reading.chance))
     table.caption = "Balanced accuracy of a linear probe"

@@ -77,7 +77,7 @@ class Attempt:
 
     def _started(self, lock: int) -> "subprocess.Popen[bytes]":
         """Start the job's process, and leave the lock to it alone."""
-        job, child = self._job, (sys.executable, "-m", "app.cli.job_process")
+        job, child = self._job, (sys.executable, "-m", "app.cli.process", "job")
         try:
             with self._folder.log.open("ab") as log:
                 log.write(f"{ATTEMPT}{job.attempts} by {job.worker}\n".encode())

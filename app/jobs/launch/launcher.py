@@ -15,11 +15,11 @@ from training.common.host import end_with_parent
 def main(parent: int, count: int, arguments: Sequence[str]) -> None:
     """Do what torchrun does, on this machine alone, until all processes have ended or one has failed."""
     end_with_parent(parent)
-    launcher = ("--standalone", "--nproc-per-node", str(count), "--module", "app.cli.training_process")
+    launcher = ("--standalone", "--nproc-per-node", str(count), "--module", "app.cli.process")
     # The process that failed has said why; torch would add tracebacks of its launcher.
     logging.disable()
     try:
-        run(parse_args([*launcher, str(os.getpid()), *arguments]))  # type: ignore[no-untyped-call]
+        run(parse_args([*launcher, "training", str(os.getpid()), *arguments]))  # type: ignore[no-untyped-call]
     except ChildFailedError:
         sys.exit(1)
     except SignalException as received:

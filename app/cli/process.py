@@ -1,4 +1,4 @@
-"""The process of a job: a command of `recoquest` that ends with the worker that has started it."""
+"""Processes that run a command of `recoquest` for another one, and end with it: of jobs, and of trainings."""
 
 import json
 import os
@@ -22,29 +22,36 @@ from training.common.host import end_with_parent, has_gpu_driver, keep_order_of_
 _NICENESS = 10
 
 
-def main(parent: int, folder: Path, kind: str, arguments: list[str]) -> None:
-    """Do a job and leave the process with its exit code; be killed when the parent ends before.
+def main(purpose: str, parent: int, arguments: list[str]) -> None:
+    """Run a command and leave the process with its exit code; be killed when the parent ends before.
 
     Args:
+        purpose: `job`, or `training` for one of several processes that train together.
         parent: The process that has started this one.
-        folder: Folder of the job.
-        kind: Kind of the job.
-        arguments: Arguments of the job.
+        arguments: The command; of a job its folder, its kind, and its arguments.
     """
     end_with_parent(parent)
-    os.nice(_NICENESS)
     keep_order_of_sums()
+    if purpose == "training":
+        # The process that the user started says how a stopped training goes on.
+        ended(lambda: build()(arguments), tell_stop=False)
+    os.nice(_NICENESS)
+    ended(lambda: _run_job(Path(arguments[0]), arguments[1], arguments[2:]))
 
-    def run() -> None:
-        command = command_line(kind, arguments, folder, load_settings().train_processes)
-        _write_environment(folder / "environment.json", command)
-        build()(command)
 
-    ended(run)
+def _run_job(folder: Path, kind: str, arguments: Sequence[str]) -> None:
+    command = command_line(kind, arguments, folder, load_settings().train_processes)
+    _write_environment(folder / "environment.json", command)
+    build()(command)
 
 
 def _write_environment(path: Path, command: Sequence[str]) -> None:
     """Write down, as JSON, what this process runs a command of `recoquest` with."""
+    gpus = []
+    if has_gpu_driver():
+        import torch
+
+        gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     content = {
         "command": ["recoquest", *command],
         "began": now(),
@@ -54,21 +61,13 @@ def _write_environment(path: Path, command: Sequence[str]) -> None:
         "host": socket.gethostname(),
         "platform": platform.platform(),
         "cores": len(os.sched_getaffinity(0)),
-        "gpus": _gpus(),
+        "gpus": gpus,
         "python": platform.python_version(),
         "commit": _commit(),
         "packages": dict(sorted((found.name, found.version) for found in distributions())),
     }
     with atomic_file(path) as file:
         file.write(json.dumps(content, indent=2).encode() + b"\n")
-
-
-def _gpus() -> list[str]:
-    if not has_gpu_driver():
-        return []
-    import torch
-
-    return [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
 
 
 def _digests(command: Sequence[str]) -> Mapping[str, str]:
@@ -95,4 +94,4 @@ def _commit() -> str | None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], sys.argv[4:])
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3:])
