@@ -27,12 +27,12 @@ keys = typer.Typer(name="keys", no_args_is_help=True, help="API keys of the serv
 @keys.command()
 def create(
     name: Name,
-    role: Annotated[list[str], typer.Option("--role", help=f"{_ROLES}; may be repeated.")],
+    role: Annotated[list[str], typer.Option(help=f"{_ROLES}; may be repeated.")],
     collection: Annotated[
         list[str] | None,
-        typer.Option("--collection", help="Collection that the roles hold in; may be repeated; else in all."),
+        typer.Option(help="Collection that the roles hold in; may be repeated; else in all."),
     ] = None,
-    days: Annotated[int, typer.Option("--days", min=1, max=3650, help="Days until it expires.")] = 90,
+    days: Annotated[int, typer.Option(min=1, max=3650, help="Days until it expires.")] = 90,
     home: Home = None,
 ) -> None:
     """Make a key and print it; it is shown this once."""
@@ -70,9 +70,11 @@ def list_all(as_json: AsJson = False, home: Home = None) -> None:
         found = list_keys(session)
     if as_json:
         names = ("id", "name", "state", "grants", "created", "expires", "revoked", "used")
-        shown = [{name: getattr(key, name) for name in names} for key in found]
-        entries = [{**entry, "grants": written_grants(entry["grants"])} for entry in shown]
-        typer.echo(json.dumps(entries, indent=2))
+        shown = [
+            {name: written_grants(key.grants) if name == "grants" else getattr(key, name) for name in names}
+            for key in found
+        ]
+        typer.echo(json.dumps(shown, indent=2))
         return
     rows = [
         (
@@ -184,7 +186,7 @@ class AuditFaultError(RecoquestError):
 @audit.command()
 def verify(
     head: Annotated[
-        str | None, typer.Option("--head", help="Hash of an earlier end, which the trail must hold.")
+        str | None, typer.Option(help="Hash of an earlier end, which the trail must hold.")
     ] = None,
     home: Home = None,
 ) -> None:
@@ -248,8 +250,7 @@ def export(
 @audit.command()
 def prune(
     before: Annotated[
-        datetime,
-        typer.Option("--before", parser=_time, metavar="TIME", help="Time from which on events stay; UTC."),
+        datetime, typer.Option(parser=_time, metavar="TIME", help="Time from which on events stay; UTC.")
     ],
     home: Home = None,
 ) -> None:

@@ -221,7 +221,7 @@ def duplicates(
     collection: Annotated[str, typer.Argument(help="A collection; see `recoquest collections`.")],
     json_wanted: Annotated[bool, typer.Option("--json", help="Print the groups as JSON.")] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Write the groups as JSON into this folder instead.")
+        Path | None, typer.Option(help="Write the groups as JSON into this folder instead.")
     ] = None,
     home: Home = None,
 ) -> None:
@@ -308,16 +308,11 @@ def erase(
         list[str] | None, typer.Argument(help="Ids of the images; none: go on with what was stopped.")
     ] = None,
     patient: Annotated[
-        str | None,
-        typer.Option(
-            "--patient", help="Patient ID or its keyed hash: all images and reports of the patient."
-        ),
+        str | None, typer.Option(help="Patient ID or its keyed hash: all images and reports of the patient.")
     ] = None,
     study: Annotated[
         str | None,
-        typer.Option(
-            "--study", help="Study Instance UID, accession number or its keyed hash, likewise of a study."
-        ),
+        typer.Option(help="Study Instance UID, accession number or its keyed hash, likewise of a study."),
     ] = None,
     home: Home = None,
 ) -> None:

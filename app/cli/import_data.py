@@ -34,18 +34,16 @@ def import_data(
         Path | None, typer.Argument(help="Folder to write manifest.jsonl into; without it the source.")
     ] = None,
     images: Annotated[
-        Path | None, typer.Option("--images", help="Folder of the images, where it is not the usual one.")
+        Path | None, typer.Option(help="Folder of the images, where it is not the usual one.")
     ] = None,
     table: Annotated[
-        Path | None,
-        typer.Option("--table", help="Table (CSV) with the texts of a folder's images."),
+        Path | None, typer.Option(help="Table (CSV) with the texts of a folder's images.")
     ] = None,
     encoding: Annotated[
         str | None,
         typer.Option(
-            "--encoding",
             help="Encoding of the table, of texts beside images, or of MIMIC-CXR's reports, if it is not "
-            "UTF-8: windows-1252.",
+            "UTF-8: windows-1252."
         ),
     ] = None,
     keep_unknown_texts: Annotated[
@@ -55,28 +53,22 @@ def import_data(
         ),
     ] = False,
     leave_out: Annotated[
-        Path | None,
-        typer.Option("--leave-out", help="CheXpert only: a table of patients to leave out of train."),
+        Path | None, typer.Option(help="CheXpert only: a table of patients to leave out of train.")
     ] = None,
     modality: Annotated[
         list[str] | None,
-        typer.Option(
-            "--modality", help="dicom only: a modality to take beside films, such as CT; repeatable."
-        ),
+        typer.Option(help="dicom only: a modality to take beside films, such as CT; repeatable."),
     ] = None,
     take_quarantined: Annotated[
         Path | None,
         typer.Option(
-            "--take-quarantined",
             help="dicom only: a file of SOP Instance UIDs that a person has looked at, such as a part of "
-            "quarantine.csv.",
+            "quarantine.csv."
         ),
     ] = None,
     reports: Annotated[
         Path | None,
-        typer.Option(
-            "--reports", help="dicom only: file or folder of reports for the studies (docs/reports.md)."
-        ),
+        typer.Option(help="dicom only: file or folder of reports for the studies (docs/reports.md)."),
     ] = None,
     check: Annotated[
         bool,

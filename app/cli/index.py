@@ -40,7 +40,7 @@ ChosenView = Literal["auto", "exact", "ivf", "mapped", "gpu"]
 def index(
     collection: Annotated[str, typer.Argument(help="Name of the collection; made when it is new.")],
     bundle: Bundle = None,
-    data: Annotated[Path | None, typer.Option("--data", help="Folder with manifest.jsonl.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder with manifest.jsonl.")] = None,
     split: SplitName = None,
     batch_size: BatchSize = 64,
     max_rejected: MaxRejected = 1.0,
@@ -51,17 +51,15 @@ def index(
     prune_limit: Annotated[
         str | None,
         typer.Option(
-            "--prune-limit",
             help="Most images that --prune may remove: a number, or a share such as 50%; by default 10, or "
-            "10% of the images if that is more.",
+            "10% of the images if that is more."
         ),
     ] = None,
     strict: Strict = False,
     home: Home = None,
     device: Device = None,
     view: Annotated[
-        ChosenView | None,
-        typer.Option("--view", help="Kind of view that is searched; auto: by size and memory."),
+        ChosenView | None, typer.Option(help="Kind of view that is searched; auto: by size and memory.")
     ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Say which view is searched, and why; embeds nothing.")
@@ -200,9 +198,7 @@ def _choose(collection: str, view: ChosenView | None, *, explain: bool, **option
 
 def generations(
     collection: Collection,
-    drop: Annotated[
-        int | None, typer.Option("--drop", help="Remove this generation, which is not searched.")
-    ] = None,
+    drop: Annotated[int | None, typer.Option(help="Remove this generation, which is not searched.")] = None,
     home: Home = None,
 ) -> None:
     """List the generations of a collection: state, model, counts, times, comparison."""
@@ -235,12 +231,10 @@ def reindex(
     collection: Collection,
     bundle: Bundle = None,
     model: Annotated[
-        str | None,
-        typer.Option("--model", help="Instead of a bundle: a registered model, by digest or name."),
+        str | None, typer.Option(help="Instead of a bundle: a registered model, by digest or name.")
     ] = None,
     generation: Annotated[
-        int | None,
-        typer.Option("--generation", help="Instead of a bundle: give this generation what it lacks."),
+        int | None, typer.Option(help="Instead of a bundle: give this generation what it lacks.")
     ] = None,
     activate: Annotated[
         bool, typer.Option("--activate/--no-activate", help="Search in it as soon as it is complete.")

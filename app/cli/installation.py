@@ -116,7 +116,15 @@ def backup(
     from index.backup import write_backup
     from index.backup.keys import sealed_keys
 
-    file = _place(file, folder, keep)
+    if (file is None) == (folder is None):
+        raise typer.BadParameter("Name either a file or, by --folder, a folder.")
+    if keep is not None and folder is None:
+        raise typer.BadParameter("--keep is about backups of a --folder.")
+    if folder is not None and not folder.is_dir():
+        raise typer.BadParameter(f"{folder} is no folder: make it first.")
+    if folder is not None:
+        file = folder / f"{_NAME}{datetime.now(UTC):%Y%m%dT%H%M%SZ}.tar"
+    assert file is not None
     with opened(home=home) as installation:
         settings = installation.settings
         with stoppable("Stopped. There is no backup."):
@@ -132,20 +140,6 @@ def backup(
         for path in written[:-keep]:
             path.unlink(missing_ok=True)
             typer.echo(f"{path}: removed.")
-
-
-def _place(file: Path | None, folder: Path | None, keep: int | None) -> Path:
-    """Path of the file that is asked for."""
-    if (file is None) == (folder is None):
-        raise typer.BadParameter("Name either a file or, by --folder, a folder.")
-    if file is not None:
-        if keep is not None:
-            raise typer.BadParameter("--keep is about backups of a --folder.")
-        return file
-    assert folder is not None
-    if not folder.is_dir():
-        raise typer.BadParameter(f"{folder} is no folder: make it first.")
-    return folder / f"{_NAME}{datetime.now(UTC):%Y%m%dT%H%M%SZ}.tar"
 
 
 def restore(

@@ -63,8 +63,8 @@ def start(
 
 @jobs.command("list")
 def list_all(
-    state: Annotated[str | None, typer.Option("--state", help=f"Only those that are {_STATES}.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Most that are shown.")] = 50,
+    state: Annotated[str | None, typer.Option(help=f"Only those that are {_STATES}.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Most that are shown.")] = 50,
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
@@ -181,7 +181,7 @@ def promote(job: Number, batch_size: BatchSize = 64, home: Home = None, device: 
 
 
 def worker(
-    at_once: Annotated[int, typer.Option("--at-once", min=1, help="Jobs done at the same time.")] = 1,
+    at_once: Annotated[int, typer.Option(min=1, help="Jobs done at the same time.")] = 1,
     home: Home = None,
     device: Device = None,
     env_file: EnvFile = None,

@@ -3,10 +3,10 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from datetime import date
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
@@ -56,36 +56,29 @@ class OpenListenerError(RecoquestError):
 def sync(
     collection: Annotated[str, typer.Argument(help="Name of the collection; --bundle makes a new one.")],
     url: Annotated[
-        str | None,
-        typer.Option("--url", help="Root of the archive's DICOMweb [RECOQUEST_PACS_URL]."),
+        str | None, typer.Option(help="Root of the archive's DICOMweb [RECOQUEST_PACS_URL].")
     ] = None,
     user: Annotated[
         str | None,
         typer.Option(
-            "--user",
             help="User of the archive [RECOQUEST_PACS_USER]; the setting RECOQUEST_PACS_PASSWORD has the "
-            "password, or RECOQUEST_PACS_TOKEN a bearer token.",
+            "password, or RECOQUEST_PACS_TOKEN a bearer token."
         ),
     ] = None,
-    bundle: Annotated[
-        Path | None, typer.Option("--bundle", help="Folder of the encoder, for a new collection.")
-    ] = None,
+    bundle: Annotated[Path | None, typer.Option(help="Folder of the encoder, for a new collection.")] = None,
     modality: Annotated[
-        list[str] | None, typer.Option("--modality", help="Only films of it, such as DX; repeatable.")
+        list[str] | None, typer.Option(help="Only films of it, such as DX; repeatable.")
     ] = None,
     body_part: Annotated[
-        list[str] | None, typer.Option("--body-part", help="Only films of it, such as CHEST; repeatable.")
+        list[str] | None, typer.Option(help="Only films of it, such as CHEST; repeatable.")
     ] = None,
-    view: Annotated[
-        list[str] | None, typer.Option("--view", help="Only films of it, such as PA; repeatable.")
-    ] = None,
+    view: Annotated[list[str] | None, typer.Option(help="Only films of it, such as PA; repeatable.")] = None,
     first: Annotated[
         str | None, typer.Option("--from", help="First date of the studies, such as 2024-01-31.")
     ] = None,
     last: Annotated[str | None, typer.Option("--to", help="Last date of the studies.")] = None,
     study: Annotated[
-        list[str] | None,
-        typer.Option("--study", help="Only the study of this Study Instance UID; repeatable."),
+        list[str] | None, typer.Option(help="Only the study of this Study Instance UID; repeatable.")
     ] = None,
     note: Annotated[
         bool,
@@ -97,20 +90,17 @@ def sync(
     ] = False,
     quarantined: Annotated[
         Path | None,
-        typer.Option(
-            "--quarantined", help="CSV file to which films that are quarantined are added, by their UIDs."
-        ),
+        typer.Option(help="CSV file to which films that are quarantined are added, by their UIDs."),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", min=0.01, help="Most requests to the archive a second.")
+        float | None, typer.Option(min=0.01, help="Most requests to the archive a second.")
     ] = None,
     hours: Annotated[
-        str | None,
-        typer.Option("--hours", help="Ask only from one full hour to another, local time, such as 20-06."),
+        str | None, typer.Option(help="Ask only from one full hour to another, local time, such as 20-06.")
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="One pass, as without --every.")] = False,
     every: Annotated[
-        float | None, typer.Option("--every", min=1, help="Go on, with a pass every so many seconds.")
+        float | None, typer.Option(min=1, help="Go on, with a pass every so many seconds.")
     ] = None,
     home: Home = None,
     device: Device = None,
@@ -315,12 +305,11 @@ def reports(
     format: Annotated[
         ChosenFormat,
         typer.Option(
-            "--format",
-            help="Format of all files: text, csv, fhir, hl7 (v2) or sr (DICOM); auto: by each file.",
+            help="Format of all files: text, csv, fhir, hl7 (v2) or sr (DICOM); auto: by each file."
         ),
     ] = "auto",
     encoding: Annotated[
-        str | None, typer.Option("--encoding", help="Encoding of texts and tables that are not UTF-8.")
+        str | None, typer.Option(help="Encoding of texts and tables that are not UTF-8.")
     ] = None,
     drop_waiting: Annotated[
         bool, typer.Option("--drop-waiting", help="Forget the reports whose studies have no image.")
@@ -354,63 +343,48 @@ def reports(
             _bring(intake, source, settings.home, format, encoding)
 
 
-@dataclass
-class _Tally:
-    """Counts of a run: found is the sum of matched, waiting, refused (differing ones too) and left out."""
-
-    matched: int = 0
-    waiting: int = 0
-    changed: int = 0
-    differing: int = 0
-    without_text: list[str] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
-    left_out: Counter[str] = field(default_factory=Counter)
-
-
 def _bring(
     intake: "ReportIntake", source: Path, home: Path, format: ChosenFormat, encoding: str | None
 ) -> None:
+    """Bring reports of a file or folder; those found are matched, waiting, refused or left out."""
     from index.keys.patient_key import patient_key
     from training.clinical.reports.study_report import ReportError
     from training.importing.attach_reports import remarks
     from training.importing.report_files import LeftOutFile, read_reports
 
-    tally = _Tally()
-    part: list[tuple[str, StudyReport]] = []
-    for read in read_reports(source, patient_key(home), None if format == "auto" else format, encoding):
-        if isinstance(read, LeftOutFile):
-            tally.left_out[read.reason] += 1
-        elif isinstance(read.report, ReportError):
-            tally.refused.append(f"{read.place}: {read.report}.")
-        else:
-            part.append((read.place, read.report))
-        if len(part) == _AT_ONCE:
-            _take(intake, part, tally)
-            part = []
-    _take(intake, part, tally)
-    say_refused(tally.refused, in_folder=source.is_dir())
-    left = sum(tally.left_out.values())
-    found = tally.matched + tally.waiting + len(tally.refused) + left
+    left_out: Counter[str] = Counter()
+    refused: list[str] = []
+    without_text: list[str] = []
+    matched = waiting = changed = differing = 0
+
+    def usable() -> "Iterator[tuple[str, StudyReport]]":
+        for read in read_reports(source, patient_key(home), None if format == "auto" else format, encoding):
+            if isinstance(read, LeftOutFile):
+                left_out[read.reason] += 1
+            elif isinstance(read.report, ReportError):
+                refused.append(f"{read.place}: {read.report}.")
+            else:
+                yield read.place, read.report
+
+    found = usable()
+    while part := list(islice(found, _AT_ONCE)):
+        taken = intake.take([report for _, report in part])
+        matched += taken.matched
+        waiting += taken.waiting
+        changed += len(taken.changed)
+        differing += len(taken.differing)
+        refused += (f"{part[number][0]}: {part[number][1].mismatch}." for number in taken.differing)
+        without_text += (part[number][0] for number in taken.without_text)
+    say_refused(refused, in_folder=source.is_dir())
+    left = left_out.total()
     typer.echo(
-        f"{intake.collection}: {found:,} found = {tally.matched:,} matched + {tally.waiting:,} waiting + "
-        f"{len(tally.refused):,} refused + {left:,} left out; {tally.changed:,} images changed."
+        f"{intake.collection}: {matched + waiting + len(refused) + left:,} found = {matched:,} matched + "
+        f"{waiting:,} waiting + {len(refused):,} refused + {left:,} left out; {changed:,} images changed."
     )
-    for sentence in remarks(tally.left_out, tally.differing, tally.without_text):
+    for sentence in remarks(left_out, differing, without_text):
         typer.echo(sentence)
-    if tally.waiting:
+    if waiting:
         typer.echo("`recoquest reports COLLECTION` brings those that wait to images indexed since.")
-
-
-def _take(intake: "ReportIntake", part: "Sequence[tuple[str, StudyReport]]", tally: _Tally) -> None:
-    if not part:
-        return
-    taken = intake.take([report for _, report in part])
-    tally.matched += taken.matched
-    tally.waiting += taken.waiting
-    tally.changed += len(taken.changed)
-    tally.differing += len(taken.differing)
-    tally.refused += (f"{part[place][0]}: {part[place][1].mismatch}." for place in taken.differing)
-    tally.without_text += (part[place][0] for place in taken.without_text)
 
 
 def say_refused(refused: Sequence[str], *, in_folder: bool) -> None:
@@ -427,8 +401,8 @@ def say_refused(refused: Sequence[str], *, in_folder: bool) -> None:
 
 def hl7(
     collection: Annotated[str, typer.Argument(help="Name of the collection whose images get the reports.")],
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")] = 2575,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 2575,
     allow_network: Annotated[
         bool,
         typer.Option(
@@ -476,7 +450,7 @@ def findings(
     text: Annotated[
         str | None, typer.Argument(help="Sentence or report; without one, the list of all findings.")
     ] = None,
-    file: Annotated[Path | None, typer.Option("--file", help="File of a report in UTF-8.")] = None,
+    file: Annotated[Path | None, typer.Option(help="File of a report in UTF-8.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a list of JSON, with offsets.")] = False,
     labels: Annotated[
         bool, typer.Option("--labels", help="Print the fourteen labels of CheXpert with their states.")
@@ -548,8 +522,7 @@ def findings(
 @viewer.command("install")
 def install(
     package: Annotated[
-        Path | None,
-        typer.Option("--package", help="The package as a file, where this machine has no network."),
+        Path | None, typer.Option(help="The package as a file, where this machine has no network.")
     ] = None,
     home: Home = None,
 ) -> None:

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 def retrain(
     collection: Collection,
-    out: Annotated[Path, typer.Option("--out", help="Folder of the retraining; given again, it goes on.")],
+    out: Annotated[Path, typer.Option(help="Folder of the retraining; given again, it goes on.")],
     recipe: Annotated[
-        str | None, typer.Option("--recipe", help="Name or YAML file; without it the model's own recipe.")
+        str | None, typer.Option(help="Name or YAML file; without it the model's own recipe.")
     ] = None,
     overrides: Sets = None,
     metric: Annotated[
-        str | None, typer.Option("--metric", help="Metric that has to rise; rsum or precision_at_10 if none.")
+        str | None, typer.Option(help="Metric that has to rise; rsum or precision_at_10 if none.")
     ] = None,
     gain: Annotated[
-        float, typer.Option("--gain", help="By how much it has to rise; below 0: how much it may fall.")
+        float, typer.Option(help="By how much it has to rise; below 0: how much it may fall.")
     ] = 0.0,
     promote: Annotated[
         bool, typer.Option("--promote/--no-promote", help="Search with the new model if it passes.")

@@ -56,12 +56,10 @@ def search(
         ),
     ] = None,
     like: Annotated[
-        list[str] | None,
-        typer.Option("--like", help="Id of a stored image as a positive example; repeatable."),
+        list[str] | None, typer.Option(help="Id of a stored image as a positive example; repeatable.")
     ] = None,
     unlike: Annotated[
-        list[str] | None,
-        typer.Option("--unlike", help="Id of a stored image as a negative example; repeatable."),
+        list[str] | None, typer.Option(help="Id of a stored image as a negative example; repeatable.")
     ] = None,
     like_texts: Annotated[
         list[str] | None, typer.Option("--like-text", help="Text as a positive example; repeatable.")
@@ -103,34 +101,27 @@ def search(
             help="Only where texts say so of the findings among the words: present, absent or uncertain.",
         ),
     ] = None,
-    target: Annotated[str, typer.Option("--target", help="Kind of hits: images or texts.")] = "images",
+    target: Annotated[str, typer.Option(help="Kind of hits: images or texts.")] = "images",
     group_by: Annotated[
-        str | None,
-        typer.Option("--group-by", help="The best hit of each group only: `group`, or another field."),
+        str | None, typer.Option(help="The best hit of each group only: `group`, or another field.")
     ] = None,
     exclude_same_group: Annotated[
-        str | None,
-        typer.Option(
-            "--exclude-same-group", help="Leave out the groups of stored examples: `group`, or another field."
-        ),
+        str | None, typer.Option(help="Leave out the groups of stored examples: `group`, or another field.")
     ] = None,
     same_patient: Annotated[
         bool,
         typer.Option("--same-patient", help="Keep images of the patients of --like, where images have them."),
     ] = False,
-    min_score: Annotated[
-        float | None, typer.Option("--min-score", min=-1, max=1, help="Lowest cosine of a hit.")
-    ] = None,
+    min_score: Annotated[float | None, typer.Option(min=-1, max=1, help="Lowest cosine of a hit.")] = None,
     diversity: Annotated[
-        float | None, typer.Option("--diversity", min=0, max=1, help="How much hits should differ.")
+        float | None, typer.Option(min=0, max=1, help="How much hits should differ.")
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-k", min=1, max=1000, help="How many hits.")] = 10,
     condition: Annotated[
         str | None, typer.Option("--filter", help='JSON, such as \'{"field": "view", "eq": "PA"}\'.')
     ] = None,
     cursor: Annotated[
-        str | None,
-        typer.Option("--cursor", help="next_cursor of the page before; `true` prints that of the first."),
+        str | None, typer.Option(help="next_cursor of the page before; `true` prints that of the first.")
     ] = None,
     map_of: Annotated[
         str | None,

@@ -99,7 +99,7 @@ def _print_files(title: str, files: "Sequence[RecipeFile]") -> None:
 def train(
     recipe: Annotated[str, typer.Argument(help="Name of a recipe (see `recoquest recipes`) or a YAML file.")],
     data: Data,
-    out: Annotated[Path, typer.Option("--out", help="Folder of the run; the encoder goes to OUT/bundle.")],
+    out: Annotated[Path, typer.Option(help="Folder of the run; the encoder goes to OUT/bundle.")],
     overrides: Sets = None,
     heads: Annotated[
         bool,
@@ -160,8 +160,7 @@ def classify(
         typer.Argument(help="Recipe, such as glue-bert-base::rte, or a YAML file."),
     ],
     data: Annotated[
-        Path,
-        typer.Option("--data", help="Folder with manifest.jsonl; of a GLUE task, with train.tsv; of VQA v2."),
+        Path, typer.Option(help="Folder with manifest.jsonl; of a GLUE task, with train.tsv; of VQA v2.")
     ],
     out: ResultsFolder,
     overrides: Sets = None,
@@ -257,12 +256,9 @@ def _answer_table(recipe: "QuestionRecipe", metrics: Mapping[str, float]) -> Tab
     return table
 
 
-_COUNTED = "active_units"
-
-
 def language_model(
     recipe: Annotated[str, typer.Argument(help="Recipe, such as lm-ptb-vae, or a YAML file.")],
-    data: Annotated[Path, typer.Option("--data", help="Folder with train.txt, valid.txt and test.txt.")],
+    data: Annotated[Path, typer.Option(help="Folder with train.txt, valid.txt and test.txt.")],
     out: ResultsFolder,
     overrides: Sets = None,
     resume: Resume = False,
@@ -303,7 +299,9 @@ def _language_table(recipe: "LanguageModelRecipe", figures: dict[str, float]) ->
     table = Table("Test sentences", *(name.replace("_", " ") for name in figures))
     for label, found in {"this run": figures, "published": published(recipe)}.items():
         if found:
-            cells = {name: f"{figure:.{0 if name == _COUNTED else 2}f}" for name, figure in found.items()}
+            cells = {
+                name: f"{figure:.{0 if name == 'active_units' else 2}f}" for name, figure in found.items()
+            }
             table.add_row(label, *(cells.get(name, "") for name in figures))
     return table
 
@@ -312,15 +310,13 @@ def bundle(
     source: Annotated[
         str, typer.Argument(help="Folder in the format of Hugging Face, or a name on its hub.")
     ],
-    out: Annotated[Path, typer.Option("--out", help="Folder of the bundle.")],
+    out: Annotated[Path, typer.Option(help="Folder of the bundle.")],
     name: Annotated[
-        str | None, typer.Option("--name", help="Of the bundle; without it the last part of SOURCE.")
+        str | None, typer.Option(help="Of the bundle; without it the last part of SOURCE.")
     ] = None,
     image_size: Annotated[
         int | None,
-        typer.Option(
-            "--image-size", min=1, help="Side of images in pixels, for an encoder that takes any, as DINOv2."
-        ),
+        typer.Option(min=1, help="Side of images in pixels, for an encoder that takes any, as DINOv2."),
     ] = None,
 ) -> None:
     """Make a bundle of a published encoder, such as CLIP, SigLIP or DINOv2, as it is.
@@ -359,27 +355,22 @@ def evaluate(
     data: Data,
     split: SplitName = "test",
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the report to this file.")] = None,
-    plots: Annotated[Path | None, typer.Option("--plots", help="Write histograms into this folder.")] = None,
+    plots: Annotated[Path | None, typer.Option(help="Write histograms into this folder.")] = None,
     published: Annotated[
         str | None,
         typer.Option(
-            "--published",
             help="Print this data set's published figures, if they are of the same queries; without it those "
-            "of the folder's name.",
+            "of the folder's name."
         ),
     ] = None,
     label_template: Annotated[
-        str | None,
-        typer.Option(
-            "--label-template", help="Query sentence of a label, with {labels}; without it the recipe's."
-        ),
+        str | None, typer.Option(help="Query sentence of a label, with {labels}; without it the recipe's.")
     ] = None,
     shortcut: Annotated[
         str | None,
         typer.Option(
-            "--shortcut",
             help="Measure again with this synthetic shortcut in images and texts: unique, or bits:N. "
-            "The encoder must read texts.",
+            "The encoder must read texts."
         ),
     ] = None,
     batch_size: BatchSize = 64,
