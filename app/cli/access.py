@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from app.cli.options import UTC_CAPTION, AsJson, Home, line_writer, opened, print_table
+from index.errors import CollectionNameError, UnknownCollectionError
 from index.keys.grants import EVERY_COLLECTION, ROLES, Role, role_of, written_grants
 from training.common.errors import RecoquestError
 
@@ -37,7 +38,6 @@ def create(
 ) -> None:
     """Make a key and print it; it is shown this once."""
     from index.catalogue.collections import check_name
-    from index.errors import CollectionNameError
     from index.keys.api_keys import create_key
 
     roles = frozenset(_role(each) for each in role)
@@ -120,7 +120,6 @@ def revoke(
 def _warn_of_name(session: "Session", name: str) -> None:
     """Say that roles in a name hold nowhere now."""
     from index.catalogue.collections import require_collection
-    from index.errors import UnknownCollectionError
     from index.generations.names import find_alias
 
     alias = find_alias(session, name)

@@ -19,6 +19,7 @@ from app.cli.options import (
     print_table,
     shown_time,
 )
+from index.errors import NoErasureError, UnknownImageError
 
 if TYPE_CHECKING:
     from app.generations.model_schemas import ModelCard
@@ -319,7 +320,6 @@ def erase(
     """Take images and reports out of catalogue, files, jobs and feedback; name backups that hold them."""
     from app.audit.trail import command_actor
     from app.images.erase import erase as erase_all
-    from index.errors import NoErasureError, UnknownImageError
 
     with opened(home=home) as installation:
         found = erase_all(

@@ -24,6 +24,8 @@ import typer
 from app.cli.errors import stoppable
 from app.cli.serve import bind, refuse_open_network, serve_on, url_of
 from app.cli.training import write_json
+from index.files.file_lock import try_lock
+from training.common.atomic import atomic_file, atomic_folder
 from training.common.errors import RecoquestError
 
 if TYPE_CHECKING:
@@ -148,7 +150,6 @@ class Stages:
             typer.echo(f"{name}: done before")
             return
         typer.echo(f"{name} ...")
-        from training.common.atomic import atomic_file
 
         started = perf_counter()
         outcome = work()
@@ -199,7 +200,6 @@ def prepare(folder: Path, images: int) -> "Settings":
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    from index.files.file_lock import try_lock
 
     with (folder / ".lock").open("w") as file:
         if not try_lock(file):
@@ -295,8 +295,6 @@ def fetch_towers(folder: Path) -> None:
     Raises:
         TowersError: pip cannot download them, or they are not the files whose digests are known.
     """
-    from training.common.atomic import atomic_folder
-
     if folder.is_dir():
         return
     with atomic_folder(folder) as part:

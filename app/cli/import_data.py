@@ -10,6 +10,8 @@ import typer
 
 from app.cli.errors import stoppable
 from app.cli.options import Home, MaxImagePixels, MaxRejected, Strict, end_strictly, name_left_out
+from app.cli.radiology import say_refused
+from index.keys.patient_key import patient_key
 from training.common.errors import DataError
 from training.importing.layouts import Layout
 
@@ -82,9 +84,7 @@ def import_data(
     home: Home = None,
 ) -> None:
     """Turn a folder of images, or a data set in the layout in which it is downloaded, into a manifest."""
-    from app.cli.radiology import say_refused
     from app.settings import load_settings
-    from index.keys.patient_key import patient_key
     from training.importing.attach_reports import attach_source, remarks
     from training.importing.dicom.importing import import_dicom
     from training.importing.listing import MOST_DECODED

@@ -28,6 +28,8 @@ from app.cli.options import (
     read_split,
     shown_time,
 )
+from index.errors import IncompleteGenerationError
+from training.common.host import keep_freed_memory
 
 if TYPE_CHECKING:
     from index.catalogue.collections import Generation
@@ -78,7 +80,6 @@ def index(
         from app.generations.lifecycle.build_generation import finish_swap
         from app.generations.lifecycle.bulk_encoder import load_bulk_encoder
         from index.ingest import ingest_manifest
-        from training.common.host import keep_freed_memory
 
         limit = None if prune_limit is None else _limit(prune_limit)
         manifest = read_split(data, split, max_rejected)
@@ -246,7 +247,6 @@ def reindex(
     """Embed a collection from its stored images with another bundle; run again, it goes on."""
     from app.generations.lifecycle.build_generation import build_generation, open_generation
     from index.generations.models import find_model
-    from training.common.host import keep_freed_memory
 
     if [bundle, model, generation].count(None) != 2:
         raise typer.BadParameter("give exactly one of --bundle, --model and --generation.")
@@ -285,7 +285,6 @@ def rollback(
 
 def _swap(collection: str, number: int | None, batch_size: int, home: Home, device: Device) -> None:
     from app.generations.lifecycle.build_generation import open_generation
-    from index.errors import IncompleteGenerationError
     from index.generations.activation import generation_before, require_complete
 
     with (

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from app.edge.observability.console import console
+from training.common.atomic import atomic_file
 from training.common.errors import DataError, RecoquestError
 from training.trainer.run_state.tracking import TrackerName
 
@@ -201,8 +203,6 @@ def parse_filter_option(condition: str) -> dict[str, Any]:
 @contextmanager
 def line_writer(file: Path) -> Iterator[Callable[[str], object]]:
     """Give what writes a line into a file, which is written whole or not at all; `-`: to standard output."""
-    from training.common.atomic import atomic_file
-
     if str(file) == "-":
         yield lambda line: sys.stdout.write(f"{line}\n")
     else:
@@ -223,8 +223,6 @@ def shown_time(stamp: str | None) -> str:
 def print_table(*columns: str, rows: Iterable[Sequence[Any]], caption: str | None = None) -> None:
     """Print rows of texts under the names of their columns."""
     from rich.table import Table
-
-    from app.edge.observability.console import console
 
     table = Table(*columns, caption=caption)
     for row in rows:

@@ -24,6 +24,10 @@ from app.cli.options import (
     read_text,
 )
 from app.cli.serve import bind
+from app.radiology.pacs.dicomweb.pace import Hours, OutsideHoursError, Pace
+from app.radiology.pacs.quarantine import quarantine_list
+from app.radiology.pacs.selection import Selection
+from index.keys.patient_key import patient_key
 from training.common.errors import RecoquestError
 
 if TYPE_CHECKING:
@@ -31,7 +35,6 @@ if TYPE_CHECKING:
     from app.radiology.pacs.dicomweb.archive import Archive
     from app.radiology.pacs.report import SyncReport
     from app.radiology.pacs.results.cases import ChosenCases
-    from app.radiology.pacs.selection import Selection
     from app.radiology.pacs.sync import Sync
     from app.radiology.reports.intake import ReportIntake
     from training.clinical.reports.study_report import StudyReport
@@ -111,9 +114,7 @@ def sync(
     from app.engine import open_engine
     from app.generations.lifecycle.bulk_encoder import load_bulk_encoder
     from app.radiology.pacs.dicomweb.archive import Access, Archive
-    from app.radiology.pacs.dicomweb.pace import Hours, Pace
     from app.radiology.pacs.films import FilmWriter
-    from app.radiology.pacs.quarantine import quarantine_list
     from app.radiology.pacs.results.note import NOTES_OFF, note_forms
     from app.radiology.pacs.run import SyncPlan
     from app.radiology.pacs.sync import Sync
@@ -184,7 +185,6 @@ def _selection(
     first: str | None,
     last: str | None,
 ) -> "Selection":
-    from app.radiology.pacs.selection import Selection
 
     words = [tuple(word.strip().upper() for word in given or ()) for given in (modality, body_part, view)]
     selection = Selection(words[0], words[1], words[2], _day(first, "--from"), _day(last, "--to"))
@@ -271,7 +271,6 @@ def _write_notes(
     Raises:
         ArchiveError: The archive does not answer, or does not store a note.
     """
-    from app.radiology.pacs.dicomweb.pace import OutsideHoursError
     from app.radiology.pacs.results.note import write_note
 
     def record(cases: "ChosenCases", sops: Sequence[str]) -> None:
@@ -347,7 +346,6 @@ def _bring(
     intake: "ReportIntake", source: Path, home: Path, format: ChosenFormat, encoding: str | None
 ) -> None:
     """Bring reports of a file or folder; those found are matched, waiting, refused or left out."""
-    from index.keys.patient_key import patient_key
     from training.clinical.reports.study_report import ReportError
     from training.importing.attach_reports import remarks
     from training.importing.report_files import LeftOutFile, read_reports
@@ -422,7 +420,6 @@ def hl7(
     from app.edge.observability.logging import configure_logging
     from app.radiology.reports.intake import ReportIntake
     from app.radiology.reports.listener import Listener, run_listener
-    from index.keys.patient_key import patient_key
 
     def stop_by_signals(stop: Callable[[], None]) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -11,6 +11,11 @@ import typer
 
 from app.cli.errors import stoppable
 from app.cli.options import BatchSize, Collection, Device, Home, Sets, Track, opened
+from training.common.errors import DataError
+from training.common.host import keep_freed_memory
+from training.common.progress import PROGRESS_VARIABLE
+from training.trainer.run_state.errors import TrainingError
+from training.trainer.run_state.tracking import check_trackers
 
 if TYPE_CHECKING:
     from index.engine import SearchEngine
@@ -44,12 +49,9 @@ def retrain(
     from app.jobs.launch.process_group import process_count, train_together
     from app.jobs.queue import refuse_second_retraining
     from index.catalogue.collections import require_collection
-    from training.common.host import keep_freed_memory
-    from training.common.progress import PROGRESS_VARIABLE
     from training.models.bundle import read_bundle
     from training.trainer.run import train
     from training.trainer.run_state.folder import RunFolder
-    from training.trainer.run_state.tracking import check_trackers
 
     trackers = track or ()
     check_trackers(trackers)
@@ -101,7 +103,6 @@ def _recipe(
     from app.jobs.launch.image_copies import without_copies
     from index.feedback.export import export_collection
     from index.files.bundles import install_bundle
-    from training.common.errors import DataError
     from training.common.manifest import read_manifest
     from training.recipes.load import dump_recipe, load_recipe
 
@@ -147,7 +148,6 @@ def _refuse_another(out: Path, begun: "Recipe", recipe: str | None, overrides: l
     from training.common.manifest import read_manifest
     from training.models.bundle import read_bundle
     from training.recipes.load import first_difference
-    from training.trainer.run_state.errors import TrainingError
 
     base = read_bundle(Path(begun.train.start_from or ""))
     asked = continued_recipe(base, recipe, overrides, begun.name)

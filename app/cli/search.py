@@ -15,21 +15,12 @@ from app.cli.options import Device, Home, parse_filter_option
 _GARBAGE_THRESHOLD: Final = 100_000
 _NUMPY: Final = b"\x93NUMPY"
 # The options that fields of a query come from.
-_OPTIONS: Final = {
-    "text": "TEXT",
-    "image_boxes": "--box",
-    "like": "--like",
-    "unlike": "--unlike",
-    "keywords": "--keywords",
-    "keywords_state": "--keywords-state",
-    "target": "--target",
-    "group_by": "--group-by",
-    "exclude_same_group": "--exclude-same-group",
-    "min_score": "--min-score",
-    "diversity": "--diversity",
-    "filter": "--filter",
-    "limit": "--limit",
-    "cursor": "--cursor",
+_OPTIONS: Final = {"text": "TEXT", "image_boxes": "--box"} | {
+    name: f"--{name.replace('_', '-')}"
+    for name in (
+        *("like", "unlike", "keywords", "keywords_state", "target", "group_by", "exclude_same_group"),
+        *("min_score", "diversity", "filter", "limit", "cursor"),
+    )
 }
 
 # An example of a query, and the option that it was given by.

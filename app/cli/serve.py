@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli.errors import DEBUG_VARIABLE, leave_hanging
-from app.cli.options import Device, EnvFile, Home
+from app.cli.options import Device, EnvFile, Home, Installation
 from training.common.errors import RecoquestError
 from training.common.host import keep_waiting_threads_quiet
 
 if TYPE_CHECKING:
     from app.settings import Settings
-    from index.catalogue import Catalogue
 
 
 class PortError(RecoquestError):
@@ -69,7 +68,7 @@ def serve_on(taken: socket.socket, settings: "Settings") -> None:
 
     # A catalogue that cannot be used ends the command with a sentence, not the server with a traceback.
     with closing(open_engine(settings, service_patience(settings))) as engine:
-        _make_first_key(engine.home.catalogue, settings)
+        _make_first_key(Installation(settings, engine))
     configure_logging(settings.log_level)
     connections = allow_descriptors(settings.max_connections)
     settings = settings.model_copy(update={"max_connections": connections})
@@ -109,18 +108,16 @@ def refuse_open_network(taken: socket.socket, settings: "Settings") -> None:
         )
 
 
-def _make_first_key(catalogue: "Catalogue", settings: "Settings") -> None:
+def _make_first_key(installation: Installation) -> None:
     """Give the administrator of a new service a key; it is printed once, and not to the log."""
-    from app.audit.trail import record_command
     from index.keys.api_keys import create_first_key
 
-    if settings.admin_key is not None:
+    if installation.settings.admin_key is not None:
         return
-    with catalogue.write() as session:
+    with installation.catalogue.write() as session:
         made = create_first_key(session)
         if made is not None:
-            name, key = made.key.name, made.key.id
-            record_command(settings, catalogue, "create", "serve", session=session, key=key, name=name)
+            installation.record("create", "serve", session=session, key=made.key.id, name=made.key.name)
     if made is not None:
         typer.echo(
             f"The administrator's key, named {made.key.name!r}. It has every right; keep it, for it is shown "

@@ -24,6 +24,10 @@ from app.cli.options import (
     read_split,
 )
 from app.edge.observability.console import console
+from training.common.atomic import atomic_file
+from training.common.errors import RecipeError, RecoquestError
+from training.common.host import keep_freed_memory
+from training.common.progress import PROGRESS_VARIABLE
 
 if TYPE_CHECKING:
     from training.classification.images.config import ImageRecipe
@@ -120,8 +124,6 @@ def train(
     from app.jobs.launch.image_copies import without_copies
     from app.jobs.launch.process_group import process_count, train_together
     from training.classification.load import shipped as of_classification
-    from training.common.errors import RecipeError
-    from training.common.progress import PROGRESS_VARIABLE
     from training.language_models.config import shipped as of_language_models
     from training.recipes.load import load_recipe
     from training.trainer.run import train as run_training
@@ -378,8 +380,6 @@ def evaluate(
     device: Device = None,
 ) -> None:
     """Measure an encoder: recall with captions, precision by label, alignment, uniformity, known factors."""
-    from training.common.errors import RecoquestError
-    from training.common.host import keep_freed_memory
     from training.evaluation.embedding import embed_manifest
     from training.evaluation.evaluate import label_template_of, measure
     from training.models.encoder import load_encoder
@@ -448,8 +448,6 @@ def print_report(report: "EvaluationReport", *, title: str) -> None:
 
 def write_json(report: "EvaluationReport", path: Path) -> None:
     """Write the report, whole or not at all."""
-    from training.common.atomic import atomic_file
-
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path) as file:
         file.write(report.model_dump_json(indent=2).encode() + b"\n")
