@@ -24,9 +24,6 @@ from app.cli.options import (
     read_text,
 )
 from app.cli.serve import bind
-from app.radiology.pacs.dicomweb.pace import Hours, OutsideHoursError, Pace
-from app.radiology.pacs.quarantine import quarantine_list
-from app.radiology.pacs.selection import Selection
 from index.keys.patient_key import patient_key
 from training.common.errors import RecoquestError
 
@@ -114,9 +111,12 @@ def sync(
     from app.engine import open_engine
     from app.generations.lifecycle.bulk_encoder import load_bulk_encoder
     from app.radiology.pacs.dicomweb.archive import Access, Archive
+    from app.radiology.pacs.dicomweb.pace import Hours, Pace
     from app.radiology.pacs.films import FilmWriter
+    from app.radiology.pacs.quarantine import quarantine_list
     from app.radiology.pacs.results.note import NOTES_OFF, note_forms
     from app.radiology.pacs.run import SyncPlan
+    from app.radiology.pacs.selection import Selection
     from app.radiology.pacs.sync import Sync
     from app.radiology.reports.intake import ReportIntake
     from app.settings import load_settings
@@ -129,7 +129,10 @@ def sync(
         raise typer.BadParameter("give a Study Instance UID, such as 1.2.840.11.5.", param_hint="--study")
     if studies and every is not None:
         raise typer.BadParameter("give one of --study and --every, not both.")
-    selection = _selection(modality, body_part, view, first, last)
+    words = [tuple(word.strip().upper() for word in given or ()) for given in (modality, body_part, view)]
+    selection = Selection(words[0], words[1], words[2], _day(first, "--from"), _day(last, "--to"))
+    if selection.first is not None and selection.last is not None and selection.first > selection.last:
+        raise typer.BadParameter("--from is after --to.")
     try:
         pace = Pace(rate, None if hours is None else Hours.parse(hours), waits=every is not None)
     except ValueError as error:
@@ -176,21 +179,6 @@ def sync(
                 _follow(syncing, intake, every)
             elif _bring_named(syncing, intake, studies) and forms:
                 _write_notes(installation, archive, collection, studies, forms)
-
-
-def _selection(
-    modality: list[str] | None,
-    body_part: list[str] | None,
-    view: list[str] | None,
-    first: str | None,
-    last: str | None,
-) -> "Selection":
-
-    words = [tuple(word.strip().upper() for word in given or ()) for given in (modality, body_part, view)]
-    selection = Selection(words[0], words[1], words[2], _day(first, "--from"), _day(last, "--to"))
-    if selection.first is not None and selection.last is not None and selection.first > selection.last:
-        raise typer.BadParameter("--from is after --to.")
-    return selection
 
 
 def _day(text: str | None, option: str) -> date | None:
@@ -271,6 +259,7 @@ def _write_notes(
     Raises:
         ArchiveError: The archive does not answer, or does not store a note.
     """
+    from app.radiology.pacs.dicomweb.pace import OutsideHoursError
     from app.radiology.pacs.results.note import write_note
 
     def record(cases: "ChosenCases", sops: Sequence[str]) -> None:
