@@ -9,16 +9,16 @@ import typer
 
 from app.cli.options import UTC_CAPTION, AsJson, Home, line_writer, opened, print_table
 from index.errors import CollectionNameError, UnknownCollectionError
-from index.keys.grants import EVERY_COLLECTION, ROLES, Role, role_of, written_grants
 from training.common.errors import RecoquestError
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-    from index.keys.api_keys import NewKey
+    from index.keys.api_keys import NewKey, Role
 
 
-_ROLES: Final = ", ".join(ROLES)
+# As in `index.keys.api_keys`, whose import takes half a second.
+_ROLES: Final = "reader, judge, curator, admin, auditor"
 
 Name = Annotated[str, typer.Argument(help="Client or person that has the key.")]
 
@@ -38,7 +38,7 @@ def create(
 ) -> None:
     """Make a key and print it; it is shown this once."""
     from index.catalogue.collections import check_name
-    from index.keys.api_keys import create_key
+    from index.keys.api_keys import EVERY_COLLECTION, create_key
 
     roles = frozenset(_role(each) for each in role)
     if "auditor" in roles and collection and EVERY_COLLECTION not in collection:
@@ -64,7 +64,7 @@ def create(
 @keys.command("list")
 def list_all(as_json: AsJson = False, home: Home = None) -> None:
     """List all keys; none is shown itself."""
-    from index.keys.api_keys import list_keys
+    from index.keys.api_keys import list_keys, written_grants
 
     with opened(create=True, home=home) as installation, installation.catalogue.read() as session:
         found = list_keys(session)
@@ -136,7 +136,9 @@ def _warn_of_name(session: "Session", name: str) -> None:
         typer.echo(f"{error} The key holds there once it is made.", err=True)
 
 
-def _role(name: str) -> Role:
+def _role(name: str) -> "Role":
+    from index.keys.api_keys import role_of
+
     found = role_of(name)
     if found is None:
         raise typer.BadParameter(f"{name!r} is not one of {_ROLES}.", param_hint="--role")
@@ -226,8 +228,7 @@ def export(
 ) -> None:
     """Write events into a file, one a line, the oldest first."""
     from app.audit.schemas import time_stamp
-    from index.audit.fhir import audit_event
-    from index.audit.listing import Selection, all_events
+    from index.audit.listing import Selection, all_events, audit_event
 
     if str(file) != "-" and not file.parent.is_dir():
         raise typer.BadParameter(
@@ -257,7 +258,7 @@ def prune(
     from app.audit.schemas import time_stamp
     from app.audit.trail import command_actor, open_trail
     from index.audit.event import Event
-    from index.audit.prune import prune_trail
+    from index.audit.verify import prune_trail
 
     time, today = time_stamp(before), datetime.now(UTC).date().isoformat()
     assert time is not None

@@ -24,7 +24,7 @@ import typer
 from app.cli.errors import stoppable
 from app.cli.serve import bind, refuse_open_network, serve_on, url_of
 from app.cli.training import write_json
-from index.files.file_lock import try_lock
+from index.files.stale import try_lock
 from training.common.atomic import atomic_file, atomic_folder
 from training.common.errors import RecoquestError
 

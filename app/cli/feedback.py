@@ -69,7 +69,7 @@ def _judge(
     from app.audit.trail import command_actor
     from app.edge.http.field_errors import sentence
     from app.feedback.schemas import SearchedQuery
-    from index.feedback.judgements import User, record_judgement
+    from index.feedback import User, record_judgement
 
     liked = [{"text": text} for text in texts or ()] + [{"id": name} for name in like or ()]
     disliked = [{"id": name} for name in unlike or ()]
@@ -110,7 +110,7 @@ def _judge(
 @feedback.command("list")
 def list_feedback(home: Home = None) -> None:
     """Count the judgements of each collection."""
-    from index.feedback.judgements import count_feedback
+    from index.feedback import count_feedback
 
     rows = []
     with opened(home=home) as installation, installation.catalogue.read() as session:
@@ -131,7 +131,7 @@ def export(
     home: Home = None,
 ) -> None:
     """Write the judgements of a collection into a file, the oldest first."""
-    from index.feedback.judgements import judged_images, judgements
+    from index.feedback import judged_images, judgements
 
     count = 0
     with (
@@ -164,7 +164,7 @@ def export(
 @feedback.command()
 def clear(collection: Collection, home: Home = None) -> None:
     """Forget all judgements of a collection; export them before to keep them."""
-    from index.feedback.judgements import clear_feedback
+    from index.feedback import clear_feedback
 
     with opened(home=home) as installation:
         with installation.catalogue.write() as session:

@@ -11,7 +11,7 @@ import typer
 from app.cli.errors import stoppable
 from app.cli.options import Home, MaxImagePixels, MaxRejected, Strict, end_strictly, name_left_out
 from app.cli.radiology import say_refused
-from index.keys.patient_key import patient_key
+from index.keys.home_secret import patient_key
 from training.common.errors import DataError
 from training.importing.layouts import Layout
 

@@ -204,8 +204,8 @@ def generations(
 ) -> None:
     """List the generations of a collection: state, model, counts, times, comparison."""
     from app.generations.lifecycle.build_generation import print_comparison
+    from index.generations.activation import drop_generation
     from index.generations.models import list_generations
-    from index.generations.retention import drop_generation
 
     with opened(home=home) as installation:
         if drop is not None:

@@ -64,7 +64,7 @@ def tidy(home: Home = None) -> None:
     from app.jobs.housekeeping import drop_superseded_generations, remove_old_folders
     from app.radiology.reports.intake import ReportIntake
     from index.files.stale import UNTOUCHED_SECONDS, remove_stale, unfinished
-    from index.generations.retention import drop_old_generations
+    from index.generations.activation import drop_old_generations
     from index.writes.garbage import collect_garbage
 
     with opened(home=home) as installation:
@@ -114,7 +114,7 @@ def backup(
 ) -> None:
     """Write collections, images and encoders into one file, while searches and writes go on."""
     from index.backup import write_backup
-    from index.backup.keys import sealed_keys
+    from index.backup.contents import sealed_keys
 
     if (file is None) == (folder is None):
         raise typer.BadParameter("Name either a file or, by --folder, a folder.")
@@ -174,8 +174,8 @@ def restore(
 def _keys(settings: "Settings") -> dict[str, bytes]:
     """Secrets by their files that a restored home needs, of those that are there; sessions can begin anew."""
     from index.audit import chain as audit
-    from index.backup.keys import AUDIT_SETTING
-    from index.keys import patient_key as patients
+    from index.backup.contents import AUDIT_SETTING
+    from index.keys import home_secret as patients
 
     keys = {}
     if settings.audit_key is not None:

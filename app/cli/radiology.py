@@ -24,7 +24,7 @@ from app.cli.options import (
     read_text,
 )
 from app.cli.serve import bind
-from index.keys.patient_key import patient_key
+from index.keys.home_secret import patient_key
 from training.common.errors import RecoquestError
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def _day(text: str | None, option: str) -> date | None:
 def _begin(installation: Installation, collection: str, bundle: Path) -> None:
     from app.collections.names import refuse_gained_roles
     from index.files.bundles import installed_bundle, register_bundle
-    from index.generations.new_collections import create_collection
+    from index.generations.models import create_collection
     from training.models.bundle import read_bundle
 
     home = installation.engine.home

@@ -19,7 +19,7 @@ from training.trainer.run_state.tracking import check_trackers
 
 if TYPE_CHECKING:
     from index.engine import SearchEngine
-    from index.feedback.export import ExportReport
+    from index.feedback import ExportReport
     from training.recipes.schema import Recipe
 
 
@@ -101,7 +101,7 @@ def _recipe(
     from app.generations.lifecycle.judge import describe_held_out
     from app.generations.lifecycle.takeover import searched_with, write_kept
     from app.jobs.launch.image_copies import without_copies
-    from index.feedback.export import export_collection
+    from index.feedback import export_collection
     from index.files.bundles import install_bundle
     from training.common.manifest import read_manifest
     from training.recipes.load import dump_recipe, load_recipe
