@@ -14,7 +14,7 @@ from training.common.errors import RecoquestError
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-    from index.keys.api_keys import NewKey, Role
+    from index.keys.api_keys import NewKey
 
 
 # As in `index.keys.api_keys`, whose import takes half a second.
@@ -38,9 +38,12 @@ def create(
 ) -> None:
     """Make a key and print it; it is shown this once."""
     from index.catalogue.collections import check_name
-    from index.keys.api_keys import EVERY_COLLECTION, create_key
+    from index.keys.api_keys import EVERY_COLLECTION, create_key, role_of
 
-    roles = frozenset(_role(each) for each in role)
+    for each in role:
+        if role_of(each) is None:
+            raise typer.BadParameter(f"{each!r} is not one of {_ROLES}.", param_hint="--role")
+    roles = frozenset(filter(None, map(role_of, role)))
     if "auditor" in roles and collection and EVERY_COLLECTION not in collection:
         raise typer.BadParameter(
             "The audit trail belongs to no collection: give an auditor a key without --collection.",
@@ -134,15 +137,6 @@ def _warn_of_name(session: "Session", name: str) -> None:
         require_collection(session, name)
     except UnknownCollectionError as error:
         typer.echo(f"{error} The key holds there once it is made.", err=True)
-
-
-def _role(name: str) -> "Role":
-    from index.keys.api_keys import role_of
-
-    found = role_of(name)
-    if found is None:
-        raise typer.BadParameter(f"{name!r} is not one of {_ROLES}.", param_hint="--role")
-    return found
 
 
 def _print_key(made: "NewKey") -> None:

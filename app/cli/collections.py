@@ -109,12 +109,7 @@ def _change_alias(
 ) -> _Before:
     """Change an alias, and write the event in the same transaction; return the alias before.
 
-    Args:
-        home: Of the command line.
-        command: Name of the command.
-        change: Takes the transaction, the alias and the collections.
-        alias: Its name.
-        collections: The last is the one that it leads to now; none: it is deleted.
+    The last of the collections is the one that it leads to now; without any, it is deleted.
     """
     with opened(home=home) as installation, installation.catalogue.write() as session:
         before = change(session, alias, *collections)

@@ -12,9 +12,9 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Final
@@ -139,13 +139,7 @@ class Stages:
         self._path = folder / "stages.json"
 
     def run(self, name: str, made_from: str, work: Callable[[], str]) -> None:
-        """Do a stage unless it was finished before from the same things.
-
-        Args:
-            name: Name of the stage, as the beginning of a sentence.
-            made_from: Fingerprint of everything that the result depends on; a change repeats the stage.
-            work: Does the stage and returns a remark, or an empty text.
-        """
+        """Do a stage, unless it was finished before from the same things; `work` returns a remark, if any."""
         if self._finished().get(name) == made_from:
             typer.echo(f"{name}: done before")
             return
@@ -174,6 +168,8 @@ def prepare(folder: Path, images: int) -> "Settings":
         DemoError: When another demo works in the same folder.
     """
     from app.settings import load_settings
+    from training.common.manifest import MANIFEST_NAME
+    from training.samples import write_sample_data
 
     folder = folder / f"{images}-images"
     folder.mkdir(parents=True, exist_ok=True)
@@ -185,36 +181,25 @@ def prepare(folder: Path, images: int) -> "Settings":
         open_reading=True,
         open_feedback=True,
     )
-    with _locked(folder):
-        stages = Stages(folder)
-        data = folder / "data"
+    stages, data = Stages(folder), folder / "data"
+
+    def draw() -> str:
+        # Both sets appear together, so a run killed between drawing and noting it has them already.
+        if not (data / "scenes" / MANIFEST_NAME).is_file():
+            write_sample_data(data, images=images, seed=_SEED)
+        return ""
+
+    with (folder / ".lock").open("w") as lock:
+        if not try_lock(lock):
+            raise DemoError(f"Another demo is at work in {folder}: wait for it, or give another --folder.")
         # pip waits for the network most of the time.
         with ThreadPoolExecutor(1) as pool:
             fetched = pool.submit(_fetch, folder / "towers")
-            stages.run("Drawing", f"seed {_SEED}", lambda: _draw(data, images))
+            stages.run("Drawing", f"seed {_SEED}", draw)
             towers = fetched.result()
         for name in _SETS:
             _prepare_set(stages, name, _recipe(name, towers), folder, settings)
     return settings
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-
-    with (folder / ".lock").open("w") as file:
-        if not try_lock(file):
-            raise DemoError(f"Another demo is at work in {folder}: wait for it, or give another --folder.")
-        yield
-
-
-def _draw(data: Path, images: int) -> str:
-    from training.common.manifest import MANIFEST_NAME
-    from training.samples import write_sample_data
-
-    # Both sets appear together, so a run killed between drawing and noting it has them already.
-    if not (data / "scenes" / MANIFEST_NAME).is_file():
-        write_sample_data(data, images=images, seed=_SEED)
-    return ""
 
 
 def _fetch(towers: Path) -> Path | None:

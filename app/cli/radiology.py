@@ -110,7 +110,7 @@ def sync(
     from app.decoding.films import film_reader
     from app.engine import open_engine
     from app.generations.lifecycle.bulk_encoder import load_bulk_encoder
-    from app.radiology.pacs.dicomweb.archive import Access, Archive
+    from app.radiology.pacs.dicomweb.archive import Access, Archive, ArchiveError
     from app.radiology.pacs.dicomweb.pace import Hours, Pace
     from app.radiology.pacs.films import FilmWriter
     from app.radiology.pacs.quarantine import quarantine_list
@@ -177,7 +177,13 @@ def sync(
             syncing = Sync(engine, archive, writer, plan)
             if not studies:
                 _follow(syncing, intake, every)
-            elif _bring_named(syncing, intake, studies) and forms:
+                return
+            report = syncing.run(studies)
+            _tell(report, intake)
+            if report.absent:
+                named = "The study is" if len(studies) == 1 else f"Of the studies, {report.absent:,} are"
+                raise ArchiveError(f"{named} not in the archive, or left out by the filters.")
+            if forms and not report.waiting:
                 _write_notes(installation, archive, collection, studies, forms)
 
 
@@ -201,18 +207,6 @@ def _begin(installation: Installation, collection: str, bundle: Path) -> None:
         with installation.catalogue.write() as session:
             register_bundle(session, info)
         create_collection(home, collection, model=info.digest)
-
-
-def _bring_named(syncing: "Sync", intake: "ReportIntake", studies: Sequence[str]) -> bool:
-    """Bring studies over; tell whether the archive could be asked for all of them."""
-    from app.radiology.pacs.dicomweb.archive import ArchiveError
-
-    report = syncing.run(studies)
-    _tell(report, intake)
-    if report.absent:
-        named = "The study is" if len(studies) == 1 else f"Of the studies, {report.absent:,} are"
-        raise ArchiveError(f"{named} not in the archive, or left out by the filters.")
-    return not report.waiting
 
 
 def _follow(syncing: "Sync", intake: "ReportIntake", every: float | None) -> None:
@@ -254,11 +248,7 @@ def _write_notes(
     studies: Sequence[str],
     forms: "Sequence[ResultForm]",
 ) -> None:
-    """Write a note into each study, with its event of the audit trail, and tell the outcome.
-
-    Raises:
-        ArchiveError: The archive does not answer, or does not store a note.
-    """
+    """Write a note into each study, with its event of the audit trail, and tell the outcome."""
     from app.radiology.pacs.dicomweb.pace import OutsideHoursError
     from app.radiology.pacs.results.note import write_note
 

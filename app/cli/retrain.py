@@ -139,11 +139,7 @@ def _recipe(
 
 
 def _refuse_another(out: Path, begun: "Recipe", recipe: str | None, overrides: list[str]) -> None:
-    """Make sure that a retraining goes on with the recipe and the settings that it began with.
-
-    Raises:
-        TrainingError: It began with others.
-    """
+    """Make sure that a retraining goes on with the recipe and the settings that it began with."""
     from app.generations.lifecycle.continued_recipe import continued_recipe, fit_recipe, settled_settings
     from training.common.manifest import read_manifest
     from training.models.bundle import read_bundle

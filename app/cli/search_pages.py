@@ -86,15 +86,7 @@ def _option(options: Mapping[str, str], *location: str | int) -> str | None:
 def find_page(
     collection: str, query: SearchQuery, files: Files, words: str, **options: Any
 ) -> SearchResponse:
-    """Search, with words looked up, and note what is shown in the audit trail.
-
-    Args:
-        collection: Name of the collection.
-        query: All but its image files.
-        files: Image files of the query.
-        words: A text whose words are looked up, too.
-        options: Of the home folder.
-    """
+    """Search, with the words of a text looked up, and note what is shown in the audit trail."""
     with opened(**options) as installation:
         engine = installation.engine
         query, active = _with_words(query, words, engine, collection), engine.active(collection)
@@ -142,14 +134,6 @@ def print_pages(
     **options: Any,
 ) -> None:
     """Print a page for each line of a file that has something in it, as a line of JSON with its text.
-
-    Args:
-        collection: Name of the collection.
-        path: Texts of queries in UTF-8, one a line.
-        fields: Options of the fields of a query.
-        values: What the queries have in common.
-        likeness_alone: Look no words up.
-        options: Of the home folder.
 
     Raises:
         DataError: The file cannot be read, or has no such line.
@@ -258,13 +242,7 @@ class _PartMaker:
         return stored_part(self.installation.engine, self.active, source)
 
     def regions_of(self, image_id: str) -> tuple[StoredImage, RegionGrid]:
-        """Embed the regions of a stored image.
-
-        Raises:
-            UnknownImageError: The collection has no such image.
-            StoreError: The file is missing or damaged.
-            NoRegionsError: The encoder has none.
-        """
+        """Embed the regions of a stored image."""
         engine = self.installation.engine
         image = engine.image(self.active.collection, image_id)
         path = engine.home.store.path(image.sha256)
