@@ -104,14 +104,23 @@ def _recipe(
     from index.feedback import export_collection
     from index.files.bundles import install_bundle
     from training.common.manifest import read_manifest
-    from training.recipes.load import dump_recipe, load_recipe
+    from training.models.bundle import read_bundle
+    from training.recipes.load import dump_recipe, first_difference, load_recipe
 
     kept, data = out / "recipe.yaml", out / "data"
     if kept.is_file():
         # Earlier releases kept images on the disk.
         begun = without_copies(load_recipe(str(kept)), overrides)
         if recipe is not None or overrides:
-            _refuse_another(out, begun, recipe, overrides)
+            base = read_bundle(Path(begun.train.start_from or ""))
+            asked = continued_recipe(base, recipe, overrides, begun.name)
+            settled = settled_settings(base, recipe, overrides)
+            asked = fit_recipe(asked, read_manifest(data), settled).recipe
+            if key := first_difference(asked, begun):
+                raise TrainingError(
+                    f"The retraining in {out} was begun with another {key}: leave --recipe and --set out to "
+                    "go on with it, or name another folder by --out."
+                )
         return begun
     # A copy: the collection may come to be searched with others, and drop this one, before the training ends.
     copies = out.absolute() / "base"
@@ -136,24 +145,6 @@ def _recipe(
         typer.echo(sentence)
     write_kept(kept, dump_recipe(fitted.recipe))
     return fitted.recipe
-
-
-def _refuse_another(out: Path, begun: "Recipe", recipe: str | None, overrides: list[str]) -> None:
-    """Make sure that a retraining goes on with the recipe and the settings that it began with."""
-    from app.generations.lifecycle.continued_recipe import continued_recipe, fit_recipe, settled_settings
-    from training.common.manifest import read_manifest
-    from training.models.bundle import read_bundle
-    from training.recipes.load import first_difference
-
-    base = read_bundle(Path(begun.train.start_from or ""))
-    asked = continued_recipe(base, recipe, overrides, begun.name)
-    settled = settled_settings(base, recipe, overrides)
-    asked = fit_recipe(asked, read_manifest(out / "data"), settled).recipe
-    if key := first_difference(asked, begun):
-        raise TrainingError(
-            f"The retraining in {out} was begun with another {key}: leave --recipe and --set out to go "
-            "on with it, or name another folder by --out."
-        )
 
 
 def _tell_export(collection: str, found: "ExportReport", *, learned: bool) -> None:
