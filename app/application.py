@@ -1,7 +1,7 @@
 """Put the service together: settings in, an ASGI application out."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, closing
 from functools import partial
 from importlib.metadata import version
@@ -17,29 +17,24 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app import idempotency
 from app import page_routes as pages
-from app.access import session_routes as sessions
-from app.access import sign_in_routes as sign_in
+from app.access import routes as sessions
 from app.access.authentication import Authenticator
-from app.access.hosts import AllowedHosts, SiteCheck
-from app.access.security import SecurityHeaders
+from app.access.hosts import AllowedHosts, SecurityHeaders, SiteCheck
 from app.access.sessions import SessionSigner
 from app.audit import routes as audit
-from app.audit.middleware import AuditTrail
 from app.audit.recorder import Recorder
+from app.audit.requests import AuditTrail
 from app.audit.trail import open_trail
 from app.cases import routes as case_lists
 from app.collections import routes as collections
-from app.concurrency.threads import Threads
+from app.concurrency import Threads
 from app.decoding.images import ImageDecoders
-from app.edge.http.body_limit import BodyLimit
-from app.edge.http.methods import Methods
-from app.edge.http.problems import install_problems
-from app.edge.http.ranges import Ranges
-from app.edge.http.request_context import REQUEST_ID_HEADER, RequestContext
-from app.edge.observability.metrics import Metrics
-from app.edge.observability.tracing import open_provider, tracer_of
-from app.edge.server.admission import Admission, Stages
-from app.edge.server.connections import ConnectionLimits, Connections
+from app.edge.admission import Admission, Stages
+from app.edge.metrics import Metrics
+from app.edge.middleware import BodyLimit, Methods, Ranges
+from app.edge.problems import install_problems
+from app.edge.protocol import ConnectionLimits, Connections
+from app.edge.request_context import REQUEST_ID_HEADER, RequestContext, open_provider, tracer_of
 from app.embeddings import routes as embeddings
 from app.encoding import QueueLimits
 from app.encoding.pool import EncoderLoader, Encoders, LoadEncoder
@@ -60,7 +55,7 @@ from app.radiology.viewer.archive import archive_of
 from app.refresh import follow, refresh_views
 from app.search import browse_routes as browse
 from app.search import routes as search
-from app.services import Services
+from app.services import Services, services_of
 from app.settings import Settings
 from index.audit.dead_letters import DeadLetters, dead_letters_of
 from index.generations.names import CollectionNames
@@ -79,7 +74,14 @@ class RecoquestService(FastAPI):
 
     Attributes:
         root_path: Path that a proxy serves the application below and removes from requests.
+        connections: Open connections, for the server.
+        stages: Admission of requests.
+        stopping: Set when the service is to end.
     """
+
+    connections: Connections
+    stages: Stages
+    stopping: asyncio.Event
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; routes, folders of files and links in answers need the path again."""
@@ -109,7 +111,7 @@ def create_app(
     load: LoadEncoder | None = None,
     give_up: Callable[[], object] | None = None,
     tracer_provider: TracerProvider | None = None,
-) -> FastAPI:
+) -> RecoquestService:
     """Build the application; nothing is opened before it starts.
 
     Args:
@@ -129,7 +131,7 @@ def create_app(
         description=DESCRIPTION,
         version=version("recoquest"),
         openapi_tags=TAGS,
-        # The framework's own traces tell addresses and bodies; `app.edge.observability.tracing` does not.
+        # The framework's own traces tell addresses and bodies; `app.edge.request_context` does not.
         telemetry={"tracing": False, "metrics": False, "logs": False},
         docs_url=None,
         redoc_url=None,
@@ -137,13 +139,13 @@ def create_app(
         lifespan=partial(_run, settings=settings, metrics=metrics, load=load, give_up=give_up),
     )
     application.root_path = settings.root_path
-    application.state.stopping = asyncio.Event()
-    application.state.connections = Connections(
+    application.stopping = asyncio.Event()
+    application.connections = Connections(
         ConnectionLimits(settings.max_connections), metrics.connection_ended
     )
-    application.state.stages = Stages(settings, metrics.refused)
+    application.stages = Stages(settings, metrics.refused)
     application.state.archive = archive_of(settings)
-    metrics.watch_connections(application.state.connections.__len__)
+    metrics.watch_connections(application.connections.__len__)
     install_problems(application)
     routers = (
         search.router,
@@ -161,13 +163,12 @@ def create_app(
         jobs.router,
         audit.router,
         sessions.router,
-        sign_in.router,
         health.router,
         pages.router,
     )
     for router in routers:
         application.include_router(router)
-        application.state.stages.learn(route for route in router.routes if isinstance(route, APIRoute))
+        application.stages.learn(route for route in router.routes if isinstance(route, APIRoute))
     application.mount("/docs/assets", StaticFiles(directory=pages.swagger_ui_folder()), name="swagger-ui")
     application.mount("/page", StaticFiles(directory=pages.PAGE_FOLDER, check_dir=False), name="page")
     if tracer_provider is None and settings.traces_url is not None:
@@ -178,7 +179,7 @@ def create_app(
 
 @asynccontextmanager
 async def _run(
-    application: FastAPI,
+    application: RecoquestService,
     *,
     settings: Settings,
     metrics: Metrics,
@@ -211,7 +212,7 @@ def _queue_limits(settings: Settings) -> QueueLimits:
 
 @asynccontextmanager
 async def _services(
-    application: FastAPI,
+    application: RecoquestService,
     settings: Settings,
     metrics: Metrics,
     decoders: ImageDecoders,
@@ -223,16 +224,12 @@ async def _services(
     engine = await threads.background(open_engine, settings, patience, decoders.thumbnail)
     await threads.background(_tidy_up, engine.home)
     signer = await threads.background(SessionSigner.of, settings.home)
-    application.state.authenticator = Authenticator(
-        settings, engine.home.catalogue, threads, signer, metrics.key_refused
-    )
-    application.state.collection_behind = _aliases(threads, engine.home)
-    application.state.role_of_job = partial(role_of_job, threads, engine.home.catalogue)
     metrics.watch_queues(encoders.waiting)
     readiness = Readiness(
         engine, encoders, threads, timeout_s=settings.readiness_timeout_s, cache_s=settings.readiness_cache_s
     )
-    services = Services(
+    recorder = await threads.background(_open_recorder, settings, engine.home, metrics)
+    application.state.services = services = Services(
         settings,
         engine,
         encoders,
@@ -240,11 +237,13 @@ async def _services(
         readiness,
         metrics,
         threads,
-        application.state.stopping,
+        application.stages,
+        Authenticator(settings, engine.home.catalogue, threads, signer, metrics.key_refused),
+        CollectionNames(engine.home.catalogue),
+        recorder,
+        partial(role_of_job, threads, engine.home.catalogue),
+        application.stopping,
     )
-    application.state.services = services
-    recorder = await threads.background(_open_recorder, settings, engine.home, metrics)
-    application.state.recorder = recorder
     following = (asyncio.create_task(follow(services)), asyncio.create_task(refresh_views(services)))
     try:
         yield
@@ -254,7 +253,6 @@ async def _services(
         await asyncio.to_thread(decoders.close)
         await encoders.close()
         if recorder is not None:
-            application.state.recorder = None
             await asyncio.to_thread(recorder.close)
         # Work in a thread needs the catalogue; one that is stuck ends with the process.
         if await threads.finish(_FINISH_S):
@@ -262,16 +260,6 @@ async def _services(
         else:
             _log.warning("work is left at the stop")
         threads.close()
-
-
-def _aliases(threads: Threads, home: Home) -> Callable[[str], Awaitable[str | None]]:
-    """Return the function that finds the collection behind an alias."""
-    names = CollectionNames(home.catalogue)
-
-    async def behind(name: str) -> str | None:
-        return await threads.read(names.behind, name)
-
-    return behind
 
 
 def _open_recorder(settings: Settings, home: Home, metrics: Metrics) -> Recorder | None:
@@ -296,12 +284,12 @@ def _tidy_up(home: Home) -> None:
 
 
 def _add_middleware(
-    application: FastAPI, settings: Settings, metrics: Metrics, tracer: Tracer | None
+    application: RecoquestService, settings: Settings, metrics: Metrics, tracer: Tracer | None
 ) -> None:
     """Wrap the application, from the inside out."""
     application.add_middleware(Methods)
     application.add_middleware(Ranges)
-    application.add_middleware(Admission, stages=application.state.stages)
+    application.add_middleware(Admission, stages=application.stages)
     application.add_middleware(
         BodyLimit,
         max_form_bytes=settings.max_body_bytes,
@@ -342,7 +330,7 @@ def _add_middleware(
         )
     hosts = AllowedHosts(settings.allowed_hosts, settings.host)
     application.add_middleware(SiteCheck, hosts=hosts, origins=settings.cors_origins)
-    application.add_middleware(AuditTrail)
+    application.add_middleware(AuditTrail, recorder_of=lambda scope: services_of(scope).recorder)
     application.add_middleware(RequestContext, metrics=metrics, origins=settings.cors_origins, tracer=tracer)
     application.add_middleware(
         SecurityHeaders, frame_ancestors=settings.frame_ancestors, allowed=settings.cors_origins

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 import structlog
 
-from app.edge.observability.installation import read_installation
+from app.edge.metrics import read_installation
 from app.health.readiness import generations_to_load
 from app.services import Services
 from index.catalogue import Catalogue

@@ -2,33 +2,136 @@
 
 import asyncio
 import hmac
+import math
 import re
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
-from dataclasses import replace
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from http import HTTPStatus
-from typing import Final
+from typing import Final, Literal
 
 import structlog
 from starlette.requests import Request
 
 from app.access.links import LinkSigner, ended_link, link_of, wrong_link
-from app.access.provider import Provider
+from app.access.oidc import CHALLENGE, EXPIRED, CodeFlow, Provider, TokenVerifier
 from app.access.sessions import COOKIE, Session, SessionSigner
-from app.access.sign_in import CodeFlow
-from app.access.tokens import CHALLENGE, EXPIRED, TokenVerifier
-from app.concurrency.threads import Threads
-from app.edge.http.problem_kinds import Kind
-from app.edge.http.problems import RequestError
-from app.edge.key_guesses import BruteForceLimiter, Refusal, clients_of
-from app.edge.principal import EVERY_COLLECTION, NOBODY, Grants, Principal, Role
+from app.concurrency import Threads
+from app.edge.principal import EVERY_COLLECTION, NOBODY, Grants, Principal, Role, clients_of
+from app.edge.problems import Kind, RequestError
 from app.settings import Settings
 from index.catalogue import Catalogue
 from index.generations.names import find_collection
 from index.keys.api_keys import ApiKey, find_key, note_use, split_key, today
 from training.common.errors import RecoquestError
+
+# Different wrong keys that cost nothing: of one client, and of those that share a proxy or a prefix.
+_FREE: Final = 5
+_FREE_OF_MANY: Final = 50
+# A drawn key begins with `rq_` and its identifier.
+_PREFIX_LENGTH: Final = 15
+_MAX_REMEMBERED: Final = 64
+# The wait doubles with each further wrong key, up to this.
+_MAX_WAIT_S: Final = 30.0
+_DOUBLINGS: Final = 5
+_FORGOTTEN_AFTER_S: Final = 600.0
+_MAX_ADDRESSES: Final = 4_096
+_LOGGED_EVERY_S: Final = 5.0
+_MAX_LOGGED: Final = 5
+
+Refusal = Literal["wrong", "too-early"]
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Guesser:
+    free: int
+    wrong: int = 0
+    last: float = -math.inf
+    # Hashes of its latest wrong keys.
+    keys: set[int] = field(default_factory=set)
+
+    def wait(self, now: float) -> float:
+        """Seconds until its next new key is answered as wrong."""
+        over = self.wrong - self.free
+        if over < 0:
+            return 0.0
+        return max(0.0, self.last + min(2.0 ** min(over, _DOUBLINGS), _MAX_WAIT_S) - now)
+
+
+class BruteForceLimiter:
+    """Slows down guesses of keys; the caller has looked a key up before, so that a valid one never waits.
+
+    A wrong key counts for its sender's address, for the proxy that the sender is behind, and for all senders
+    of keys with the same first letters. The same wrong key counts once: a script with an old key guesses
+    nothing. Clients of a proxy are told apart by the last address in `X-Forwarded-For`, which the proxy
+    itself has written.
+
+    Args:
+        count: Told of every key that was wrong, or came too early after others.
+        clock: Seconds that never go back.
+    """
+
+    def __init__(self, count: Callable[[Refusal], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._count = count
+        self._clock = clock
+        self._total = 0
+        self._guessers: OrderedDict[str, _Guesser] = OrderedDict()
+        self._logged_at = -math.inf
+        self._unlogged: Counter[str] = Counter()
+
+    def wait_s(self, clients: Sequence[str], key: str) -> int:
+        """Count a wrong key; return after how many seconds another may be sent, or 0: this one is just wrong.
+
+        Args:
+            clients: The sender as `clients_of` names it.
+            key: The wrong key.
+        """
+        now, sent = self._clock(), hash(key)
+        guessers = {}
+        for place, name in enumerate((*clients, f"key {key[:_PREFIX_LENGTH]}")):
+            known = self._guessers.get(name)
+            if known is None or now - known.last > _FORGOTTEN_AFTER_S:
+                known = _Guesser(_FREE_OF_MANY if place else _FREE)
+            guessers[name] = known
+        comes_again = sent in guessers[clients[0]].keys
+        wait = 0 if comes_again else math.ceil(max(guesser.wait(now) for guesser in guessers.values()))
+        self._refused("too-early" if wait else "wrong", clients[0], now)
+        if not wait and not comes_again:
+            self._remember(guessers, sent, now)
+        return wait
+
+    def _remember(self, guessers: dict[str, _Guesser], sent: int, now: float) -> None:
+        for name, guesser in guessers.items():
+            if sent not in guesser.keys:
+                if len(guesser.keys) >= _MAX_REMEMBERED:
+                    guesser.keys.clear()
+                guesser.keys.add(sent)
+                guesser.wrong += 1
+                guesser.last = now
+            self._guessers[name] = guesser
+            self._guessers.move_to_end(name)
+        while len(self._guessers) > _MAX_ADDRESSES:
+            self._guessers.popitem(last=False)
+
+    def _refused(self, reason: Refusal, client: str, now: float) -> None:
+        """Count a key, and log all since the last line with their senders, at most once in a few seconds."""
+        self._count(reason)
+        self._total += 1
+        self._unlogged[client] += 1
+        if now - self._logged_at >= _LOGGED_EVERY_S:
+            _log.warning(
+                "wrong keys",
+                count=self._unlogged.total(),
+                since_start=self._total,
+                addresses=dict(self._unlogged.most_common(_MAX_LOGGED)),
+            )
+            self._logged_at = now
+            self._unlogged.clear()
+
 
 _WRONG: Final = Kind("wrong-key", "The key is wrong", HTTPStatus.UNAUTHORIZED, authenticate=CHALLENGE)
 _ENDED: Final = Kind(
@@ -45,8 +148,6 @@ _KEPT_S: Final = 1.0
 _MAX_KEPT: Final = 1024
 _NO_DIGEST: Final = bytes(sha256().digest_size)
 _ADMIN: Final = Principal("key", "admin-key", "admin key", {EVERY_COLLECTION: frozenset[Role]({"admin"})})
-
-_log = structlog.stdlib.get_logger(__name__)
 
 
 class Authenticator:
@@ -283,13 +384,6 @@ class Authenticator:
                 if readers.may("reader", place):
                     widened[collection] = roles | {"judge"}
         return widened
-
-
-def authenticator_of(request: Request) -> Authenticator:
-    """What checks the credentials of a request."""
-    found = request.app.state.authenticator
-    assert isinstance(found, Authenticator)
-    return found
 
 
 class _Keys:

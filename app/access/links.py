@@ -12,9 +12,8 @@ from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
 from app.access.sessions import SESSION, Session, SessionSigner
-from app.edge.http.problem_kinds import Kind
-from app.edge.http.problems import RequestError
 from app.edge.principal import Principal
+from app.edge.problems import Kind, RequestError
 from app.edge.schemas import image_path
 
 PARAMETER: Final = "link"

@@ -14,10 +14,9 @@ from pydantic import TypeAdapter
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from app.edge.http.addresses import is_over_tls
-from app.edge.http.problem_kinds import Kind
-from app.edge.http.problems import RequestError
+from app.edge.addresses import is_over_tls
 from app.edge.principal import Principal
+from app.edge.problems import Kind, RequestError
 from index.keys.grants import Role
 from index.keys.home_secret import home_secret
 

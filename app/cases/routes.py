@@ -5,8 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
-from app.access.permissions import GuardedRoute, InjectedPrincipal, may
-from app.audit.noted import Noted, note
+from app.audit.requests import Noted, note
 from app.cases.schemas import (
     CaseKept,
     CaseListEntry,
@@ -20,11 +19,12 @@ from app.cases.schemas import (
 )
 from app.cases.teaching_file import TeachingFile
 from app.cases.zip_response import ZipResponse
-from app.edge.http.conditions import write_condition
-from app.edge.http.etags import etag_of
-from app.edge.http.problems import problem_responses
+from app.edge.addresses import etag_of
+from app.edge.headers import write_condition
 from app.edge.operations import operation
+from app.edge.problems import problem_responses
 from app.edge.schemas import images_path
+from app.permissions import GuardedRoute, InjectedPrincipal, may
 from app.services import InjectedServices
 from index.audit.event import Detail
 from index.cases.case_lists import (
@@ -196,7 +196,7 @@ async def export_case_list(
     found, entries = await services.threads.read(read)
     _note(request, case_list, [entry.image for entry in entries])
     file = TeachingFile(services, collection, found.name, entries)
-    return await ZipResponse.begin(file.pieces(), request.app.state.stages.pictures)
+    return await ZipResponse.begin(file.pieces(), services.stages.pictures)
 
 
 @router.put(

@@ -5,7 +5,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
-from app.edge.http.etags import etag_of
+from app.edge.addresses import etag_of
 from app.edge.schemas import Answer, Request, Text
 from app.search.schemas.hits import ListedImage, listed_from
 from index.cases.case_lists import MAX_ENTRIES, MAX_LISTS, CaseEntry, CaseList

@@ -8,7 +8,7 @@ import structlog
 
 from app.cases.case_table import Case, CaseTable
 from app.cases.streamed_zip import StreamedZip
-from app.edge.http.problems import RequestError
+from app.edge.problems import RequestError
 from app.images.renditions import make
 from app.services import Services
 from index.cases.case_lists import CaseEntry

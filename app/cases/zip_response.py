@@ -10,8 +10,7 @@ from fastapi.responses import StreamingResponse
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from app.edge.server.admission import BusyError
-from app.edge.server.places import Budget
+from app.edge.admission import Budget, BusyError
 from training.common.errors import RecoquestError
 
 _PIECE: Final = 256 << 10

@@ -9,9 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.audit.trail import open_trail
-from app.edge.http.field_errors import FieldError
-from app.edge.http.problem_kinds import Kind
-from app.edge.http.problems import RequestError
+from app.edge.problems import FieldError, Kind, RequestError
 from app.settings import Settings
 from index.audit.event import Actor, Detail, Event
 from index.catalogue.collections import called_now, hide_collection

@@ -7,8 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from app.access.permissions import GuardedRoute, InjectedPrincipal, may
-from app.audit.noted import Noted, actor_of, note
+from app.audit.requests import Noted, actor_of, note
 from app.collections.names import refuse_alias, rename
 from app.collections.schemas import (
     Alias,
@@ -22,10 +21,11 @@ from app.collections.schemas import (
     collection_from,
     overview_from,
 )
-from app.edge.http.conditions import write_condition
-from app.edge.http.etags import etag_of
-from app.edge.http.problems import problem_responses
+from app.edge.addresses import etag_of
+from app.edge.headers import write_condition
 from app.edge.operations import operation
+from app.edge.problems import problem_responses
+from app.permissions import GuardedRoute, InjectedPrincipal, may
 from app.services import InjectedServices
 from index.audit.event import Detail
 from index.engine import SearchEngine

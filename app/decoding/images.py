@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from app.concurrency.timings import record_waited
+from app.concurrency import record_waited
 from app.decoding import WORKER
 from app.settings import Settings
 from index.files.renditions import Rendition

@@ -10,12 +10,10 @@ from typing import Final
 
 from fastapi import Request
 
-from app.audit.noted import Noted, note
-from app.edge.http.disconnect import unless_disconnected
-from app.edge.http.field_errors import FieldError
-from app.edge.http.problem_kinds import KINDS, TOO_LARGE, UNSUPPORTED
-from app.edge.http.problems import RequestError
+from app.audit.requests import Noted, note
+from app.concurrency import unless_disconnected
 from app.edge.principal import Principal
+from app.edge.problems import KINDS, TOO_LARGE, UNSUPPORTED, FieldError, RequestError
 from app.embeddings.schemas import EmbeddingInput, Embeddings, EmbeddingsQuery
 from app.search.query_sources import ImageFile, Source, TextSource
 from app.search.read_search import check_length, invalid, parsed
@@ -68,7 +66,7 @@ async def answer_embeddings(
     """
     query = sent.query
     # An alias is never the name of a collection, but may be that of a model.
-    collection = await request.app.state.collection_behind(query.model) or query.model
+    collection = await services.collection_behind(query.model) or query.model
     active = await services.threads.read(find_space, services.engine, query.model, collection, principal)
     if query.dimensions not in (None, active.dim):
         raise invalid(

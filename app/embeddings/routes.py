@@ -5,12 +5,12 @@ from typing import Final
 
 from fastapi import APIRouter, Request
 
-from app.access.permissions import GuardedRoute, InjectedPrincipal, may
-from app.edge.http.problems import problem_responses
+from app.edge.admission import count_as
 from app.edge.operations import operation
-from app.edge.server.admission import count_as
+from app.edge.problems import problem_responses
 from app.embeddings.embeddings import answer_embeddings, read_embeddings
 from app.embeddings.schemas import EMBEDDINGS_BODY, Embeddings
+from app.permissions import GuardedRoute, InjectedPrincipal, may
 from app.services import InjectedServices
 
 PATH: Final = "/v1/embeddings"

@@ -10,7 +10,7 @@ from pathlib import Path
 import structlog
 from PIL import Image
 
-from app.concurrency.timings import timed
+from app.concurrency import timed
 from app.encoding import EncodingQueue, QueueLimits, QueueObserver
 from app.encoding.jobs import ServedEncoder
 from app.encoding.passes import passes_of, warm_up

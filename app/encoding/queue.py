@@ -13,7 +13,7 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from app.concurrency.timings import record_waited
+from app.concurrency import record_waited
 from app.encoding.batches import AbandonedError, Batches
 from app.encoding.errors import (
     FAILED,

@@ -4,13 +4,13 @@ from http import HTTPStatus
 
 from fastapi import APIRouter, Depends, Request
 
-from app.access.permissions import may
-from app.audit.noted import Noted, note
-from app.edge.http.problems import problem_responses
+from app.audit.requests import Noted, note
 from app.edge.operations import operation
 from app.edge.principal import Principal, principal_of
+from app.edge.problems import problem_responses
 from app.feedback.schemas import FeedbackSummary, Judged, NewJudgement
 from app.idempotency import IdempotentRoute, idempotency_key
+from app.permissions import may
 from app.search.read_search import check_length
 from app.services import InjectedServices, Services
 from index.catalogue.collections import require_active

@@ -11,7 +11,7 @@ from fastapi import BackgroundTasks, Header, Request
 from fastapi.responses import JSONResponse
 from sqlalchemy.orm import Session
 
-from app.audit.noted import Noted, note
+from app.audit.requests import Noted, note
 from app.generations import schemas as described
 from app.jobs.queue import REINDEX, activation_arguments, refuse_second_embedding
 from app.jobs.queue_job import location_of, queue_job

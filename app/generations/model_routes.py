@@ -5,17 +5,16 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Request, Response
 
-from app.access.permissions import may
-from app.edge.http.addresses import root_of
-from app.edge.http.problem_kinds import Kind
-from app.edge.http.problems import RequestError, problem_responses
+from app.edge.addresses import root_of
 from app.edge.operations import operation
+from app.edge.problems import Kind, RequestError, problem_responses
 from app.generations.model_card import model_card
 from app.generations.model_schemas import ModelCard, Models, ModelSummary, NewModel
 from app.idempotency import IdempotentRoute, idempotency_key
 from app.jobs.folder import JobFolder
 from app.jobs.kinds import bundle_of
 from app.jobs.schemas import DIGEST_PATTERN
+from app.permissions import may
 from app.services import InjectedServices, Services
 from index.catalogue.jobs import get_job
 from index.generations import models

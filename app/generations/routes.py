@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, BackgroundTasks, Depends, Path, Request, Response
 
-from app.access.permissions import may
-from app.edge.http.problems import problem_responses
 from app.edge.operations import operation
+from app.edge.problems import problem_responses
 from app.generations.activate import prefers_async, queue_swap, swap_to
 from app.generations.schemas import Generation, Generations
 from app.idempotency import IdempotentRoute, idempotency_key
 from app.jobs.schemas import JobEntry
+from app.permissions import may
 from app.services import InjectedServices
 from index.generations import models as listing
 from index.generations.activation import generation_before, generation_of

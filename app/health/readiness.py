@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import structlog
 from PIL import Image
 
-from app.concurrency.threads import Threads
+from app.concurrency import Threads
 from app.encoding import Priority, QueueFullError
 from app.encoding.pool import Encoders, LoadedEncoder
 from index.engine import SearchEngine

@@ -1,15 +1,28 @@
-"""Whether the process lives, whether it answers searches, and its figures."""
+"""Schemas of liveness and readiness."""
 
 from http import HTTPStatus
+from typing import Literal
 
 from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse, Response
 
-from app.edge.http.field_errors import FieldError, describe_errors
-from app.edge.http.problem_kinds import NOT_READY
-from app.edge.http.problems import RequestError, problem_responses
-from app.health.schemas import Live, Ready
+from app.edge.problems import NOT_READY, FieldError, RequestError, describe_errors, problem_responses
+from app.edge.schemas import Answer
 from app.services import InjectedServices
+
+
+class Live(Answer):
+    """The process answers."""
+
+    status: Literal["alive"] = "alive"
+
+
+class Ready(Answer):
+    """Searches are answered; `degraded`: not those of collections whose encoder cannot be loaded."""
+
+    status: Literal["ready", "degraded"] = "ready"
+    checks: dict[str, str]
+
 
 router = APIRouter(tags=["health"])
 

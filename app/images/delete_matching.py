@@ -10,9 +10,9 @@ from typing import Final, Self
 import structlog
 from pydantic import JsonValue
 
-from app.audit.noted import Noted
+from app.audit.requests import Noted
 from app.audit.trail import filter_parts, open_trail
-from app.edge.http.problem_kinds import kind_of, type_of
+from app.edge.problems import kind_of, type_of
 from app.images.schemas.deletion import DeletedImages, ImagesToDelete
 from app.images.schemas.writes import Refusal
 from app.search.read_search import check_length, invalid

@@ -8,15 +8,14 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Request
 from pydantic import Field
 
-from app.access.authentication import authenticator_of
 from app.access.links import PARAMETER, linked_address
-from app.access.permissions import GuardedRoute, may
-from app.audit.noted import Noted, note
+from app.audit.requests import Noted, note
 from app.edge import schemas as body
-from app.edge.http.problems import problem_responses
 from app.edge.operations import operation
+from app.edge.problems import problem_responses
 from app.edge.schemas import Answer, image_path
 from app.images.renditions import MAX_SIZE, parse_window
+from app.permissions import GuardedRoute, may
 from app.services import InjectedServices, Services
 from index.catalogue.collections import require_collection
 
@@ -75,7 +74,7 @@ async def link_image(
     """
     picture, parameters = _picture(wanted)
     await services.threads.read(services.engine.image, collection, image_id)
-    authenticator = authenticator_of(request)
+    authenticator = services.authenticator
     maker = await authenticator.maker_of(request, collection, wanted.expires_in)
     key = await services.threads.read(_key_of, services, collection)
     sealed = authenticator.links.seal(maker, linked_address(key, image_id, picture, parameters.items()))

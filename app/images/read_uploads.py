@@ -10,8 +10,7 @@ from fastapi import Request
 from pydantic import Field, TypeAdapter
 from starlette.datastructures import FormData, UploadFile
 
-from app.edge.http.problem_kinds import UNSUPPORTED
-from app.edge.http.problems import RequestError
+from app.edge.problems import UNSUPPORTED, RequestError
 from app.images.schemas.writes import MAX_UPLOADS, ImageChanges, ImageWords, NewImage
 from app.search.read_search import FormShape, check_length, invalid, opened_form, parsed
 from app.settings import Settings

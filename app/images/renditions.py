@@ -3,9 +3,8 @@
 from contextlib import suppress
 from typing import Final
 
-from app.edge.http.accept import preferred
-from app.edge.http.problem_kinds import NOT_ACCEPTABLE
-from app.edge.http.problems import RequestError
+from app.edge.headers import preferred
+from app.edge.problems import NOT_ACCEPTABLE, RequestError
 from app.search.query_sources import naming_failures
 from app.search.read_search import invalid
 from app.services import Services

@@ -9,14 +9,12 @@ from fastapi.responses import FileResponse, Response
 from pydantic import Field
 from starlette.types import Receive, Scope, Send
 
-from app.access.permissions import GuardedRoute, may
-from app.edge.http.disconnect import unless_disconnected
-from app.edge.http.etags import etag_of
-from app.edge.http.problems import problem_responses
+from app.concurrency import unless_disconnected
+from app.edge.addresses import etag_of
+from app.edge.admission import Budget, BusyError
 from app.edge.operations import operation
+from app.edge.problems import problem_responses
 from app.edge.schemas import Answer
-from app.edge.server.admission import BusyError
-from app.edge.server.places import Budget
 from app.images.renditions import (
     MAX_SIZE,
     chosen_rendition,
@@ -25,6 +23,7 @@ from app.images.renditions import (
     parse_window,
     rendition_etag,
 )
+from app.permissions import GuardedRoute, may
 from app.search.schemas.page import ImageInfo, image_info_from
 from app.services import InjectedServices
 from index.engine import SearchEngine
@@ -156,7 +155,7 @@ async def get_rendition(
             lost = image.sha256
             continue
         headers |= {"Content-Security-Policy": _NO_SCRIPTS, "Content-Disposition": _disposition(image)}
-        return _Picture(content, rendition.media_type, headers, request.app.state.stages.pictures)
+        return _Picture(content, rendition.media_type, headers, services.stages.pictures)
 
 
 @router.get(

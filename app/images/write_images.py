@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from app.edge.http.etags import etag_of
-from app.edge.http.problem_kinds import INVALID, kind_of, type_of
-from app.edge.observability.tracebacks import let_go
+from app.edge.addresses import etag_of
+from app.edge.logging import let_go
+from app.edge.problems import INVALID, kind_of, type_of
 from app.encoding import Priority
 from app.encoding.pool import LoadedEncoder
 from app.images.read_uploads import SentImage, changed_record

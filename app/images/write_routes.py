@@ -7,15 +7,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from app.access.permissions import may
-from app.audit.noted import Noted, actor_of, note
+from app.audit.requests import Noted, actor_of, note
 from app.collections.names import refuse_alias, refuse_gained_roles, remove
 from app.collections.schemas import CollectionSummary, collection_from
-from app.edge.http.conditions import write_condition
-from app.edge.http.disconnect import unless_disconnected
-from app.edge.http.etags import etag_of
-from app.edge.http.problems import problem_responses
+from app.concurrency import unless_disconnected
+from app.edge.addresses import etag_of
+from app.edge.headers import write_condition
 from app.edge.operations import operation
+from app.edge.problems import problem_responses
 from app.idempotency import IdempotentRoute, idempotency_key, ids_left_out
 from app.images.delete_matching import delete_by_filter
 from app.images.erase import erase
@@ -39,6 +38,7 @@ from app.images.schemas.writes import (
     written_by,
 )
 from app.images.write_images import WrittenImages, change_one, write_one, write_sent
+from app.permissions import may
 from app.services import InjectedServices, Services
 from index.audit.event import Detail
 from index.errors import UnknownImageError

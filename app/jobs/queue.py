@@ -10,7 +10,7 @@ from typing import Final
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.concurrency.threads import Threads
+from app.concurrency import Threads
 from index.catalogue import Catalogue
 from index.catalogue.jobs import Job, add_job, get_job, latest_job
 from index.catalogue.tables import CollectionRow, JobRow

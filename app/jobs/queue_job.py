@@ -7,7 +7,7 @@ from http import HTTPStatus
 from fastapi import Request
 from sqlalchemy.orm import Session
 
-from app.edge.http.addresses import root_of
+from app.edge.addresses import root_of
 from app.idempotency import Attempt, attempt_of
 from app.jobs.queue import give_job
 from app.jobs.schemas import JobEntry

@@ -13,11 +13,8 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from sqlalchemy.orm import Session
 
-from app.access.permissions import Permission, may
-from app.edge.http.field_errors import FieldError
-from app.edge.http.problem_kinds import INVALID
-from app.edge.http.problems import RequestError, problem_of, problem_responses
 from app.edge.operations import operation
+from app.edge.problems import INVALID, FieldError, RequestError, problem_of, problem_responses
 from app.heartbeat import count_workers
 from app.idempotency import IdempotentRoute, idempotency_key
 from app.jobs.queue_job import location_of, queue_job
@@ -31,6 +28,7 @@ from app.jobs.schemas import (
     ReindexJob,
     RetrainJob,
 )
+from app.permissions import Permission, may
 from app.services import InjectedServices, Services
 from index.catalogue import jobs as catalogue
 from index.catalogue.collections import require_active, require_collection

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from fastapi import Request
 
-from app.audit.noted import Noted, note
+from app.audit.requests import Noted, note
 from app.audit.trail import filter_parts
 from app.edge.principal import Principal
 from app.edge.schemas import image_path

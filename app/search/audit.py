@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from fastapi import Request
 
-from app.audit.noted import Noted, note
+from app.audit.requests import Noted, note
 from app.audit.trail import command_actor, filter_parts, open_trail
 from app.search.schemas.page import SearchResponse
 from app.search.schemas.query import Example, SearchQuery

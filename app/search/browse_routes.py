@@ -8,12 +8,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.access.permissions import GuardedRoute, may
-from app.audit.noted import Noted, note
+from app.audit.requests import Noted, note
 from app.audit.trail import filter_parts
 from app.collections.schemas import MAX_CONTAINING, CountedFields, FacetQuery, counted_from
-from app.edge.http.problems import problem_responses
 from app.edge.operations import operation
+from app.edge.problems import problem_responses
+from app.permissions import GuardedRoute, may
 from app.search.audit import shown
 from app.search.read_search import read_count, read_filter
 from app.search.schemas.hits import DEFAULT_PARTS, HIT_PARTS

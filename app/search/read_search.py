@@ -15,10 +15,8 @@ from python_multipart.multipart import parse_options_header
 from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 
-from app.edge.http.field_errors import FieldError
-from app.edge.http.problem_kinds import INVALID, TOO_LARGE, UNSUPPORTED, Kind
-from app.edge.http.problems import RequestError
-from app.edge.whole_text import parse_json
+from app.edge.problems import INVALID, TOO_LARGE, UNSUPPORTED, FieldError, Kind, RequestError
+from app.edge.schemas import parse_json
 from app.search.schemas.query import MAX_EXAMPLES, BatchQuery, CountQuery, SearchQuery
 from app.settings import Settings
 from index.errors import shortened

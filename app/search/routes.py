@@ -5,12 +5,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from app.access.permissions import GuardedRoute, may
-from app.edge.http.accept import preferred
-from app.edge.http.problem_kinds import NOT_ACCEPTABLE
-from app.edge.http.problems import RequestError, problem_responses
+from app.edge.admission import count_as
+from app.edge.headers import preferred
 from app.edge.operations import operation
-from app.edge.server.admission import count_as
+from app.edge.problems import NOT_ACCEPTABLE, RequestError, problem_responses
+from app.permissions import GuardedRoute, may
 from app.search.read_search import SentSearch, check_batch, read_search
 from app.search.schemas.page import SearchResponse
 from app.search.schemas.query import SEARCH_BODY, BatchQuery

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 
-from app.edge.http.disconnect import unless_disconnected
-from app.edge.http.request_context import milliseconds_since_arrival
+from app.concurrency import unless_disconnected
+from app.edge.request_context import milliseconds_since_arrival
 from app.encoding.pool import LoadedEncoder
 from app.search.audit import note_queries, shown
 from app.search.query_sources import (

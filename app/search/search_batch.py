@@ -9,10 +9,9 @@ from typing import Annotated, Final
 from fastapi import Request
 from pydantic import Field
 
-from app.edge.http.disconnect import unless_disconnected
-from app.edge.http.problem_kinds import kind_of
-from app.edge.http.problems import Problem, answer_recoquest_error
-from app.edge.http.request_context import milliseconds_since_arrival
+from app.concurrency import unless_disconnected
+from app.edge.problems import Problem, answer_recoquest_error, kind_of
+from app.edge.request_context import milliseconds_since_arrival
 from app.edge.schemas import Answer
 from app.search.audit import note_queries, shown
 from app.search.query_sources import QuerySources

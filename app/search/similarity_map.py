@@ -7,7 +7,7 @@ import numpy as np
 from fastapi import Request
 from PIL import Image
 
-from app.edge.http.disconnect import unless_disconnected
+from app.concurrency import unless_disconnected
 from app.search.audit import note_queries
 from app.search.read_search import SentSearch
 from app.search.schemas.similarity_map import SimilarityMap

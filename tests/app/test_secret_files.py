@@ -5,8 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from app.secret_files import SecretFileError
-from app.settings import ENV_FILE_VARIABLE, Settings, SettingsError, load_settings, unknown_variables
+from app.settings import (
+    ENV_FILE_VARIABLE,
+    SecretFileError,
+    Settings,
+    SettingsError,
+    load_settings,
+    unknown_variables,
+)
 
 
 @pytest.fixture(autouse=True)

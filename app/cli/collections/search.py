@@ -313,7 +313,7 @@ def _places(name: str, given: Sequence[_Given]) -> dict[str, str]:
 def _query(options: Mapping[str, str], **values: Any) -> "SearchQuery":
     from pydantic import ValidationError
 
-    from app.edge.http.field_errors import sentence
+    from app.edge.problems import sentence
     from app.search.schemas.query import SearchQuery
 
     try:

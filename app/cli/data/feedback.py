@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from app.cli.options import Home, indexed
-from app.edge.observability.console import console
+from app.edge.logging import console
 
 if TYPE_CHECKING:
     from index.feedback.judgements import JudgedQuery
@@ -111,7 +111,7 @@ def _judged(texts: Sequence[str], like: Sequence[str], unlike: Sequence[str]) ->
     """Make the query by the rules of the service."""
     from pydantic import ValidationError
 
-    from app.edge.http.field_errors import sentence
+    from app.edge.problems import sentence
     from app.feedback.schemas import SearchedQuery
 
     liked = [{"text": text} for text in texts] + [{"id": name} for name in like]

@@ -13,7 +13,7 @@ from training.common.errors import RecoquestError
 
 
 def _time(text: str) -> datetime:
-    from app.audit.schemas import read_time
+    from app.audit.routes import read_time
 
     try:
         return read_time(text)
@@ -84,7 +84,7 @@ def export(
     home: Home = None,
 ) -> None:
     """Write events into a file, one a line, the oldest first."""
-    from app.audit.schemas import time_stamp
+    from app.audit.routes import time_stamp
     from app.audit.trail import record_command
     from app.settings import load_settings
     from index.audit.fhir import audit_event
@@ -130,7 +130,7 @@ def prune(
     home: Home = None,
 ) -> None:
     """Remove the events before a time; an event says so, with the hash that the trail goes on from."""
-    from app.audit.schemas import time_stamp
+    from app.audit.routes import time_stamp
     from app.audit.trail import command_actor, open_trail
     from app.settings import load_settings
     from index.audit.event import Event

@@ -24,8 +24,7 @@ def settings(
     as_json: AsJson = False,
 ) -> None:
     """Print every setting as it holds here, without passwords and keys."""
-    from app.setting_values import as_text
-    from app.settings import PREFIX, load_settings
+    from app.settings import PREFIX, as_text, load_settings
 
     found = load_settings(env_file)
     shown = found.printable()

@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 from app.cli.collections.generations import activate
 from app.cli.options import AsJson, BatchSize, Device, EnvFile, Home
-from app.edge.observability.console import console
+from app.edge.logging import console
 from app.jobs.kinds import KINDS, command_of
 from index.errors import JobStateError
 
@@ -170,8 +170,8 @@ def worker(
     env_file: EnvFile = None,
 ) -> None:
     """Do jobs as they come (see `recoquest jobs`); Ctrl-C leaves what was begun to the next worker."""
-    from app.edge.observability.logging import configure_logging
-    from app.edge.server.limits import allow_descriptors, require_limits
+    from app.edge.logging import configure_logging
+    from app.edge.server import allow_descriptors, require_limits
     from app.jobs.worker import Worker
     from app.settings import load_settings
 

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from app.cli.options import AsJson, Home
-from app.edge.observability.console import console
+from app.edge.logging import console
 from index.keys.grants import EVERY_COLLECTION, ROLES, Role, role_of, written_grants
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ def serve(
 ) -> None:
     """Serve the search over HTTP, with its page at / and its documentation at /docs."""
     keep_waiting_threads_quiet()
-    from app.edge.server.limits import require_limits
+    from app.edge.server import require_limits
     from app.settings import load_settings, unknown_variables
 
     require_limits()
@@ -60,11 +60,10 @@ def serve_on(taken: socket.socket, settings: "Settings") -> None:
     import uvicorn
 
     from app.application import create_app
-    from app.edge.observability.logging import configure_logging
-    from app.edge.server.limits import allow_descriptors
-    from app.edge.server.protocol import bounded
-    from app.edge.server.server import GracefulServer
-    from app.edge.server.shedding import Shedding
+    from app.edge.admission import Shedding
+    from app.edge.logging import configure_logging
+    from app.edge.protocol import bounded
+    from app.edge.server import GracefulServer, allow_descriptors
     from app.engine import open_engine, service_patience
 
     # A catalogue that cannot be used ends the command with a sentence, not the server with a traceback.
@@ -78,7 +77,7 @@ def serve_on(taken: socket.socket, settings: "Settings") -> None:
     application.openapi()
     config = uvicorn.Config(
         application,
-        http=bounded(application.state.connections, Shedding(application.state.stages)),
+        http=bounded(application.connections, Shedding(application.stages)),
         ws="none",
         log_config=None,
         access_log=False,
@@ -89,7 +88,7 @@ def serve_on(taken: socket.socket, settings: "Settings") -> None:
     # Garbage collections leave out all that lives as long as the process: they hold up every thread.
     gc.collect()
     gc.freeze()
-    GracefulServer(config, application.state.stopping).run(sockets=[taken])
+    GracefulServer(config, application.stopping).run(sockets=[taken])
 
 
 def refuse_open_network(taken: socket.socket, settings: "Settings") -> None:

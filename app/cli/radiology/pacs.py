@@ -14,7 +14,6 @@ from app.cli.options import Device, Home
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from app.archive_settings import ResultForm
     from app.decoding.films import FilmReader
     from app.radiology.pacs.dicomweb.archive import Archive
     from app.radiology.pacs.dicomweb.pace import Pace
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from app.radiology.pacs.selection import Selection
     from app.radiology.pacs.sync import Sync
     from app.radiology.reports.intake import ReportIntake
-    from app.settings import Settings
+    from app.settings import ResultForm, Settings
     from index.engine import SearchEngine
 
 _COMMAND: Final = "pacs sync"

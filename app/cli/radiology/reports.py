@@ -177,7 +177,7 @@ def hl7(
     from collections.abc import Callable
 
     from app.access.hosts import is_loopback
-    from app.edge.observability.logging import configure_logging
+    from app.edge.logging import configure_logging
     from app.radiology.reports.intake import ReportIntake
     from app.radiology.reports.listener import Listener, run_listener
     from app.settings import load_settings

@@ -9,9 +9,7 @@ from typing import Any, Final
 from fastapi import Request
 
 from app.decoding.films import FilmReader, FilmRules, Reading
-from app.edge.http.field_errors import FieldError
-from app.edge.http.problem_kinds import INVALID, UNSUPPORTED
-from app.edge.http.problems import RequestError
+from app.edge.problems import INVALID, UNSUPPORTED, FieldError, RequestError
 from app.images.read_uploads import SentImage
 from app.images.schemas.writes import MAX_UPLOADS
 from app.images.write_images import write_sent

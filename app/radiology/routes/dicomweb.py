@@ -13,12 +13,11 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
 from app.access.authentication import KEY_NEEDED
-from app.access.permissions import GuardedRoute, InjectedPrincipal, may
-from app.audit.noted import Noted, note
-from app.edge.http.addresses import service_url
-from app.edge.http.problem_kinds import Kind
-from app.edge.http.problems import RequestError
+from app.audit.requests import Noted, note
+from app.edge.addresses import service_url
 from app.edge.operations import operation
+from app.edge.problems import Kind, RequestError
+from app.permissions import GuardedRoute, InjectedPrincipal, may
 from app.radiology.viewer.addresses import AddressRewriter
 from app.radiology.viewer.archive import JSON_TYPES, NOT_FOUND, ArchiveAnswer, ArchiveReader
 from app.radiology.viewer.paths import parse_path

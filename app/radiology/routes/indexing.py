@@ -6,15 +6,13 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request, Response
 from sqlalchemy.orm import Session
 
-from app.access.permissions import Permission, may
-from app.edge.http.field_errors import FieldError
-from app.edge.http.problem_kinds import INVALID
-from app.edge.http.problems import RequestError, problem_responses
 from app.edge.operations import operation
+from app.edge.problems import INVALID, FieldError, RequestError, problem_responses
 from app.idempotency import IdempotentRoute, idempotency_key
 from app.jobs.queue import SYNC, study_sync, synced_collection
 from app.jobs.queue_job import location_of, queue_job
 from app.jobs.schemas import JobEntry
+from app.permissions import Permission, may
 from app.radiology.pacs.results.note import NOTES_OFF, note_forms
 from app.radiology.pacs.results.write_back import OFF
 from app.radiology.routes.studies import StudyUid

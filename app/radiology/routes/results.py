@@ -5,10 +5,10 @@ from http import HTTPStatus
 from fastapi import APIRouter, Depends, Request
 
 from app.access.authentication import KEY_NEEDED
-from app.access.permissions import InjectedPrincipal, may
-from app.edge.http.problems import RequestError, problem_responses
 from app.edge.operations import operation
+from app.edge.problems import RequestError, problem_responses
 from app.idempotency import IdempotentRoute, idempotency_key
+from app.permissions import InjectedPrincipal, may
 from app.radiology.pacs.results.write_back import write_back
 from app.radiology.routes.studies import StudyUid
 from app.radiology.schemas.results import NewResults, WrittenResults

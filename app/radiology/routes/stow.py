@@ -7,12 +7,12 @@ from typing import Annotated, Any, Final
 import structlog
 from fastapi import APIRouter, Depends, Path, Request, Response
 
-from app.access.permissions import GuardedRoute, may
-from app.audit.noted import Noted, note
-from app.edge.http.addresses import service_url
-from app.edge.http.disconnect import unless_disconnected
-from app.edge.http.problems import problem_responses
+from app.audit.requests import Noted, note
+from app.concurrency import unless_disconnected
+from app.edge.addresses import service_url
 from app.edge.operations import operation
+from app.edge.problems import problem_responses
+from app.permissions import GuardedRoute, may
 from app.radiology.pacs.dicomweb.multipart import Part
 from app.radiology.pacs.stow import JSON, MEDIA_TYPE, read_parts, store_instances
 from app.services import InjectedServices, Services

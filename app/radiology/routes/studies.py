@@ -7,10 +7,10 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.access.permissions import GuardedRoute, InjectedPrincipal, may
-from app.edge.http.problems import problem_responses
 from app.edge.operations import operation
 from app.edge.principal import Principal
+from app.edge.problems import problem_responses
+from app.permissions import GuardedRoute, InjectedPrincipal, may
 from app.radiology.schemas.studies import SimilarResponse
 from app.radiology.similar_studies import answer_similar
 from app.search.read_search import read_filter

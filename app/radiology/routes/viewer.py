@@ -7,8 +7,7 @@ from typing import Final
 from fastapi import APIRouter
 from fastapi.responses import FileResponse, HTMLResponse, Response
 
-from app.edge.http.problem_kinds import Kind
-from app.edge.http.problems import RequestError
+from app.edge.problems import Kind, RequestError
 from app.page_routes import PAGE_FOLDER
 from app.radiology.viewer.installation import viewer_folder
 from app.services import InjectedServices

@@ -6,10 +6,10 @@ from typing import Final, Literal, Self
 
 from pydantic import Field
 
-from app.archive_settings import ResultForm
 from app.edge.schemas import Answer
 from app.search.schemas.findings import StatedByImage
 from app.search.schemas.page import ServedBy
+from app.settings import ResultForm
 from index.studies.members import StudyImage
 from index.studies.sentences import Sentence
 from training.common.manifest import MetadataValue

@@ -14,8 +14,7 @@ from urllib3 import BaseHTTPResponse, PoolManager, Timeout
 from urllib3.exceptions import HTTPError, NewConnectionError
 from urllib3.exceptions import TimeoutError as ArchiveTimeoutError
 
-from app.edge.http.problem_kinds import Kind
-from app.edge.http.problems import RequestError
+from app.edge.problems import Kind, RequestError
 from app.settings import Settings, SettingsError
 
 UNAVAILABLE: Final = Kind("archive-unavailable", "The archive does not answer", HTTPStatus.BAD_GATEWAY)

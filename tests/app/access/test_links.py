@@ -16,8 +16,8 @@ from sqlalchemy import update
 from app.access.links import LinkSigner, linked_address
 from app.access.sessions import LIFETIME_S, SessionSigner
 from app.application import create_app
-from app.edge.http.problems import RequestError
 from app.edge.principal import Principal
+from app.edge.problems import RequestError
 from app.engine import open_engine
 from app.settings import Settings
 from index.catalogue.tables import ApiKeyRow

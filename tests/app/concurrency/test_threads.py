@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 import structlog
 
-from app.concurrency.threads import Threads
+from app.concurrency import Threads
 from index.errors import CatalogueBusyError
 
 # Longer than anything takes on a busy machine; a test that passes waits for none of it.
@@ -108,7 +108,7 @@ def test_context_variables_are_carried_into_a_thread() -> None:
 
 
 def test_a_write_that_waits_long_for_its_thread_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.concurrency.threads._MAX_WAIT_S", 0.1)
+    monkeypatch.setattr("app.concurrency._MAX_WAIT_S", 0.1)
     written: list[int] = []
 
     async def run(opened: threading.Event) -> None:

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from app.concurrency.timings import Timings, collected_timings, record, record_waited, timed
+from app.concurrency import Timings, collected_timings, record, record_waited, timed
 
 MS = 1_000_000
 

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from app.concurrency.timings import Part, collected_timings
+from app.concurrency import Part, collected_timings
 from app.encoding import EncodingQueue, QueueLimits
 from app.encoding.pool import EncoderBrokenError, Encoders
 from index.search.results import ActiveGeneration

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import update
 
-from app.edge.observability.metrics import Metrics
+from app.edge.metrics import Metrics
 from app.engine import open_engine
 from app.refresh import verdicts_of_months
 from index.catalogue.tables import FeedbackRow

@@ -12,8 +12,7 @@ from sqlalchemy import delete
 
 from app.cli.main import run
 from app.engine import open_engine
-from app.health.doctor import examine
-from app.health.doctor.indexed import examine_indexed
+from app.health.doctor import examine, examine_indexed
 from app.settings import Settings
 from index.catalogue.tables import EmbeddingRow
 from index.ingest import ingest_manifest

@@ -12,10 +12,8 @@ from fastapi import Request
 from PIL import Image
 from pydicom import Dataset
 
-from app.archive_settings import ResultForm
-from app.audit.noted import Noted, note
-from app.edge.http.problem_kinds import Kind
-from app.edge.http.problems import RequestError
+from app.audit.requests import Noted, note
+from app.edge.problems import Kind, RequestError
 from app.idempotency import attempt_of
 from app.images.renditions import make
 from app.radiology.pacs.dicomweb.archive import Access, Archive, ArchiveError
@@ -28,6 +26,7 @@ from app.radiology.pacs.results.selection import make_selections
 from app.radiology.schemas.results import NewResults, WrittenObject, WrittenResults
 from app.radiology.viewer.archive import LATE, NOT_FOUND, UNAVAILABLE
 from app.services import Services
+from app.settings import ResultForm
 from index.files.renditions import Rendition
 from index.studies.members import Wanted
 

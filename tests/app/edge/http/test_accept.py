@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.edge.http.accept import preferred
+from app.edge.headers import preferred
 
 OFFERED = ["image/jpeg", "image/webp", "image/png"]
 CHROMIUM = "image/avif,image/webp,image/apng,image/svg+xml,image/*,*/*;q=0.8"

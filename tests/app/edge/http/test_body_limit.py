@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from app.edge.http.body_limit import BodyLimit, BodyTooLargeError
+from app.edge.middleware import BodyLimit, BodyTooLargeError
 
 FORM = b"multipart/form-data; boundary=x"
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from starlette.requests import ClientDisconnect, Request
 
-from app.edge.http.disconnect import unless_disconnected
+from app.concurrency import unless_disconnected
 
 
 def request_of(*messages: dict[str, Any]) -> Request:

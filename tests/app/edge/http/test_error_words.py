@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core.core_schema import ErrorType
 
 from app.application import create_app
-from app.edge.http.field_errors import sentence
+from app.edge.problems import sentence
 from app.embeddings.schemas import EmbeddingsQuery
 from app.images.schemas.writes import ImageWords, NewImage
 from app.search.schemas.query import SearchQuery

@@ -10,10 +10,10 @@ import pytest
 from fastapi.testclient import TestClient
 from httpx2 import Response
 
-from app.edge.http.description.examples import EXAMPLES
 from app.engine import open_engine
 from app.jobs.folder import JobFolder
 from app.jobs.kinds import bundle_of
+from app.openapi import EXAMPLES
 from index.catalogue.jobs import add_job, claim_job, end_job
 from tests.app.conftest import Indexed
 from tests.app.generations.test_models import trained_further

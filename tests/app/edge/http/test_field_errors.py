@@ -6,7 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.application import create_app
-from app.edge.http.field_errors import FieldError, describe_errors, field_errors
+from app.edge.problems import FieldError, describe_errors, field_errors
 from index.errors import UnknownCollectionError, listed
 from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed

@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 from starlette.types import Message, Scope
 
 from app.application import create_app
-from app.edge.http.methods import Methods
+from app.edge.middleware import Methods
 from app.engine import open_engine
 from index.catalogue.jobs import add_job
 from tests.access import AS_ADMIN

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from app.edge.http.problem_kinds import FRAMEWORK_KINDS, KINDS, Kind
+from app.edge.problems import FRAMEWORK_KINDS, KINDS, Kind
 from app.page_routes import SOURCE
 from app.settings import PREFIX, Settings
 

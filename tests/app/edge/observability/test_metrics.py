@@ -4,8 +4,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from app.edge.observability.installation import read_installation
-from app.edge.observability.metrics import Metrics
+from app.edge.metrics import Metrics, read_installation
 from app.engine import open_engine
 from app.heartbeat import Heartbeat
 from app.settings import Settings

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind
 
 from app.application import create_app
-from app.edge.observability.tracing import TelemetryError, trace_id_of
+from app.edge.request_context import TelemetryError, trace_id_of
 from app.settings import Settings
 from tests.app.conftest import COLLECTION, Indexed
 

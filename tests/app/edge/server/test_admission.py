@@ -15,9 +15,7 @@ import pytest
 from pydantic import SecretStr
 
 from app.application import create_app
-from app.edge.server.admission import Stages
-from app.edge.server.places import Budget, ConcurrencyLimiter, Place
-from app.edge.server.shedding import Shedding
+from app.edge.admission import Budget, ConcurrencyLimiter, Place, Shedding, Stages
 from app.settings import Settings
 from index.engine import SearchEngine
 from tests.access import AS_ADMIN
@@ -63,7 +61,7 @@ async def service(
     settings: Settings, load: Callable[[Path], Encoder] | None = None, *, shed: bool = True, **changes: Any
 ) -> AsyncIterator[Running]:
     application = create_app(settings.model_copy(update=changes), load=load)
-    shedding = Shedding(application.state.stages) if shed else None
+    shedding = Shedding(application.stages) if shed else None
     async with serving(application, lifespan="on", shedding=shedding) as server:
         while statuses(await server.exchange(head("GET", "/readyz"))) != [200]:
             await asyncio.sleep(0.05)
@@ -184,7 +182,7 @@ def test_what_an_overload_has_taken_is_forgotten_once_nothing_is_at_work(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 0.0
-    monkeypatch.setattr("app.edge.server.places.time.monotonic", lambda: now)
+    monkeypatch.setattr("app.edge.admission.time.monotonic", lambda: now)
     places = ConcurrencyLimiter("search", limit=80, deadline_s=10.0)
     for _ in range(40):
         place = places.take()
@@ -357,7 +355,7 @@ def test_other_requests_go_the_usual_way(indexed: Indexed, request_: bytes) -> N
 
 def test_a_slow_machine_has_fewer_places(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr("app.edge.server.places.time.monotonic", lambda: now)
+    monkeypatch.setattr("app.edge.admission.time.monotonic", lambda: now)
     places = ConcurrencyLimiter("search", 80, 10.0)
     for _ in range(100):
         place = places.take()
@@ -374,7 +372,7 @@ def test_a_slow_machine_has_fewer_places(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_lone_request_is_admitted_however_slow_the_last_was(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr("app.edge.server.places.time.monotonic", lambda: now)
+    monkeypatch.setattr("app.edge.admission.time.monotonic", lambda: now)
     places = ConcurrencyLimiter("search", 80, 10.0)
     for _ in range(50):
         place = places.take()

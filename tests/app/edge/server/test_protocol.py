@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.edge.server.connections import ConnectionLimits
-from app.edge.server.heads import HeadLimits
-from app.edge.server.limits import LimitsError, allow_descriptors, require_limits
+from app.edge.protocol import ConnectionLimits, HeadLimits
+from app.edge.server import LimitsError, allow_descriptors, require_limits
 from tests.app.raw_http import PATIENCE, Running, echo, problem_of, serving, statuses
 from tests.e2e.work import COMMAND
 
@@ -241,7 +240,7 @@ def test_the_process_may_open_as_many_files_as_its_connections_need(
     hard: int, allowed: int, connections: int
 ) -> None:
     script = (
-        "import resource; from app.edge.server.limits import allow_descriptors; "
+        "import resource; from app.edge.server import allow_descriptors; "
         f"resource.setrlimit(resource.RLIMIT_NOFILE, (256, {hard})); print(allow_descriptors(1000)); "
         "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
     )
@@ -273,10 +272,10 @@ def test_limits_that_are_too_low_are_told_at_the_start(
 
 
 def test_too_little_free_memory_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.edge.server.limits.free_memory", lambda: 400 * 2**20)
+    monkeypatch.setattr("app.edge.server.free_memory", lambda: 400 * 2**20)
     with pytest.raises(LimitsError, match=r"^0\.39 GiB of memory are free, and 0\.75 GiB are needed"):
         require_limits()
-    monkeypatch.setattr("app.edge.server.limits.free_memory", lambda: 2**30)
+    monkeypatch.setattr("app.edge.server.free_memory", lambda: 2**30)
     require_limits()
 
 
@@ -393,5 +392,5 @@ def test_a_check_of_health_that_comes_in_two_parts_is_answered_under_a_crowd() -
 
 
 def test_a_refusal_is_read_where_many_are_just_leaving(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.edge.server.connections._MAX_LEAVING", 0)
+    monkeypatch.setattr("app.edge.protocol._MAX_LEAVING", 0)
     assert statuses(send(b"GET /a HTTP/1.1\r\n\r\n")) == [400]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.edge.server.transport import LingeringTransport
+from app.edge.protocol import LingeringTransport
 
 
 class Recorded(asyncio.Transport):

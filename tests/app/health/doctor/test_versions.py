@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.health.doctor.finding import Finding
-from app.health.doctor.indexed import examine_indexed
-from app.health.doctor.versions import examine_versions, judge_postgresql
+from app.health.doctor import Finding, examine_indexed, examine_versions, judge_postgresql
 from app.settings import Settings
 
 

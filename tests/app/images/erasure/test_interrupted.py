@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from app.cli.main import build
 from app.engine import open_engine
-from app.health.doctor.home import examine_home
+from app.health.doctor import examine_home
 from app.images import erase as erasures
 from app.jobs import erasure as jobs_erasure
 from app.jobs.folder import JobFolder
