@@ -145,7 +145,7 @@ def create_app(
     )
     application.stages = Stages(settings, metrics.refused)
     application.state.archive = archive_of(settings)
-    metrics.watch_connections(application.connections.__len__)
+    metrics.connections.set_function(application.connections.__len__)
     install_problems(application)
     routers = (
         search.router,
@@ -192,7 +192,9 @@ async def _run(
         limits = _queue_limits(settings)
         if load is None:
             # The fork server starts while the catalogue is opened.
-            load = EncoderLoader(settings.device, settings.threads, limits.pass_limit_s, metrics.restarted)
+            load = EncoderLoader(
+                settings.device, settings.threads, limits.pass_limit_s, metrics.encoder_restarts.inc
+            )
             opened.callback(load.close)
         if application.state.archive is not None:
             opened.callback(application.state.archive.close)
@@ -219,12 +221,12 @@ async def _services(
     encoders: Encoders,
 ) -> AsyncIterator[None]:
     threads = Threads()
-    metrics.watch_decoders(lambda: decoders.pool.waiting)
+    metrics.decodes_waiting.set_function(lambda: decoders.pool.waiting)
     patience = service_patience(settings)
     engine = await threads.background(open_engine, settings, patience, decoders.thumbnail)
     await threads.background(_tidy_up, engine.home)
     signer = await threads.background(SessionSigner.of, settings.home)
-    metrics.watch_queues(encoders.waiting)
+    metrics.queries_waiting.set_function(encoders.waiting)
     readiness = Readiness(
         engine, encoders, threads, timeout_s=settings.readiness_timeout_s, cache_s=settings.readiness_cache_s
     )
@@ -267,11 +269,11 @@ def _open_recorder(settings: Settings, home: Home, metrics: Metrics) -> Recorder
         return None
     recorder = Recorder(
         open_trail(settings, home.catalogue),
-        metrics.audited,
-        metrics.audit_failed,
-        DeadLetters(dead_letters_of(settings.home), metrics.audit_letter_kept),
+        metrics.audited.inc,
+        metrics.audit_failures.inc,
+        DeadLetters(dead_letters_of(settings.home), metrics.audit_letters.inc),
     )
-    metrics.watch_audit(recorder.__len__)
+    metrics.audit_waiting.set_function(recorder.__len__)
     return recorder
 
 

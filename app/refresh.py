@@ -63,7 +63,7 @@ async def refresh_views(services: Services) -> None:
                 services,
                 "figures of the installation",
                 partial(read_installation, services.settings, catalogue),
-                metrics.installation.show,
+                metrics.installation_read,
             )
             count_at = time.monotonic() + _COUNTS_SECONDS
         await asyncio.sleep(services.settings.refresh_s)

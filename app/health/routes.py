@@ -5,6 +5,7 @@ from typing import Literal
 
 from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from app.edge.problems import NOT_READY, FieldError, RequestError, describe_errors, problem_responses
 from app.edge.schemas import Answer
@@ -55,4 +56,4 @@ async def get_readiness(services: InjectedServices) -> Ready:
 )
 async def get_metrics(services: InjectedServices) -> Response:
     """Requests, batches, queue and search times."""
-    return Response(services.metrics.render(), media_type=services.metrics.content_type)
+    return Response(services.metrics.render(), media_type=CONTENT_TYPE_LATEST)

@@ -271,7 +271,7 @@ def given_figures() -> set[str]:
     metrics.answered("search", 200, 0.1)
     metrics.encoded("text", 1, 0.1)
     metrics.key_refused("wrong")
-    metrics.installation.show(Installation(1, 2, 0, {"failed": 1}, None))
+    metrics.installation_read(Installation(1, 2, 0, {"failed": 1}, None))
     return {
         sample.name
         for family in text_string_to_metric_families(metrics.render().decode())

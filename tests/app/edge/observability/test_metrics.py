@@ -43,7 +43,7 @@ def test_an_installation_shows_its_disk_jobs_workers_and_last_backup(tmp_path: P
     assert begun - 1 <= after.last_backup <= time.time()
     assert 0 < after.free_bytes < after.disk_bytes
     metrics = Metrics()
-    metrics.installation.show(after)
+    metrics.installation_read(after)
     figures = metrics.render().decode()
     assert 'recoquest_jobs{state="cancelled"} 1.0' in figures
     assert 'recoquest_jobs{state="failed"} 0.0' in figures
