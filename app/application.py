@@ -34,7 +34,7 @@ from app.edge.metrics import Metrics
 from app.edge.middleware import BodyLimit, Methods, Ranges
 from app.edge.problems import install_problems
 from app.edge.protocol import ConnectionLimits, Connections
-from app.edge.request_context import REQUEST_ID_HEADER, RequestContext, open_provider, tracer_of
+from app.edge.request_context import REQUEST_ID_HEADER, RequestContext, open_provider
 from app.embeddings import routes as embeddings
 from app.encoding import QueueLimits
 from app.encoding.pool import EncoderLoader, Encoders, LoadEncoder
@@ -173,7 +173,8 @@ def create_app(
     application.mount("/page", StaticFiles(directory=pages.PAGE_FOLDER, check_dir=False), name="page")
     if tracer_provider is None and settings.traces_url is not None:
         tracer_provider = open_provider(settings.traces_url)
-    _add_middleware(application, settings, metrics, tracer_of(tracer_provider))
+    tracer = None if tracer_provider is None else tracer_provider.get_tracer("recoquest")
+    _add_middleware(application, settings, metrics, tracer)
     return application
 
 

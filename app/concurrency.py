@@ -1,4 +1,4 @@
-"""Times of the parts of a request: what it waited for, loaded, decoded, encoded, searched and read."""
+"""How requests work: times of their parts, threads for what blocks, and an end when the caller has gone."""
 
 import asyncio
 import time
@@ -71,13 +71,7 @@ def timed(part: Part) -> Iterator[None]:
 
 
 def record_waited(part: Part, whole_s: float, work_s: float) -> None:
-    """Note a wait in a queue and the work behind it, which has just ended.
-
-    Args:
-        part: The part that the work is of.
-        whole_s: Seconds of both.
-        work_s: Seconds of the work.
-    """
+    """Note a wait in a queue and the work behind it, which has just ended; `whole_s` is both together."""
     work_s = min(work_s, whole_s)
     record("queue", whole_s - work_s, before_s=work_s)
     record(part, work_s)
@@ -200,9 +194,6 @@ class Threads:
         return future
 
 
-Result = TypeVar("Result")
-
-
 async def unless_disconnected(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
     """Await work, but cancel it when the caller closes the connection.
 
@@ -212,8 +203,8 @@ async def unless_disconnected(request: Request, work: Coroutine[Any, Any, Result
         ClientDisconnect: The caller has gone; nobody will see an answer.
     """
     working = asyncio.create_task(work)
-    # Work that fails while it is cancelled has nobody to tell.
-    working.add_done_callback(_look_at_error)
+    # Work that fails while it is cancelled has nobody to tell: its error is looked at here.
+    working.add_done_callback(lambda task: task.cancelled() or task.exception())
     watching = asyncio.create_task(_disconnected(request))
     try:
         await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
@@ -228,8 +219,3 @@ async def unless_disconnected(request: Request, work: Coroutine[Any, Any, Result
 async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def _look_at_error(task: asyncio.Task[Any]) -> None:
-    if not task.cancelled():
-        task.exception()

@@ -32,7 +32,7 @@ class Permission:
     """A dependency that lets those pass who have a role in the collection of the path.
 
     Attributes:
-        role: Role that is needed.
+        role: Role that is needed; in all collections where the path has none.
         somewhere: Whether the role in any collection is enough, because the answer is limited to those.
         everywhere: Whether the role in all collections is needed, also where the path has one.
         of_job: Whether a role in one collection may be enough, by the job of the path.
@@ -126,14 +126,7 @@ async def _behind_alias(request: Request, asked: str) -> str:
 
 
 def may(role: Role, *, somewhere: bool = False, everywhere: bool = False, of_job: bool = False) -> Any:
-    """The dependency of a route that needs a role, which the OpenAPI description names.
-
-    Args:
-        role: Role in the collection of the path; in all collections where the path has none.
-        somewhere: Whether the role in any collection is enough, because the answer is limited to those.
-        everywhere: Whether the role in all collections is needed, also where the path has one.
-        of_job: Whether a role in one collection may be enough, by the job of the path.
-    """
+    """The dependency of a route that needs a role, which the OpenAPI description names; see `Permission`."""
     return Security(Permission(role, somewhere, everywhere, of_job), scopes=[role])
 
 

@@ -102,15 +102,7 @@ async def _warm(services: Services, load: Callable[[int], None], generation: int
 def verdicts_of_months(
     catalogue: Catalogue, today: datetime | None = None
 ) -> dict[str, dict[tuple[str, str], int]]:
-    """Count the judgements that stand of this calendar month in UTC and of the one before.
-
-    Args:
-        catalogue: The catalogue.
-        today: A time in this month; None: now.
-
-    Raises:
-        CatalogueError: The catalogue cannot be used.
-    """
+    """Count the judgements that stand of the calendar month of `today`, in UTC, and of the one before."""
     begin = (today or datetime.now(UTC)).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     before = (begin - timedelta(days=1)).replace(day=1)
     after = (begin + timedelta(days=31)).replace(day=1)

@@ -581,11 +581,7 @@ def _explained(error: ValidationError) -> str:
 
 
 def _secrets_of_files(lines: Mapping[str, str | None]) -> dict[str, Any]:
-    """Read the files that the environment or the settings file, whose lines these are, names for secrets.
-
-    Raises:
-        SecretFileError: A file cannot be read or has no secret, or a variable is there as well.
-    """
+    """Read the files that the environment or the settings file, whose lines these are, names for secrets."""
     given: dict[str, str] = {}
     for source in (lines, os.environ):
         given |= {name.upper(): value for name, value in source.items() if value}

@@ -84,12 +84,7 @@ class BruteForceLimiter:
         self._unlogged: Counter[str] = Counter()
 
     def wait_s(self, clients: Sequence[str], key: str) -> int:
-        """Count a wrong key; return after how many seconds another may be sent, or 0: this one is just wrong.
-
-        Args:
-            clients: The sender as `clients_of` names it.
-            key: The wrong key.
-        """
+        """Count a wrong key; return the seconds until another may be sent, or 0: this one is just wrong."""
         now, sent = self._clock(), hash(key)
         guessers = {}
         for place, name in enumerate((*clients, f"key {key[:_PREFIX_LENGTH]}")):
@@ -155,13 +150,6 @@ class Authenticator:
 
     The address that a request comes from gives no rights: a proxy on this machine sends those of strangers.
 
-    Args:
-        settings: Settings of keys and tokens, and the rights of callers without either.
-        catalogue: The catalogue with the API keys.
-        threads: Threads for reads of the catalogue.
-        signer: Reads the cookies of sessions.
-        count: Told of every key that was wrong, or came too early after others.
-
     Attributes:
         signer: Signs and reads sessions.
         links: Signs and reads links.
@@ -216,8 +204,7 @@ class Authenticator:
         """Return the caller of a request that changes nothing, and its session, if it comes by one.
 
         Raises:
-            RequestError: The credential is wrong or has ended (401), comes too early after wrong ones
-                (429), or cannot be checked now (503).
+            RequestError: As of `identify`, but for links and CSRF tokens.
         """
         principal, session = await self._own(request)
         return self._opened(principal), session
@@ -247,12 +234,9 @@ class Authenticator:
         return self._opened(replace(person, kind="session")), session
 
     async def maker_of(self, request: Request, collection: str, seconds: int) -> Session:
-        """Return the session of whoever makes a link, which ends with the link.
+        """Return the session of whoever makes a link for some seconds, which ends with the link.
 
-        Args:
-            request: The request for the link.
-            collection: The only one whose roles are kept, of a token.
-            seconds: How long the link is to hold; no longer than a token.
+        Of a token, only the roles in the collection are kept, and the link holds no longer than the token.
 
         Raises:
             RequestError: As of `recognize`; or the request brings no credential (401).

@@ -27,23 +27,13 @@ _ENDED: Final = Kind("link-ended", "The link has ended", HTTPStatus.FORBIDDEN)
 
 @dataclass(frozen=True, slots=True)
 class LinkSigner:
-    """Signs and reads links, by the secret of sessions.
-
-    Attributes:
-        sessions: Has the secret.
-        clock: Seconds since 1970.
-    """
+    """Signs and reads links, by the secret of sessions."""
 
     sessions: SessionSigner
     clock: Callable[[], float] = time.time
 
     def seal(self, maker: Session, address: str) -> str:
-        """Return the value of the parameter `link` for an address.
-
-        Args:
-            maker: Session of whoever makes the link, with its end.
-            address: What the link opens; see `linked_address`.
-        """
+        """Return the parameter `link` for an address of `linked_address`; it ends with the session."""
         return self.sessions.seal_content(
             _purpose(address), SESSION, replace(maker, name=maker.name[:_MAX_NAME])
         )

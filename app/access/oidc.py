@@ -205,11 +205,7 @@ class _AnyStatus(HTTPErrorProcessor):
 
 
 def fetch_json(url: str) -> Any:
-    """Read a JSON document.
-
-    Raises:
-        ProviderError: There is none; see `ask`.
-    """
+    """Read a JSON document."""
     status, document = ask(url)
     if status >= HTTPStatus.MULTIPLE_CHOICES:
         raise ProviderError(f"{url} answers with status {status}.")
@@ -217,15 +213,10 @@ def fetch_json(url: str) -> Any:
 
 
 def ask(url: str, form: Mapping[str, str] | None = None, **headers: str) -> tuple[int, Any]:
-    """Send a request; return the status and the JSON document of its answer.
+    """Send a request, a form if there is one; return the status and the JSON document of its answer.
 
     The document is of limited size and read within a limited time. It is None where an answer that tells of
     no success has none.
-
-    Args:
-        url: Address.
-        form: Fields of a form to send; None: the document is only read.
-        headers: Further headers.
 
     Raises:
         ProviderError: Nobody answers, or a success without such a document.
@@ -246,11 +237,7 @@ def ask(url: str, form: Mapping[str, str] | None = None, **headers: str) -> tupl
 
 
 def _read_limited(answer: HTTPResponse) -> bytes:
-    """Read an answer whole; the limit of the connection holds for each part of it only.
-
-    Raises:
-        ValueError: It is too long, or takes too long.
-    """
+    """Read an answer whole; the limit of the connection holds for each part of it only."""
     until, content = time.monotonic() + _TIMEOUT_S, b""
     while part := answer.read1(1 << 16):
         content += part
@@ -282,13 +269,7 @@ _NO_PROVIDER: Final = Kind(
 
 
 class TokenVerifier:
-    """Turns tokens into principals.
-
-    Args:
-        settings: Tell the claim with the groups, where dots lead into objects, and grants by group.
-        provider: Source of the signing keys.
-        audience: Value that the claim `aud` must have or hold.
-    """
+    """Turns tokens into principals."""
 
     def __init__(self, settings: Settings, provider: Provider, audience: str) -> None:
         self._provider = provider
@@ -301,10 +282,8 @@ class TokenVerifier:
     async def verify(self, token: str, nonce: str | None = None) -> Principal:
         """Return the caller that a token names.
 
-        Args:
-            token: The token.
-            nonce: Value that a sign-in was begun with, for the ID token that the token endpoint has given for
-                it (OpenID Connect Core 1.0, section 3.1.3.7); None: it is an access token.
+        With a `nonce`, the token is the ID token of a sign-in that began with it (OpenID Connect Core 1.0,
+        section 3.1.3.7); otherwise an access token.
 
         Raises:
             RequestError: The token is not valid or has expired (401), or the provider's keys are not known
@@ -431,22 +410,13 @@ def is_own_path(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SignInAttempts:
-    """Begins sign-ins, and finds out which one an answer belongs to.
-
-    Attributes:
-        signer: Signs their cookies.
-        clock: Seconds since 1970.
-    """
+    """Begins sign-ins, and finds out which one an answer belongs to."""
 
     signer: SessionSigner
     clock: Callable[[], float] = time.time
 
     def begin(self, return_to: str) -> SignInAttempt:
-        """Return a new sign-in that leads back to a path of this service.
-
-        Raises:
-            ValueError: The path is none of this service.
-        """
+        """Return a new sign-in that leads back to a path of this service."""
         if not is_own_path(return_to):
             raise ValueError(f"{return_to!r} is no path of this service.")
         state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
@@ -478,13 +448,10 @@ class CodeRefusedError(Exception):
 
 
 class CodeFlow:
-    """Sign-in of people at a provider.
+    """Sign-in of people at a provider, where the service is a client.
 
-    Args:
-        settings: Tell the client's secret, without which PKCE alone protects it; the roles of groups; and the
-            address of the service in browsers, without which requests tell it.
-        provider: The provider.
-        client_id: The client that the service is there.
+    Without a client's secret in the settings, PKCE alone protects it; without a public URL, requests tell the
+    address of the service.
     """
 
     def __init__(self, settings: Settings, provider: Provider, client_id: str) -> None:
@@ -524,12 +491,7 @@ class CodeFlow:
         return _with_query(page, parameters)
 
     async def redeem(self, code: str, attempt: SignInAttempt, redirect_uri: str) -> Principal:
-        """Return the person for whom the provider has given a code.
-
-        Args:
-            code: The code.
-            attempt: The sign-in that it answers.
-            redirect_uri: Address that the code came to.
+        """Return the person for whom the provider has given a code, which came to `redirect_uri`.
 
         Raises:
             ProviderError: The provider does not answer.

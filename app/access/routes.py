@@ -143,11 +143,8 @@ async def begin_sign_in(
 ) -> RedirectResponse:
     """Lead a browser to the provider's page, from where it comes back with the cookie of a session.
 
-    Args:
-        request: The request.
-        services: Services.
-        return_to: Path to come back to, with that of the service; empty: the search page. If the sign-in
-            fails, the address has a fragment `#sign-in=` with the reason.
+    It comes back to the path `return_to`, with that of the service; by default to the search page. If the
+    sign-in fails, the address has a fragment `#sign-in=` with the reason.
     """
     authenticator, flow = _flow_of(services)
     attempts = SignInAttempts(authenticator.signer)
@@ -178,13 +175,7 @@ async def finish_sign_in(
 ) -> RedirectResponse:
     """Take a browser back that the provider sends, and begin a session.
 
-    Args:
-        request: The request.
-        services: Services.
-        state: State of the sign-in that this answers.
-        code: Code that the provider gives tokens for.
-        error: What was wrong instead.
-        iss: The provider (RFC 9207).
+    The provider gives tokens for `code`, or says what was wrong; `iss` names it (RFC 9207).
     """
     authenticator, flow = _flow_of(services)
     attempts = SignInAttempts(authenticator.signer)

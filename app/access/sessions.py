@@ -68,12 +68,7 @@ Content = TypeVar("Content")
 
 
 class SessionSigner:
-    """Makes, signs and reads sessions.
-
-    Args:
-        secret: Secret of the signatures.
-        clock: Seconds since 1970.
-    """
+    """Makes, signs and reads sessions."""
 
     def __init__(self, secret: bytes, clock: Callable[[], float] = time.time) -> None:
         self._secret = secret
@@ -93,11 +88,9 @@ class SessionSigner:
         )
 
     def begin(self, principal: Principal, key_digest: bytes | None) -> Session:
-        """Return a session of a caller.
+        """Return a session of a caller with the roles that its own credential gives.
 
-        Args:
-            principal: Caller, with the roles that its own credential gives.
-            key_digest: Digest of its key; None for a token.
+        `key_digest` is the digest of its key; None for a token.
         """
         now = int(self._clock())
         return Session(
@@ -206,9 +199,5 @@ def _encoded(content: bytes) -> str:
 
 
 def _decoded(text: str) -> bytes:
-    """Read unpadded base64.
-
-    Raises:
-        ValueError: The text is none.
-    """
+    """Read unpadded base64."""
     return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)

@@ -64,11 +64,7 @@ class AuditPage(Answer):
 
 
 def read_time(text: str) -> datetime:
-    """Return a day, or a time, as people write it (ISO 8601), in UTC; one without a zone is in UTC.
-
-    Raises:
-        ValueError: It is none.
-    """
+    """Return a day, or a time, as people write it (ISO 8601), in UTC; one without a zone is in UTC."""
     try:
         return _in_utc(datetime.fromisoformat(text.strip()))
     except ValueError:

@@ -58,20 +58,8 @@ def record_command(
 ) -> None:
     """Write the event of a command to the audit trail, if there is one.
 
-    Args:
-        settings: Settings of the command.
-        catalogue: The catalogue that it has read or changed.
-        action: The kind of event.
-        command: Name of the command.
-        session: The transaction that makes the change, of which this is the last step; None: the event has
-            its own, and several where it names many images.
-        collection: Name of the collection.
-        objects: Ids of images.
-        query: Parts of a query.
-        model: Digest of a model.
-        generation: Number of a generation.
-        further: Further values.
-        details: As well.
+    `session` is the transaction that makes the change, of which this is the last step. Without one the event
+    has its own, and several where it names many images. `further` and `details` are both kept as details.
 
     Raises:
         CatalogueError: The catalogue cannot be written to.

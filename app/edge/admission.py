@@ -274,19 +274,11 @@ class _Passage:
         self._answered = False
 
     def enter(self) -> None:
-        """Take the place of a request whose head has come.
-
-        Raises:
-            BusyError: No place is free.
-        """
+        """Take the place of a request whose head has come."""
         self._begin()
 
     async def take(self) -> Message:
-        """Take a part of the body; after the last one the work goes on.
-
-        Raises:
-            BusyError: No place is free any more, or other bodies use up the budget.
-        """
+        """Take a part of the body; after the last one the work goes on."""
         if not self._whole:
             self._pause()
         message = await self._receive()
@@ -299,11 +291,7 @@ class _Passage:
         return message
 
     def count_as(self, weight: int) -> None:
-        """Have a request whose body has come count for several.
-
-        Raises:
-            BusyError: There is no room for so many.
-        """
+        """Have a request whose body has come count for several."""
         if self._place is None:
             return
         wider = self._stage.places.widen(self._place, weight)

@@ -1,4 +1,4 @@
-"""The Accept header: which of the media types on offer a caller likes best (RFC 9110, section 12.5.1)."""
+"""Headers of requests (RFC 9110): the media types of Accept, and the conditions of a write."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Refuse bodies over the limit: by their declared length at once, and by what really arrives."""
+"""Middlewares of HTTP: bounds of bodies, ranges of files, and HEAD and OPTIONS of every address."""
 
 import re
 from dataclasses import dataclass
@@ -29,11 +29,7 @@ class BodyTooLargeError(HTTPException):
 class BodyLimit:
     """ASGI middleware that bounds request bodies; those with a file may be larger than other bodies.
 
-    Args:
-        app: The application inside.
-        max_form_bytes: Of forms, and of JSON for paths that take files in it.
-        max_other_bytes: Of all others.
-        files_in_json: Ends of those paths.
+    `files_in_json` are ends of paths that take files in JSON, whose limit is that of forms.
     """
 
     app: ASGIApp
@@ -177,10 +173,6 @@ def _is_inside(part: re.Match[str], size: int) -> bool:
     return int(part["suffix"]) > 0 if part["suffix"] else int(part["first"]) < size
 
 
-# Parts of a request that routing finds.
-_FOUND: Final = ("endpoint", "path_params")
-
-
 class _NothingMoreError(OSError):
     """Ends an answer whose headers were all that was asked for, as a closed connection would."""
 
@@ -227,7 +219,8 @@ class _HeadersOnly:
 
     def tell(self) -> None:
         """Let the log and the audit trail know the operation and its parameters."""
-        for name in _FOUND:
+        # What routing finds.
+        for name in ("endpoint", "path_params"):
             if name in self.inner:
                 self.outer[name] = self.inner[name]
 

@@ -48,12 +48,7 @@ class Principal:
     expires: float | None = None
 
     def may(self, role: Role, collection: str | None) -> bool:
-        """Whether the caller has the rights of a role.
-
-        Args:
-            role: Role that an operation needs.
-            collection: Collection that the operation is about; None: it is about none or all of them.
-        """
+        """Whether the caller has the rights of a role in a collection; None: in all of them."""
         given = _GIVEN_BY[role]
         if not given.isdisjoint(self.grants.get(EVERY_COLLECTION, frozenset())):
             return True

@@ -1,4 +1,4 @@
-"""The kinds of problems, and which error is of which kind, in one table."""
+"""Errors as RFC 9457 problem documents: their kinds, which error is of which kind, and errors of fields."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -46,9 +46,10 @@ from training.imaging.processes.errors import (
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of problem.
+    """A kind of problem; `app/edge/problems.md` explains each.
 
     Attributes:
+        slug: Names the kind for programs, and its section of the page.
         detail: Said instead of the error's own words, which may name files of the server.
         retry_after_s: Sent as Retry-After.
         field: The field of the request that is at fault.
@@ -62,16 +63,6 @@ class Kind:
     retry_after_s: int | None = None
     field: str | None = None
     authenticate: str | None = None
-
-
-def type_of(kind: Kind) -> str:
-    """Return the URN of a kind, by which programs know it."""
-    return f"urn:recoquest:{kind.slug}"
-
-
-def help_of(kind: Kind) -> str:
-    """Return the path of the section that explains a kind, in `app/edge/problems.md`."""
-    return f"/docs/problems#{kind.slug}"
 
 
 INVALID = Kind("invalid-request", "The request is not valid", HTTPStatus.UNPROCESSABLE_ENTITY)
@@ -101,23 +92,27 @@ DEFECT = Kind(
     detail="The request could not be answered; the service's log has more under this request id.",
 )
 
+_NOT_FOUND: Final = HTTPStatus.NOT_FOUND
+_CONFLICT: Final = HTTPStatus.CONFLICT
+_UNPROCESSABLE: Final = HTTPStatus.UNPROCESSABLE_ENTITY
+_UNAVAILABLE: Final = HTTPStatus.SERVICE_UNAVAILABLE
+_DEFECTIVE: Final = HTTPStatus.INTERNAL_SERVER_ERROR
+# The kind of each error: that of the nearest of its classes.
 KINDS: Mapping[type[RecoquestError], Kind] = {
-    errors.UnknownCollectionError: Kind(
-        "unknown-collection", "There is no such collection", HTTPStatus.NOT_FOUND
-    ),
-    errors.UnknownImageError: Kind("unknown-image", "There is no such image", HTTPStatus.NOT_FOUND),
+    errors.UnknownCollectionError: Kind("unknown-collection", "There is no such collection", _NOT_FOUND),
+    errors.UnknownImageError: Kind("unknown-image", "There is no such image", _NOT_FOUND),
     errors.NoActiveGenerationError: Kind(
-        "nothing-indexed", "The collection cannot be searched yet", HTTPStatus.CONFLICT
+        "nothing-indexed", "The collection cannot be searched yet", _CONFLICT
     ),
     errors.QueryError: INVALID,
-    errors.FilterError: Kind("invalid-filter", "The filter is not valid", INVALID.status, field="filter"),
-    errors.CursorError: Kind("invalid-cursor", "The cursor is not valid", INVALID.status, field="cursor"),
+    errors.FilterError: Kind("invalid-filter", "The filter is not valid", _UNPROCESSABLE, field="filter"),
+    errors.CursorError: Kind("invalid-cursor", "The cursor is not valid", _UNPROCESSABLE, field="cursor"),
     ImageTooLargeError: Kind("image-too-large", "The image is too large", TOO_LARGE.status, field="image"),
     ImageError: Kind("not-an-image", "The file is not a usable image", UNSUPPORTED.status, field="image"),
     MissingModalityError: Kind(
-        "no-text-search", "The collection cannot be searched by text", INVALID.status, field="text"
+        "no-text-search", "The collection cannot be searched by text", _UNPROCESSABLE, field="text"
     ),
-    NoRegionsError: Kind("no-regions", "The model has no regions", INVALID.status),
+    NoRegionsError: Kind("no-regions", "The model has no regions", _UNPROCESSABLE),
     QueueFullError: BUSY,
     DecodersBusyError: BUSY,
     EncodingTimeoutError: ENCODED_LATE,
@@ -125,10 +120,7 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
     QueueClosedError: REPLACED,
     DecodersClosedError: REPLACED,
     DecoderStartError: Kind(
-        "decoding-unavailable",
-        "Images cannot be decoded now",
-        HTTPStatus.SERVICE_UNAVAILABLE,
-        retry_after_s=1,
+        "decoding-unavailable", "Images cannot be decoded now", _UNAVAILABLE, retry_after_s=1
     ),
     EncoderLostError: replace(
         REPLACED,
@@ -136,40 +128,34 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
         retry_after_s=2,
     ),
     EncoderLoadingError: Kind(
-        "encoder-loading", "The encoder is being loaded", HTTPStatus.SERVICE_UNAVAILABLE, retry_after_s=2
+        "encoder-loading", "The encoder is being loaded", _UNAVAILABLE, retry_after_s=2
     ),
     EncoderMemoryError: Kind(
-        "encoder-out-of-memory",
-        "The encoder has too little memory",
-        HTTPStatus.SERVICE_UNAVAILABLE,
-        retry_after_s=5,
+        "encoder-out-of-memory", "The encoder has too little memory", _UNAVAILABLE, retry_after_s=5
     ),
-    InvalidTextError: Kind("invalid-text", "The text is not valid", INVALID.status, field="text"),
-    EncodingFailedError: Kind("encoding-failed", "The encoder failed", HTTPStatus.INTERNAL_SERVER_ERROR),
+    InvalidTextError: Kind("invalid-text", "The text is not valid", _UNPROCESSABLE, field="text"),
+    EncodingFailedError: Kind("encoding-failed", "The encoder failed", _DEFECTIVE),
     # The log has its reason once for each try, not for each request.
     EncoderBrokenError: Kind(
-        "encoder-unavailable",
-        "The encoder cannot be loaded",
-        HTTPStatus.SERVICE_UNAVAILABLE,
-        retry_after_s=10,
+        "encoder-unavailable", "The encoder cannot be loaded", _UNAVAILABLE, retry_after_s=10
     ),
     BundleError: Kind(
         "encoder-unavailable",
         "The encoder cannot be loaded",
-        HTTPStatus.SERVICE_UNAVAILABLE,
+        _UNAVAILABLE,
         detail="The collection's encoder cannot be loaded; the service's log has the reason.",
     ),
     errors.CatalogueError: Kind(
         "catalogue-unavailable",
         "The catalogue cannot be read",
-        HTTPStatus.SERVICE_UNAVAILABLE,
+        _UNAVAILABLE,
         detail="The catalogue cannot be read; the service's log has the reason.",
         retry_after_s=2,
     ),
     errors.CatalogueBusyError: Kind(
         "catalogue-busy",
         "Another process writes to the catalogue",
-        HTTPStatus.SERVICE_UNAVAILABLE,
+        _UNAVAILABLE,
         detail="Another process is writing to the catalogue; nothing was written: send the request again.",
         retry_after_s=2,
     ),
@@ -183,98 +169,79 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
     errors.HomeError: Kind(
         "home-moved",
         "The home folder was moved or replaced",
-        HTTPStatus.SERVICE_UNAVAILABLE,
+        _UNAVAILABLE,
         detail="The service's home folder is not where it was, and nothing was written; its log has more.",
         retry_after_s=30,
     ),
-    errors.UnknownGenerationError: Kind(
-        "unknown-generation", "There is no such generation", HTTPStatus.NOT_FOUND
-    ),
+    errors.UnknownGenerationError: Kind("unknown-generation", "There is no such generation", _NOT_FOUND),
     errors.IncompleteGenerationError: Kind(
-        "incomplete-generation", "The generation is not complete", HTTPStatus.CONFLICT
+        "incomplete-generation", "The generation is not complete", _CONFLICT
     ),
     errors.GenerationError: Kind(
         "generation-replaced",
         "The index was replaced meanwhile",
-        HTTPStatus.CONFLICT,
+        _CONFLICT,
         detail="The generation that this search began with is no longer searched; search again.",
     ),
     errors.ViewError: Kind(
         "vectors-damaged",
         "The vectors are read again",
-        HTTPStatus.SERVICE_UNAVAILABLE,
+        _UNAVAILABLE,
         detail="The file of the collection's vectors was damaged; they are read from the catalogue again.",
         retry_after_s=2,
     ),
-    errors.UnknownJobError: Kind("unknown-job", "There is no such job", HTTPStatus.NOT_FOUND),
-    errors.JobExistsError: Kind(
-        "job-exists", "A job for this collection is already running", HTTPStatus.CONFLICT
-    ),
-    errors.CollectionInUseError: Kind(
-        "collection-in-use", "Work on the collection goes on", HTTPStatus.CONFLICT
-    ),
-    errors.JobStateError: Kind("job-ended", "The job has ended", HTTPStatus.CONFLICT),
+    errors.UnknownJobError: Kind("unknown-job", "There is no such job", _NOT_FOUND),
+    errors.JobExistsError: Kind("job-exists", "A job for this collection is already running", _CONFLICT),
+    errors.CollectionInUseError: Kind("collection-in-use", "Work on the collection goes on", _CONFLICT),
+    errors.JobStateError: Kind("job-ended", "The job has ended", _CONFLICT),
     errors.StoreError: Kind(
         "image-file-unavailable",
         "The image's file cannot be read",
-        HTTPStatus.INTERNAL_SERVER_ERROR,
+        _DEFECTIVE,
         detail="The file of an image is missing or damaged; the service's log has the reason.",
     ),
     errors.StoreWriteError: Kind(
         "file-not-written",
         "A file cannot be written",
-        HTTPStatus.INTERNAL_SERVER_ERROR,
+        _DEFECTIVE,
         detail="The disk of the service does not take a file, or does not let go of one; "
         "the service's log has the reason.",
     ),
     errors.FeedbackFullError: Kind(
         "feedback-full",
         "The collection keeps no more judgements",
-        HTTPStatus.CONFLICT,
+        _CONFLICT,
         detail="The collection has as many judgements as it keeps: whoever runs the service can remove them "
         "or allow more.",
     ),
-    errors.UnknownCaseListError: Kind(
-        "unknown-case-list", "There is no such list of cases", HTTPStatus.NOT_FOUND
-    ),
+    errors.UnknownCaseListError: Kind("unknown-case-list", "There is no such list of cases", _NOT_FOUND),
     errors.CaseListExistsError: Kind(
-        "case-list-exists", "There is such a list of cases", HTTPStatus.CONFLICT, field="name"
+        "case-list-exists", "There is such a list of cases", _CONFLICT, field="name"
     ),
-    errors.CasesFullError: Kind("cases-full", "No more cases are kept here", HTTPStatus.CONFLICT),
-    errors.CollectionNameError: Kind("invalid-name", "The name is not valid", INVALID.status, field="name"),
+    errors.CasesFullError: Kind("cases-full", "No more cases are kept here", _CONFLICT),
+    errors.CollectionNameError: Kind("invalid-name", "The name is not valid", _UNPROCESSABLE, field="name"),
     errors.CollectionExistsError: Kind(
-        "collection-exists", "There is such a collection", HTTPStatus.CONFLICT, field="name"
+        "collection-exists", "There is such a collection", _CONFLICT, field="name"
     ),
-    errors.AliasNameError: Kind("invalid-name", "The name is not valid", INVALID.status, field="alias"),
-    errors.AliasTakenError: Kind(
-        "collection-exists", "There is such a collection", HTTPStatus.CONFLICT, field="alias"
-    ),
-    errors.UnknownAliasError: Kind("unknown-alias", "There is no such alias", HTTPStatus.NOT_FOUND),
-    errors.AliasLimitError: Kind("too-many-aliases", "There are too many aliases", HTTPStatus.CONFLICT),
-    errors.KeyScopeError: Kind(
-        "keys-of-name", "Keys have roles in this name", HTTPStatus.CONFLICT, field="name"
-    ),
-    errors.UnknownModelError: Kind("unknown-model", "There is no such model", INVALID.status, field="model"),
-    errors.UnregisteredModelError: Kind("unregistered-model", "There is no such model", HTTPStatus.NOT_FOUND),
-    errors.StaleWriteError: Kind(
-        "changed-meanwhile", "Somebody else changed it", HTTPStatus.CONFLICT, retry_after_s=1
-    ),
+    errors.AliasNameError: Kind("invalid-name", "The name is not valid", _UNPROCESSABLE, field="alias"),
+    errors.AliasTakenError: Kind("collection-exists", "There is such a collection", _CONFLICT, field="alias"),
+    errors.UnknownAliasError: Kind("unknown-alias", "There is no such alias", _NOT_FOUND),
+    errors.AliasLimitError: Kind("too-many-aliases", "There are too many aliases", _CONFLICT),
+    errors.KeyScopeError: Kind("keys-of-name", "Keys have roles in this name", _CONFLICT, field="name"),
+    errors.UnknownModelError: Kind("unknown-model", "There is no such model", _UNPROCESSABLE, field="model"),
+    errors.UnregisteredModelError: Kind("unregistered-model", "There is no such model", _NOT_FOUND),
+    errors.StaleWriteError: Kind("changed-meanwhile", "Somebody else changed it", _CONFLICT, retry_after_s=1),
     errors.UnexpectedCountError: Kind(
-        "unexpected-count", "The filter finds another number of images", HTTPStatus.CONFLICT
+        "unexpected-count", "The filter finds another number of images", _CONFLICT
     ),
     errors.ConditionError: Kind(
-        "precondition-failed",
-        "The condition of the request does not hold",
-        HTTPStatus.PRECONDITION_FAILED,
+        "precondition-failed", "The condition of the request does not hold", HTTPStatus.PRECONDITION_FAILED
     ),
     errors.KeyInUseError: Kind(
-        "request-in-progress",
-        "The first request is still being answered",
-        HTTPStatus.CONFLICT,
-        retry_after_s=1,
+        "request-in-progress", "The first request is still being answered", _CONFLICT, retry_after_s=1
     ),
     errors.KeyReusedError: Kind(
-        "idempotency-key-reused", "The key was sent with another request", INVALID.status
+        "idempotency-key-reused", "The key was sent with another request", _UNPROCESSABLE
     ),
     errors.DiskFullError: Kind(
         "disk-full",
@@ -469,11 +436,11 @@ def problem_of(request: Request, error: RequestError) -> Problem:
 
 def _document(kind: Kind, detail: str, scope: Mapping[str, Any], errors: Sequence[FieldError]) -> Problem:
     return Problem(
-        type=type_of(kind),
+        type=f"urn:recoquest:{kind.slug}",
         title=kind.title,
         status=kind.status,
         detail=kind.detail or shortened(detail, _MAX_DETAIL_LENGTH),
-        help=root_of(scope) + help_of(kind),
+        help=f"{root_of(scope)}/docs/problems#{kind.slug}",
         request_id=scope.get("state", {}).get("request_id"),
         errors=list(errors),
     )

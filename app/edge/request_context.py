@@ -42,12 +42,7 @@ class RequestContext:
     """ASGI middleware, outside of all that can err.
 
     A log line names the operation, never the path or the query: both may hold what belongs to a patient.
-
-    Args:
-        app: The application inside.
-        metrics: Told of every answer.
-        origins: Origins of other sites whose pages may read the times of an answer.
-        tracer: Begins the spans of traces; None: there are none.
+    Pages of the `origins` may read the times of an answer.
     """
 
     app: ASGIApp
@@ -62,11 +57,12 @@ class RequestContext:
         scope.setdefault("state", {}).update(request_id=request_id, started=started)
         headers = Headers(scope=scope)
         traceparent = headers.get("traceparent", "")
-        span = None if self.tracer is None else begin_span(self.tracer, traceparent)
+        trace_id, span = trace_id_of(traceparent), None
+        if self.tracer is not None:
+            parent = extract({"traceparent": traceparent}) if trace_id else None
+            span = self.tracer.start_span("request", context=parent, kind=SpanKind.SERVER)
+            trace_id = format_trace_id(span.get_span_context().trace_id)
         named = {"request_id": request_id}
-        trace_id = (
-            trace_id_of(traceparent) if span is None else format_trace_id(span.get_span_context().trace_id)
-        )
         if trace_id is not None:
             named["trace_id"] = trace_id
         origin = headers.get("origin", "")
@@ -85,7 +81,7 @@ class RequestContext:
                 await self._answer(DEFECT, scope, receive, tracked)
             self._report(scope, tracked.status, time.perf_counter() - started)
             if self.tracer is not None and span is not None:
-                end_span(self.tracer, span, _operation(scope), tracked.status, timings.spans)
+                _end_span(self.tracer, span, _operation(scope), tracked.status, timings.spans)
 
     async def _answer(self, kind: Kind, scope: Scope, receive: Receive, send: "_TrackedSend") -> None:
         """Answer with a problem unless an answer has begun."""
@@ -139,7 +135,6 @@ def _operation(scope: Scope) -> str:
     return "static" if endpoint is not None else "none"
 
 
-_NAME: Final = "recoquest"
 _FIRST_DEFECT: Final = 500
 _TRACEPARENT: Final = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?"
@@ -151,10 +146,7 @@ class TelemetryError(RecoquestError):
 
 
 def open_provider(endpoint: str) -> TracerProvider:
-    """Send traces to a collector, in the background.
-
-    Args:
-        endpoint: URL that takes OTLP over HTTP, such as `http://localhost:4318/v1/traces`.
+    """Send traces to a collector in the background, by OTLP over HTTP.
 
     Raises:
         TelemetryError: The extra is not installed.
@@ -169,14 +161,9 @@ def open_provider(endpoint: str) -> TracerProvider:
             "RECOQUEST_TRACES_URL names a collector, and what sends traces is not installed: "
             "`pip install recoquest[telemetry]`, or leave the setting out."
         ) from error
-    provider = SdkProvider(resource=Resource.create({"service.name": _NAME}))
+    provider = SdkProvider(resource=Resource.create({"service.name": "recoquest"}))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
     return provider
-
-
-def tracer_of(provider: TracerProvider | None) -> Tracer | None:
-    """Return what begins the spans of the service."""
-    return None if provider is None else provider.get_tracer(_NAME)
 
 
 def trace_id_of(traceparent: str) -> str | None:
@@ -185,25 +172,12 @@ def trace_id_of(traceparent: str) -> str | None:
     return found[1] if found else None
 
 
-def begin_span(tracer: Tracer, traceparent: str) -> Span:
-    """Begin the span of a request, below that of its caller."""
-    parent = extract({"traceparent": traceparent}) if trace_id_of(traceparent) else None
-    return tracer.start_span("request", context=parent, kind=SpanKind.SERVER)
-
-
-def end_span(
+def _end_span(
     tracer: Tracer, span: Span, operation: str, status: int, parts: Iterable[tuple[Part, int, int]]
 ) -> None:
     """End the span of a request, with a child for each of its parts.
 
     Neither address nor query is told: both may hold what belongs to a patient.
-
-    Args:
-        tracer: The one that began the span.
-        span: The span of the request.
-        operation: Its name from now on.
-        status: Status of the answer.
-        parts: Name, start and end of each, in nanoseconds since 1970.
     """
     below = set_span_in_context(span)
     for part, started, ended in parts:

@@ -211,11 +211,7 @@ _LOW_DISK: Final = 5 * _GIB
 
 
 def examine_home(settings: Settings) -> Finding:
-    """Look whether the home folder can be written and has room, or can be made.
-
-    Raises:
-        OSError: The folder cannot be written.
-    """
+    """Look whether the home folder can be written and has room, or can be made."""
     home = settings.home.absolute()
     if (file := file_in_the_way(home)) is not None:
         return Finding("home", "wrong", f"{file} is a file, not a folder: name another with --home.")
@@ -403,15 +399,7 @@ _LOOK_SECONDS: Final = 0.25
 
 
 def examine_jobs(catalogue: Catalogue, watch_s: float = _WATCH_SECONDS) -> Finding:
-    """Look whether a worker is at work on what is to be done.
-
-    Args:
-        catalogue: Catalogue of the jobs.
-        watch_s: Seconds to wait for a worker's heartbeat.
-
-    Raises:
-        CatalogueError: The catalogue cannot be used.
-    """
+    """Look whether a worker is at work on what is to be done, for some seconds."""
     with catalogue.read() as session:
         running = list_jobs(session, state="running")
         queued = list_jobs(session, state="queued")
@@ -433,10 +421,7 @@ def examine_retraining(
 ) -> Finding:
     """Look whether workers can retrain by themselves what they are told to.
 
-    Args:
-        settings: Say what, and when.
-        collections: The names of all that there are.
-        renamed: Present names of collections by those that they had before.
+    `renamed` has the present names of collections by those that they had before.
     """
     subject, named = "retraining", settings.retrain
     timed = settings.retrain_at is not None or settings.retrain_feedback is not None
@@ -488,13 +473,7 @@ def renamed(settings: Settings, session: Session) -> dict[str, str]:
 
 
 def examine_roles(settings: Settings, session: Session, collections: list[str]) -> Iterator[Finding]:
-    """Look whether the collections are there in which groups of the identity provider have roles.
-
-    Args:
-        settings: Say who has which.
-        session: Session of the catalogue.
-        collections: The names of all that there are.
-    """
+    """Look whether the collections are there in which groups of the identity provider have roles."""
     named = {name for grants in settings.oidc_roles.values() for name in grants} - {EVERY_COLLECTION}
     if not named:
         return
