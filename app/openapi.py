@@ -1,4 +1,4 @@
-"""The OpenAPI description: its words, and problem documents under their own media type."""
+"""The OpenAPI description: words, problem documents, and examples that can be tried on `make demo`."""
 
 import json
 from collections.abc import Mapping

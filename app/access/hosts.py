@@ -1,4 +1,4 @@
-"""The names under which the service answers, and the pages that may ask it.
+"""Names under which the service answers, pages that may ask it, and what browsers may do with answers.
 
 A page of another site may give its own name our address. Requests of one that is open in a browser here are
 refused, unless the settings allow its origin.

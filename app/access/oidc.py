@@ -1,4 +1,7 @@
-"""The signing keys of an OpenID Connect provider, fetched over HTTPS and kept."""
+"""OpenID Connect: signing keys of a provider, tokens of programs, and sign-in of people by code and PKCE.
+
+A sign-in that has begun is kept by the browser that began it: state, nonce and verifier in a signed cookie.
+"""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""Schemas of the audit trail."""
+"""The audit trail, for auditors."""
 
 from datetime import UTC, datetime
 from http import HTTPStatus

@@ -1,4 +1,4 @@
-"""Addresses of the service behind a proxy that serves it below a path and removes that path."""
+"""Addresses behind a proxy that serves the service below a path and removes that path; methods and ETags."""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Log lines on standard error, from our code and from the libraries: JSON, or readable on a terminal."""
+"""Log lines on standard error, what they show of errors, and tables of commands on standard output."""
 
 import logging
 import sys

@@ -64,6 +64,11 @@ class Kind:
     field: str | None = None
     authenticate: str | None = None
 
+    @property
+    def type(self) -> str:
+        """The URN by which programs know the kind."""
+        return f"urn:recoquest:{self.slug}"
+
 
 INVALID = Kind("invalid-request", "The request is not valid", HTTPStatus.UNPROCESSABLE_ENTITY)
 TOO_LARGE = Kind("content-too-large", "The request is too large", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
@@ -436,7 +441,7 @@ def problem_of(request: Request, error: RequestError) -> Problem:
 
 def _document(kind: Kind, detail: str, scope: Mapping[str, Any], errors: Sequence[FieldError]) -> Problem:
     return Problem(
-        type=f"urn:recoquest:{kind.slug}",
+        type=kind.type,
         title=kind.title,
         status=kind.status,
         detail=kind.detail or shortened(detail, _MAX_DETAIL_LENGTH),

@@ -1,4 +1,8 @@
-"""An HTTP/1.1 parser that bounds the head, the trailers and the chunks of a request while they arrive."""
+"""The HTTP/1.1 protocol of the server: uvicorn's, with bounds of size and time on requests.
+
+Heads, trailers and chunks are bounded while they arrive, connections by their number and the time that each
+may take, and answers are sent together and read before a connection closes.
+"""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""Around every request: its id, its time, its line in the log, and an answer when the service errs."""
+"""Around every request: its id, times, trace and line in the log, and an answer when the service errs."""
 
 import asyncio
 import re

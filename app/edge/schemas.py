@@ -1,4 +1,4 @@
-"""Base of request bodies: unknown fields are refused, and texts can be seen."""
+"""Bases of bodies: unknown fields are refused, texts can be seen and have no half characters."""
 
 import json
 import re

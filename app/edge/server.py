@@ -1,4 +1,4 @@
-"""Limits of a process, open files and memory, checked before a service or a worker starts."""
+"""A server that ends in time, whatever its requests and threads do, and the limits that it starts within."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Finding of an examination."""
+"""What `recoquest doctor` finds: versions, machine, home folder, catalogue, jobs, images and encoders."""
 
 import hashlib
 import os
@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
@@ -23,10 +23,11 @@ from sqlalchemy.orm import Session
 
 from app.encoding.passes import warm_up
 from app.engine import bind_home, open_unbound
+from app.health.readiness import active_generations
 from app.settings import GONE, PREFIX, Settings, unknown_variables
 from index.audit.dead_letters import count_dead_letters, dead_letters_of
 from index.catalogue import Catalogue
-from index.catalogue.collections import Generation, called_now, find_generation
+from index.catalogue.collections import called_now, find_generation
 from index.catalogue.disk_full import is_disk_full
 from index.catalogue.jobs import Job, get_job, list_jobs
 from index.catalogue.tables import CollectionRow, ImageRow
@@ -72,16 +73,13 @@ def examine(settings: Settings) -> Iterator[Finding]:
     """
     yield _settings()
     yield examine_versions()
-    for subject, look in (("memory", _memory), ("device", _device), ("home", examine_home)):
-        yield _guarded(subject, settings, look)
+    yield _memory()
+    for subject, look in (("device", _device), ("home", examine_home)):
+        try:
+            yield look(settings)
+        except (RecoquestError, OSError) as error:
+            yield Finding(subject, "wrong", str(error))
     yield from examine_indexed(settings)
-
-
-def _guarded(subject: str, settings: Settings, look: Callable[[Settings], Finding]) -> Finding:
-    try:
-        return look(settings)
-    except (RecoquestError, OSError) as error:
-        return Finding(subject, "wrong", str(error))
 
 
 def _settings() -> Finding:
@@ -101,7 +99,7 @@ def _slip(name: str) -> str:
     return f"{name} (for {near[0]}?)" if near else name
 
 
-def _memory(_settings: Settings) -> Finding:
+def _memory() -> Finding:
     free, cores = free_memory(), len(os.sched_getaffinity(0))
     found = f"{free / _GIB:.1f} GiB free, {cores} cores"
     if free < _LOW_MEMORY:
@@ -138,21 +136,27 @@ def examine_versions() -> Finding:
     if not any(map(_installed, _FAISS)):
         advice = 'run `pip install -c constraints.txt ".[cpu]"` in the checkout'
         return Finding("versions", "wrong", f"faiss is not installed: {advice}.")
-    unmet = [needed for needed in _requirements() if not _is_met(needed)]
+    unmet = {}
+    for needed in _requirements():
+        found = _installed(needed.name)
+        if found is None or not needed.specifier.contains(found, prereleases=True):
+            unmet[needed] = found
     if unmet:
-        described = ", ".join(map(_described, unmet))
-        wanted = " ".join(shlex.quote(f"{needed.name}{needed.specifier}") for needed in unmet)
-        gone = any(_installed(needed.name) is None for needed in unmet)
-        return Finding(
-            "versions", "wrong" if gone else "doubtful", f"{described}: run `pip install {wanted}`."
+        described = ", ".join(
+            f"{needed.name} {found or 'is not installed'} ({needed.specifier} is needed)"
+            for needed, found in unmet.items()
         )
+        wanted = " ".join(shlex.quote(f"{needed.name}{needed.specifier}") for needed in unmet)
+        state = "wrong" if None in unmet.values() else "doubtful"
+        return Finding("versions", state, f"{described}: run `pip install {wanted}`.")
     shown = [f"{name} {found}" for name in (*_SHOWN, *_FAISS) if (found := _installed(name))]
     return Finding("versions", "ok", f"Python {platform.python_version()}, {', '.join(shown)}")
 
 
 def judge_postgresql(where: str, said: str) -> Finding:
     """Say whether a PostgreSQL is new enough, by what it says of its version, such as `15.14 (Debian)`."""
-    if _major(said) < _OLDEST_POSTGRESQL:
+    major = re.match(r"\d+", said)
+    if major is None or int(major[0]) < _OLDEST_POSTGRESQL:
         advice = f"use PostgreSQL {_OLDEST_POSTGRESQL} or newer"
         return Finding("catalogue", "wrong", f"{where} is PostgreSQL {said}, too old: {advice}.")
     return Finding("catalogue", "ok", f"{where}, PostgreSQL {said}")
@@ -183,16 +187,6 @@ def _of(every: Sequence[Requirement], extra: str) -> list[Requirement]:
     ]
 
 
-def _is_met(needed: Requirement) -> bool:
-    found = _installed(needed.name)
-    return found is not None and needed.specifier.contains(found, prereleases=True)
-
-
-def _described(needed: Requirement) -> str:
-    found = _installed(needed.name)
-    return f"{needed.name} {found or 'is not installed'} ({needed.specifier} is needed)"
-
-
 def _installed(name: str) -> str | None:
     try:
         return version(name)
@@ -200,12 +194,6 @@ def _installed(name: str) -> str | None:
         return None
 
 
-def _major(said: str) -> int:
-    found = re.match(r"\d+", said)
-    return int(found[0]) if found else 0
-
-
-_GIB: Final = 1 << 30
 # Less than this is soon used up by a snapshot, a checkpoint or a log.
 _LOW_DISK: Final = 5 * _GIB
 
@@ -223,22 +211,16 @@ def examine_home(settings: Settings) -> Finding:
         if not is_disk_full(error):
             raise
         return Finding("home", "wrong", f"{home} cannot be written: the disk is full; free some space there.")
+    found, free = f"{home} can be written", shutil.disk_usage(home).free
     for erasure in pending_erasures(home):
-        return Finding(
-            "home",
-            "doubtful",
-            f"{home} can be written, but an erasure in {erasure.collection!r} is under way or was stopped "
-            f"(images: {len(erasure.ids):,}): `recoquest erase {erasure.collection}` goes on with it.",
-        )
+        found += f", but an erasure in {erasure.collection!r} is under way or was stopped (images: "
+        found += f"{len(erasure.ids):,}): `recoquest erase {erasure.collection}` goes on with it."
+        return Finding("home", "doubtful", found)
     if letters := count_dead_letters(home):
-        return Finding(
-            "home",
-            "doubtful",
-            f"{home} can be written, but the audit trail did not take {letters:,} events, which are in "
-            f"{dead_letters_of(home)}: keep that file elsewhere, and report the error in it.",
-        )
-    free = shutil.disk_usage(home).free
-    found = f"{home} can be written, {free / _GIB:.1f} GiB free"
+        found += f", but the audit trail did not take {letters:,} events, which are in "
+        found += f"{dead_letters_of(home)}: keep that file elsewhere, and report the error in it."
+        return Finding("home", "doubtful", found)
+    found += f", {free / _GIB:.1f} GiB free"
     if free < _LOW_DISK:
         return Finding("home", "doubtful", f"{found}: writes are refused when the disk is full.")
     return Finding("home", "ok", found)
@@ -280,7 +262,10 @@ def examine_indexed(settings: Settings) -> Iterator[Finding]:
         return
     try:
         yield from _catalogue(engine.home)
-        yield from _identity(engine.home, settings)
+        try:
+            bind_home(engine.home, settings)
+        except HomeError as error:
+            yield Finding("home and catalogue", "wrong", str(error))
         yield examine_jobs(engine.home.catalogue)
         names = engine.names()
         with engine.home.catalogue.read() as session:
@@ -290,7 +275,7 @@ def examine_indexed(settings: Settings) -> Iterator[Finding]:
         for name in names:
             yield _collection(engine, name)
         yield _images(engine.home)
-        yield from _encoders(engine.home, settings)
+        yield from _encoders(engine, settings)
     except RecoquestError as error:
         yield _unusable(settings, error)
     finally:
@@ -323,13 +308,6 @@ def _catalogue(home: Home) -> Iterator[Finding]:
             yield Finding("catalogue", "ok", url)
         else:
             yield judge_postgresql(url, session.execute(text("SHOW server_version")).scalar_one())
-
-
-def _identity(home: Home, settings: Settings) -> Iterator[Finding]:
-    try:
-        bind_home(home, settings)
-    except HomeError as error:
-        yield Finding("home and catalogue", "wrong", str(error))
 
 
 def _collection(engine: SearchEngine, name: str) -> Finding:
@@ -373,20 +351,13 @@ def _whole(home: Home, digest: str) -> bool:
         return False
 
 
-def _encoders(home: Home, settings: Settings) -> Iterator[Finding]:
+def _encoders(engine: SearchEngine, settings: Settings) -> Iterator[Finding]:
     """Load the encoder of every active generation and embed with it."""
-    actives: dict[str, Generation] = {}
-    with home.catalogue.read() as session:
-        for key in session.execute(select(CollectionRow.id)).scalars().all():
-            generation = find_generation(session, key, "active")
-            if generation is not None:
-                actives[generation.digest] = generation
-    for digest, generation in sorted(actives.items()):
-        subject = f"encoder {generation.model}"
-        folder = home.bundles_folder / digest
+    for digest, active in sorted({active.digest: active for active in active_generations(engine)}.items()):
+        subject = f"encoder {active.model}"
         try:
-            check_digest(read_bundle(folder), digest)
-            warm_up(load_query_encoder(folder, settings.device))
+            check_digest(read_bundle(active.bundle), digest)
+            warm_up(load_query_encoder(active.bundle, settings.device))
         except (RecoquestError, RuntimeError) as error:
             yield Finding(subject, "wrong", str(error))
         else:
@@ -423,31 +394,21 @@ def examine_retraining(
 
     `renamed` has the present names of collections by those that they had before.
     """
-    subject, named = "retraining", settings.retrain
+    named = settings.retrain
     timed = settings.retrain_at is not None or settings.retrain_feedback is not None
     unknown = [name for name in named if name not in collections]
     if unknown:
-        known = ", ".join(sorted(collections)) or "none"
         shown = [f"{name} (called {renamed[name]} now)" if name in renamed else name for name in unknown]
-        return Finding(
-            subject,
-            "doubtful",
-            f"RECOQUEST_RETRAIN names {', '.join(shown)}, which is no collection and never retrained: "
-            f"those here are {known}.",
-        )
-    if named and not timed:
-        return Finding(
-            subject,
-            "doubtful",
-            "RECOQUEST_RETRAIN alone does nothing: set RECOQUEST_RETRAIN_AT or RECOQUEST_RETRAIN_FEEDBACK.",
-        )
-    if timed and not named:
-        return Finding(
-            subject,
-            "doubtful",
-            "when to retrain is set, but not what: name the collections in RECOQUEST_RETRAIN.",
-        )
-    return Finding(subject, "ok", f"workers retrain {', '.join(named) or 'nothing'} by themselves")
+        found = f"RECOQUEST_RETRAIN names {', '.join(shown)}, which is no collection and never retrained: "
+        found += f"those here are {', '.join(sorted(collections)) or 'none'}."
+    elif named and not timed:
+        found = "RECOQUEST_RETRAIN alone does nothing: "
+        found += "set RECOQUEST_RETRAIN_AT or RECOQUEST_RETRAIN_FEEDBACK."
+    elif timed and not named:
+        found = "when to retrain is set, but not what: name the collections in RECOQUEST_RETRAIN."
+    else:
+        return Finding("retraining", "ok", f"workers retrain {', '.join(named) or 'nothing'} by themselves")
+    return Finding("retraining", "doubtful", found)
 
 
 def _is_worked_on(catalogue: Catalogue, jobs: list[Job], watch_s: float) -> bool:

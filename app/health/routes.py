@@ -1,4 +1,4 @@
-"""Schemas of liveness and readiness."""
+"""Whether the process lives, whether it answers searches, and its figures."""
 
 from http import HTTPStatus
 from typing import Literal

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from app.audit.requests import Noted
 from app.audit.trail import filter_parts, open_trail
-from app.edge.problems import kind_of, type_of
+from app.edge.problems import kind_of
 from app.images.schemas.deletion import DeletedImages, ImagesToDelete
 from app.images.schemas.writes import Refusal
 from app.search.read_search import check_length, invalid
@@ -224,7 +224,7 @@ def _refusal(what: str, error: RecoquestError) -> Refusal:
     _log.warning("a deletion is not whole", error=type(error).__name__)
     kind = kind_of(error)
     detail = f"{what}: {kind.detail or error}"
-    return Refusal(type=type_of(kind), title=kind.title, status=kind.status, detail=detail)
+    return Refusal(type=kind.type, title=kind.title, status=kind.status, detail=detail)
 
 
 def _noted(deletion: Deletion, *, dry_run: bool) -> Noted:

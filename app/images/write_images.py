@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 from app.edge.addresses import etag_of
 from app.edge.logging import let_go
-from app.edge.problems import INVALID, kind_of, type_of
+from app.edge.problems import INVALID, kind_of
 from app.encoding import Priority
 from app.encoding.pool import LoadedEncoder
 from app.images.read_uploads import SentImage, changed_record
@@ -193,13 +193,13 @@ class _Ready:
 def _refusal(error: ImageError | LineError) -> Refusal:
     if isinstance(error, LineError):
         return Refusal(
-            type=type_of(INVALID),
+            type=INVALID.type,
             title=INVALID.title,
             status=INVALID.status,
             detail=f"The record cannot be used: {error}.",
         )
     kind = kind_of(error)
-    return Refusal(type=type_of(kind), title=kind.title, status=kind.status, detail=str(error))
+    return Refusal(type=kind.type, title=kind.title, status=kind.status, detail=str(error))
 
 
 async def _prepare(
