@@ -135,7 +135,7 @@ def create_app(
         telemetry={"tracing": False, "metrics": False, "logs": False},
         docs_url=None,
         redoc_url=None,
-        generate_unique_id_function=_operation_id,
+        generate_unique_id_function=lambda route: route.name,
         lifespan=partial(_run, settings=settings, metrics=metrics, load=load, give_up=give_up),
     )
     application.root_path = settings.root_path
@@ -190,27 +190,21 @@ async def _run(
     _log.debug("settings", **settings.printable())
     # Closed also if the start fails, so that no process is left.
     with closing(ImageDecoders(settings, metrics)) as decoders, ExitStack() as opened:
-        limits = _queue_limits(settings)
+        limits = QueueLimits(
+            batch_size=settings.encode_batch_size,
+            batch_wait_s=settings.encode_batch_wait_ms / 1000,
+            capacity=settings.encode_queue_size,
+            deadline_s=settings.encode_deadline_s,
+        )
         if load is None:
             # The fork server starts while the catalogue is opened.
-            load = EncoderLoader(
-                settings.device, settings.threads, limits.pass_limit_s, metrics.encoder_restarts.inc
-            )
+            load = EncoderLoader(settings.device, settings.threads, limits.pass_limit_s, metrics.restarted)
             opened.callback(load.close)
         if application.state.archive is not None:
             opened.callback(application.state.archive.close)
         encoders = Encoders(load, limits, metrics, threads=settings.threads, give_up=give_up)
         async with _services(application, settings, metrics, decoders, encoders):
             yield
-
-
-def _queue_limits(settings: Settings) -> QueueLimits:
-    return QueueLimits(
-        batch_size=settings.encode_batch_size,
-        batch_wait_s=settings.encode_batch_wait_ms / 1000,
-        capacity=settings.encode_queue_size,
-        deadline_s=settings.encode_deadline_s,
-    )
 
 
 @asynccontextmanager
@@ -338,7 +332,3 @@ def _add_middleware(
     application.add_middleware(
         SecurityHeaders, frame_ancestors=settings.frame_ancestors, allowed=settings.cors_origins
     )
-
-
-def _operation_id(route: APIRoute) -> str:
-    return route.name

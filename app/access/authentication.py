@@ -320,9 +320,6 @@ class Authenticator:
                 self._refuse_early(clients_of(request), sent)
             raise
 
-    def _opened(self, principal: Principal) -> Principal:
-        return replace(principal, grants=self._with_open(principal.grants))
-
     async def _check_key(self, sent: str, clients: list[str]) -> Principal:
         parts = split_key(sent)
         key = None if parts is None else await self._keys.find(parts[0])
@@ -354,20 +351,20 @@ class Authenticator:
                 "key is answered at once.",
             )
 
-    def _with_open(self, grants: Grants) -> Grants:
+    def _opened(self, principal: Principal) -> Principal:
         """Add the roles that the settings give to everybody."""
         if not self._open_reading and not self._open_feedback:
-            return grants
-        widened = dict(grants)
+            return principal
+        widened = dict(principal.grants)
         if self._open_reading:
             widened[EVERY_COLLECTION] = widened.get(EVERY_COLLECTION, frozenset()) | {"reader"}
         if self._open_feedback:
-            readers = Principal("anonymous", "", "", widened)
+            readers = replace(principal, grants=dict(widened))
             for collection, roles in widened.items():
                 place = None if collection == EVERY_COLLECTION else collection
                 if readers.may("reader", place):
                     widened[collection] = roles | {"judge"}
-        return widened
+        return replace(principal, grants=widened)
 
 
 class _Keys:

@@ -41,6 +41,14 @@ _FILES: Final = "/page/"
 # Links are made for pages of other sites; the cookie of a session does not count with one.
 _LINKED: Final = re.compile(r"/v1/collections/[^/]+/images/.+/(thumbnail|rendition|content)", re.DOTALL)
 _PICTURE: Final = re.compile(r"/v1/collections/[^/]+/images/.+/(thumbnail|content)", re.DOTALL)
+# Swagger UI writes style attributes; its scripts come from this server all the same.
+_DOCS_POLICY: Final = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:"
+# A browser may keep the page's own files, and asks whether they are current.
+_ASSETS: Final = (_FILES, "/docs/assets/")
+_ASK: Final = b"no-cache"
+_NEVER: Final = b"no-store"
+_ALL: Final = "base-uri 'none'; form-action 'self'"
+_PAGE_POLICY: Final = "default-src 'self'; img-src 'self' blob: data:; object-src 'none'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,23 +212,8 @@ def _brings_link(scope: Scope) -> bool:
     return any(part.startswith(b"link=") for part in scope["query_string"].split(b"&"))
 
 
-# Swagger UI writes style attributes; its scripts come from this server all the same.
-_DOCS_POLICY = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:"
-# A browser may keep the page's own files, and asks whether they are current.
-_FILES = ("/page/", "/docs/assets/")
-_ASK: Final = b"no-cache"
-_NEVER: Final = b"no-store"
-_ALL = "base-uri 'none'; form-action 'self'"
-_PAGE_POLICY = "default-src 'self'; img-src 'self' blob: data:; object-src 'none'"
-
-
 class SecurityHeaders:
-    """ASGI middleware that adds the headers; a route that set one itself keeps it.
-
-    Args:
-        frame_ancestors: Origins that may show the page in a frame.
-        allowed: Origins whose pages may call the service.
-    """
+    """ASGI middleware that adds the headers; a route that set one itself keeps it."""
 
     def __init__(
         self, app: ASGIApp, frame_ancestors: Sequence[str] = (), allowed: Sequence[str] = ()
@@ -270,4 +263,4 @@ class SecurityHeaders:
 
     def _of(self, path: str) -> tuple[tuple[bytes, bytes], ...]:
         policy = _DOCS_POLICY if path.startswith("/docs") else _PAGE_POLICY
-        return self._headers[policy, _ASK if path.startswith(_FILES) else _NEVER]
+        return self._headers[policy, _ASK if path.startswith(_ASSETS) else _NEVER]

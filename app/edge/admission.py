@@ -136,6 +136,7 @@ class Budget:
         self._used -= size
 
 
+_BUSY: Final = "More requests are at work than the service can answer in time; try again in a moment."
 _PASSAGE: Final = "recoquest.passage"
 _HEALTH: Final = frozenset({"/livez", "/readyz", "/metrics"})
 _READING: Final = frozenset({HTTPMethod.GET, HTTPMethod.HEAD, HTTPMethod.OPTIONS})
@@ -248,7 +249,7 @@ class Admission:
     async def _within_deadline(self, scope: Scope, passage: "_Passage", deadline_s: float) -> None:
         try:
             async with passage.timeout:
-                passage.enter()
+                passage.begin()
                 scope[_PASSAGE] = passage
                 await self.app(scope, passage.take, passage.give)
         except TimeoutError:
@@ -277,9 +278,13 @@ class _Passage:
         self._place: Place | None = None
         self._answered = False
 
-    def enter(self) -> None:
-        """Take the place of a request whose head has come."""
-        self._begin()
+    def begin(self) -> None:
+        """Take the place of a request whose head, or whose body, has come."""
+        self._stage.places.withdraw(self)
+        self._place = self._stage.places.take()
+        if self._place is None:
+            raise self._stage.refusal()
+        self.timeout.reschedule(asyncio.get_running_loop().time() + self._stage.places.deadline_s)
 
     async def take(self) -> Message:
         """Take a part of the body; after the last one the work goes on."""
@@ -291,7 +296,7 @@ class _Passage:
             if not self._whole and not message.get("more_body", False):
                 self._whole = True
                 if not self._answered:
-                    self._begin()
+                    self.begin()
         return message
 
     def count_as(self, weight: int) -> None:
@@ -321,13 +326,6 @@ class _Passage:
         self._stage.bodies.free(self._reserved)
         self._reserved = 0
 
-    def _begin(self) -> None:
-        self._stage.places.withdraw(self)
-        self._place = self._stage.places.take()
-        if self._place is None:
-            raise self._stage.refusal()
-        self.timeout.reschedule(asyncio.get_running_loop().time() + self._stage.places.deadline_s)
-
     def _pause(self) -> None:
         """Leave the place while the body is waited for."""
         if self._place is not None and not self._answered:
@@ -343,9 +341,6 @@ class _Passage:
             if not self._stage.bodies.reserve(more):
                 raise self._stage.refusal()
             self._reserved += more
-
-
-_BUSY: Final = "More requests are at work than the service can answer in time; try again in a moment."
 
 
 def count_as(scope: Scope, weight: int) -> None:
@@ -364,12 +359,6 @@ def raw_answer(answer: Response) -> bytes:
     head = [f"HTTP/1.1 {answer.status_code} {HTTPStatus(answer.status_code).phrase}".encode()]
     head += [name + b": " + value for name, value in answer.raw_headers]
     return b"\r\n".join([*head, b"", bytes(answer.body)])
-
-
-def raw_refusal(root_path: str, *, close: bool) -> bytes:
-    """The bytes of a refusal, for a server that refuses a search without a look at it."""
-    headers = {"Cache-Control": "no-store", **({"Connection": "close"} if close else {})}
-    return raw_answer(problem_response(BUSY, _BUSY, scope={"root_path": root_path}, headers=headers))
 
 
 _SEARCH: Final = re.compile(rb"POST /[^ ?]*/search HTTP/1\.1\r\n")
@@ -397,8 +386,10 @@ class Shedding:
 
     def __init__(self, stages: Stages) -> None:
         self._stages = stages
-        self._kept = raw_refusal(stages.root_path, close=False)
-        self._closed = raw_refusal(stages.root_path, close=True)
+        headers, scope = {"Cache-Control": "no-store"}, {"root_path": stages.root_path}
+        self._kept = raw_answer(problem_response(BUSY, _BUSY, scope=scope, headers=headers))
+        headers["Connection"] = "close"
+        self._closed = raw_answer(problem_response(BUSY, _BUSY, scope=scope, headers=headers))
         self._unlogged = 0
         self._logged_at = float("-inf")
 

@@ -104,7 +104,7 @@ class Metrics:
             registry=self.registry,
         )
         self._encode = seconds("recoquest_encode_seconds", "One forward pass.", ("kind",))
-        self.encoder_restarts = counter("recoquest_encode_worker_restarts", "Encoding workers that died.")
+        self._encoder_restarts = counter("recoquest_encode_worker_restarts", "Encoding workers that died.")
         self.queries_waiting = gauge("recoquest_encode_queue_depth", "Queries that wait to be encoded.")
         self._decodes = counter("recoquest_decodes", "Images and thumbnails decoded.", ("outcome",))
         self._decoder_restarts = counter(
@@ -170,6 +170,10 @@ class Metrics:
         """A batch has been through an encoder."""
         self._batch_size.labels(kind).observe(size)
         self._encode.labels(kind).observe(seconds)
+
+    def restarted(self) -> None:
+        """An encoding worker died and was replaced."""
+        self._encoder_restarts.inc()
 
     def decoded(self, outcome: DecodeOutcome) -> None:
         """A decoding process has ended a task, or was lost with it."""

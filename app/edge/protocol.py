@@ -106,23 +106,20 @@ class BoundedConnection(h11.Connection):
             h11.RemoteProtocolError: The bytes are no HTTP.
         """
         try:
-            return self._next_event()
+            if self.waits_for_head:
+                self._check_head(self.trailing_data[0])
+            event = super().next_event()
+            if isinstance(event, h11.Request):
+                self._begin(event)
+            elif isinstance(event, h11.Data):
+                self._count(event)
+            elif isinstance(event, h11.EndOfMessage) and len(event.headers) > self._limits.fields:
+                raise _too_large(f"The request has over {self._limits.fields} trailers.")
+            elif event is h11.NEED_DATA and self.waits_for_body:
+                self._check_between_chunks(self.trailing_data[0])
         except h11.RemoteProtocolError as error:
             self.refused = error
             raise
-
-    def _next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
-        if self.waits_for_head:
-            self._check_head(self.trailing_data[0])
-        event = super().next_event()
-        if isinstance(event, h11.Request):
-            self._begin(event)
-        elif isinstance(event, h11.Data):
-            self._count(event)
-        elif isinstance(event, h11.EndOfMessage) and len(event.headers) > self._limits.fields:
-            raise _too_large(f"The request has over {self._limits.fields} trailers.")
-        elif event is h11.NEED_DATA and self.waits_for_body:
-            self._check_between_chunks(self.trailing_data[0])
         return event
 
     def _check_head(self, head: bytes) -> None:

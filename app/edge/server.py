@@ -176,11 +176,10 @@ class GracefulServer(uvicorn.Server):
         self._no_order.acquire()
         time.sleep(_ALL_S)
         # Writing to a log that nobody reads may be the call that blocks.
-        told = threading.Thread(target=_tell_of_the_end, daemon=True)
+        told = threading.Thread(
+            target=lambda: _log.warning("the process is ended: a thread did not come back", seconds=_ALL_S),
+            daemon=True,
+        )
         told.start()
         told.join(_TELLING_S)
         os._exit(0)
-
-
-def _tell_of_the_end() -> None:
-    _log.warning("the process is ended: a thread did not come back", seconds=_ALL_S)

@@ -147,8 +147,8 @@ def examine_versions() -> Finding:
             for needed, found in unmet.items()
         )
         wanted = " ".join(shlex.quote(f"{needed.name}{needed.specifier}") for needed in unmet)
-        state = "wrong" if None in unmet.values() else "doubtful"
-        return Finding("versions", state, f"{described}: run `pip install {wanted}`.")
+        advice = f"{described}: run `pip install {wanted}`."
+        return Finding("versions", "wrong" if None in unmet.values() else "doubtful", advice)
     shown = [f"{name} {found}" for name in (*_SHOWN, *_FAISS) if (found := _installed(name))]
     return Finding("versions", "ok", f"Python {platform.python_version()}, {', '.join(shown)}")
 

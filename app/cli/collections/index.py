@@ -102,7 +102,7 @@ def _embed(
     prune: bool,
     limit: float | None,
 ) -> "Rejections":
-    from app.audit.trail import moves_recorded, record_command, removals_recorded, writes_recorded
+    from app.audit.trail import ImageChanges, record_command
     from app.collections.names import refuse_gained_roles
     from app.engine import open_engine
     from app.generations.lifecycle.build_generation import finish_swap
@@ -118,6 +118,7 @@ def _embed(
         started = monotonic()
         encoder = load_bulk_encoder(engine.home, bundle, settings.device)
         seconds = monotonic() - started
+        changes = ImageChanges(settings, catalogue, collection, "index")
         report = ingest_manifest(
             engine,
             collection,
@@ -129,9 +130,9 @@ def _embed(
             preload_s=settings.refresh_s + seconds,
             prune=prune,
             prune_limit=limit,
-            record=writes_recorded(settings, catalogue, collection, "index"),
-            record_pruned=removals_recorded(settings, catalogue, collection, "index --prune"),
-            record_moved=moves_recorded(settings, catalogue, collection, "index"),
+            record=changes.written,
+            record_pruned=ImageChanges(settings, catalogue, collection, "index --prune").removed,
+            record_moved=changes.moved,
         )
         # Its images are named by the events of its batches.
         record_command(

@@ -216,14 +216,14 @@ def _sync(
     intake: "ReportIntake",
     listed: "QuarantineList | None",
 ) -> "Sync":
-    from app.audit.trail import removals_recorded, writes_recorded
+    from app.audit.trail import ImageChanges
     from app.generations.lifecycle.bulk_encoder import load_bulk_encoder
     from app.radiology.pacs.films import FilmWriter
     from app.radiology.pacs.run import SyncPlan
     from app.radiology.pacs.sync import Sync
 
-    catalogue, collection = engine.home.catalogue, intake.collection
-
+    collection = intake.collection
+    changes = ImageChanges(settings, engine.home.catalogue, collection, _COMMAND)
     plan = SyncPlan(
         collection,
         selection,
@@ -232,8 +232,8 @@ def _sync(
         reader.rules.attributes,
         reader.limits.max_bytes,
         intake,
-        writes_recorded(settings, catalogue, collection, _COMMAND),
-        removals_recorded(settings, catalogue, collection, _COMMAND),
+        changes.written,
+        changes.removed,
         listed,
     )
     writer = FilmWriter(

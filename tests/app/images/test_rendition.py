@@ -345,7 +345,7 @@ def test_a_caller_that_has_gone_leaves_the_queue(tmp_path: Path) -> None:
 def test_pictures_that_callers_do_not_take_keep_others_waiting(client: TestClient) -> None:
     application = client.app
     assert isinstance(application, FastAPI)
-    pictures = application.stages.pictures
+    pictures = application.state.services.stages.pictures
     assert isinstance(pictures, Budget)
     size = application.state.services.settings.max_bodies_bytes
     assert pictures.reserve(size)
