@@ -6,7 +6,7 @@ import math
 import re
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from http import HTTPStatus
@@ -23,6 +23,7 @@ from app.edge.principal import EVERY_COLLECTION, NOBODY, Grants, Principal, Role
 from app.edge.problems import Kind, RequestError
 from app.settings import Settings
 from index.catalogue import Catalogue
+from index.catalogue.cache import VersionedCache
 from index.generations.names import find_collection
 from index.keys.api_keys import ApiKey, find_key, note_use, split_key, today
 from training.common.errors import RecoquestError
@@ -138,9 +139,6 @@ KEY_NEEDED: Final = Kind(
 _TOO_EARLY: Final = Kind("too-many-wrong-keys", "Too many wrong keys", HTTPStatus.TOO_MANY_REQUESTS)
 # The compact form of a JSON Web Token, whose signature may be missing.
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*")
-# A revoked key is refused everywhere after this time.
-_KEPT_S: Final = 1.0
-_MAX_KEPT: Final = 1024
 _NO_DIGEST: Final = bytes(sha256().digest_size)
 _ADMIN: Final = Principal("key", "admin-key", "admin key", {EVERY_COLLECTION: frozenset[Role]({"admin"})})
 
@@ -359,7 +357,7 @@ class Authenticator:
         if self._open_reading:
             widened[EVERY_COLLECTION] = widened.get(EVERY_COLLECTION, frozenset()) | {"reader"}
         if self._open_feedback:
-            readers = replace(principal, grants=dict(widened))
+            readers = replace(principal, grants=widened)
             for collection, roles in widened.items():
                 place = None if collection == EVERY_COLLECTION else collection
                 if readers.may("reader", place):
@@ -368,30 +366,29 @@ class Authenticator:
 
 
 class _Keys:
-    """The keys of the catalogue, each kept until the next write of any process, and a moment at most."""
+    """The keys of the catalogue, each kept until the next write of any process."""
 
     def __init__(self, catalogue: Catalogue, threads: Threads) -> None:
         self._catalogue = catalogue
         self._threads = threads
-        self._kept: OrderedDict[str, tuple[Hashable, float, ApiKey | None]] = OrderedDict()
+        # A rename moves the roles of keys: one from before would open another collection of the old name.
+        self._kept: VersionedCache[str, ApiKey] = VersionedCache(catalogue)
         self._noted: dict[str, str] = {}
         self._noting: set[asyncio.Task[None]] = set()
 
     async def find(self, key: str) -> ApiKey | None:
-        """Return the key of an identifier, as it is in the catalogue now.
+        """Return the key of an identifier, as it is in the catalogue now."""
+        return await self._threads.read(self._find, key)
 
-        A rename moves the roles of keys: one kept from before would open another collection of the old name.
-        """
-        # Looked at before the read: what is written meanwhile is not taken for read.
-        version, now = await self._threads.read(self._catalogue.version), time.monotonic()
-        kept, until, found = self._kept.get(key, (None, 0.0, None))
-        if kept == version and now < until:
-            return found
-        found = await self._threads.read(self._read, key)
-        self._kept[key] = version, now + _KEPT_S, found
-        self._kept.move_to_end(key)
-        while len(self._kept) > _MAX_KEPT:
-            self._kept.popitem(last=False)
+    def _find(self, key: str) -> ApiKey | None:
+        # Wrong keys are not kept: there is no end of them.
+        kept = self._kept.now()
+        found = kept.get(key)
+        if found is None:
+            with self._catalogue.read() as session:
+                found = find_key(session, key)
+            if found is not None:
+                kept[key] = found
         return found
 
     def was_used(self, key: ApiKey) -> None:
@@ -410,10 +407,6 @@ class _Keys:
         except RecoquestError as error:
             # A full disk or a busy catalogue keeps nobody from searching.
             _log.warning("the use of a key is not noted", error=type(error).__name__)
-
-    def _read(self, key: str) -> ApiKey | None:
-        with self._catalogue.read() as session:
-            return find_key(session, key)
 
     def _write_use(self, key: str, day: str) -> None:
         with self._catalogue.write() as session:

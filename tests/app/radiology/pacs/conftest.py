@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.audit.trail import removals_recorded, writes_recorded
+from app.audit.trail import ImageChanges
 from app.decoding.films import FilmReader, FilmRules, film_reader
 from app.engine import open_engine
 from app.radiology.pacs.dicomweb.archive import Archive
@@ -45,6 +45,7 @@ class Home:
         writer = FilmWriter(
             self.engine, COLLECTION, lambda _, active: load_encoder(active.bundle, "cpu"), ImageLimits()
         )
+        changes = ImageChanges(self.settings, self.engine.home.catalogue, COLLECTION, "pacs sync")
         plan = SyncPlan(
             COLLECTION,
             selection or Selection(),
@@ -53,8 +54,8 @@ class Home:
             self.reader.rules.attributes,
             20 << 20,
             ReportIntake(self.engine, self.settings, COLLECTION, "pacs sync"),
-            writes_recorded(self.settings, self.engine.home.catalogue, COLLECTION, "pacs sync"),
-            removals_recorded(self.settings, self.engine.home.catalogue, COLLECTION, "pacs sync"),
+            changes.written,
+            changes.removed,
             quarantined,
         )
         return Sync(self.engine, archive, writer, plan)
