@@ -26,7 +26,7 @@ from sqlalchemy import make_url
 
 from index.audit.event import QueryForm
 from index.catalogue.connections import without_password
-from index.keys.grants import Role, parse_grants
+from index.keys.api_keys import Role, parse_grants
 from training.common.errors import RecoquestError
 
 if TYPE_CHECKING:

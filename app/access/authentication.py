@@ -23,7 +23,7 @@ from app.edge.principal import EVERY_COLLECTION, NOBODY, Grants, Principal, Role
 from app.edge.problems import Kind, RequestError
 from app.settings import Settings
 from index.catalogue import Catalogue
-from index.catalogue.cache import VersionedCache
+from index.catalogue.database import VersionedCache
 from index.generations.names import find_collection
 from index.keys.api_keys import ApiKey, find_key, note_use, split_key, today
 from training.common.errors import RecoquestError

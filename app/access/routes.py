@@ -31,7 +31,7 @@ from app.edge.problems import INVALID, Kind, RequestError, problem_responses
 from app.edge.schemas import Answer
 from app.permissions import GuardedRoute
 from app.services import InjectedServices, Services
-from index.keys.grants import Role, written_grants
+from index.keys.api_keys import Role, written_grants
 
 router = APIRouter(prefix="/v1/session", tags=["sessions"], route_class=GuardedRoute)
 

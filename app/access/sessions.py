@@ -17,7 +17,7 @@ from starlette.responses import Response
 from app.edge.addresses import is_over_tls
 from app.edge.principal import Principal
 from app.edge.problems import Kind, RequestError
-from index.keys.grants import Role
+from index.keys.api_keys import Role
 from index.keys.home_secret import home_secret
 
 COOKIE: Final = "recoquest_session"

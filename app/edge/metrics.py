@@ -17,9 +17,8 @@ from app.encoding import Kind
 from app.heartbeat import count_workers
 from app.settings import Settings
 from index.catalogue import Catalogue
-from index.catalogue.audit_tables import BackupRow
 from index.catalogue.jobs import JOB_STATES
-from index.catalogue.tables import JobRow
+from index.catalogue.tables import BackupRow, JobRow
 from index.vectors.ann.search import OperatingPoint
 from training.imaging.processes.pool import DecodeOutcome, RestartReason
 

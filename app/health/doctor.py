@@ -28,16 +28,16 @@ from app.settings import GONE, PREFIX, Settings, unknown_variables
 from index.audit.dead_letters import count_dead_letters, dead_letters_of
 from index.catalogue import Catalogue
 from index.catalogue.collections import called_now, find_generation
-from index.catalogue.disk_full import is_disk_full
+from index.catalogue.connections import is_disk_full
 from index.catalogue.jobs import Job, get_job, list_jobs
 from index.catalogue.tables import CollectionRow, ImageRow
 from index.engine import SearchEngine
-from index.erasure.pending import pending_erasures
+from index.erasure import pending_erasures
 from index.errors import CatalogueError, CatalogueSchemaError, DamagedCatalogueError, HomeError, StoreError
 from index.files.bundles import check_digest
 from index.generations.names import list_aliases
 from index.home import Home
-from index.keys.grants import EVERY_COLLECTION
+from index.keys.api_keys import EVERY_COLLECTION
 from index.writes.missing_vectors import count_missing_images
 from training.common.atomic import atomic_file
 from training.common.errors import RecoquestError
