@@ -10,7 +10,7 @@ from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from app.access.authentication import KEY_NEEDED
-from app.access.links import keep_as_long
+from app.access.sessions import keep_as_long
 from app.edge.principal import Principal, Role, principal_of
 from app.edge.problems import Kind, RequestError
 from app.services import services_of

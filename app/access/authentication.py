@@ -15,9 +15,8 @@ from typing import Final, Literal
 import structlog
 from starlette.requests import Request
 
-from app.access.links import LinkSigner, ended_link, link_of, wrong_link
 from app.access.oidc import CHALLENGE, EXPIRED, CodeFlow, Provider, TokenVerifier
-from app.access.sessions import COOKIE, Session, SessionSigner
+from app.access.sessions import COOKIE, Session, SessionSigner, ended_link, link_of, wrong_link
 from app.concurrency import Threads
 from app.edge.principal import EVERY_COLLECTION, NOBODY, Grants, Principal, Role, clients_of
 from app.edge.problems import Kind, RequestError
@@ -149,8 +148,7 @@ class Authenticator:
     The address that a request comes from gives no rights: a proxy on this machine sends those of strangers.
 
     Attributes:
-        signer: Signs and reads sessions.
-        links: Signs and reads links.
+        signer: Signs and reads sessions and links.
         code_flow: Sign-in at the identity provider; None: the settings name no client of it.
     """
 
@@ -163,7 +161,6 @@ class Authenticator:
         count: Callable[[Refusal], None],
     ) -> None:
         self.signer = signer
-        self.links = LinkSigner(signer)
         self._open_reading = settings.open_reading
         self._open_feedback = settings.open_feedback
         key = None if settings.admin_key is None else settings.admin_key.get_secret_value()
@@ -268,7 +265,7 @@ class Authenticator:
             # As of one that was changed: nobody learns which collections there are.
             raise wrong_link()
         key, collection = found
-        maker = self.links.open(sealed, address_of(key))
+        maker = self.signer.open_link(sealed, address_of(key))
         principal = await self._resume(maker)
         if principal is None or not self._opened(principal).may("reader", collection):
             raise ended_link()

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final, Literal, Protocol, cast
+from typing import Any, Final, Literal, cast
 
 import h11
 import structlog
@@ -222,19 +222,6 @@ class ConnectionLimits:
     head: HeadLimits = field(default_factory=HeadLimits)
 
 
-class Watched(Protocol):
-    """A connection as its watcher sees it."""
-
-    def look(self, now: float) -> None:
-        """End what takes too long."""
-
-    def spare_for(self, now: float) -> float | None:
-        """For how long nobody has needed the connection; None while somebody does."""
-
-    def replace(self) -> None:
-        """End, because another connection needs the place."""
-
-
 class Connections:
     """Counts connections, looks at each a few times a second, and sums up in the log which it has ended.
 
@@ -245,8 +232,8 @@ class Connections:
     def __init__(self, limits: ConnectionLimits, ended: Callable[[Reason], None]) -> None:
         self.limits = limits
         self._ended = ended
-        self._open: dict[Watched, None] = {}
-        self._leaving: set[Watched] = set()
+        self._open: dict[BoundedProtocol, None] = {}
+        self._leaving: set[BoundedProtocol] = set()
         self._unlogged: Counter[Reason] = Counter()
         self._turns: deque[Callable[[], object]] = deque()
         self._logged_at = float("-inf")
@@ -260,7 +247,7 @@ class Connections:
         """Whether only checks of health are answered on the connection that came last."""
         return len(self._open) > self.limits.connections
 
-    def enter(self, connection: Watched, now: float) -> bool:
+    def enter(self, connection: "BoundedProtocol", now: float) -> bool:
         """Take a place for a connection; False: there is none."""
         if len(self._open) >= self.limits.connections:
             self._trim(now)
@@ -270,7 +257,7 @@ class Connections:
         self._sweep_later()
         return True
 
-    def leave(self, connection: Watched) -> bool:
+    def leave(self, connection: "BoundedProtocol") -> bool:
         """Free the place of a connection that is told why it ends; False: too many are at that."""
         self._open.pop(connection, None)
         if len(self._leaving) >= _MAX_LEAVING:
@@ -279,7 +266,7 @@ class Connections:
         self._sweep_later()
         return True
 
-    def gone(self, connection: Watched) -> None:
+    def gone(self, connection: "BoundedProtocol") -> None:
         """Forget a connection that is closed."""
         self._open.pop(connection, None)
         self._leaving.discard(connection)

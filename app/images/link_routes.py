@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Request
 from pydantic import Field
 
-from app.access.links import PARAMETER, linked_address
+from app.access.sessions import PARAMETER, linked_address
 from app.audit.requests import Noted, note
 from app.edge import schemas as body
 from app.edge.operations import operation
@@ -77,7 +77,7 @@ async def link_image(
     authenticator = services.authenticator
     maker = await authenticator.maker_of(request, collection, wanted.expires_in)
     key = await services.threads.read(_key_of, services, collection)
-    sealed = authenticator.links.seal(maker, linked_address(key, image_id, picture, parameters.items()))
+    sealed = authenticator.signer.seal_link(maker, linked_address(key, image_id, picture, parameters.items()))
     expires = datetime.fromtimestamp(maker.expires, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     note(request, Noted(details={"picture": picture, "expires": expires, **parameters}))
     path = image_path(collection, image_id, prefix=request.scope.get("root_path", ""))
