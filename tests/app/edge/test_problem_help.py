@@ -13,7 +13,7 @@ from app.edge.problems import FRAMEWORK_KINDS, KINDS, Kind
 from app.page_routes import SOURCE
 from app.settings import PREFIX, Settings
 
-APP = Path(__file__).parents[4] / "app"
+APP = Path(__file__).parents[3] / "app"
 SECTIONS = re.findall(r"^## (.+)\n\n\*\*(\d{3})\.\*\* (.+)", SOURCE.read_text(encoding="utf-8"), re.MULTILINE)
 
 
