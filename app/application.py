@@ -203,60 +203,46 @@ async def _run(
         if application.state.archive is not None:
             opened.callback(application.state.archive.close)
         encoders = Encoders(load, limits, metrics, threads=settings.threads, give_up=give_up)
-        async with _services(application, settings, metrics, decoders, encoders):
+        threads = Threads()
+        metrics.decodes_waiting.set_function(lambda: decoders.pool.waiting)
+        patience = service_patience(settings)
+        engine = await threads.background(open_engine, settings, patience, decoders.thumbnail)
+        catalogue = engine.home.catalogue
+        await threads.background(_tidy_up, engine.home)
+        signer = await threads.background(SessionSigner.of, settings.home)
+        metrics.queries_waiting.set_function(encoders.waiting)
+        recorder = await threads.background(_open_recorder, settings, engine.home, metrics)
+        application.state.services = services = Services(
+            settings=settings,
+            engine=engine,
+            encoders=encoders,
+            images=decoders,
+            readiness=Readiness(settings, engine, encoders, threads),
+            metrics=metrics,
+            threads=threads,
+            stages=application.stages,
+            authenticator=Authenticator(settings, catalogue, threads, signer, metrics.key_refused),
+            names=CollectionNames(catalogue),
+            recorder=recorder,
+            role_of_job=partial(role_of_job, threads, catalogue),
+            stopping=application.stopping,
+        )
+        following = (asyncio.create_task(follow(services)), asyncio.create_task(refresh_views(services)))
+        try:
             yield
-
-
-@asynccontextmanager
-async def _services(
-    application: RecoquestService,
-    settings: Settings,
-    metrics: Metrics,
-    decoders: ImageDecoders,
-    encoders: Encoders,
-) -> AsyncIterator[None]:
-    threads = Threads()
-    metrics.decodes_waiting.set_function(lambda: decoders.pool.waiting)
-    patience = service_patience(settings)
-    engine = await threads.background(open_engine, settings, patience, decoders.thumbnail)
-    await threads.background(_tidy_up, engine.home)
-    signer = await threads.background(SessionSigner.of, settings.home)
-    metrics.queries_waiting.set_function(encoders.waiting)
-    readiness = Readiness(
-        engine, encoders, threads, timeout_s=settings.readiness_timeout_s, cache_s=settings.readiness_cache_s
-    )
-    recorder = await threads.background(_open_recorder, settings, engine.home, metrics)
-    application.state.services = services = Services(
-        settings,
-        engine,
-        encoders,
-        decoders,
-        readiness,
-        metrics,
-        threads,
-        application.stages,
-        Authenticator(settings, engine.home.catalogue, threads, signer, metrics.key_refused),
-        CollectionNames(engine.home.catalogue),
-        recorder,
-        partial(role_of_job, threads, engine.home.catalogue),
-        application.stopping,
-    )
-    following = (asyncio.create_task(follow(services)), asyncio.create_task(refresh_views(services)))
-    try:
-        yield
-    finally:
-        for task in following:
-            task.cancel()
-        await asyncio.to_thread(decoders.close)
-        await encoders.close()
-        if recorder is not None:
-            await asyncio.to_thread(recorder.close)
-        # Work in a thread needs the catalogue; one that is stuck ends with the process.
-        if await threads.finish(_FINISH_S):
-            await threads.background(engine.close)
-        else:
-            _log.warning("work is left at the stop")
-        threads.close()
+        finally:
+            for task in following:
+                task.cancel()
+            await asyncio.to_thread(decoders.close)
+            await encoders.close()
+            if recorder is not None:
+                await asyncio.to_thread(recorder.close)
+            # Work in a thread needs the catalogue; one that is stuck ends with the process.
+            if await threads.finish(_FINISH_S):
+                await threads.background(engine.close)
+            else:
+                _log.warning("work is left at the stop")
+            threads.close()
 
 
 def _open_recorder(settings: Settings, home: Home, metrics: Metrics) -> Recorder | None:

@@ -125,7 +125,9 @@ class AuditTrail:
                 event = self._event(scope, message["status"])
                 if event is not None:
                     try:
-                        await recorder.record(event, durable=_is_durable(event))
+                        refused = event.action == "sign-in" and event.outcome == "failure"
+                        durable = event.action not in _READING and not refused
+                        await recorder.record(event, durable=durable)
                     except AuditUnavailableError as error:
                         replaced = True
                         answer = problem_response(_UNAVAILABLE, str(error), scope=scope)
@@ -213,8 +215,3 @@ def _described(scope: Scope, action: Action, operation: str, status: int) -> Eve
 def _parameter(scope: Scope, name: str) -> str | None:
     value = scope.get("path_params", {}).get(name)
     return None if value is None else str(value)
-
-
-def _is_durable(event: Event) -> bool:
-    refused = event.action == "sign-in" and event.outcome == "failure"
-    return event.action not in _READING and not refused

@@ -89,13 +89,9 @@ def _tags(request: Request, name: str, *, weak: bool) -> frozenset[str]:
     tags = [_TAG.fullmatch(part) for part in parts]
     found = [tag for tag in tags if tag is not None]
     if len(found) < len(parts) or len(parts) > _MAX_TAGS:
-        raise _malformed(name)
+        message = (
+            f"{name} must be *, or at most {_MAX_TAGS} ETags as answers gave them, with their double quotes: "
+            f'{name}: "...".'
+        )
+        raise RequestError(INVALID, message, errors=[FieldError(field=name, message=message)])
     return frozenset(f"{'' if weak else tag[1] or ''}{tag[2]}" for tag in found)
-
-
-def _malformed(name: str) -> RequestError:
-    message = (
-        f"{name} must be *, or at most {_MAX_TAGS} ETags as answers gave them, with their double quotes: "
-        f'{name}: "..."'
-    )
-    return RequestError(INVALID, f"{message}.", errors=[FieldError(field=name, message=f"{message}.")])

@@ -28,15 +28,7 @@ _SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
 
 @dataclass(frozen=True)
 class Installation:
-    """State of an installation at one time.
-
-    Attributes:
-        free_bytes: Free bytes of the disk with the home folder, for users without special rights.
-        disk_bytes: Size of that disk.
-        workers: Running workers.
-        jobs: Number of jobs by state.
-        last_backup: Unix time of the newest backup; None without any.
-    """
+    """State of an installation at one time; `last_backup` is a Unix time, None without any."""
 
     free_bytes: int
     disk_bytes: int

@@ -161,12 +161,11 @@ def _ranges_of(scope: Scope) -> list[re.Match[str]]:
         return []
     parts = [part.strip(" \t") for part in rest.split(",", _MAX_RANGES)]
     found = [_RANGE.fullmatch(part) for part in parts if part]
-    ranges = [match for match in found if match is not None and not _is_backwards(match)]
+    # None of them ends before it begins.
+    ranges = [
+        part for part in found if part and not (part["last"] and int(part["last"]) < int(part["first"]))
+    ]
     return ranges if len(found) == len(ranges) <= _MAX_RANGES else []
-
-
-def _is_backwards(part: re.Match[str]) -> bool:
-    return bool(part["last"]) and int(part["last"]) < int(part["first"])
 
 
 def _is_inside(part: re.Match[str], size: int) -> bool:

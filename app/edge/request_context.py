@@ -53,9 +53,11 @@ class RequestContext:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         started = time.perf_counter()
-        request_id = _request_id(scope)
-        scope.setdefault("state", {}).update(request_id=request_id, started=started)
         headers = Headers(scope=scope)
+        request_id = headers.get(REQUEST_ID_HEADER, "")
+        if not _ACCEPTABLE_ID.fullmatch(request_id):
+            request_id = uuid.uuid4().hex
+        scope.setdefault("state", {}).update(request_id=request_id, started=started)
         traceparent = headers.get("traceparent", "")
         trace_id, span = trace_id_of(traceparent), None
         if self.tracer is not None:
@@ -120,11 +122,6 @@ def milliseconds_since_arrival(scope: Scope) -> float:
     """Time since the request reached the service."""
     started = scope.get("state", {}).get("started")
     return (time.perf_counter() - started) * 1000 if isinstance(started, float) else 0.0
-
-
-def _request_id(scope: Scope) -> str:
-    given = Headers(scope=scope).get(REQUEST_ID_HEADER, "")
-    return given if _ACCEPTABLE_ID.fullmatch(given) else uuid.uuid4().hex
 
 
 def _operation(scope: Scope) -> str:
