@@ -86,13 +86,7 @@ _FORM: Final = "multipart/form-data"
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A request of an operation.
-
-    Attributes:
-        parameters: Values of its parameters, by name.
-        body: Its JSON body.
-        form: Texts of its form, by field; files are the caller's.
-    """
+    """A request of an operation: parameters by name, and a JSON body or the texts of a form by field."""
 
     parameters: Mapping[str, Any] = field(default_factory=dict)
     body: Any = None

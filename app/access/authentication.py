@@ -69,10 +69,6 @@ class BruteForceLimiter:
     of keys with the same first letters. The same wrong key counts once: a script with an old key guesses
     nothing. Clients of a proxy are told apart by the last address in `X-Forwarded-For`, which the proxy
     itself has written.
-
-    Args:
-        count: Told of every key that was wrong, or came too early after others.
-        clock: Seconds that never go back.
     """
 
     def __init__(self, count: Callable[[Refusal], None], clock: Callable[[], float] = time.monotonic) -> None:

@@ -81,13 +81,7 @@ class Discovery:
 
 
 class Provider:
-    """An OpenID Connect provider.
-
-    Args:
-        issuer: Its address, exactly as its tokens have it.
-        fetch: Reads a JSON document; raises ProviderError.
-        clock: Seconds that never go back.
-    """
+    """An OpenID Connect provider, whose `issuer` is its address exactly as its tokens have it."""
 
     def __init__(
         self, issuer: str, fetch: Fetch | None = None, clock: Callable[[], float] = time.monotonic
