@@ -1,4 +1,4 @@
-"""Log lines on standard error, what they show of errors, and tables of commands on standard output."""
+"""Log lines on standard error, JSON or readable on a terminal, and what they show of errors."""
 
 import logging
 import sys
@@ -6,7 +6,6 @@ import traceback
 from typing import TextIO
 
 import structlog
-from rich.console import Console
 
 _SHARED: tuple[structlog.types.Processor, ...] = (
     structlog.contextvars.merge_contextvars,
@@ -86,15 +85,3 @@ def let_go(error: BaseException) -> None:
         waiting += (one.__cause__, one.__context__)
         if isinstance(one, BaseExceptionGroup):
             waiting += one.exceptions
-
-
-_WIDTH_WITHOUT_TERMINAL = 120
-
-
-def console() -> Console:
-    """Standard output; a file or a pipe gets a fixed width instead of the 80 columns of no terminal.
-
-    Brackets and colons in texts and names are shown as they are, never read as rich's own markup.
-    """
-    width = None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL
-    return Console(width=width, highlight=False, markup=False, emoji=False)

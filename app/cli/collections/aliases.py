@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from app.cli.options import AsJson, Home, indexed
-from app.edge.logging import console
+from app.edge.console import console
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session

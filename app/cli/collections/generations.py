@@ -8,7 +8,7 @@ from rich.table import Table
 
 from app.cli.errors import stoppable
 from app.cli.options import BatchSize, Device, Home, indexed
-from app.edge.logging import console
+from app.edge.console import console
 
 if TYPE_CHECKING:
     from app.settings import Settings

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from app.edge.logging import console
+from app.edge.console import console
 from index.scoring.confidence import MIN_IMAGES, MIN_KINDS, Confidence
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import typer
 
 from app.cli.errors import stoppable
 from app.cli.options import Home, indexed
-from app.edge.logging import console
+from app.edge.console import console
 
 
 def duplicates(

@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from app.cli.options import Home, indexed
-from app.edge.logging import console
+from app.edge.console import console
 
 if TYPE_CHECKING:
     from index.feedback import JudgedQuery

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from app.cli.options import read_text
-from app.edge.logging import console
+from app.edge.console import console
 from training.clinical.findings import (
     CHEXPERT_LABELS,
     FINDINGS,

@@ -7,7 +7,7 @@ import typer
 from rich.table import Column, Table
 
 from app.cli.options import Home, indexed
-from app.edge.logging import console
+from app.edge.console import console
 
 if TYPE_CHECKING:
     from training.recipes.library import RecipeFile

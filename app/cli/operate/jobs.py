@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 from app.cli.collections.generations import activate
 from app.cli.options import AsJson, BatchSize, Device, EnvFile, Home
-from app.edge.logging import console
+from app.edge.console import console
 from app.jobs.kinds import KINDS, command_of
 from index.errors import JobStateError
 

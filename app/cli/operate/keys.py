@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from app.cli.options import AsJson, Home
-from app.edge.logging import console
+from app.edge.console import console
 from index.keys.api_keys import EVERY_COLLECTION, ROLES, Role, role_of, written_grants
 
 if TYPE_CHECKING:

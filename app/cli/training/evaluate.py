@@ -18,7 +18,7 @@ from app.cli.options import (
     name_left_out,
     read_split,
 )
-from app.edge.logging import console
+from app.edge.console import console
 
 if TYPE_CHECKING:
     from training.evaluation.embedding import EmbeddedManifest

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from app.cli.errors import resumable
 from app.cli.options import Device, Processes, Resume, Sets, Track, chosen_device
-from app.edge.logging import console
+from app.edge.console import console
 
 if TYPE_CHECKING:
     from training.language_models.config import LanguageModelRecipe

@@ -6,7 +6,7 @@ from time import monotonic
 import typer
 from rich.table import Table
 
-from app.edge.logging import console
+from app.edge.console import console
 from app.generations.lifecycle.bulk_encoder import load_bulk_encoder
 from app.settings import Settings
 from index.catalogue.collections import Generation, find_generation
