@@ -15,7 +15,7 @@ from opentelemetry.trace import Tracer, TracerProvider
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app import idempotency
+from app import embeddings, feedback, idempotency
 from app import page_routes as pages
 from app.access import session_routes as sessions
 from app.access import sign_in_routes as sign_in
@@ -40,11 +40,9 @@ from app.edge.observability.metrics import Metrics
 from app.edge.observability.tracing import open_provider, tracer_of
 from app.edge.server.admission import Admission, Stages
 from app.edge.server.connections import ConnectionLimits, Connections
-from app.embeddings import routes as embeddings
 from app.encoding import QueueLimits
 from app.encoding.pool import EncoderLoader, Encoders, LoadEncoder
 from app.engine import open_engine, service_patience
-from app.feedback import routes as feedback
 from app.generations import model_routes as models
 from app.generations import routes as generations
 from app.health import routes as health
@@ -58,7 +56,6 @@ from app.openapi import DESCRIPTION, TAGS, describe
 from app.radiology.routes import routes as radiology
 from app.radiology.viewer.archive import archive_of
 from app.refresh import follow, refresh_views
-from app.search import browse_routes as browse
 from app.search import routes as search
 from app.services import Services
 from app.settings import Settings
@@ -154,7 +151,7 @@ def create_app(
         *radiology.ROUTERS,
         links.router,
         writes.router,
-        browse.router,
+        search.browse_router,
         collections.router,
         generations.router,
         models.router,

@@ -5,8 +5,8 @@ from typing import Any
 
 from app.edge.http.description.examples import add_example
 from app.edge.http.problems import MEDIA_TYPE
-from app.embeddings.schemas import EmbeddingsQuery
-from app.search.schemas.query import SearchQuery
+from app.embeddings import EmbeddingsQuery
+from app.search.schemas import SearchQuery
 
 DESCRIPTION = """
 Find images, or the texts that belong to them, by texts, by images, and by examples of what is wanted and what

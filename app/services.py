@@ -1,10 +1,12 @@
 """Services of the routes, made at the start, reached through `Depends`."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Concatenate, ParamSpec, TypeVar
 
 from fastapi import Depends, Request
+from sqlalchemy.orm import Session
 
 from app.concurrency.threads import Threads
 from app.decoding.images import ImageDecoders
@@ -13,6 +15,9 @@ from app.encoding.pool import Encoders
 from app.health.readiness import Readiness
 from app.settings import Settings
 from index.engine import SearchEngine
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,28 @@ class Services:
     metrics: Metrics
     threads: Threads
     stopping: asyncio.Event
+
+    async def read(
+        self, work: Callable[Concatenate[Session, P], Result], *args: P.args, **kwargs: P.kwargs
+    ) -> Result:
+        """Call what reads the catalogue with a session of it, in a thread."""
+
+        def read() -> Result:
+            with self.engine.home.catalogue.read() as session:
+                return work(session, *args, **kwargs)
+
+        return await self.threads.read(read)
+
+    async def write(
+        self, work: Callable[Concatenate[Session, P], Result], *args: P.args, **kwargs: P.kwargs
+    ) -> Result:
+        """Call what writes to the catalogue in one transaction, in a thread."""
+
+        def write() -> Result:
+            with self.engine.home.catalogue.write() as session:
+                return work(session, *args, **kwargs)
+
+        return await self.threads.write(write)
 
 
 async def get_services(request: Request) -> Services:

@@ -6,8 +6,8 @@ from typing import Final
 from app.edge.http.accept import preferred
 from app.edge.http.problem_kinds import NOT_ACCEPTABLE
 from app.edge.http.problems import RequestError
-from app.search.query_sources import naming_failures
 from app.search.read_search import invalid
+from app.search.search import naming_failures
 from app.services import Services
 from index.files.renditions import LARGEST_SIDES, VERSION, Rendition, scaled_size
 from index.search.results import StoredImage

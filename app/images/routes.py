@@ -25,7 +25,7 @@ from app.images.renditions import (
     parse_window,
     rendition_etag,
 )
-from app.search.schemas.page import ImageInfo, image_info_from
+from app.search.schemas import ImageInfo, image_info_from
 from app.services import InjectedServices
 from index.engine import SearchEngine
 from index.errors import StoreError

@@ -27,8 +27,7 @@ from app.radiology.schemas.studies import (
 )
 from app.radiology.viewer.installation import viewer_template
 from app.radiology.viewer.links import viewer_link
-from app.search.schemas.findings import stated_from
-from app.search.schemas.page import ServedBy
+from app.search.schemas import ServedBy, stated_from
 from app.services import Services
 from app.settings import Settings
 from index.engine import SearchEngine

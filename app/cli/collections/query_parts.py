@@ -8,9 +8,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from app.cli.options import query_device
-from app.search.query_sources import ImageFile, Source, TextSource, region_part, stored_part
-from app.search.schemas.page import Truncation
-from app.search.schemas.query import SearchQuery
+from app.search.schemas import SearchQuery, Truncation
+from app.search.search import ImageFile, Source, TextSource, region_part, stored_part
 from app.settings import Settings
 from index.catalogue.full_text import MAX_WORDS, parse_words
 from index.engine import SearchEngine

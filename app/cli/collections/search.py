@@ -15,10 +15,8 @@ import typer
 from app.cli.options import Device, Home, indexed, parse_filter_option
 
 if TYPE_CHECKING:
-    from app.search.query_sources import QuerySources
-    from app.search.schemas.page import SearchResponse
-    from app.search.schemas.query import SearchQuery
-    from app.search.schemas.similarity_map import SimilarityMap
+    from app.search.schemas import SearchQuery, SearchResponse, SimilarityMap
+    from app.search.search import QuerySources
     from app.settings import Settings
 
 
@@ -242,8 +240,8 @@ def _map(
     """Tell which parts of an image fit a query, and note it in the audit trail."""
     from app.audit.trail import record_command
     from app.cli.collections.query_parts import PartMaker
-    from app.search.audit import query_parts
-    from app.search.schemas.similarity_map import SimilarityMap
+    from app.search.schemas import SimilarityMap
+    from app.search.search import query_parts
 
     query.check(images=len(files.asked), unlike_images=len(files.disliked))
     sources = _sources(query, files, settings)
@@ -273,8 +271,8 @@ def _page(
 ) -> "SearchResponse":
     """Search, with the words of texts looked up, and note what is shown in the audit trail."""
     from app.cli.collections.query_parts import PartMaker, with_words
-    from app.search.audit import record_searches
-    from app.search.schemas.page import TookMs, page_from
+    from app.search.schemas import TookMs, page_from
+    from app.search.search import record_searches
 
     query.check(images=len(files.asked), unlike_images=len(files.disliked))
     with indexed(settings) as engine:
@@ -314,7 +312,7 @@ def _query(options: Mapping[str, str], **values: Any) -> "SearchQuery":
     from pydantic import ValidationError
 
     from app.edge.http.field_errors import sentence
-    from app.search.schemas.query import SearchQuery
+    from app.search.schemas import SearchQuery
 
     try:
         return SearchQuery.model_validate(values)
@@ -347,7 +345,7 @@ def _option(options: Mapping[str, str], *location: str | int) -> str | None:
 
 def _sources(query: "SearchQuery", files: _Files, settings: "Settings") -> "QuerySources":
     from app.cli.collections.query_parts import read_image
-    from app.search.query_sources import QuerySources
+    from app.search.search import QuerySources
 
     limits = settings.image_limits
     images, unlike_images = (

@@ -11,8 +11,8 @@ import typer
 
 from app.cli.collections.query_parts import with_words
 from app.cli.options import indexed, query_device, read_text
-from app.search.audit import record_searches
-from app.search.schemas.page import SearchResponse, TookMs, Truncation, page_from
+from app.search.schemas import SearchResponse, TookMs, Truncation, page_from
+from app.search.search import record_searches
 from index.search.request import BatchEntry
 from index.search.results import SearchPage
 from training.common.errors import DataError
@@ -20,7 +20,7 @@ from training.common.progress import progress_bar
 from training.models.onnx.loading import load_query_encoder
 
 if TYPE_CHECKING:
-    from app.search.schemas.query import SearchQuery
+    from app.search.schemas import SearchQuery
     from app.settings import Settings
     from index.engine import SearchEngine
     from index.search.results import ActiveGeneration

@@ -10,8 +10,7 @@ from index.scoring.confidence import MIN_IMAGES, MIN_KINDS, Confidence
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from app.search.schemas.page import SearchResponse
-    from app.search.schemas.query import SearchQuery
+    from app.search.schemas import SearchQuery, SearchResponse
 
 
 def print_table(page: "SearchResponse", query: "SearchQuery") -> None:

@@ -112,7 +112,7 @@ def _judged(texts: Sequence[str], like: Sequence[str], unlike: Sequence[str]) ->
     from pydantic import ValidationError
 
     from app.edge.http.field_errors import sentence
-    from app.feedback.schemas import SearchedQuery
+    from app.feedback import SearchedQuery
 
     liked = [{"text": text} for text in texts] + [{"id": name} for name in like]
     try:

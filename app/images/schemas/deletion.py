@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from app.edge.schemas import Answer, Request
 from app.images.schemas.writes import Refusal
-from app.search.schemas.filter_form import FilterForm
+from app.search.schemas import FilterForm
 
 _MAX_IDS = 500
 

@@ -8,8 +8,7 @@ from pydantic import Field
 
 from app.archive_settings import ResultForm
 from app.edge.schemas import Answer
-from app.search.schemas.findings import StatedByImage
-from app.search.schemas.page import ServedBy
+from app.search.schemas import ServedBy, StatedByImage
 from index.studies.members import StudyImage
 from index.studies.sentences import Sentence
 from training.common.manifest import MetadataValue

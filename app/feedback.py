@@ -1,17 +1,35 @@
-"""Schemas of relevance judgements."""
+"""Relevance judgements of hits: writes for authorized callers, counts for operators."""
 
+from dataclasses import asdict
+from http import HTTPStatus
 from typing import Annotated, Self
 
+from fastapi import APIRouter, Depends, Request
 from pydantic import Field, model_validator
+from sqlalchemy.orm import Session
 
-from app.edge.schemas import Answer, Request, Text
-from app.search.schemas.query import MAX_EXAMPLES
-from index.feedback.judgements import FeedbackCounts, JudgedQuery
+from app.access.permissions import may
+from app.audit.noted import Noted, note
+from app.edge.http.problems import problem_responses
+from app.edge.operations import operation
+from app.edge.principal import principal_of
+from app.edge.schemas import Answer, Text
+from app.edge.schemas import Request as Body
+from app.idempotency import IdempotentRoute, idempotency_key
+from app.search.read_search import check_length
+from app.search.schemas import MAX_EXAMPLES
+from app.services import InjectedServices
+from index.catalogue.collections import require_active
+from index.feedback.judgements import JudgedQuery, User, count_feedback, record_judgement
+
+router = APIRouter(
+    prefix="/v1/collections/{collection}/feedback", tags=["feedback"], route_class=IdempotentRoute
+)
 
 _ImageId = Annotated[str, Field(max_length=255)]
 
 
-class JudgedExample(Request):
+class JudgedExample(Body):
     """An example of a search: exactly one of an image's id and a text."""
 
     id: _ImageId | None = Field(default=None, description="An image of the collection.")
@@ -27,7 +45,7 @@ class JudgedExample(Request):
 _Examples = Annotated[list[JudgedExample], Field(fail_fast=True, max_length=MAX_EXAMPLES)]
 
 
-class SearchedQuery(Request):
+class SearchedQuery(Body):
     """The query, as in the search itself, without files and vectors: they teach nothing."""
 
     text: Text | None = Field(default=None, examples=["two dogs run through shallow water"])
@@ -61,7 +79,7 @@ class SearchedQuery(Request):
         return texts
 
 
-class NewJudgement(Request):
+class NewJudgement(Body):
     """A relevance judgement of a hit."""
 
     query: SearchedQuery
@@ -92,17 +110,6 @@ class FeedbackSummary(Answer):
     queries: int = Field(description="Different queries whose hits were judged.")
     latest: str | None = Field(description="Time of the latest judgement; null without judgements.")
 
-    @classmethod
-    def of(cls, collection: str, counts: FeedbackCounts) -> Self:
-        """Describe the counts."""
-        return cls(
-            collection=collection,
-            relevant=counts.relevant,
-            not_relevant=counts.not_relevant,
-            queries=counts.queries,
-            latest=counts.latest,
-        )
-
 
 def _texts(examples: list[JudgedExample]) -> tuple[str, ...]:
     return tuple(example.text for example in examples if example.text is not None)
@@ -110,3 +117,61 @@ def _texts(examples: list[JudgedExample]) -> tuple[str, ...]:
 
 def _ids(examples: list[JudgedExample]) -> tuple[str, ...]:
     return tuple(example.id for example in examples if example.id is not None)
+
+
+@router.post(
+    "",
+    summary="Judge a hit",
+    responses=problem_responses(
+        HTTPStatus.CONFLICT,
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        HTTPStatus.INSUFFICIENT_STORAGE,
+    ),
+    dependencies=[may("judge"), Depends(idempotency_key)],
+)
+@operation("judge")
+async def judge_hit(
+    collection: str, new: NewJudgement, request: Request, services: InjectedServices
+) -> Judged:
+    """Say whether a hit is what was searched for; models learn from it when they are trained again.
+
+    The last judgement of the same query and image stands, so it can be sent again. Searches do not change by
+    it. Images of the collection that are named in the query must be there.
+    """
+    for field, text in new.query.texts().items():
+        check_length(field, text, services.settings.max_text_length)
+    caller = principal_of(request)
+
+    def judge(session: Session) -> str:
+        record_judgement(
+            session,
+            collection,
+            new.query.judged(),
+            new.hit,
+            new.relevant,
+            limit=services.settings.max_feedback,
+            user=User(caller.id, caller.name) if caller.id else None,
+            missed=new.missed,
+        )
+        generation, _ = require_active(session, collection)
+        return generation.digest
+
+    note(
+        request,
+        Noted(
+            objects=[new.hit],
+            query=new.query.parts(),
+            model=await services.write(judge),
+            details={"relevant": new.relevant, "missed": new.missed},
+        ),
+    )
+    return Judged(collection=collection, hit=new.hit, relevant=new.relevant)
+
+
+@router.get("", summary="Count judgements", dependencies=[may("curator")])
+async def count_judgements(collection: str, services: InjectedServices) -> FeedbackSummary:
+    """Numbers of relevance judgements in a collection."""
+    counts = await services.read(count_feedback, collection)
+    return FeedbackSummary(collection=collection, **asdict(counts))
