@@ -40,8 +40,8 @@ from app.edge.observability.metrics import Metrics
 from app.edge.observability.tracing import open_provider, tracer_of
 from app.edge.server.admission import Admission, Stages
 from app.edge.server.connections import ConnectionLimits, Connections
-from app.encoding import QueueLimits
 from app.encoding.pool import EncoderLoader, Encoders, LoadEncoder
+from app.encoding.queue import QueueLimits
 from app.engine import open_engine, service_patience
 from app.generations import model_routes as models
 from app.generations import routes as generations

@@ -9,8 +9,8 @@ import structlog
 from PIL import Image
 
 from app.concurrency.threads import Threads
-from app.encoding import Priority, QueueFullError
 from app.encoding.pool import Encoders, LoadedEncoder
+from app.encoding.queue import Priority, QueueFullError
 from index.engine import SearchEngine
 from index.errors import HomeError, NoActiveGenerationError, UnknownCollectionError
 from index.search.results import ActiveGeneration
@@ -135,7 +135,7 @@ class Readiness:
                 await loaded.queue.encode_text(_PROBE, priority=Priority.PROBE)
             else:
                 await loaded.queue.encode_image(
-                    loaded.prepare(Image.new("RGB", (8, 8))), priority=Priority.PROBE
+                    loaded.encoder.prepare_image(Image.new("RGB", (8, 8))), priority=Priority.PROBE
                 )
         except QueueFullError:
             # A full queue that moves is busy, not broken: a recent batch counts as a pass of the encoder.

@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar
 from app.edge.http.etags import etag_of
 from app.edge.http.problem_kinds import INVALID, kind_of, type_of
 from app.edge.observability.tracebacks import let_go
-from app.encoding import Priority
 from app.encoding.pool import LoadedEncoder
+from app.encoding.queue import Priority
 from app.images.read_uploads import SentImage, changed_record
 from app.images.schemas.writes import ImageChanges, Refusal, Written
 from app.search.search import side_by_side
@@ -213,7 +213,7 @@ async def _prepare(
             revision = known[image.id].revision if image.id in known else None
             return _Ready(image, compared.content, compared.prepared, known=revision)
         # The vector is of the file that is stored.
-        decoded = await services.images.decode_upload(compared.content, loaded.image_config)
+        decoded = await services.images.decode_upload(compared.content, loaded.encoder.image_config)
     except ImageError as error:
         let_go(error)
         return _Ready(image, error=error)
@@ -238,7 +238,7 @@ async def _compared(
         return await services.threads.read(work)
     except ImageError:
         # The decoder has better words for most damage.
-        await services.images.decode_upload(image.content, loaded.image_config)
+        await services.images.decode_upload(image.content, loaded.encoder.image_config)
         raise
 
 

@@ -245,10 +245,10 @@ class PartMaker:
             if file.box is not None:
                 grid = await _embed_regions(self.services, loaded, file.content)
                 return MadePart(region_part(grid, file.box, file.field))
-            prepared = await self.services.images.prepare(file.content, loaded.encoder.image_config)
+            decoded = await self.services.images.decode_query(file.content, loaded.encoder.image_config)
         except ImageError as error:
             raise type(error)(f"{file.name}: {error}" if file.name else str(error)) from error
-        encoded = await loaded.queue.encode_image(prepared)
+        encoded = await loaded.queue.encode_image(decoded.pixels)
         return MadePart(Part(encoded.vector, "image"))
 
 

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 
-from app.encoding import (
+from app.encoding.pool import EncoderBrokenError, EncoderLoadingError
+from app.encoding.queue import (
     EncoderLostError,
     EncoderMemoryError,
     EncodingFailedError,
@@ -13,7 +14,6 @@ from app.encoding import (
     QueueClosedError,
     QueueFullError,
 )
-from app.encoding.pool import EncoderBrokenError, EncoderLoadingError
 from index import errors
 from index.errors import shortened
 from training.common.errors import (

@@ -15,7 +15,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from app.concurrency.timings import record
 from app.edge.observability.installation import InstallationMetrics
-from app.encoding import Kind
+from app.encoding.queue import Kind
 from index.vectors.ann.search import OperatingPoint
 from training.imaging.processes.pool import DecodeOutcome, RestartReason
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlalchemy import select, text
 
-from app.encoding.passes import warm_up
+from app.encoding.threads import warm_up
 from app.engine import bind_home, open_unbound
 from app.health.doctor.finding import Finding
 from app.health.doctor.home import file_in_the_way

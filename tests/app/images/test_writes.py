@@ -13,7 +13,7 @@ from PIL import Image
 from sqlalchemy import select
 
 from app.application import create_app
-from app.encoding import EncodingQueue
+from app.encoding.queue import EncodingQueue
 from app.engine import open_engine
 from index.catalogue.tables import CollectionRow
 from index.engine import SearchEngine

@@ -21,7 +21,7 @@ import sys, threading
 from pathlib import Path
 from app.cli.operate.serve import bind, url_of
 from app.cli.operate.serve import serve_on
-from app.encoding import jobs
+from app.encoding import queue
 from app.settings import Settings
 from training.models.onnx.encoder import OnnxEncoder
 
@@ -33,7 +33,7 @@ def embed_texts(self, texts):
     return embed(self, texts)
 
 OnnxEncoder.embed_texts = embed_texts
-jobs._SHORTEST_PASS_LIMIT_S = 0.5
+queue._SHORTEST_PASS_LIMIT_S = 0.5
 taken = bind("127.0.0.1", 0)
 print(url_of(taken), flush=True)
 access = {"open_reading": True, "admin_key": sys.argv[2]}
