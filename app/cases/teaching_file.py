@@ -222,39 +222,23 @@ class _StreamedZip:
         return self._window.take()
 
 
-class _Window:
+class _Window(io.BytesIO):
     """The end of a file, behind what was taken of it: within it a writer may seek, to complete headers."""
 
-    def __init__(self) -> None:
-        self._taken = 0
-        self._bytes = io.BytesIO()
-
-    def seekable(self) -> bool:
-        return True
+    _taken = 0
 
     def tell(self) -> int:
-        return self._taken + self._bytes.tell()
+        return self._taken + super().tell()
 
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        if whence != io.SEEK_SET or offset < self._taken:
-            raise io.UnsupportedOperation("Only what was not taken yet can be written again.")
-        self._bytes.seek(offset - self._taken)
-        return offset
-
-    def write(self, data: bytes, /) -> int:
-        return self._bytes.write(data)
-
-    def flush(self) -> None:
-        """Do nothing: all bytes are in memory until they are taken."""
-
-    def close(self) -> None:
-        """Do nothing: the last bytes are taken after the end of the zip file."""
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        return super().seek(offset - self._taken, whence) + self._taken
 
     def take(self) -> bytes:
         """Return all bytes, and keep none."""
-        content = self._bytes.getvalue()
+        content = self.getvalue()
         self._taken += len(content)
-        self._bytes = io.BytesIO()
+        super().seek(0)
+        self.truncate()
         return content
 
 
@@ -272,10 +256,6 @@ class ZipResponse(StreamingResponse):
     @classmethod
     async def begin(cls, contents: AsyncGenerator[bytes], budget: Budget) -> "ZipResponse":
         """Make the first bytes, so that what fails at once is answered as a problem.
-
-        Args:
-            contents: Bytes of the file, as they are made.
-            budget: Bytes that callers may leave untaken.
 
         Raises:
             RecoquestError: The first bytes cannot be made now.

@@ -48,16 +48,16 @@ from app.search.schemas import (
     page_from,
 )
 from app.search.search import (
+    Found,
     MadePart,
     PartMaker,
     QuerySources,
-    find,
-    find_all,
-    make_all,
+    find_batch,
+    make_batch,
     note_queries,
-    side_by_side,
     sources_of,
     stored_regions,
+    with_details,
 )
 from app.services import InjectedServices, Services
 from index.engine import SearchEngine
@@ -125,13 +125,17 @@ async def search_images(
     started = time.perf_counter()
     made: list[MadePart] = []
     if active is not None:
-        maker = PartMaker(services, active)
-        made = await unless_disconnected(
-            request, side_by_side([maker.make(source) for source in sources.all])
-        )
+        made = await unless_disconnected(request, PartMaker(services, active).make_all(sources))
     encoded = time.perf_counter()
-    parts = [one.part for one in made]
-    page, details = await services.threads.read(find, engine, collection, active, query, sources, parts)
+
+    def find() -> Found:
+        if active is None:
+            page = engine.browse(collection, sources.request)
+        else:
+            page = sources.find(engine, active, [one.part for one in made])
+        return with_details(engine, collection, active, page, query)
+
+    page, details = await services.threads.read(find)
     seconds = time.perf_counter() - encoded
     services.metrics.searched(seconds)
     await note_queries(
@@ -144,16 +148,15 @@ async def search_images(
         limit=query.limit,
         later_page=isinstance(query.cursor, str),
     )
-    took = TookMs(
-        encode=round((encoded - started) * 1000, 3),
-        search=round(seconds * 1000, 3),
-        total=round(milliseconds_since_arrival(request.scope), 3),
-    )
     return page_from(
         page,
         active or collection,
         query,
-        took_ms=took,
+        took_ms=TookMs(
+            encode=1000 * (encoded - started),
+            search=1000 * seconds,
+            total=milliseconds_since_arrival(request.scope),
+        ),
         truncations=[one.truncation for one in made if one.truncation is not None],
         prefix=request.scope.get("root_path", ""),
         details=details,
@@ -205,9 +208,8 @@ async def map_similarity(
     if not sources.all:
         raise QueryError("There is nothing to compare the image with: give a text, an image or an example.")
     active = await services.threads.read(services.engine.active, collection)
-    maker = PartMaker(services, active)
     image, grid = await unless_disconnected(request, stored_regions(services, active, image_id))
-    made = await unless_disconnected(request, side_by_side([maker.make(source) for source in sources.all]))
+    made = await unless_disconnected(request, PartMaker(services, active).make_all(sources))
     parts = [one.part for one in made]
     entry = await services.threads.read(sources.entry, services.engine, active, parts)
     await note_queries(request, services, active, [sent], [image.id])
@@ -273,9 +275,9 @@ async def search_batch(
     count_as(request.scope, len(queries))
     active = await services.threads.read(engine.active, collection)
     started = time.perf_counter()
-    made = await unless_disconnected(request, make_all(services, active, queries))
+    made = await unless_disconnected(request, make_batch(services, active, queries))
     encoded = time.perf_counter()
-    found = await services.threads.read(find_all, engine, active, queries, made)
+    found = await services.threads.read(find_batch, engine, active, queries, made)
     searched = time.perf_counter()
     answered = [
         (SentSearch(asked), one[0])
@@ -294,8 +296,8 @@ async def search_batch(
     for _ in queries:
         services.metrics.searched((searched - encoded) / len(queries))
     # Every search gets an equal share of the time of all.
-    shares = [round(part / len(queries), 3) for part in (encode, search, encode + search)]
-    share = TookMs(encode=shares[0], search=shares[1], total=shares[2])
+    count = len(queries)
+    share = TookMs(encode=encode / count, search=search / count, total=(encode + search) / count)
     results = []
     for asked, parts, one in zip(queries, made, found, strict=True):
         if isinstance(one, RecoquestError):
@@ -314,8 +316,7 @@ async def search_batch(
             details=one[1],
         )
         results.append(BatchResult.model_construct(page=page, problem=None))
-    total = round(milliseconds_since_arrival(request.scope), 3)
-    took = TookMs(encode=round(encode, 3), search=round(search, 3), total=total)
+    took = TookMs(encode=encode, search=search, total=milliseconds_since_arrival(request.scope))
     status = HTTPStatus.MULTI_STATUS if any(one.problem for one in results) else HTTPStatus.OK
     content = BatchResponse.model_construct(results=results, took_ms=took).model_dump_json()
     return Response(content, status_code=status, media_type="application/json")

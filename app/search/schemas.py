@@ -3,6 +3,7 @@
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, get_args
 from urllib.parse import quote
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import (
     MISSING,
+    AfterValidator,
     BeforeValidator,
     Field,
     GetJsonSchemaHandler,
@@ -511,8 +513,8 @@ class SearchQuery(Request):
         boxes = "".join(f"{place}{box.model_dump_json()}" for place, box in self.boxes.items())
         return hashlib.sha256(f"{own}{files}{boxes}".encode()).hexdigest()
 
-    def request(self, **known: Any) -> SearchRequest:
-        """Return what the engine is asked for; `known` are further values of it, such as the query's kind.
+    def request(self) -> SearchRequest:
+        """Return what the engine is asked for, without what is known of the query vector alone.
 
         Raises:
             FilterError: The filter is none.
@@ -535,7 +537,6 @@ class SearchQuery(Request):
             group_by=self.group_by,
             min_score=self.min_score,
             diversity=self.diversity,
-            **known,
         )
 
 
@@ -657,14 +658,17 @@ class ServedBy(Answer):
     exact: bool = Field(description="Whether every candidate was compared.")
 
 
+_Milliseconds = Annotated[float, AfterValidator(partial(round, ndigits=3))]
+
+
 class TookMs(Answer):
     """Milliseconds spent on this request, by part."""
 
-    encode: float = Field(
+    encode: _Milliseconds = Field(
         description="From the query to its vector: decoding, waiting in the queue, the encoder."
     )
-    search: float = Field(description="From the vector to the hits.")
-    total: float = Field(description="From the arrival of the request to its answer.")
+    search: _Milliseconds = Field(description="From the vector to the hits.")
+    total: _Milliseconds = Field(description="From the arrival of the request to its answer.")
 
 
 class SearchResponse(Answer):

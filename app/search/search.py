@@ -222,6 +222,10 @@ class PartMaker:
                 engine, threads = self.services.engine, self.services.threads
                 return MadePart(await threads.read(stored_part, engine, self.active, source))
 
+    async def make_all(self, sources: QuerySources) -> list[MadePart]:
+        """Make the parts of all sources side by side."""
+        return await side_by_side([self.make(source) for source in sources.all])
+
     def in_turn(self) -> Callable[[Source], Coroutine[Any, Any, MadePart]]:
         """Return what makes parts as `make` does, so few at once that the queue has room for others."""
         places = asyncio.Semaphore(max(1, self.services.settings.encode_queue_size // 2))
@@ -353,23 +357,7 @@ def region_part(grid: RegionGrid, box: Box, field: str) -> Part:
     return Part(vector, None)
 
 
-def find(
-    engine: SearchEngine,
-    collection: str,
-    active: ActiveGeneration | None,
-    query: SearchQuery,
-    sources: QuerySources,
-    made: Sequence[Part],
-) -> Found:
-    """Search with the vectors of the sources, or list where there is no generation."""
-    if active is None:
-        page = engine.browse(collection, sources.request)
-    else:
-        page = sources.find(engine, active, made)
-    return _with_details(engine, collection, active, page, query)
-
-
-def _with_details(
+def with_details(
     engine: SearchEngine,
     collection: str,
     active: ActiveGeneration | None,
@@ -382,7 +370,7 @@ def _with_details(
     return page, read_details(engine.home.catalogue, active, collection, page.hits, query.parts)
 
 
-async def make_all(
+async def make_batch(
     services: Services, active: ActiveGeneration, queries: Sequence[SearchQuery]
 ) -> list[tuple[QuerySources, list[MadePart]] | RecoquestError]:
     """Make the parts of each search of a batch; an error of one search is in its place.
@@ -408,7 +396,7 @@ async def make_all(
     return await side_by_side([make_one(query) for query in queries])
 
 
-def find_all(
+def find_batch(
     engine: SearchEngine,
     active: ActiveGeneration,
     queries: Sequence[SearchQuery],
@@ -432,9 +420,7 @@ def find_all(
     found.update(zip(entries, engine.search_batch(active, list(entries.values())), strict=True))
     pages = [found[place] for place in range(len(queries))]
     return [
-        _with_details(engine, active.collection, active, page, query)
-        if isinstance(page, SearchPage)
-        else page
+        with_details(engine, active.collection, active, page, query) if isinstance(page, SearchPage) else page
         for page, query in zip(pages, queries, strict=True)
     ]
 
@@ -479,15 +465,9 @@ async def note_queries(
     objects: Iterable[str],
     **details: Detail,
 ) -> None:
-    """Note the queries of a request, and the images that it shows or compares with them.
+    """Note the queries of a request, and the images that it shows or compares with them, by their ids.
 
-    Args:
-        request: The request.
-        services: Their threads make the digests of image files.
-        active: The generation that was searched; None for a list of a collection without one.
-        every: The queries, with the image files that were sent.
-        objects: Ids of the images.
-        details: Further values.
+    `active` is the generation that was searched; None for a list of a collection without one.
     """
     parts: dict[str, list[str]] = {}
     for sent in every:
