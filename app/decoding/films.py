@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, cast
 
+from pydicom import Dataset
+
 from app.decoding.images import WORKER
 from app.settings import Settings
 from index.keys.patient_key import patient_key
@@ -58,6 +60,10 @@ class FilmRules:
             HomeError: The key of pseudonyms cannot be used.
         """
         return cls(patient_key(settings.home), settings.keep_dates, modalities)
+
+    def attributes(self, dataset: Dataset) -> Mapping[str, Any]:
+        """Return the metadata of an instance by its attributes."""
+        return read_attributes(dataset, key=self.key, keep_dates=self.keep_dates)
 
 
 @dataclass(frozen=True, slots=True)

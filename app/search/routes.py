@@ -270,8 +270,8 @@ async def search_batch(
     would have had, such as an example that is not there. A request that is not of this form is refused whole.
     """
     queries, engine = query.searches, services.engine
-    for place, one in enumerate(queries):
-        check_lengths(one, services.settings, f"searches.{place}.")
+    for place, asked in enumerate(queries):
+        check_lengths(asked, services.settings, f"searches.{place}.")
     count_as(request.scope, len(queries))
     active = await services.threads.read(engine.active, collection)
     started = time.perf_counter()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.decoding.images import ImageDecoders
+from app.decoding.images import DecodedQuery, ImageDecoders
 from app.settings import Settings
 from tests.training.data.hostile import encoded
 from tests.training.imaging.processes.decoding import FILES, noise, small, wait_until
@@ -20,7 +20,7 @@ from training.common.errors import ImageError, ImageTooLargeError
 from training.imaging.images import decode_image
 from training.imaging.processes.errors import DecodersBusyError, DecodingTimeoutError
 from training.models.config import ImagePreprocessingConfig
-from training.models.inputs.images import Pixels, to_pixels
+from training.models.inputs.images import to_pixels
 
 CONFIG = ImagePreprocessingConfig(size=24)
 
@@ -104,7 +104,7 @@ def test_callers_that_leave_free_no_slot(decoders: ImageDecoders) -> None:
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
 
-    async def come(number: int) -> list[asyncio.Task[Pixels]]:
+    async def come(number: int) -> list[asyncio.Task[DecodedQuery]]:
         tasks = [asyncio.create_task(decoders.decode_query(small(), CONFIG)) for _ in range(number)]
         await asyncio.sleep(0)
         return tasks

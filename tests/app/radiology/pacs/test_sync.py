@@ -9,7 +9,6 @@ from app.radiology.pacs.selection import Selection
 from tests.app.radiology.pacs.conftest import Home
 from tests.dicom_films import make_film, uid
 from tests.orthanc import OrthancPrograms, OrthancServer, serve_orthanc
-from training.clinical.dicom.attributes import read_attributes
 
 
 def _sops(*numbers: int) -> set[str]:
@@ -39,7 +38,7 @@ def test_a_film_of_a_patient_with_several_ids_comes_with_all_of_them(
     orthanc.store([film])
     assert films.sync(Archive(orthanc.dicom_web)).run().taken == 1
     kept = films.engine.image("films", uid("film", 1)).metadata
-    expected = read_attributes(film, key=films.reader.rules.key, keep_dates=False)["other_patients"]
+    expected = films.reader.rules.attributes(film)["other_patients"]
     assert len(expected) == 2
     assert kept["other_patients"] == expected
 
