@@ -20,7 +20,7 @@ from app.search.read_search import check_length
 from app.search.schemas import MAX_EXAMPLES
 from app.services import InjectedServices
 from index.catalogue.collections import require_active
-from index.feedback.judgements import JudgedQuery, User, count_feedback, record_judgement
+from index.feedback import JudgedQuery, User, count_feedback, record_judgement
 
 router = APIRouter(
     prefix="/v1/collections/{collection}/feedback", tags=["feedback"], route_class=IdempotentRoute

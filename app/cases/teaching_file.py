@@ -24,7 +24,7 @@ from app.edge.server.places import Budget
 from app.images.renditions import make
 from app.radiology.schemas.studies import age_band, day_of, text_of
 from app.services import Services
-from index.cases.case_lists import CaseEntry
+from index.cases import CaseEntry
 from index.errors import StoreError, UnknownImageError
 from index.files.renditions import Rendition
 from index.search.grouping import PATIENT
