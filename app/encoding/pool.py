@@ -255,12 +255,13 @@ class Encoders:
             self._limits,
             self._observer,
             lanes=threads.lanes,
+            prepare=partial(_warm_up_and_measure, encoder, threads),
             enter=threads.enter,
             give_up=self._give_up,
         )
         loaded = LoadedEncoder(encoder, queue)
         try:
-            await asyncio.wrap_future(queue.call(partial(_warm_up_and_measure, encoder, threads)))
+            await asyncio.wrap_future(queue.prepared)
         except BaseException:
             self._close_loaded(loaded)
             raise

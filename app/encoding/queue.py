@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import partial
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Literal, Protocol
 
 import numpy as np
 import structlog
@@ -24,7 +24,6 @@ from training.models.inputs.images import Pixels
 from training.models.inputs.texts import Truncation
 
 Kind = Literal["text", "image", "regions"]
-Result = TypeVar("Result")
 
 # A pass that outlives the deadline has no caller left, but a paused machine is not yet a hanging encoder.
 _DEADLINES_OF_A_PASS = 2.0
@@ -463,8 +462,12 @@ class EncodingQueue:
         limits: Bounds of waiting, batches and times.
         observer: Receives figures.
         lanes: Number of workers that encode side by side.
+        prepare: Called by the first worker's thread before all queries; no limit of time applies.
         enter: Called by a worker's thread before each pass, with whether no other lane is at work.
         give_up: Called when the replacements of hanging workers hang too: the process has to end.
+
+    Attributes:
+        prepared: The outcome of `prepare`.
     """
 
     def __init__(
@@ -474,7 +477,8 @@ class EncodingQueue:
         observer: QueueObserver | None = None,
         *,
         lanes: int = 1,
-        enter: Callable[[bool], None] | None = None,
+        prepare: Callable[[], object] = lambda: None,
+        enter: Callable[[bool], object] = lambda _: None,
         give_up: Callable[[], object] | None = None,
     ) -> None:
         self._limits = limits or QueueLimits()
@@ -483,7 +487,8 @@ class EncodingQueue:
         self._give_up = give_up
         self._batches = Batches(encoder, self._limits.batch_size, observer)
         self._line = PriorityQueue(self._limits.capacity)
-        self._calls: deque[tuple[Callable[[], None], Future[Any]]] = deque()
+        self._prepare = prepare
+        self.prepared: Future[None] = Future()
         self._hanging: list[Worker] = []
         self._lock = threading.Lock()
         # The first lane waits apart from the others, which are woken only when there is enough for them.
@@ -550,23 +555,12 @@ class EncodingQueue:
             self._wake_another()
         return job.future
 
-    def call(self, work: Callable[[], Result]) -> Future[Result]:
-        """Have the encoder's thread do something before all queries; no limit of time applies."""
-        future: Future[Result] = Future()
-        with self._lock:
-            if self._closed:
-                raise QueueClosedError("The encoder is being replaced; try again.")
-            self._calls.append((partial(_call, work, future), future))
-            self._first.notify()
-        return future
-
     def close(self, timeout_s: float = 5.0) -> None:
         """Refuse new queries, fail those that wait, and let the batch in work end within the time given."""
         with self._lock:
             self._closed = True
             waiting = self._line.clear()
-            for _, future in self._calls:
-                future.cancel()
+            self.prepared.cancel()
             self._first.notify_all()
             self._others.notify_all()
         fail(waiting, QueueClosedError("The service is shutting down; try again."))
@@ -646,9 +640,10 @@ class EncodingQueue:
 
     def _work(self, worker: Worker) -> None:
         try:
+            if worker.lane == 0 and not self.prepared.done() and self.prepared.set_running_or_notify_cancel():
+                self._make_ready()
             while batch := self._next_batch(worker):
-                if self._enter is not None:
-                    self._enter(self._is_alone(worker))
+                self._enter(self._is_alone(worker))
                 self._batches.encode(batch, worker)
                 worker.batch = []
         except AbandonedError:
@@ -658,15 +653,22 @@ class EncodingQueue:
         except BaseException as error:  # noqa: BLE001 - a thread's end is reported here or nowhere
             _log.error("encoding worker died", error=type(error).__name__)
 
+    def _make_ready(self) -> None:
+        try:
+            self._prepare()
+        except BaseException as error:
+            self.prepared.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            self.prepared.set_result(None)
+
     def _next_batch(self, worker: Worker) -> list[Job]:
         """Wait for queries and take a batch of them; empty once closed."""
         while not self._closed:
             with self._lock:
-                call = self._calls.popleft()[0] if self._calls and worker.lane == 0 else None
-                batch = self._take(worker) if call is None else []
-            if call is not None:
-                call()
-            elif batch:
+                batch = self._take(worker)
+            if batch:
                 return batch
         return []
 
@@ -728,13 +730,3 @@ class EncodingQueue:
 
     def _is_full(self, head: Job) -> bool:
         return self._closed or self._line.count(head) >= self._batches.size
-
-
-def _call(work: Callable[[], Result], future: Future[Result]) -> None:
-    if future.set_running_or_notify_cancel():
-        try:
-            future.set_result(work())
-        except BaseException as error:
-            future.set_exception(error)
-            if not isinstance(error, Exception):
-                raise
