@@ -69,15 +69,6 @@ class SearchedQuery(Body):
             "unlike_text": _texts(self.unlike),
         }
 
-    def texts(self) -> dict[str, str]:
-        """Return the texts by the place where they stand in the query."""
-        texts = {} if self.text is None else {"query.text": self.text}
-        for name, examples in (("like", self.like), ("unlike", self.unlike)):
-            for place, example in enumerate(examples):
-                if example.text is not None:
-                    texts[f"query.{name}.{place}.text"] = example.text
-        return texts
-
 
 class NewJudgement(Body):
     """A relevance judgement of a hit."""
@@ -140,8 +131,11 @@ async def judge_hit(
     The last judgement of the same query and image stands, so it can be sent again. Searches do not change by
     it. Images of the collection that are named in the query must be there.
     """
-    for field, text in new.query.texts().items():
-        check_length(field, text, services.settings.max_text_length)
+    query, limit = new.query, services.settings.max_text_length
+    check_length("query.text", query.text or "", limit)
+    for name, examples in (("like", query.like), ("unlike", query.unlike)):
+        for place, example in enumerate(examples):
+            check_length(f"query.{name}.{place}.text", example.text or "", limit)
     caller = principal_of(request)
 
     def judge(session: Session) -> str:

@@ -286,17 +286,14 @@ async def _within(contents: AsyncGenerator[bytes], budget: Budget) -> AsyncGener
     """Yield small pieces; more is made when they are taken."""
     async with aclosing(contents):
         async for content in contents:
-            await _reserve(budget, len(content))
+            for _ in range(_ROOM_TRIES):
+                if budget.reserve(len(content)):
+                    break
+                await asyncio.sleep(_ROOM_PAUSE_S)
+            else:
+                raise BusyError
             try:
                 for start in range(0, len(content), _PIECE):
                     yield content[start : start + _PIECE]
             finally:
                 budget.free(len(content))
-
-
-async def _reserve(budget: Budget, size: int) -> None:
-    for _ in range(_ROOM_TRIES):
-        if budget.reserve(size):
-            return
-        await asyncio.sleep(_ROOM_PAUSE_S)
-    raise BusyError
