@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from app.encoding.queue import EncoderLostError
 from training.common.errors import MissingModalityError
 from training.common.stopped import kill_stopped
-from training.models.bundle import BundleInfo, read_bundle
+from training.models.bundle import read_bundle
 from training.models.embeddings import TextEmbeddings
 from training.models.inputs.images import ImageInput, Pixels
 from training.models.onnx.files import FOLDER, read_graphs
@@ -307,7 +307,7 @@ class EncoderProcesses(ImageInput):
         *,
         threads: int = 1,
     ) -> None:
-        self.info: BundleInfo | None = read_bundle(bundle)
+        self.info = read_bundle(bundle)
         config = self.info.config
         self.image_config = self.info.preprocessing.image
         self.modalities: Collection[str] = config.modalities
@@ -400,7 +400,10 @@ class EncoderProcesses(ImageInput):
         except Exception as error:
             self._replace(process, str(error))
             raise
-        self._give_back(process)
+        with self._changed:
+            # The one that was used last has the most in its caches.
+            self._idle.append(process)
+            self._changed.notify()
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -418,12 +421,6 @@ class EncoderProcesses(ImageInput):
                 return process
             else:
                 self._replace(process, "it has ended")
-
-    def _give_back(self, process: EncodingProcess) -> None:
-        with self._changed:
-            # The one that was used last has the most in its caches.
-            self._idle.append(process)
-            self._changed.notify()
 
     def _replace(self, process: EncodingProcess, reason: str) -> None:
         process.end()

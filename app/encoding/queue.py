@@ -581,7 +581,11 @@ class EncodingQueue:
     def _supervise(self, lane: int) -> None:
         while not self._closed:
             worker = self._workers[lane] = Worker(lane, self._work)
-            if not self._starts(worker):
+            try:
+                worker.start()
+            except RuntimeError as error:
+                # The system has no thread for it now.
+                _log.error("an encoding worker does not start", reason=str(error))
                 time.sleep(self._look_s)
                 continue
             while worker.lives(self._look_s):
@@ -596,15 +600,6 @@ class EncodingQueue:
             if self._observer is not None:
                 self._observer.restarted()
             time.sleep(_RESTART_PAUSE_S)
-
-    def _starts(self, worker: Worker) -> bool:
-        """Start a worker; whether the system has a thread for it, else it is tried again."""
-        try:
-            worker.start()
-        except RuntimeError as error:
-            _log.error("an encoding worker does not start", reason=str(error))
-            return False
-        return True
 
     @property
     def _look_s(self) -> float:
