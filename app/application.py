@@ -45,13 +45,10 @@ from app.encoding import QueueLimits
 from app.encoding.pool import EncoderLoader, Encoders, LoadEncoder
 from app.engine import open_engine, service_patience
 from app.feedback import routes as feedback
-from app.generations import model_routes as models
 from app.generations import routes as generations
 from app.health import routes as health
 from app.health.readiness import Readiness
-from app.images import link_routes as links
 from app.images import routes as images
-from app.images import write_routes as writes
 from app.jobs import routes as jobs
 from app.jobs.queue import role_of_job
 from app.openapi import DESCRIPTION, TAGS, describe
@@ -152,12 +149,11 @@ def create_app(
         case_lists.router,
         images.router,
         *radiology.ROUTERS,
-        links.router,
-        writes.router,
+        images.writes,
         browse.router,
         collections.router,
         generations.router,
-        models.router,
+        generations.models,
         jobs.router,
         audit.router,
         sessions.router,

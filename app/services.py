@@ -1,10 +1,12 @@
 """Services of the routes, made at the start, reached through `Depends`."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Concatenate, ParamSpec, TypeVar
 
 from fastapi import Depends, Request
+from sqlalchemy.orm import Session
 
 from app.concurrency.threads import Threads
 from app.decoding.images import ImageDecoders
@@ -13,6 +15,9 @@ from app.encoding.pool import Encoders
 from app.health.readiness import Readiness
 from app.settings import Settings
 from index.engine import SearchEngine
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,17 @@ class Services:
     metrics: Metrics
     threads: Threads
     stopping: asyncio.Event
+
+    async def query(
+        self, work: Callable[Concatenate[Session, P], Result], *args: P.args, **kwargs: P.kwargs
+    ) -> Result:
+        """Call what reads the catalogue with a session, in a thread for reads."""
+
+        def read() -> Result:
+            with self.engine.home.catalogue.read() as session:
+                return work(session, *args, **kwargs)
+
+        return await self.threads.read(read)
 
 
 async def get_services(request: Request) -> Services:

@@ -6,9 +6,8 @@ from pathlib import Path
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from app.generations.model_schemas import ModelCard, ModelSummary, Retraining, Training
-from app.generations.schemas import Generation
-from app.jobs.schemas import DIGEST_PATTERN
+from app.edge.schemas import DIGEST_PATTERN
+from app.generations.schemas import Generation, ModelCard, ModelSummary, Retraining, Training
 from index.catalogue.jobs import Job, job_that_made
 from index.engine import SearchEngine
 from index.errors import UnregisteredModelError
@@ -20,11 +19,6 @@ from training.models.onnx.files import has_regions
 
 def model_card(engine: SearchEngine, digest: str, *, loaded: bool) -> ModelCard:
     """Gather everything that is known of a registered model; files of the server are not named.
-
-    Args:
-        engine: Engine whose catalogue has the model.
-        digest: Digest of its bundle.
-        loaded: Whether this process answers queries with it.
 
     Raises:
         UnregisteredModelError: No registered model has this digest.

@@ -14,7 +14,6 @@ from index.search.results import StoredImage
 from training.imaging.depth import Levels
 from training.imaging.window import Window
 
-MAX_SIZE: Final = 65_500
 _MAX_NUMBER_CHARACTERS: Final = 64
 # The formats whose samples may have more than 8 bits.
 _DEEP_MEDIA_TYPES: Final = frozenset({"image/png", "image/tiff", "application/dicom"})

@@ -1,4 +1,4 @@
-"""The queue of jobs: those in the catalogue that wait; workers look for the oldest once a second.
+"""The queue of jobs: workers look for the oldest once a second.
 
 A collection is retrained, embedded and synced by one job at a time.
 """

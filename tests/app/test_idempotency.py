@@ -114,7 +114,7 @@ def test_what_is_sent_while_the_first_is_answered_waits(
         assert go_on.wait(20)
         return real(*args, **kwargs)
 
-    monkeypatch.setattr("app.jobs.queue_job.give_job", slow)
+    monkeypatch.setattr("app.jobs.schemas.give_job", slow)
     key, answers = new_key(), []
     first = threading.Thread(target=lambda: answers.append(give(local, key)))
     first.start()
@@ -232,7 +232,7 @@ def test_an_upload_whose_caller_has_gone_is_answered_later(
         assert go_on.wait(20)
         return real(*args)
 
-    monkeypatch.setattr("app.images.write_images.put_images", slow)
+    monkeypatch.setattr("app.images.uploads.put_images", slow)
     body = _form(b"b" * 20, {"id": "gone"}, picture(3))
     headers = {
         "Host": "localhost",

@@ -27,7 +27,7 @@ def generations(
     home: Home = None,
 ) -> None:
     """List the generations of a collection: state, model, counts, times, comparison."""
-    from app.generations.lifecycle.build_generation import print_comparison
+    from app.generations.build import print_comparison
     from app.settings import load_settings
     from index.generations.models import list_generations
     from index.generations.retention import drop_generation
@@ -67,7 +67,7 @@ def reindex(
     device: Device = None,
 ) -> None:
     """Embed a collection from its stored images with another bundle; run again, it goes on."""
-    from app.generations.lifecycle.build_generation import build_generation, open_generation
+    from app.generations.build import build_generation, open_generation
     from app.settings import load_settings
     from index.generations.models import find_model
     from training.common.host import keep_freed_memory
@@ -108,7 +108,7 @@ def rollback(
 
 
 def _swap(collection: str, number: int | None, batch_size: int, home: Home, device: Device) -> None:
-    from app.generations.lifecycle.build_generation import open_generation
+    from app.generations.build import open_generation
     from app.settings import load_settings
     from index.errors import IncompleteGenerationError
     from index.generations.activation import generation_before, require_complete
@@ -136,7 +136,7 @@ def _swap_to(
 ) -> None:
     """Make a generation the one that is searched, and note it in the audit trail."""
     from app.audit.trail import record_command
-    from app.generations.lifecycle.build_generation import swap_to
+    from app.generations.build import swap_to
 
     generation = opened[0]
     swap_to(engine, settings, *opened, batch_size)

@@ -105,8 +105,7 @@ def _embed(
     from app.audit.trail import moves_recorded, record_command, removals_recorded, writes_recorded
     from app.collections.names import refuse_gained_roles
     from app.engine import open_engine
-    from app.generations.lifecycle.build_generation import finish_swap
-    from app.generations.lifecycle.bulk_encoder import load_bulk_encoder
+    from app.generations.build import finish_swap, load_bulk_encoder
     from index.ingest import ingest_manifest
     from training.common.host import keep_freed_memory
 

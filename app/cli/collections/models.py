@@ -14,7 +14,7 @@ from app.edge.observability.console import console
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from app.generations.model_schemas import ModelCard
+    from app.generations.schemas import ModelCard
 
 _SHOWN_METRICS = ("rsum", "precision_at_10")
 
@@ -26,7 +26,7 @@ models = typer.Typer(
 @models.command("list")
 def list_models(as_json: AsJson = False, home: Home = None) -> None:
     """List the registered models, the latest first."""
-    from app.generations.model_schemas import ModelSummary
+    from app.generations.schemas import ModelSummary
     from app.settings import load_settings
 
     with indexed(load_settings(home=home)) as engine:

@@ -23,7 +23,7 @@ def delete(
     """Delete the images that pass a filter, some at a time; searches and other writers go on."""
     from app.audit.trail import command_actor
     from app.cli.errors import stoppable
-    from app.images.delete_matching import Deletion
+    from app.images.deletion import Deletion
     from app.settings import load_settings
     from index.catalogue import PAUSE_SECONDS
     from index.catalogue.lookup import parts
@@ -80,7 +80,7 @@ def erase(
 ) -> None:
     """Take images and reports out of catalogue, files, jobs and feedback; name backups that hold them."""
     from app.audit.trail import command_actor
-    from app.images.erase import erase as erase_all
+    from app.images.deletion import erase as erase_all
     from app.settings import load_settings
     from index.errors import NoErasureError, UnknownImageError
 

@@ -15,7 +15,7 @@ import typer
 from app.cli.data.demo_towers import IMAGE_TOWER, TEXT_TOWER, TowersError, fetch_towers
 from app.cli.training.evaluate import write_json
 from app.engine import open_engine
-from app.generations.lifecycle.bulk_encoder import load_bulk_encoder
+from app.generations.build import load_bulk_encoder
 from app.settings import Settings, load_settings
 from index.files.file_lock import try_lock
 from index.ingest import ingest_manifest

@@ -60,8 +60,8 @@ def doctor(
 
 def tidy(home: Home = None) -> None:
     """Remove old generations, reports, folders of jobs, and files that are unused or unfinished."""
-    from app.generations.lifecycle.build_generation import name_kept
-    from app.jobs.housekeeping import drop_superseded_generations, remove_old_folders
+    from app.generations.build import drop_superseded_generations, name_kept
+    from app.jobs.folder import remove_old_folders
     from app.radiology.reports.intake import ReportIntake
     from app.settings import load_settings
     from index.files.stale import UNTOUCHED_SECONDS, remove_stale, unfinished

@@ -218,7 +218,7 @@ def _sync(
     listed: "QuarantineList | None",
 ) -> "Sync":
     from app.audit.trail import removals_recorded, writes_recorded
-    from app.generations.lifecycle.bulk_encoder import load_bulk_encoder
+    from app.generations.build import load_bulk_encoder
     from app.radiology.pacs.films import FilmWriter
     from app.radiology.pacs.run import SyncPlan
     from app.radiology.pacs.sync import Sync

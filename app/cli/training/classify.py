@@ -38,7 +38,7 @@ def classify(
 
     Started by torchrun, as on several machines, it is one of the processes that train together.
     """
-    from app.jobs.launch.process_group import process_count, run_together
+    from app.jobs.launch import process_count, run_together
     from training.classification.images.config import ImageRecipe
     from training.classification.images.run import classify_images
     from training.classification.load import load_classification_recipe

@@ -30,7 +30,7 @@ def language_model(
 
     Started by torchrun, as on several machines, it is one of the processes that train together.
     """
-    from app.jobs.launch.process_group import process_count, run_together
+    from app.jobs.launch import process_count, run_together
     from training.language_models.config import load_language_recipe
     from training.language_models.run import train_language_model
     from training.tasks.opening import RunOptions

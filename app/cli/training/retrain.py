@@ -47,7 +47,7 @@ def retrain(
     track: Track = None,
 ) -> None:
     """Train the model that a collection is searched with further, and let it take over if it is better."""
-    from app.generations.lifecycle.takeover import Promotion, write_kept
+    from app.generations.retraining import Promotion, write_kept
     from app.settings import load_settings
     from training.common.host import keep_freed_memory
     from training.trainer.run_state.tracking import check_trackers
@@ -93,15 +93,16 @@ def _recipe(
     engine: "SearchEngine", collection: str, out: Path, recipe: str | None, overrides: list[str]
 ) -> "Recipe":
     """Return the recipe of the retraining; the first time, export the collection beside it."""
-    from app.generations.lifecycle.continued_recipe import (
+    from app.generations.retraining import (
         continued_recipe,
+        describe_held_out,
         fit_recipe,
+        searched_with,
         settled_settings,
         version_name,
+        write_kept,
     )
-    from app.generations.lifecycle.judge import describe_held_out
-    from app.generations.lifecycle.takeover import searched_with, write_kept
-    from app.jobs.launch.image_copies import without_copies
+    from app.jobs.launch import without_copies
     from index.files.bundles import install_bundle
     from training.common.errors import DataError
     from training.common.manifest import read_manifest
@@ -142,7 +143,7 @@ def _refuse_another(out: Path, begun: "Recipe", recipe: str | None, overrides: l
     Raises:
         TrainingError: It began with others.
     """
-    from app.generations.lifecycle.continued_recipe import continued_recipe, fit_recipe, settled_settings
+    from app.generations.retraining import continued_recipe, fit_recipe, settled_settings
     from training.common.manifest import read_manifest
     from training.models.bundle import read_bundle
     from training.recipes.load import first_difference
@@ -205,7 +206,7 @@ def _trained(
     trackers: "Sequence[TrackerName]",
 ) -> "BundleInfo":
     """The new model, trained on the collection as it was when the retraining began."""
-    from app.jobs.launch.process_group import process_count, train_together
+    from app.jobs.launch import process_count, train_together
     from training.models.bundle import read_bundle
     from training.trainer.run import train
     from training.trainer.run_state.folder import RunFolder

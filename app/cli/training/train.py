@@ -31,8 +31,7 @@ def train(
 
     Started by torchrun, as on several machines, it is one of the processes that train together.
     """
-    from app.jobs.launch.image_copies import without_copies
-    from app.jobs.launch.process_group import process_count, train_together
+    from app.jobs.launch import process_count, train_together, without_copies
     from training.classification.load import shipped as of_classification
     from training.common.errors import RecipeError
     from training.common.progress import PROGRESS_VARIABLE

@@ -12,9 +12,8 @@ from app.decoding.films import FilmReader, FilmRules, Reading
 from app.edge.http.field_errors import FieldError
 from app.edge.http.problem_kinds import INVALID, UNSUPPORTED
 from app.edge.http.problems import RequestError
-from app.images.read_uploads import SentImage
-from app.images.schemas.writes import MAX_UPLOADS
-from app.images.write_images import write_sent
+from app.images.schemas import MAX_UPLOADS
+from app.images.uploads import SentImage, write_sent
 from app.radiology.pacs.dicomweb.multipart import MultipartError, Part, PartReader, boundary_of
 from app.services import Services
 from index.catalogue.archives.studies import Outcome

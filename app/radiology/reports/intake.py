@@ -10,7 +10,7 @@ from typing import Final
 from sqlalchemy.orm import Session
 
 from app.audit.trail import record_command
-from app.generations.lifecycle.bulk_encoder import load_bulk_encoder
+from app.generations.build import load_bulk_encoder
 from app.settings import Settings
 from index.audit.event import Action, Detail
 from index.catalogue.collections import get_generation, lock_collection, require_collection

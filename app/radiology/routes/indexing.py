@@ -13,8 +13,7 @@ from app.edge.http.problems import RequestError, problem_responses
 from app.edge.operations import operation
 from app.idempotency import IdempotentRoute, idempotency_key
 from app.jobs.queue import SYNC, study_sync, synced_collection
-from app.jobs.queue_job import location_of, queue_job
-from app.jobs.schemas import JobEntry
+from app.jobs.schemas import JobEntry, location_of, queue_job
 from app.radiology.pacs.results.note import NOTES_OFF, note_forms
 from app.radiology.pacs.results.write_back import OFF
 from app.radiology.routes.studies import StudyUid

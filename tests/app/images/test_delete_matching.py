@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from app.application import create_app
 from app.cli.main import build
 from app.engine import open_engine
-from app.images import delete_matching
-from app.images.delete_matching import Deletion
+from app.images import deletion
+from app.images.deletion import Deletion
 from index.audit.event import Actor
 from index.audit.listing import Selection, all_events
 from index.audit.verify import verify_trail
@@ -112,7 +112,7 @@ def test_a_request_deletes_a_bounded_number_and_the_next_ones_go_on(
     service: TestClient, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batches, "AT_ONCE", 2)
-    monkeypatch.setattr(delete_matching, "MAX_DELETED", 5)
+    monkeypatch.setattr(deletion, "MAX_DELETED", 5)
     seen = []
     for _ in range(3):
         answer = ask(service, name, filter=EVEN)
@@ -246,7 +246,7 @@ _PROGRAM = """
 import sys
 from pathlib import Path
 from app.engine import open_engine
-from app.images.delete_matching import Deletion
+from app.images.deletion import Deletion
 from app.settings import Settings
 from index.audit.event import Actor
 from index.catalogue import lookup

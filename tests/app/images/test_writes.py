@@ -307,7 +307,7 @@ def test_who_writes_to_a_collection_that_goes_meanwhile_is_told_that_there_is_no
         remove_collection(SearchEngine(home), "brief")
         return known_now(home, *asked)
 
-    monkeypatch.setattr("app.images.write_images.known_now", removing)
+    monkeypatch.setattr("app.images.uploads.known_now", removing)
     answer = post(local, [{"id": "a"}], [picture(64)], "/v1/collections/brief/images")
     problem(answer, 404, "unknown-collection")
 

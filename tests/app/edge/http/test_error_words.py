@@ -13,7 +13,7 @@ from pydantic_core.core_schema import ErrorType
 from app.application import create_app
 from app.edge.http.field_errors import sentence
 from app.embeddings.schemas import EmbeddingsQuery
-from app.images.schemas.writes import ImageWords, NewImage
+from app.images.schemas import ImageWords, NewImage
 from app.search.schemas.query import SearchQuery
 from app.settings import Settings
 from index.errors import FilterError

@@ -1,13 +1,32 @@
 """A new generation of a collection: opened, embedded, compared with the active one, activated."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+from sqlalchemy import select
+
+from app.encoding.threads import cores
+from app.jobs.folder import ended_long_ago
+from app.jobs.queue import RETRAIN
+from index.catalogue.jobs import Job, list_jobs
+from index.catalogue.tables import CollectionRow, GenerationRow, ModelRow
+from index.files.bundles import installed_bundle
+from index.generations.retention import drop_generation
+from index.home import Home
+from training.models.bundle import read_bundle
+from training.models.onnx.encoder import OnnxEncoder
+from training.models.onnx.files import FOLDER, can_export
+from training.models.onnx.loading import computes_on_cpu, load_onnx_encoder
+
+if TYPE_CHECKING:
+    from training.models.encoder import Encoder
 from time import monotonic
 
 import typer
 from rich.table import Table
 
 from app.edge.observability.console import console
-from app.generations.lifecycle.bulk_encoder import load_bulk_encoder
 from app.settings import Settings
 from index.catalogue.collections import Generation, find_generation
 from index.engine import SearchEngine
@@ -18,6 +37,42 @@ from index.generations.reindex import generation_for, swap
 from index.generations.reindex import reindex as embed
 from index.generations.retention import old_by_hand, try_drop_old_generations
 from index.writes.embedder import ImageEncoder
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+def load_bulk_encoder(home: Home, bundle: Path, device: str) -> "Encoder | OnnxEncoder":
+    """Load a bundle; on a CPU its ONNX graphs are made in its copy under `home`, unless they are there.
+
+    Raises:
+        BundleError: The bundle is missing, damaged or of a newer release, or compares pairs.
+        RecipeError: The device does not exist.
+    """
+    info = read_bundle(bundle)
+    if computes_on_cpu(device) and can_export(info):
+        with installed_bundle(info, home.bundles_folder) as installed:
+            return _on_cpu(bundle, installed.folder)
+    # The import of torch takes seconds.
+    from training.models.encoder import load_encoder
+
+    return load_encoder(bundle, device)
+
+
+def _on_cpu(bundle: Path, installed: Path) -> "Encoder | OnnxEncoder":
+    by_onnx = load_onnx_encoder(bundle, threads=cores(), graphs=installed / FOLDER)
+    # Graphs of earlier releases have no regions.
+    if by_onnx is not None and by_onnx.regions == read_bundle(bundle).config.regions:
+        return by_onnx
+    from training.models.encoder import load_encoder
+    from training.models.onnx.export import ExportError, export_towers
+
+    encoder = load_encoder(bundle, "cpu")
+    try:
+        export_towers(encoder, installed)
+    except ExportError as error:
+        # The encoder of PyTorch gives the same vectors.
+        _log.warning("no ONNX graphs could be made", bundle=installed.name, reason=str(error))
+    return load_onnx_encoder(bundle, threads=cores(), graphs=installed / FOLDER) or encoder
 
 
 def open_generation(
@@ -135,3 +190,36 @@ def print_comparison(comparison: Comparison, number: int) -> None:
             table.add_row("same label, precision@10", f"{images.labelled:,}", before, after, "")
     table.caption = f"Held-out images: {comparison.held_out}; searched among {comparison.candidates:,} images"
     console().print(table)
+
+
+def drop_superseded_generations(settings: Settings, home: Home) -> list[tuple[str, int]]:
+    """Drop generations that old retraining jobs left waiting, but for each collection's latest.
+
+    Returns their collections and numbers.
+
+    Raises:
+        GenerationError: One was activated meanwhile.
+    """
+    with home.catalogue.read() as session:
+        retrainings = [job for job in list_jobs(session) if job.kind == RETRAIN]
+        query = (
+            select(CollectionRow.name, GenerationRow.id, ModelRow.digest)
+            .join(CollectionRow, CollectionRow.id == GenerationRow.collection_id)
+            .join(ModelRow, ModelRow.id == GenerationRow.model_id)
+            .where(GenerationRow.state == "building", GenerationRow.activated.is_(None))
+        )
+        waiting = {(name, number, digest) for name, number, digest in session.execute(query)}
+    jobs = [job for job in retrainings if (job.result or {}).get("generation") is not None]
+    old = {job.id for job in ended_long_ago(settings, jobs)}
+    latest = {_made(job)[0]: job.id for job in reversed(jobs)}
+    stay = {_made(job) for job in jobs if job.id not in old or job.id in latest.values()}
+    superseded = sorted(waiting & {_made(job) for job in jobs} - stay)
+    for collection, number, _ in superseded:
+        drop_generation(home, collection, number)
+    return [(collection, number) for collection, number, _ in superseded]
+
+
+def _made(job: Job) -> tuple[str, int, str]:
+    """Return a generation as a retraining's result names it: collection, number, digest of its model."""
+    assert job.result is not None
+    return job.result["collection"], job.result["generation"], job.result["bundle"]

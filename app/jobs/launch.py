@@ -1,5 +1,6 @@
-"""Training in several processes of this machine, by torch's own launcher."""
+"""Trainings that the commands start: in several processes of this machine, by torch's own launcher."""
 
+import logging
 import os
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from training.common.host import end_with_parent
 from training.models.encoder import choose_device
 from training.recipes.schema import Recipe
 from training.recipes.tasks import TaskRecipe
@@ -17,6 +19,14 @@ from training.trainer.run_state.errors import AnotherProcessFailedError
 from training.trainer.run_state.folder import RunFolder
 from training.trainer.run_state.processes import launched_processes
 from training.trainer.run_state.tracking import TrackerName
+
+
+def without_copies(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
+    """The recipe with images in memory in place of the disk, unless an override says where."""
+    said = any(override.partition("=")[0].strip() == "data.cache_images" for override in overrides)
+    if said or recipe.data.cache_images is not True:
+        return recipe
+    return recipe.model_copy(update={"data": recipe.data.model_copy(update={"cache_images": "memory"})})
 
 
 def process_count(wanted: int, recipe: Recipe | TaskRecipe, out: Path, *, resume: bool, device: str) -> int:
@@ -83,7 +93,7 @@ def train_together(
     arguments = [command, recipe, *files, *sets, *goes_on, *followed, "--device", device]
     threads = max(1, len(os.sched_getaffinity(0)) // count)
     process = subprocess.Popen(
-        [sys.executable, "-m", "app.jobs.launch.launcher", str(os.getpid()), str(count), *arguments],
+        [sys.executable, "-m", "app.jobs.launch", str(os.getpid()), str(count), *arguments],
         env={"OMP_NUM_THREADS": str(threads), **os.environ},
         # Ctrl-C at a terminal is passed on below, once.
         start_new_session=True,
@@ -117,3 +127,26 @@ def run_together(
         command=command,
         trackers=options.trackers,
     )
+
+
+def main(parent: int, count: int, arguments: Sequence[str]) -> None:
+    """Do what torchrun does, on this machine alone, until all processes have ended or one has failed."""
+    # The parent needs none of these.
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import parse_args, run
+
+    end_with_parent(parent)
+    launcher = ("--standalone", "--nproc-per-node", str(count), "--module", "app.cli.training_process")
+    # The process that failed has said why; torch would add tracebacks of its launcher.
+    logging.disable()
+    try:
+        run(parse_args([*launcher, str(os.getpid()), *arguments]))  # type: ignore[no-untyped-call]
+    except ChildFailedError:
+        sys.exit(1)
+    except SignalException as received:
+        sys.exit(128 + received.sigval)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.generations.lifecycle.judge import compare_models, describe_held_out
-from app.generations.lifecycle.verdict import ModelVerdict
+from app.generations.retraining import compare_models, describe_held_out
+from app.generations.schemas import ModelVerdict
 from tests.app.conftest import make_bundle, make_manifest
 from training.common.manifest import Manifest, Record, Rejections, Split, read_manifest, write_manifest
 from training.models.bundle import BundleInfo, read_bundle

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from app.engine import open_engine
-from app.generations.lifecycle.bulk_encoder import load_bulk_encoder
+from app.generations.build import load_bulk_encoder
 from app.settings import Settings
 from index.engine import SearchEngine
 from tests.app.conftest import make_bundle

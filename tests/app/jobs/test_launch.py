@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from app.jobs.launch.process_group import process_count
+from app.jobs.launch import process_count
 from training.common.errors import RecipeError
 from training.recipes.load import load_recipe
 from training.recipes.schema import Recipe

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.generations.lifecycle.continued_recipe import (
+from app.generations.retraining import (
     continued_recipe,
     fit_recipe,
     settled_settings,

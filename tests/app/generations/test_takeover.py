@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from app.engine import open_engine
-from app.generations.lifecycle import takeover
-from app.generations.lifecycle.build_generation import build_generation, open_generation, swap_to
-from app.generations.lifecycle.takeover import Promotion, searched_with
-from app.generations.lifecycle.verdict import Outcome
+from app.generations import retraining
+from app.generations.build import build_generation, open_generation, swap_to
+from app.generations.retraining import Promotion, searched_with
+from app.generations.schemas import Outcome
 from app.settings import Settings
 from index.catalogue.collections import Generation
 from index.engine import SearchEngine
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
-from tests.app.generations.lifecycle.test_judge import coloured
+from tests.app.generations.test_judge import coloured
 from training.common.manifest import read_manifest, write_manifest
 from training.models.bundle import read_bundle
 from training.recipes.load import dump_recipe, load_recipe
@@ -156,7 +156,7 @@ def test_a_model_that_is_searched_with_in_the_last_moment_is_not_replaced_unjudg
             retrained.search_in(next(others))
         swap_to(*arguments, **named)
 
-    monkeypatch.setattr(takeover, "swap_to", swap_after_somebody_else)
+    monkeypatch.setattr(retraining, "swap_to", swap_after_somebody_else)
     outcome = retrained.decide(-1000, promote=True)
     printed = capsys.readouterr().out
     assert (outcome.verdict, printed.count("the new model is better")) == (verdict, judged)
