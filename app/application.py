@@ -62,7 +62,7 @@ from app.settings import Settings
 from index.audit.dead_letters import DeadLetters, dead_letters_of
 from index.generations.names import CollectionNames
 from index.home import Home
-from index.writes.garbage import collect_garbage
+from index.writes.deletion import collect_garbage
 from training.common.errors import RecoquestError
 
 # Less than the server gives the whole end of the application.

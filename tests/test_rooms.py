@@ -26,7 +26,7 @@ ORDER: Final = {
     ),
     "index": (
         "errors vectors catalogue keys idempotency audit files filters scoring home views search duplicates "
-        "engine reports studies writes feedback cases moves generations backup erasure ingest"
+        "engine reports studies writes feedback cases generations backup erasure ingest"
     ),
     "app": (
         "secret_files setting_values archive_settings viewer_settings worker_settings settings concurrency "

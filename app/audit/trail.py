@@ -15,7 +15,7 @@ from index.audit.event import Action, Actor, Detail, Event, canonical, in_parts
 from index.catalogue import Catalogue
 
 if TYPE_CHECKING:
-    from index.moves import Moves
+    from index.ingest import Moves
 
 # Parts of the event of a command, of 1,000 ids each, that are written in one transaction.
 _PARTS_AT_ONCE: Final = 20

@@ -21,7 +21,7 @@ from index.erasure.pending import keep_others_away, pending_erasures
 from index.errors import CollectionInUseError, listed
 from index.generations.names import rename_collection
 from index.home import Home
-from index.writes.garbage import collect_garbage
+from index.writes.deletion import collect_garbage
 from training.common.errors import RecoquestError
 
 _GROUPS: Final = Kind("groups-of-name", "Groups have roles in this name", HTTPStatus.CONFLICT, field="name")

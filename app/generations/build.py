@@ -36,7 +36,7 @@ from index.generations.comparison import Comparison, compare
 from index.generations.reindex import generation_for, swap
 from index.generations.reindex import reindex as embed
 from index.generations.retention import old_by_hand, try_drop_old_generations
-from index.writes.embedder import ImageEncoder
+from index.writes.vectors import ImageEncoder
 
 _log = structlog.stdlib.get_logger(__name__)
 

@@ -161,7 +161,7 @@ class AttributeRow(Table):
 class FieldRow(Table):
     """A field that some image of the collection has, by the kind of its values.
 
-    One that the last image has lost stays until `index.writes.garbage` removes it.
+    One that the last image has lost stays until `index.writes.deletion` removes it.
     """
 
     __tablename__ = "fields"

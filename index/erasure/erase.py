@@ -22,8 +22,7 @@ from index.home import Home
 from index.idempotency import forget_answers
 from index.reports.received import remove_reports_of, study_keys, without_images
 from index.views.manager import Views
-from index.writes.deletion import delete_images
-from index.writes.garbage import remove_unused_fields
+from index.writes.deletion import delete_images, remove_unused_fields
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,7 @@ from index.catalogue.collections import (
 from index.catalogue.lookup import count_images
 from index.catalogue.tables import GenerationRow
 from index.errors import ActiveChangedError, IncompleteGenerationError, UnknownGenerationError, listed
-from index.writes.missing_vectors import count_missing_images, images_without_vectors
-from index.writes.texts import count_texts_without_vectors
+from index.writes.vectors import count_missing_images, count_texts_without_vectors, images_without_vectors
 
 _NAMED_MISSING: Final = 3
 # Images, and texts of each, that are embedded within seconds.

@@ -13,7 +13,7 @@ from index.errors import UnknownModelError, UnregisteredModelError, shortened
 from index.files.bundles import installed_bundle, register_bundle
 from index.generations.comparison import Comparison
 from index.home import Home
-from index.writes.missing_vectors import count_missing_images
+from index.writes.vectors import count_missing_images
 from training.models.bundle import BundleInfo, read_bundle
 
 _SHOWN: Final = 5

@@ -23,7 +23,7 @@ from index.errors import GenerationError
 from index.files.bundles import changing_models, note_unused
 from index.generations.activation import generation_of
 from index.home import Home
-from index.writes.garbage import collect_garbage
+from index.writes.deletion import collect_garbage
 from training.common.errors import RecoquestError
 
 # A search that began before a swap may still be at work in the generation before.

@@ -1,16 +1,14 @@
 """Writes to a collection that is being searched: each is whole in the catalogue when its function returns."""
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from time import sleep
 from typing import Final, NamedTuple, cast
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from index.catalogue import PAUSE_SECONDS
 from index.catalogue.collections import (
     Generation,
     find_active,
@@ -18,7 +16,7 @@ from index.catalogue.collections import (
     lock_collection,
     require_collection,
 )
-from index.catalogue.lookup import images_named, parts
+from index.catalogue.lookup import images_named
 from index.catalogue.storable import storable_text
 from index.catalogue.tables import CollectionRow
 from index.errors import ConditionError, GenerationError, StaleWriteError, shortened
@@ -279,34 +277,6 @@ def remove_images(
             also(session, list(removed))
     remove_unused_files(home, set(removed.values()))
     return list(removed)
-
-
-def remove_in_batches(
-    home: Home,
-    collection: str,
-    ids: Sequence[str],
-    also: Callable[[Session, Sequence[str]], None] | None = None,
-) -> Iterator[tuple[int, int]]:
-    """Remove images as `remove_images` does, some at a time, so that others can write in between.
-
-    Each batch is one transaction: what was removed before a stop stays removed.
-
-    Args:
-        home: Home of the collection.
-        collection: Name of the collection.
-        ids: Ids of the images.
-        also: Done at the end of each transaction, with the ids of those that were there, if there were any.
-
-    Yields:
-        For each batch, the number of its ids and of the images that were there.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-        DiskFullError: The disk has no space left; what was removed before stays removed.
-    """
-    for part in parts(ids):
-        yield len(part), len(remove_images(home, collection, part, also))
-        sleep(PAUSE_SECONDS)
 
 
 def _record_of(image: StoredImage) -> Record:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from app.settings import Settings
     from index.catalogue.collections import Generation
     from index.engine import SearchEngine
-    from index.writes.embedder import ImageEncoder
+    from index.writes.vectors import ImageEncoder
 
 Collection = Annotated[str, typer.Argument(help="Name of the collection.")]
 

@@ -66,7 +66,7 @@ def tidy(home: Home = None) -> None:
     from app.settings import load_settings
     from index.files.stale import UNTOUCHED_SECONDS, remove_stale, unfinished
     from index.generations.retention import drop_old_generations
-    from index.writes.garbage import collect_garbage
+    from index.writes.deletion import collect_garbage
 
     settings = load_settings(home=home)
     with indexed(settings) as engine:

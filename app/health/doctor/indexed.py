@@ -21,7 +21,7 @@ from index.engine import SearchEngine
 from index.errors import CatalogueError, CatalogueSchemaError, DamagedCatalogueError, HomeError, StoreError
 from index.files.bundles import check_digest
 from index.home import Home
-from index.writes.missing_vectors import count_missing_images
+from index.writes.vectors import count_missing_images
 from training.common.errors import RecoquestError
 from training.models.bundle import read_bundle
 from training.models.onnx.loading import load_query_encoder

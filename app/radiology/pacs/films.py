@@ -13,10 +13,10 @@ from index.engine import SearchEngine
 from index.errors import StaleWriteError
 from index.home import Home
 from index.search.results import ActiveGeneration
-from index.writes.embedder import Embedder, ImageEncoder
 from index.writes.images import Outcome as WriteOutcome
 from index.writes.intake import Compared, Prepared, compare
 from index.writes.live import Upload, known_now, put_images
+from index.writes.vectors import Embedder, ImageEncoder
 from training.clinical.reports.study_report import StudyReport
 from training.common.errors import ImageError
 from training.imaging.images import ImageLimits, decode_whole

@@ -20,8 +20,8 @@ from app.radiology.reports.intake import ReportIntake, Taken
 from index.catalogue.archives.studies import Followed, KnownStudy, Outcome, images_of_study, note_study
 from index.engine import SearchEngine
 from index.errors import StaleWriteError
+from index.writes.intake import prefetch
 from index.writes.live import remove_images
-from index.writes.prefetch import prefetch
 from training.clinical.dicom.pseudonyms import keyed_hash
 from training.clinical.reports.structured import SOP_CLASSES, parse_structured
 from training.clinical.reports.study_report import NoReportError, ReportError, deidentified

@@ -28,8 +28,8 @@ from index.reports.received import (
     set_study,
 )
 from index.search.results import ActiveGeneration
-from index.writes.embedder import Embedder
 from index.writes.live import change_image
+from index.writes.vectors import Embedder
 from training.clinical.reports.current import NO_REPORT, CurrentReport, current_report
 from training.clinical.reports.study_report import StudyReport, study_key
 from training.importing.attach_reports import with_report
