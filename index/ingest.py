@@ -585,9 +585,6 @@ def _place_at_end(
     """Make a complete generation active where none is; tell whether it was, is the first, or is beside one.
 
     Images whose file cannot be used now are embedded from the store when it takes over.
-
-    Raises:
-        GenerationError: The generation is incomplete, or another became active since the run began.
     """
     active = find_generation(session, generation.collection_id, "active")
     if active is None:

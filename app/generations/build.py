@@ -147,15 +147,7 @@ def build_generation(
     *,
     activated: bool = False,
 ) -> None:
-    """Embed what a generation lacks, and compare it with the one that is searched.
-
-    Args:
-        engine: Engine of the home.
-        generation: Complete afterwards.
-        encoder: Of its model.
-        batch_size: Images a forward pass.
-        activated: The caller makes it the one that is searched, so nobody has to be told how.
-    """
+    """Embed what a generation lacks, and compare it with the one that is searched."""
     embedded = embed(engine, generation, encoder, batch_size=batch_size)
     typer.echo(
         f"{generation.collection}: generation {generation.id} by {generation.model} is complete; "

@@ -60,12 +60,7 @@ _JUDGED: Final = "judged.json"
 
 
 def version_name(base: BundleInfo, taken: Collection[str]) -> str:
-    """Return a name for the next version of a model that no other has: `clip-src`, `clip-src-2`, ...
-
-    Args:
-        base: Bundle of the model that a retraining goes on from.
-        taken: Names of all registered models.
-    """
+    """Return a name for the next version of a model that no other has: `clip-src`, `clip-src-2`, ..."""
     retrained = ((yaml.safe_load(base.recipe) or {}).get("train") or {}).get("start_from") is not None
     stem, _, number = base.name.rpartition("-")
     if not (retrained and stem and number.isdecimal()):
@@ -81,11 +76,8 @@ def continued_recipe(
     A recipe that starts from a model is short and has low rates already: both stay. Images of a service are
     copied to no disk.
 
-    Args:
-        base: The model's bundle.
-        recipe: Name or file of a recipe; None: the one that the model was trained with.
-        overrides: `dotted.key=value` each; they win over what is shortened and lowered, and over the name.
-        name: Name of the new model; None: that of its recipe.
+    `recipe` is a name or a file; None: the one that the model was trained with. `overrides`,
+    `dotted.key=value` each, win over what is shortened and lowered, and over `name`.
 
     Raises:
         RecipeError: The model has no recipe, or encodes images alone where the recipe takes texts, or an
@@ -154,10 +146,7 @@ class FittedRecipe:
 def fit_recipe(recipe: Recipe, manifest: Manifest, settled: frozenset[str] = frozenset()) -> FittedRecipe:
     """Fit batches, length and the choice of the best epoch to the number of images that a collection has.
 
-    Args:
-        recipe: Recipe of the retraining.
-        manifest: The collection.
-        settled: Keys of settings to leave alone. A batch that cannot be filled becomes smaller all the same.
+    Settings named in `settled` stay, but a batch that cannot be filled becomes smaller all the same.
 
     Raises:
         DataError: The collection has no pair to learn from.
@@ -242,14 +231,8 @@ def compare_models(
 ) -> ModelVerdict | None:
     """Compare a new model with the active one on held-out images.
 
-    Args:
-        base: Bundle of the active model.
-        new: Bundle of the new model.
-        manifest: Manifest of the collection.
-        gain: Amount that the interval of the rise has to be above; if negative, the metric may fall.
-        metric: A name of `figures_by_image`; None: rsum, or else image_precision_at_10.
-        device: A torch device, or auto.
-        batch_size: Images a forward pass.
+    The interval of the rise has to be above `gain`; if negative, the metric may fall. `metric` is a name of
+    `figures_by_image`; None: rsum, or else image_precision_at_10.
 
     Returns:
         None if the held-out images tell no model from another: no two have different texts, and too few have

@@ -600,11 +600,7 @@ class _Picture(Response):
         self._budget = budget
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it.
-
-        Raises:
-            BusyError: Others have not taken theirs.
-        """
+        """Send it."""
         size = len(self.body)
         if not self._budget.reserve(size):
             raise BusyError
@@ -635,11 +631,7 @@ def _window_from(window: Window | None) -> GreyWindow | None:
 
 
 def _picture(wanted: LinkWanted) -> tuple[str, dict[str, str]]:
-    """Return the end of the path of a picture, and its parameters.
-
-    Raises:
-        RequestError: The window is none.
-    """
+    """Return the end of the path of a picture, and its parameters."""
     if not isinstance(wanted.rendition, LinkedRendition):
         return wanted.rendition, {}
     parse_window(wanted.rendition.window)

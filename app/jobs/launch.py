@@ -32,13 +32,8 @@ def without_copies(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
 def process_count(wanted: int, recipe: Recipe | TaskRecipe, out: Path, *, resume: bool, device: str) -> int:
     """Number of processes for a training; 1 if it is launched as one of several already.
 
-    Args:
-        wanted: Number of processes; 0: that of a resumed run, else one for each GPU, or as many of them as
-            split the batch evenly.
-        recipe: Recipe to train.
-        out: Folder of the run.
-        resume: Whether the run in it is resumed.
-        device: A torch device, or auto; a single one is not shared.
+    If 0 are wanted: that of a resumed run, else one for each GPU, or as many of them as split the batch
+    evenly. A single device is not shared.
 
     Raises:
         RecipeError: The device does not exist.
@@ -72,16 +67,7 @@ def train_together(
 
     They print for themselves. Stopped by a signal, this waits until they have written their checkpoint.
 
-    Args:
-        count: Number of processes.
-        recipe: Name or file of a recipe.
-        data: Folder of a manifest.
-        out: Folder of the run.
-        overrides: Overrides of the recipe, `key=value` each.
-        resume: Go on from the run's last checkpoint.
-        device: Without a number: each takes a GPU of its own.
-        command: Name of the command.
-        trackers: Follow the run beside TensorBoard.
+    On a device without a number each takes a GPU of its own.
 
     Raises:
         AnotherProcessFailedError: One of them failed, and has said why.

@@ -61,11 +61,6 @@ _LAST_SECONDS: Final = 10.0
 def give_retrainings(settings: Settings, catalogue: Catalogue, at: datetime | None = None) -> list[Job]:
     """Give the retrainings that are due; asked again, or by another worker, nothing is given twice.
 
-    Args:
-        settings: Settings with the collections and times.
-        catalogue: Catalogue of jobs and feedback.
-        at: The time, in UTC; None: now.
-
     Raises:
         CatalogueError: The catalogue cannot be used.
     """
@@ -82,11 +77,6 @@ def give_retrainings(settings: Settings, catalogue: Catalogue, at: datetime | No
 
 def give_sync(settings: Settings, catalogue: Catalogue, at: datetime | None = None) -> Job | None:
     """Give the sync with an image archive that is due, unless the one before still goes on.
-
-    Args:
-        settings: Settings with its arguments and times.
-        catalogue: Catalogue of jobs.
-        at: The time, in UTC; None: now.
 
     Raises:
         CatalogueError: The catalogue cannot be used.
@@ -141,12 +131,6 @@ class Attempt:
 
     While it lasts, the job's beats go up, and the lock of the job's folder is held by the process that does
     the job: should this worker be taken for lost, the next one waits until that process is gone.
-
-    Args:
-        catalogue: Catalogue of the job.
-        settings: Settings of the worker.
-        job: Job as it was claimed.
-        stop: Set when the worker is to stop.
     """
 
     def __init__(self, catalogue: Catalogue, settings: Settings, job: Job, stop: Event) -> None:

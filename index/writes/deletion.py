@@ -86,11 +86,6 @@ class Matching:
 def find_matching(session: Session, collection: str, filter: Filter) -> Matching:
     """Find the images that pass a filter.
 
-    Args:
-        session: A read of the catalogue, whose queries see one state of it.
-        collection: Name of the collection.
-        filter: The filter.
-
     Raises:
         UnknownCollectionError: No collection has this name.
         FilterError: The filter does not fit the collection.

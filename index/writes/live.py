@@ -54,10 +54,6 @@ class Condition:
     def check(self, image_id: str, revision: str | None) -> None:
         """Refuse the write of an image, unless its present revision meets the condition.
 
-        Args:
-            image_id: Id of the image.
-            revision: Present revision; None: there is no such image.
-
         Raises:
             ConditionError: The condition does not hold.
         """
@@ -126,12 +122,6 @@ def put_images(
 ) -> dict[str, Outcome]:
     """Put images into a collection in one transaction, replacing those of the same id.
 
-    Args:
-        home: Home of the collection.
-        active: The generation that the vectors were made for.
-        uploads: Uploads with distinct ids.
-        also: Done at the end of the transaction, with the outcomes.
-
     Returns:
         Outcome of each image, by id.
 
@@ -188,14 +178,7 @@ def change_image(
 ) -> Changed:
     """Change what is said of an image; its file and vector stay.
 
-    Args:
-        home: Home of the collection.
-        active: The generation that the texts' vectors were made for.
-        image_id: Id of the image.
-        change: Makes the new record of the present one.
-        text_vectors: Vectors of the texts that are new.
-        condition: What must hold of the image before.
-        also: Done at the end of the transaction, if the image is another one by it.
+    `also` is done at the end of the transaction, if the image is another one by it.
 
     Raises:
         ConditionError: The condition does not hold; nothing is written.
@@ -258,11 +241,7 @@ def remove_images(
 ) -> list[str]:
     """Remove images from a collection, with their files if no other image uses them.
 
-    Args:
-        home: Home of the collection.
-        collection: Name of the collection.
-        ids: Ids of the images.
-        also: Done at the end of the transaction, with the ids of those that were there, if there were any.
+    `also` is done at the end of the transaction, with the ids of those that were there, if there were any.
 
     Returns:
         The ids of those that were there.

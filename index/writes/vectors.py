@@ -70,13 +70,6 @@ def add_missing_images(
     """Give images their vectors in a generation, and return how many took theirs.
 
     Those that are gone, have another file by now or have a vector already are passed over.
-
-    Args:
-        session: Session of a transaction that holds the collection's lock.
-        generation: Generation that gets the vectors.
-        sequence: Sequence number of the transaction.
-        images: Images, in the state in which their files were read.
-        vectors: One for each.
     """
     missing = still_missing(session, generation, images)
     rows: list[dict[str, Any]] = [
@@ -105,14 +98,7 @@ class TextWithoutVector:
 def add_text_vectors(
     session: Session, generation: Generation, sequence: int, vectors: Mapping[int, Mapping[str, bytes]]
 ) -> None:
-    """Give the texts of images, by the keys of these, the vectors that they lack in a generation.
-
-    Args:
-        session: Session of the caller's transaction.
-        generation: Generation that gets the vectors.
-        sequence: Sequence number of the transaction.
-        vectors: For each image, vectors by text; a text that is not among them is passed over.
-    """
+    """Give the texts of images, by the keys of these, the vectors that they lack in a generation."""
     if not vectors:
         return
     query = _without_vector(generation).where(TextRow.image_id.in_(list(vectors)))
