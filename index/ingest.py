@@ -25,9 +25,9 @@ from index.catalogue.collections import (
 from index.catalogue.lookup import images_named, parts, rows_among
 from index.catalogue.tables import AttributeRow, ImageRow
 from index.engine import SearchEngine
-from index.erasure.pending import pending_erasures
+from index.erasure import pending_erasures
 from index.errors import IncompleteGenerationError, StaleWriteError
-from index.feedback.judgements import rename_examples
+from index.feedback import rename_examples
 from index.files.bundles import installed_bundle, register_bundle
 from index.files.image_store import WRITES_AT_ONCE
 from index.files.orphans import collect_orphans, keep_files, mark_orphans

@@ -12,7 +12,7 @@ from app.jobs.queue import RETRAIN
 from index.catalogue.jobs import Job, list_jobs
 from index.catalogue.tables import CollectionRow, GenerationRow, ModelRow
 from index.files.bundles import installed_bundle
-from index.generations.retention import drop_generation
+from index.generations.activation import drop_generation
 from index.home import Home
 from training.models.bundle import read_bundle
 from training.models.onnx.encoder import OnnxEncoder
@@ -31,11 +31,10 @@ from app.settings import Settings
 from index.catalogue.collections import Generation, find_generation
 from index.engine import SearchEngine
 from index.files.bundles import registered_bundle
-from index.generations.activation import generation_of
+from index.generations.activation import generation_of, old_by_hand, try_drop_old_generations
 from index.generations.comparison import Comparison, compare
 from index.generations.reindex import generation_for, swap
 from index.generations.reindex import reindex as embed
-from index.generations.retention import old_by_hand, try_drop_old_generations
 from index.writes.vectors import ImageEncoder
 
 _log = structlog.stdlib.get_logger(__name__)

@@ -30,9 +30,13 @@ from index.catalogue.jobs import get_job
 from index.errors import GenerationError, IncompleteGenerationError, UnknownGenerationError
 from index.files.bundles import registered_bundle
 from index.generations import models as catalogue
-from index.generations.activation import generation_before, generation_of, require_nearly_complete
+from index.generations.activation import (
+    generation_before,
+    generation_of,
+    require_nearly_complete,
+    try_drop_old_generations,
+)
 from index.generations.reindex import swap
-from index.generations.retention import try_drop_old_generations
 
 router = APIRouter(prefix="/v1/collections/{collection}", tags=["generations"], route_class=IdempotentRoute)
 models = APIRouter(prefix="/v1/models", tags=["models"], route_class=IdempotentRoute)

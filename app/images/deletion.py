@@ -28,17 +28,24 @@ from app.settings import Settings
 from index.audit.chain import Trail
 from index.audit.event import Actor, Detail, Event
 from index.catalogue import PAUSE_SECONDS, Catalogue
-from index.catalogue.audit_tables import AuditNameRow
 from index.catalogue.collections import names_of, require_collection
 from index.catalogue.lookup import images_named, parts, rows_among
-from index.catalogue.tables import JobRow
-from index.erasure.erase import Erased, erase_images, unfinished_backups
-from index.erasure.pending import NOBODY, PendingErasure, People, keep_others_away, pending_erasures
+from index.catalogue.tables import AuditNameRow, JobRow
+from index.erasure import (
+    NOBODY,
+    Erased,
+    PendingErasure,
+    People,
+    erase_images,
+    keep_others_away,
+    pending_erasures,
+    unfinished_backups,
+)
 from index.errors import CollectionInUseError, NoErasureError, UnexpectedCountError, shortened
 from index.files.stale import UNTOUCHED_SECONDS, remove_abandoned, remove_stale, unfinished
 from index.filters.grammar import Filter, parse_filter
 from index.home import Home
-from index.keys.patient_key import patient_key
+from index.keys.home_secret import patient_key
 from index.writes.deletion import Matching, delete_unchanged, find_matching, ids_of
 from index.writes.live import remove_unused_files
 from training.common.atomic import atomic_file

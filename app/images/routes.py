@@ -65,7 +65,7 @@ from index.catalogue.collections import require_collection
 from index.engine import SearchEngine
 from index.errors import StoreError, UnknownImageError
 from index.files.renditions import LARGEST_SIDES, THUMBNAIL_MEDIA_TYPE
-from index.generations import new_collections
+from index.generations.models import create_collection as create_empty
 from index.home import Home
 from index.search.results import CollectionInfo, StoredImage
 from index.writes.live import Condition, remove_image
@@ -524,9 +524,7 @@ async def erase_images(
 def _begin(services: Services, new: NewCollection) -> CollectionInfo:
     with services.engine.home.catalogue.read() as session:
         refuse_gained_roles(services.settings, session, new.name)
-    new_collections.create_collection(
-        services.engine.home, new.name, model=new.model, same_as=new.same_model_as
-    )
+    create_empty(services.engine.home, new.name, model=new.model, same_as=new.same_model_as)
     return services.engine.collection(new.name)
 
 

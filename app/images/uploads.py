@@ -23,7 +23,7 @@ from app.search.read_search import FormShape, check_length, invalid, opened_form
 from app.search.search import side_by_side
 from app.services import InjectedServices, Services
 from app.settings import Settings
-from index.catalogue.disk_full import is_disk_full
+from index.catalogue.connections import is_disk_full
 from index.errors import DiskFullError, StaleWriteError, shortened
 from index.search.results import ActiveGeneration, revision_of
 from index.vectors.codec import encode_vectors

@@ -18,7 +18,7 @@ from index.catalogue import Catalogue
 from index.catalogue.collections import now
 from index.catalogue.jobs import Job, list_jobs
 from index.catalogue.tables import ModelRow
-from index.files.file_lock import try_lock
+from index.files.stale import try_lock
 
 # Between the name of a folder that was put aside and the time when it was.
 _ASIDE: Final = ".before-"

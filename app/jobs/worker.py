@@ -41,7 +41,7 @@ from index.catalogue.jobs import (
 )
 from index.catalogue.tables import CollectionRow, ModelRow
 from index.errors import CatalogueError, DiskFullError
-from index.feedback.judgements import count_usable
+from index.feedback import count_usable
 from training.common.errors import RecoquestError
 from training.common.progress import PROGRESS_VARIABLE
 

@@ -11,7 +11,6 @@ from sqlalchemy import delete, exists, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from index.catalogue import PAUSE_SECONDS, Catalogue
-from index.catalogue.audit_tables import FormerNameRow
 from index.catalogue.collections import (
     NOT_DELETED,
     TARGETS,
@@ -26,6 +25,7 @@ from index.catalogue.tables import (
     AttributeRow,
     CollectionRow,
     FieldRow,
+    FormerNameRow,
     GenerationRow,
     ImageRow,
     RemovalRow,
@@ -37,7 +37,7 @@ from index.files.orphans import collect_orphans, mark_orphans
 from index.filters.grammar import Filter
 from index.filters.sql import passing_keys
 from index.home import Home
-from index.reports.received import remove_reports, studies_of
+from index.reports import remove_reports, studies_of
 from index.writes.images import remove_texts
 
 # A snapshot's folder begins with its generation's uid.

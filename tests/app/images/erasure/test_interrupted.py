@@ -14,7 +14,7 @@ from app.health.doctor.home import examine_home
 from app.images import deletion
 from app.jobs.folder import JobFolder
 from index.catalogue.jobs import add_job
-from index.erasure.pending import keep_others_away
+from index.erasure import keep_others_away
 from index.errors import CollectionInUseError, JobStateError, NoErasureError
 from tests.app.conftest import COLLECTION, Indexed
 from tests.app.images.erasure.homes import (
