@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import structlog
 from pydantic import JsonValue
@@ -25,7 +25,6 @@ from app.jobs.queue import STUDY, SYNC
 from app.search.read_search import check_length, invalid
 from app.services import Services
 from app.settings import Settings
-from index.audit.chain import Trail
 from index.audit.event import Actor, Detail, Event
 from index.catalogue import PAUSE_SECONDS, Catalogue
 from index.catalogue.collections import names_of, require_collection
@@ -43,10 +42,10 @@ from index.erasure import (
 )
 from index.errors import CollectionInUseError, NoErasureError, UnexpectedCountError, shortened
 from index.files.stale import UNTOUCHED_SECONDS, remove_abandoned, remove_stale, unfinished
-from index.filters.grammar import Filter, parse_filter
+from index.filters.grammar import parse_filter
 from index.home import Home
 from index.keys.home_secret import patient_key
-from index.writes.deletion import Matching, delete_unchanged, find_matching, ids_of
+from index.writes.deletion import delete_unchanged, find_matching, ids_of
 from index.writes.live import remove_unused_files
 from training.common.atomic import atomic_file
 from training.common.errors import RecoquestError
@@ -61,31 +60,24 @@ _LINES: Final = frozenset({".jsonl", ".ndjson", ".csv", ".tsv", ".txt", ".log"})
 _BLOCK: Final = 1 << 20
 
 
-@dataclass(slots=True)
 class Deletion:
     """A deletion by filter.
 
     Attributes:
         matching: The images that passed the filter when it began.
         ids: Ids of the first of them.
+        query: The filter, as events have it.
+        details: Details of its events.
         deleted: Number of the images that are gone.
+
+    Raises:
+        FilterError: The filter is none, or does not fit the collection.
+        UnknownCollectionError: No collection has this name.
+        UnexpectedCountError: The filter finds another number of images than expected.
     """
 
-    home: Home
-    collection: str
-    filter: Filter
-    matching: Matching
-    ids: tuple[str, ...]
-    trail: Trail | None
-    actor: Actor
-    query: Mapping[str, list[str]]
-    details: Mapping[str, Detail]
-    request: str | None = None
-    deleted: int = field(default=0)
-
-    @classmethod
-    def begin(
-        cls,
+    def __init__(
+        self,
         settings: Settings,
         home: Home,
         collection: str,
@@ -95,32 +87,21 @@ class Deletion:
         operation: str,
         request: str | None = None,
         expected: int | None = None,
-    ) -> Self:
-        """Find the images to delete; `expected`: how many there must be.
-
-        Raises:
-            FilterError: The filter is none, or does not fit the collection.
-            UnknownCollectionError: No collection has this name.
-            UnexpectedCountError: The filter finds another number of images.
-        """
-        parsed = parse_filter(condition)
+    ) -> None:
+        self._home = home
+        self._collection = collection
+        self._filter = parse_filter(condition)
+        self._trail = open_trail(settings, home.catalogue) if settings.audit else None
+        self._actor = actor
+        self._request = request
         with home.catalogue.read() as session:
-            matching = find_matching(session, collection, parsed)
-            if expected not in (None, len(matching.keys)):
-                raise UnexpectedCountError(len(matching.keys), expected)
-            ids = ids_of(session, matching.keys[:_SHOWN])
-        return cls(
-            home=home,
-            collection=collection,
-            filter=parsed,
-            matching=matching,
-            ids=tuple(ids),
-            trail=open_trail(settings, home.catalogue) if settings.audit else None,
-            actor=actor,
-            query=filter_parts(condition),
-            details={"operation": operation, "matched": len(matching.keys)},
-            request=request,
-        )
+            self.matching = find_matching(session, collection, self._filter)
+            if expected not in (None, len(self.matching.keys)):
+                raise UnexpectedCountError(len(self.matching.keys), expected)
+            self.ids = ids_of(session, self.matching.keys[:_SHOWN])
+        self.query = filter_parts(condition)
+        self.details: dict[str, Detail] = {"operation": operation, "matched": len(self.matching.keys)}
+        self.deleted = 0
 
     def delete(self, keys: Sequence[int]) -> None:
         """Delete one batch, and write its event, in one transaction; then the files that nothing uses.
@@ -132,12 +113,21 @@ class Deletion:
             CatalogueError: The catalogue cannot be used; nothing of the batch is deleted.
             DiskFullError: The disk has no space left; nothing of the batch is deleted.
         """
-        with self.home.catalogue.write() as session:
+        with self._home.catalogue.write() as session:
             removed = delete_unchanged(session, self.matching, keys)
-            if removed and self.trail is not None:
-                self.trail.append_in(session, [self._event(list(removed))])
+            if removed and self._trail is not None:
+                event = Event(
+                    action="delete",
+                    actor=self._actor,
+                    collection=self._collection,
+                    objects=list(removed),
+                    query=self.query,
+                    request=self._request,
+                    details=self.details,
+                )
+                self._trail.append_in(session, [event])
         self.deleted += len(removed)
-        remove_unused_files(self.home, set(removed.values()))
+        remove_unused_files(self._home, set(removed.values()))
 
     def remaining(self) -> int:
         """Count the images that pass the filter now.
@@ -145,19 +135,8 @@ class Deletion:
         Raises:
             UnknownCollectionError: The collection is gone.
         """
-        with self.home.catalogue.read() as session:
-            return len(find_matching(session, self.collection, self.filter).keys)
-
-    def _event(self, ids: list[str]) -> Event:
-        return Event(
-            action="delete",
-            actor=self.actor,
-            collection=self.collection,
-            objects=ids,
-            query=self.query,
-            request=self.request,
-            details=self.details,
-        )
+        with self._home.catalogue.read() as session:
+            return len(find_matching(session, self._collection, self._filter).keys)
 
 
 async def delete_by_filter(
@@ -178,7 +157,7 @@ async def delete_by_filter(
         raise invalid("filter", "An empty filter would delete every image: to do so, delete the collection.")
     check_length("filter", json.dumps(wanted.filter), services.settings.max_filter_length)
     deletion = await services.threads.read(
-        Deletion.begin,
+        Deletion,
         services.settings,
         services.engine.home,
         collection,
@@ -203,7 +182,7 @@ async def delete_by_filter(
         matched=matched,
         deleted=deletion.deleted,
         remaining=remaining,
-        ids=list(deletion.ids),
+        ids=deletion.ids,
         problem=problem,
     )
     # Events of batches that deleted something are written with them.

@@ -34,7 +34,6 @@ from app.images.schemas import (
     DeletedImages,
     ErasedImages,
     GreyLevels,
-    GreyWindow,
     HoldingBackup,
     ImageChanges,
     ImagesToDelete,
@@ -55,7 +54,6 @@ from app.images.uploads import (
     change_one,
     read_upload,
     read_uploads,
-    write_one,
     write_sent,
 )
 from app.search.schemas.page import ImageInfo, image_info_from
@@ -369,7 +367,9 @@ async def put_image(
 
     `If-None-Match: *` puts in a new image only, and `If-Match` replaces only the one that the caller knows.
     """
-    written = await unless_disconnected(request, write_one(services, collection, sent, condition))
+    written = await unless_disconnected(
+        request, write_sent(services, collection, [sent], condition, refuse=False)
+    )
     _note(request, written)
     (image,) = written.images
     assert image.status != "refused"
@@ -615,17 +615,16 @@ def _levels_from(levels: Levels | None) -> GreyLevels:
     automatic = None
     if levels.high > levels.low:
         automatic = Window((levels.low + levels.high) / 2, levels.high - levels.low)
-    return GreyLevels(
-        deep=True,
-        smallest=levels.smallest,
-        largest=levels.largest,
-        automatic=_window_from(automatic),
-        stated=_window_from(levels.stated),
+    return GreyLevels.model_validate(
+        {
+            "deep": True,
+            "smallest": levels.smallest,
+            "largest": levels.largest,
+            "automatic": automatic,
+            "stated": levels.stated,
+        },
+        from_attributes=True,
     )
-
-
-def _window_from(window: Window | None) -> GreyWindow | None:
-    return None if window is None else GreyWindow(centre=window.centre, width=window.width)
 
 
 def _picture(wanted: LinkWanted) -> tuple[str, dict[str, str]]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -203,38 +203,25 @@ class WrittenImages:
     images: list[Written]
 
 
-@dataclass(frozen=True, slots=True)
-class _TextVectors:
-    """Vectors of different texts, and which of these are longer than the encoder reads."""
-
-    vectors: dict[str, bytes]
-    truncated: frozenset[str]
-
-    def count_truncated(self, texts: Iterable[str]) -> int:
-        return sum(text in self.truncated for text in texts)
-
-
-async def write_sent(services: Services, collection: str, images: Sequence[SentImage]) -> WrittenImages:
-    """Decode, embed and commit images; those that cannot be used are refused, and the others written.
-
-    Raises:
-        RecoquestError: The write failed whole: the collection cannot be written to, the encoder is busy or
-            failed, the disk is full, or somebody else changes the same images all the time.
-    """
-    return await _repeated(lambda: _write_once(services, collection, images, refuse=True))
-
-
-async def write_one(
-    services: Services, collection: str, image: SentImage, condition: Condition
+async def write_sent(
+    services: Services,
+    collection: str,
+    images: Sequence[SentImage],
+    condition: Condition = UNCONDITIONAL,
+    *,
+    refuse: bool = True,
 ) -> WrittenImages:
-    """Write one image, as `write_sent` does, if a condition holds of the one there.
+    """Decode, embed and commit images if a condition holds of those there.
+
+    Those that cannot be used are refused, and the others written; without `refuse`, nothing is.
 
     Raises:
         ConditionError: The condition does not hold.
-        ImageError: The image cannot be used.
-        RecoquestError: The write failed; see `write_sent`.
+        ImageError: An image cannot be used, and `refuse` is false.
+        RecoquestError: The write failed whole: the collection cannot be written to, the encoder is busy or
+            failed, the disk is full, or somebody else changes the same images all the time.
     """
-    return await _repeated(lambda: _write_once(services, collection, [image], condition, refuse=False))
+    return await _repeated(lambda: _write_once(services, collection, images, condition, refuse=refuse))
 
 
 async def change_one(
@@ -260,15 +247,15 @@ async def change_one(
             # The transaction looks again; nothing is embedded for a change that would be refused.
             condition.check(image_id, known[image_id].revision)
         loaded = await services.encoders.of(active)
-        embedded = await _embed_texts(services, loaded, changes.texts or [])
+        vectors, cut = await _embed_texts(services, loaded, changes.texts or [])
 
         def change(record: Record) -> Record:
             return changed_record(record, changes, services.settings)
 
         changed = await services.threads.write(
-            change_image, services.engine.home, active, image_id, change, embedded.vectors, condition
+            change_image, services.engine.home, active, image_id, change, vectors, condition
         )
-        return active, changed, embedded.count_truncated(changes.texts or [])
+        return active, changed, sum(text in cut for text in changes.texts or [])
 
     return await _repeated(once)
 
@@ -286,7 +273,7 @@ async def _write_once(
     services: Services,
     collection: str,
     images: Sequence[SentImage],
-    condition: Condition = UNCONDITIONAL,
+    condition: Condition,
     *,
     refuse: bool,
 ) -> WrittenImages:
@@ -302,14 +289,19 @@ async def _write_once(
     failed = next((item.error for item in prepared if item.error is not None), None)
     if failed is not None and not refuse:
         raise failed
-    ready = [item for item in prepared if item.prepared is not None]
-    texts = [text for item in ready if item.prepared for text in item.prepared.record.texts]
-    embedded = await _embed_texts(services, loaded, texts)
+    ready = [item.prepared for item in prepared if item.prepared is not None]
+    vectors, cut = await _embed_texts(
+        services, loaded, [text for item in ready for text in item.record.texts]
+    )
+    uploads = [
+        Upload(item.prepared.write(iter([item.vector]), vectors), item.content, condition)
+        for item in prepared
+        if item.prepared is not None
+    ]
     outcomes: dict[str, Outcome] = {}
-    if ready:
-        uploads = [item.upload(embedded.vectors, condition) for item in ready]
+    if uploads:
         outcomes = await services.threads.write(put_images, services.engine.home, active, uploads)
-    return WrittenImages(active, [item.written(outcomes, embedded) for item in prepared])
+    return WrittenImages(active, [item.written(outcomes, cut) for item in prepared])
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,26 +320,18 @@ class _Ready:
     error: ImageError | LineError | None = None
     known: str | None = None
 
-    @property
-    def revision(self) -> str | None:
-        """Revision of the image when it has been written."""
-        if self.prepared is None:
-            return self.known
-        return revision_of(self.prepared.record_digest, self.prepared.sha256)
-
-    def upload(self, texts: dict[str, bytes], condition: Condition) -> Upload:
-        assert self.prepared is not None
-        return Upload(self.prepared.write(iter([self.vector]), texts), self.content, condition)
-
-    def written(self, outcomes: dict[str, Outcome], texts: _TextVectors) -> Written:
+    def written(self, outcomes: Mapping[str, Outcome], cut: Collection[str]) -> Written:
         if self.error is not None:
             return Written(id=self.sent.id, status="refused", problem=_refusal(self.error))
-        truncated = 0 if self.prepared is None else texts.count_truncated(self.prepared.record.texts)
-        assert self.revision is not None
+        revision, truncated = self.known, 0
+        if self.prepared is not None:
+            revision = revision_of(self.prepared.record_digest, self.prepared.sha256)
+            truncated = sum(text in cut for text in self.prepared.record.texts)
+        assert revision is not None
         return Written(
             id=self.sent.id,
             status=outcomes.get(self.sent.id, "unchanged"),
-            etag=etag_of(self.revision),
+            etag=etag_of(revision),
             truncated_texts=truncated,
         )
 
@@ -398,15 +382,17 @@ async def _compared(
         raise
 
 
-async def _embed_texts(services: Services, loaded: LoadedEncoder, texts: Sequence[str]) -> _TextVectors:
+async def _embed_texts(
+    services: Services, loaded: LoadedEncoder, texts: Sequence[str]
+) -> tuple[dict[str, bytes], frozenset[str]]:
+    """Return vectors of different texts, and which of these are longer than the encoder reads."""
     different = list(dict.fromkeys(texts))
     if not different or "text" not in loaded.encoder.modalities:
-        return _TextVectors({}, frozenset())
+        return {}, frozenset()
     encode = partial(loaded.queue.encode_text, priority=Priority.UPLOAD)
-    encoded = await _each(services, [encode(text) for text in different])
-    vectors = [encode_vectors(item.vector[None])[0] for item in encoded]
-    cut = (text for text, item in zip(different, encoded, strict=True) if item.truncation is not None)
-    return _TextVectors(dict(zip(different, vectors, strict=True)), frozenset(cut))
+    encoded = dict(zip(different, await _each(services, [encode(text) for text in different]), strict=True))
+    vectors = {text: encode_vectors(item.vector[None])[0] for text, item in encoded.items()}
+    return vectors, frozenset(text for text, item in encoded.items() if item.truncation is not None)
 
 
 async def _each(services: Services, work: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:

@@ -105,7 +105,12 @@ def remove_old_folders(settings: Settings, catalogue: Catalogue) -> list[int]:
     with catalogue.read() as session:
         old = ended_long_ago(settings, list_jobs(session))
         registered = set(session.execute(select(ModelRow.digest)).scalars())
-    return [job.id for job in old if _remove_all(JobFolder.of(settings, job.id), registered)]
+    removed = []
+    for job in old:
+        folder = JobFolder.of(settings, job.id)
+        if sum(_remove(each, registered) for each in (folder, *folder.aside())):
+            removed.append(job.id)
+    return removed
 
 
 def ended_long_ago(settings: Settings, jobs: Iterable[Job]) -> list[Job]:
@@ -116,12 +121,8 @@ def ended_long_ago(settings: Settings, jobs: Iterable[Job]) -> list[Job]:
     return [job for job in jobs if job.ended is not None and datetime.fromisoformat(job.ended) < since]
 
 
-def _remove_all(folder: JobFolder, registered: set[str]) -> bool:
-    """Remove what may go of a job's folder and those that were put aside for it; whether anything went."""
-    return sum(_remove(each, registered) for each in (folder, *folder.aside())) > 0
-
-
 def _remove(folder: JobFolder, registered: set[str]) -> bool:
+    """Remove what may go of a job's folder; return whether anything went."""
     if not folder.path.is_dir() or not registered.isdisjoint(_models(folder.path)):
         return False
     lock = folder.lock()

@@ -18,7 +18,6 @@ from training.trainer.run_state.checkpoint import load_checkpoint
 from training.trainer.run_state.errors import AnotherProcessFailedError
 from training.trainer.run_state.folder import RunFolder
 from training.trainer.run_state.processes import launched_processes
-from training.trainer.run_state.tracking import TrackerName
 
 
 def without_copies(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
@@ -52,31 +51,21 @@ def process_count(wanted: int, recipe: Recipe | TaskRecipe, out: Path, *, resume
 
 
 def train_together(
-    count: int,
-    recipe: str,
-    data: Path,
-    out: Path,
-    overrides: Sequence[str],
-    *,
-    resume: bool,
-    device: str,
-    command: str = "train",
-    trackers: Sequence[TrackerName] = (),
+    count: int, command: str, recipe: str, data: Path, overrides: Sequence[str], options: RunOptions
 ) -> None:
     """Run a command that trains in several processes, which end with this one.
 
     They print for themselves. Stopped by a signal, this waits until they have written their checkpoint.
-
     On a device without a number each takes a GPU of its own.
 
     Raises:
         AnotherProcessFailedError: One of them failed, and has said why.
     """
     sets = [part for override in overrides for part in ("--set", override)]
-    goes_on = ["--resume"] if resume else []
-    files = ["--data", str(data), "--out", str(out)]
-    followed = [part for tracker in trackers for part in ("--track", tracker)]
-    arguments = [command, recipe, *files, *sets, *goes_on, *followed, "--device", device]
+    goes_on = ["--resume"] if options.resume else []
+    files = ["--data", str(data), "--out", str(options.out)]
+    followed = [part for tracker in options.trackers for part in ("--track", tracker)]
+    arguments = [command, recipe, *files, *sets, *goes_on, *followed, "--device", options.device]
     threads = max(1, len(os.sched_getaffinity(0)) // count)
     process = subprocess.Popen(
         [sys.executable, "-m", "app.jobs.launch", str(os.getpid()), str(count), *arguments],
@@ -92,27 +81,6 @@ def train_together(
         raise
     if code:
         raise AnotherProcessFailedError
-
-
-def run_together(
-    count: int, command: str, recipe: str, data: Path, overrides: Sequence[str], options: RunOptions
-) -> None:
-    """Run the command of a task in several processes, as `train_together` does.
-
-    Raises:
-        AnotherProcessFailedError: One of them failed, and has said why.
-    """
-    train_together(
-        count,
-        recipe,
-        data,
-        options.out,
-        overrides,
-        resume=options.resume,
-        device=options.device,
-        command=command,
-        trackers=options.trackers,
-    )
 
 
 def main(parent: int, count: int, arguments: Sequence[str]) -> None:

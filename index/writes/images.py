@@ -179,11 +179,9 @@ def write_images(
     vectors = {keys[write.record.id]: write.text_vectors for write in writes if write.text_vectors}
     add_text_vectors(session, generation, sequence, vectors)
     outcomes: dict[str, Outcome] = {write.record.id: "unchanged" for write in writes}
-    return outcomes | dict.fromkeys(_ids(new), "created") | dict.fromkeys(_ids(changed), "replaced")
-
-
-def _ids(writes: Sequence[ImageWrite]) -> list[str]:
-    return [write.record.id for write in writes]
+    outcomes.update((write.record.id, "created") for write in new)
+    outcomes.update((write.record.id, "replaced") for write in changed)
+    return outcomes
 
 
 def _check_fresh(writes: Sequence[ImageWrite], stored: dict[str, Any]) -> None:

@@ -235,7 +235,11 @@ def embed_missing_texts(home: Home, embedder: Embedder, *, shown: bool) -> None:
         return
     with progress_bar(f"Embedding texts of {generation.collection}", lacking, shown=shown) as bar:
         after = 0
-        while texts := _texts_after(home, generation, after):
+        while True:
+            with home.catalogue.read() as session:
+                texts = texts_without_vectors(session, generation, after=after, limit=_TEXTS_AT_ONCE)
+            if not texts:
+                return
             found = embedder.texts([item.text for item in texts])
             with home.catalogue.write() as session:
                 vectors = {item.key: found[item.text] for item in texts}
@@ -244,8 +248,3 @@ def embed_missing_texts(home: Home, embedder: Embedder, *, shown: bool) -> None:
                 add_missing_vectors(session, generation, sequence, vectors)
             bar.advance(len(texts))
             after = texts[-1].key
-
-
-def _texts_after(home: Home, generation: Generation, after: int) -> list[TextWithoutVector]:
-    with home.catalogue.read() as session:
-        return texts_without_vectors(session, generation, after=after, limit=_TEXTS_AT_ONCE)

@@ -33,7 +33,7 @@ def delete(
         raise typer.BadParameter("an empty filter would delete every image.", param_hint="--filter")
     settings = load_settings(home=home)
     with indexed(settings) as engine:
-        deletion = Deletion.begin(
+        deletion = Deletion(
             settings, engine.home, collection, parsed, command_actor(), operation="delete", expected=expected
         )
         matched = len(deletion.matching.keys)

@@ -38,7 +38,7 @@ def classify(
 
     Started by torchrun, as on several machines, it is one of the processes that train together.
     """
-    from app.jobs.launch import process_count, run_together
+    from app.jobs.launch import process_count, train_together
     from training.classification.images.config import ImageRecipe
     from training.classification.images.run import classify_images
     from training.classification.load import load_classification_recipe
@@ -53,7 +53,7 @@ def classify(
         options = RunOptions(out, resume=resume, device=chosen_device(device), trackers=tuple(track or ()))
         count = process_count(processes, resolved, out, resume=resume, device=options.device)
         if count > 1:
-            run_together(count, "classify", recipe, data, overrides or [], options)
+            train_together(count, "classify", recipe, data, overrides or [], options)
             return
         if isinstance(resolved, ImageRecipe):
             of_images = classify_images(resolved, data, options)

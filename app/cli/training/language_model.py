@@ -30,7 +30,7 @@ def language_model(
 
     Started by torchrun, as on several machines, it is one of the processes that train together.
     """
-    from app.jobs.launch import process_count, run_together
+    from app.jobs.launch import process_count, train_together
     from training.language_models.config import load_language_recipe
     from training.language_models.run import train_language_model
     from training.tasks.opening import RunOptions
@@ -41,7 +41,7 @@ def language_model(
         options = RunOptions(out, resume=resume, device=chosen_device(device), trackers=tuple(track or ()))
         count = process_count(processes, resolved, out, resume=resume, device=options.device)
         if count > 1:
-            run_together(count, "language-model", recipe, data, overrides or [], options)
+            train_together(count, "language-model", recipe, data, overrides or [], options)
             return
         result = train_language_model(resolved, data, options)
     if not speaks:

@@ -208,6 +208,7 @@ def _trained(
     """The new model, trained on the collection as it was when the retraining began."""
     from app.jobs.launch import process_count, train_together
     from training.models.bundle import read_bundle
+    from training.tasks.opening import RunOptions
     from training.trainer.run import train
     from training.trainer.run_state.folder import RunFolder
 
@@ -220,7 +221,8 @@ def _trained(
         if count > 1:
             kept, where = str(out / "recipe.yaml"), json.dumps(recipe.data.cache_images)
             sets = [f"data.cache_images={where}"]
-            train_together(count, kept, data, run.path, sets, resume=resume, device=device, trackers=trackers)
+            options = RunOptions(run.path, resume=resume, device=device, trackers=tuple(trackers))
+            train_together(count, "train", kept, data, sets, options)
         else:
             train(recipe, data, run.path, resume=resume, device=device, trackers=trackers)
     return read_bundle(run.bundle)

@@ -37,6 +37,7 @@ def train(
     from training.common.progress import PROGRESS_VARIABLE
     from training.language_models.config import shipped as of_language_models
     from training.recipes.load import load_recipe
+    from training.tasks.opening import RunOptions
     from training.trainer.run import train as run_training
     from training.trainer.run_state.processes import one_voice
 
@@ -53,9 +54,8 @@ def train(
         place = chosen_device(device)
         count = process_count(processes, resolved, out, resume=resume, device=place)
         if count > 1:
-            train_together(
-                count, recipe, data, out, overrides, resume=resume, device=place, trackers=track or ()
-            )
+            options = RunOptions(out, resume=resume, device=place, trackers=tuple(track or ()))
+            train_together(count, "train", recipe, data, overrides, options)
             return
         result = run_training(resolved, data, out, resume=resume, device=place, trackers=track or ())
     if not speaks:
