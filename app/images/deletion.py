@@ -53,11 +53,13 @@ from training.common.errors import RecoquestError
 # Images of one request: some ten seconds' work.
 MAX_DELETED: Final = 10_000
 _SHOWN: Final = 10
-_log = structlog.stdlib.get_logger(__name__)
+# What a value becomes that names an erased image, and an argument of a job.
 _GONE: Final = object()
 _ERASED: Final = "erased"
 _LINES: Final = frozenset({".jsonl", ".ndjson", ".csv", ".tsv", ".txt", ".log"})
 _BLOCK: Final = 1 << 20
+
+_log = structlog.stdlib.get_logger(__name__)
 
 
 class Deletion:

@@ -512,10 +512,7 @@ async def erase_images(
         retrainings=found.jobs.retrainings,
         left_files=[str(path) for path in (*found.jobs.left, *found.unfinished)],
         backups=[
-            HoldingBackup(
-                path=backup.path, created=backup.created, digest=backup.digest, is_there=backup.is_there
-            )
-            for backup in found.erased.backups
+            HoldingBackup.model_validate(backup, from_attributes=True) for backup in found.erased.backups
         ],
         log_is_empty=found.log_is_empty,
     )

@@ -112,14 +112,14 @@ def changed_record(record: Record, changes: ImageChanges, settings: Settings) ->
         RequestError: The record cannot be used.
     """
     values = {
-        "texts": list(record.texts),
+        "texts": record.texts,
         "report": record.report,
-        "labels": list(record.labels),
+        "labels": record.labels,
         "group": record.group,
         "split": record.split,
     }
     named = changes.model_dump(include=changes.model_fields_set - {"metadata"})
-    metadata = {**_plain(record.metadata), **(changes.metadata or {})}
+    metadata = {**record.metadata, **(changes.metadata or {})}
     try:
         _check_known(changes.metadata or {})
         return _parse_record(record.id, {**values, **named, "metadata": metadata}, settings)
@@ -189,10 +189,6 @@ def _check_known(metadata: Mapping[str, Any]) -> None:
                     f"{shortened(f'metadata.{name}')!r} is {item!r}, which stands for a value not known; "
                     "leave it out or send null"
                 )
-
-
-def _plain(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in metadata.items()}
 
 
 @dataclass(frozen=True, slots=True)

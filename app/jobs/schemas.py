@@ -25,6 +25,7 @@ from index.catalogue.jobs import Job, JobState
 from index.generations.activation import generation_of
 from index.generations.models import require_model
 
+# One of `KINDS`, which mypy cannot follow.
 if TYPE_CHECKING:
     JobKind = str
 else:

@@ -46,9 +46,7 @@ from training.common.errors import RecoquestError
 from training.common.progress import PROGRESS_VARIABLE
 
 Order = Literal["go on", "cancel", "stop", "let go"]
-_TICK_SECONDS: Final = 0.1
-_MAX_BEAT_SECONDS: Final = 2.0
-_log = structlog.stdlib.get_logger(__name__)
+
 # Pause of a thread that has found no job.
 _LOOK_SECONDS: Final = 1.0
 # Pause of a thread that could not look for a job, or take one.
@@ -56,74 +54,119 @@ _PAUSE_SECONDS: Final = 5.0
 _MAX_WATCH_SECONDS: Final = 5.0
 # Beyond the time that a job has to stop, what ending it takes.
 _LAST_SECONDS: Final = 10.0
+_TICK_SECONDS: Final = 0.1
+_MAX_BEAT_SECONDS: Final = 2.0
+
+_log = structlog.stdlib.get_logger(__name__)
 
 
-def give_retrainings(settings: Settings, catalogue: Catalogue, at: datetime | None = None) -> list[Job]:
-    """Give the retrainings that are due; asked again, or by another worker, nothing is given twice.
-
-    Raises:
-        CatalogueError: The catalogue cannot be used.
-    """
-    minute = (at or datetime.now(UTC)).replace(second=0, microsecond=0)
-    given = []
-    for collection in settings.retrain:
-        with catalogue.write() as session:
-            row = select(CollectionRow.id).where(CollectionRow.name == collection)
-            if session.execute(row).first() is not None and _is_due(session, settings, collection, minute):
-                promote = ["--promote"] if settings.retrain_promote else []
-                given.append(add_job(session, RETRAIN, [collection, *promote]))
-    return given
-
-
-def give_sync(settings: Settings, catalogue: Catalogue, at: datetime | None = None) -> Job | None:
-    """Give the sync with an image archive that is due, unless the one before still goes on.
+class Worker:
+    """Works until a signal stops it.
 
     Raises:
         CatalogueError: The catalogue cannot be used.
     """
-    if settings.pacs_sync is None or settings.pacs_sync_at is None:
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._catalogue = open_catalogue(settings.catalogue_url)
+        self._heartbeat = Heartbeat(settings)
+        self._stop = Event()
+        self._seen: dict[int, tuple[Job, float]] = {}
+
+    def work(self, at_once: int = 1) -> None:
+        """Do jobs, so many at once, until SIGTERM or SIGINT; what was begun is queued again.
+
+        Call it in the main thread, which gets the signals. A second SIGINT waits for no job.
+        """
+        # A handler may run within anything that this thread does, so it takes no lock as an event would.
+        signals: SimpleQueue[int] = SimpleQueue()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda given, _frame: signals.put(given))
+        tasks = (self._look_after, *(self._take_jobs for _ in range(at_once)))
+        threads = [Thread(target=task, name=task.__name__, daemon=True) for task in tasks]
+        for thread in threads:
+            thread.start()
+        _log.info("worker stops", signal=signal.Signals(signals.get()).name)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        self._stop.set()
+        patience = time.monotonic() + self._settings.job_stop_s + _LAST_SECONDS
+        for thread in threads:
+            thread.join(max(0.0, patience - time.monotonic()))
+        self._heartbeat.end()
+        self._catalogue.close()
+
+    def _take_jobs(self) -> None:
+        """Do one job after another; what fails is logged and tried again."""
+        while not self._stop.is_set():
+            try:
+                job = self._claimed()
+                if job is not None:
+                    Attempt(self._catalogue, self._settings, job, self._stop).run()
+                    continue
+                # Drawn, lest all threads look at the same moment.
+                pause_s = _LOOK_SECONDS * random.uniform(0.9, 1.1)
+            except RecoquestError as error:
+                _log.warning("no job can be taken", reason=str(error))
+                pause_s = _PAUSE_SECONDS
+            except Exception:  # noqa: BLE001 - a thread that ended would leave jobs waiting
+                _log.exception("a job was left")
+                pause_s = _PAUSE_SECONDS
+            self._stop.wait(pause_s)
+
+    def _claimed(self) -> Job | None:
+        """The oldest job that waits, given to this worker; None when none waits."""
+        while not self._stop.is_set():
+            with self._catalogue.read() as session:
+                number = next_job(session)
+            if number is None:
+                return None
+            name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+            with self._catalogue.write() as session:
+                job = claim_job(session, number, name)
+            # Another worker was first where it is None: the next one may wait.
+            if job is not None:
+                _log.info("job taken", job=job.id, kind=job.kind, attempt=job.attempts)
+                return job
         return None
-    minute = (at or datetime.now(UTC)).replace(second=0, microsecond=0)
-    if not _fits(settings.pacs_sync_at, minute):
-        return None
-    arguments = shlex.split(settings.pacs_sync)
-    with catalogue.write() as session:
-        last = last_sync(session, arguments)
-        if last is not None and (
-            not last.has_ended or last.created >= minute.isoformat(timespec="microseconds")
-        ):
-            return None
-        return add_job(session, SYNC, arguments)
 
+    def _look_after(self) -> None:
+        every_s = min(_MAX_WATCH_SECONDS, self._settings.job_lease_s / 5)
+        while not self._stop.is_set():
+            try:
+                self.look()
+                # Last: who cannot use the catalogue is of no use to any job.
+                self._heartbeat.beat()
+            except (RecoquestError, OSError) as error:
+                _log.warning("jobs cannot be looked after", reason=str(error))
+            self._stop.wait(every_s)
 
-def _is_due(session: Session, settings: Settings, collection: str, minute: datetime) -> bool:
-    last = last_retraining(session, collection)
-    if last is not None and not last.has_ended:
-        return False
-    since = "" if last is None else last.created
-    is_later = since < minute.isoformat(timespec="microseconds")
-    if settings.retrain_at is not None and is_later and _fits(settings.retrain_at, minute):
-        return True
-    if settings.retrain_feedback is None:
-        return False
-    if not _learns_from_feedback(session, collection):
-        return False
-    return count_usable(session, collection, since=since).usable >= settings.retrain_feedback
+    def look(self) -> None:
+        """Queue again what lost its worker, and give what is due.
 
+        Raises:
+            CatalogueError: The catalogue cannot be used.
+        """
+        with self._catalogue.read() as session:
+            running = list_jobs(session, state="running")
+        for job in self._silent(running):
+            with self._catalogue.write() as session:
+                lapsed = expire_lease(session, job)
+            if lapsed is not None:
+                _log.warning("a worker was lost", job=job.id, worker=job.worker, state=lapsed.state)
+        give_retrainings(self._settings, self._catalogue)
+        give_sync(self._settings, self._catalogue)
 
-def _learns_from_feedback(session: Session, collection: str) -> bool:
-    """Whether the recipe of the model that is searched with takes texts one by one, as judged ones are."""
-    found = find_active(session, collection)
-    if found is None:
-        return False
-    query = select(ModelRow.recipe).where(ModelRow.digest == found[0].digest)
-    recipe = yaml.safe_load(session.execute(query).scalar_one()) or {}
-    return bool((recipe.get("data") or {}).get("text_unit", "sentence") == "sentence")
-
-
-def _fits(crontab: str, minute: datetime) -> bool:
-    """Tell whether a minute is one of the times of a crontab."""
-    return next(CronSim(crontab, minute - timedelta(minutes=1))) == minute
+    def _silent(self, running: list[Job]) -> list[Job]:
+        """The jobs whose beats have stood still, by this machine's clock, for as long as a worker may."""
+        now = time.monotonic()
+        before = self._seen
+        self._seen = {}
+        for job in running:
+            seen = before.get(job.id)
+            same = seen is not None and (seen[0].worker, seen[0].beats) == (job.worker, job.beats)
+            self._seen[job.id] = (job, seen[1] if seen is not None and same else now)
+        return [job for job, since in self._seen.values() if now - since > self._settings.job_lease_s]
 
 
 class Attempt:
@@ -285,110 +328,69 @@ class Attempt:
         return self._folder.last_sentence() or f"It ended with the code {code}: see the log."
 
 
-class Worker:
-    """Works until a signal stops it.
+def give_retrainings(settings: Settings, catalogue: Catalogue, at: datetime | None = None) -> list[Job]:
+    """Give the retrainings that are due; asked again, or by another worker, nothing is given twice.
 
     Raises:
         CatalogueError: The catalogue cannot be used.
     """
+    minute = (at or datetime.now(UTC)).replace(second=0, microsecond=0)
+    given = []
+    for collection in settings.retrain:
+        with catalogue.write() as session:
+            row = select(CollectionRow.id).where(CollectionRow.name == collection)
+            if session.execute(row).first() is not None and _is_due(session, settings, collection, minute):
+                promote = ["--promote"] if settings.retrain_promote else []
+                given.append(add_job(session, RETRAIN, [collection, *promote]))
+    return given
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._catalogue = open_catalogue(settings.catalogue_url)
-        self._heartbeat = Heartbeat(settings)
-        self._stop = Event()
-        self._seen: dict[int, tuple[Job, float]] = {}
 
-    def work(self, at_once: int = 1) -> None:
-        """Do jobs, so many at once, until SIGTERM or SIGINT; what was begun is queued again.
+def give_sync(settings: Settings, catalogue: Catalogue, at: datetime | None = None) -> Job | None:
+    """Give the sync with an image archive that is due, unless the one before still goes on.
 
-        Call it in the main thread, which gets the signals. A second SIGINT waits for no job.
-        """
-        # A handler may run within anything that this thread does, so it takes no lock as an event would.
-        signals: SimpleQueue[int] = SimpleQueue()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda given, _frame: signals.put(given))
-        tasks = (self._look_after, *(self._take_jobs for _ in range(at_once)))
-        threads = [Thread(target=task, name=task.__name__, daemon=True) for task in tasks]
-        for thread in threads:
-            thread.start()
-        _log.info("worker stops", signal=signal.Signals(signals.get()).name)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        self._stop.set()
-        patience = time.monotonic() + self._settings.job_stop_s + _LAST_SECONDS
-        for thread in threads:
-            thread.join(max(0.0, patience - time.monotonic()))
-        self._heartbeat.end()
-        self._catalogue.close()
-
-    def _take_jobs(self) -> None:
-        """Do one job after another; what fails is logged and tried again."""
-        while not self._stop.is_set():
-            try:
-                job = self._claimed()
-                if job is not None:
-                    Attempt(self._catalogue, self._settings, job, self._stop).run()
-                    continue
-                # Drawn, lest all threads look at the same moment.
-                pause_s = _LOOK_SECONDS * random.uniform(0.9, 1.1)
-            except RecoquestError as error:
-                _log.warning("no job can be taken", reason=str(error))
-                pause_s = _PAUSE_SECONDS
-            except Exception:  # noqa: BLE001 - a thread that ended would leave jobs waiting
-                _log.exception("a job was left")
-                pause_s = _PAUSE_SECONDS
-            self._stop.wait(pause_s)
-
-    def _claimed(self) -> Job | None:
-        """The oldest job that waits, given to this worker; None when none waits."""
-        while not self._stop.is_set():
-            with self._catalogue.read() as session:
-                number = next_job(session)
-            if number is None:
-                return None
-            name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-            with self._catalogue.write() as session:
-                job = claim_job(session, number, name)
-            # Another worker was first where it is None: the next one may wait.
-            if job is not None:
-                _log.info("job taken", job=job.id, kind=job.kind, attempt=job.attempts)
-                return job
+    Raises:
+        CatalogueError: The catalogue cannot be used.
+    """
+    if settings.pacs_sync is None or settings.pacs_sync_at is None:
         return None
+    minute = (at or datetime.now(UTC)).replace(second=0, microsecond=0)
+    if not _fits(settings.pacs_sync_at, minute):
+        return None
+    arguments = shlex.split(settings.pacs_sync)
+    with catalogue.write() as session:
+        last = last_sync(session, arguments)
+        if last is not None and (
+            not last.has_ended or last.created >= minute.isoformat(timespec="microseconds")
+        ):
+            return None
+        return add_job(session, SYNC, arguments)
 
-    def _look_after(self) -> None:
-        every_s = min(_MAX_WATCH_SECONDS, self._settings.job_lease_s / 5)
-        while not self._stop.is_set():
-            try:
-                self.look()
-                # Last: who cannot use the catalogue is of no use to any job.
-                self._heartbeat.beat()
-            except (RecoquestError, OSError) as error:
-                _log.warning("jobs cannot be looked after", reason=str(error))
-            self._stop.wait(every_s)
 
-    def look(self) -> None:
-        """Queue again what lost its worker, and give what is due.
+def _is_due(session: Session, settings: Settings, collection: str, minute: datetime) -> bool:
+    last = last_retraining(session, collection)
+    if last is not None and not last.has_ended:
+        return False
+    since = "" if last is None else last.created
+    is_later = since < minute.isoformat(timespec="microseconds")
+    if settings.retrain_at is not None and is_later and _fits(settings.retrain_at, minute):
+        return True
+    if settings.retrain_feedback is None:
+        return False
+    if not _learns_from_feedback(session, collection):
+        return False
+    return count_usable(session, collection, since=since).usable >= settings.retrain_feedback
 
-        Raises:
-            CatalogueError: The catalogue cannot be used.
-        """
-        with self._catalogue.read() as session:
-            running = list_jobs(session, state="running")
-        for job in self._silent(running):
-            with self._catalogue.write() as session:
-                lapsed = expire_lease(session, job)
-            if lapsed is not None:
-                _log.warning("a worker was lost", job=job.id, worker=job.worker, state=lapsed.state)
-        give_retrainings(self._settings, self._catalogue)
-        give_sync(self._settings, self._catalogue)
 
-    def _silent(self, running: list[Job]) -> list[Job]:
-        """The jobs whose beats have stood still, by this machine's clock, for as long as a worker may."""
-        now = time.monotonic()
-        before = self._seen
-        self._seen = {}
-        for job in running:
-            seen = before.get(job.id)
-            same = seen is not None and (seen[0].worker, seen[0].beats) == (job.worker, job.beats)
-            self._seen[job.id] = (job, seen[1] if seen is not None and same else now)
-        return [job for job, since in self._seen.values() if now - since > self._settings.job_lease_s]
+def _learns_from_feedback(session: Session, collection: str) -> bool:
+    """Whether the recipe of the model that is searched with takes texts one by one, as judged ones are."""
+    found = find_active(session, collection)
+    if found is None:
+        return False
+    query = select(ModelRow.recipe).where(ModelRow.digest == found[0].digest)
+    recipe = yaml.safe_load(session.execute(query).scalar_one()) or {}
+    return bool((recipe.get("data") or {}).get("text_unit", "sentence") == "sentence")
+
+
+def _fits(crontab: str, minute: datetime) -> bool:
+    """Tell whether a minute is one of the times of a crontab."""
+    return next(CronSim(crontab, minute - timedelta(minutes=1))) == minute

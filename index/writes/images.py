@@ -36,44 +36,6 @@ Findings = Sequence[Mapping[str, Any]]
 Outcome = Literal["created", "replaced", "unchanged"]
 
 
-def add_findings(session: Session, collection_id: int, written: Mapping[int, Findings]) -> None:
-    """Take in the findings of images, by their keys, that have none yet."""
-    rows = [
-        {**row, "image_id": key, "collection_id": collection_id}
-        for key, own in written.items()
-        for row in own
-    ]
-    if rows:
-        session.execute(insert(FindingRow), rows)
-
-
-def replace_findings(session: Session, collection_id: int, written: Mapping[int, Findings]) -> None:
-    """Take in the findings of images, by their keys, in place of those that they have."""
-    if written:
-        session.execute(delete(FindingRow).where(FindingRow.image_id.in_(list(written))))
-        add_findings(session, collection_id, written)
-
-
-def findings_of(texts: Mapping[int, str], report: str | None) -> Findings:
-    """Return what the texts of an image, by position, and its report say, as rows without their keys."""
-    found = {position: find_findings(text) for position, text in texts.items()}
-    if report is not None:
-        found[REPORT_POSITION] = find_findings(report)
-    states = image_states(finding for own in found.values() for finding in own)
-    return [
-        {
-            "position": position,
-            "start": finding.start,
-            "finding": finding.name,
-            "stop": finding.end,
-            "state": finding.state,
-            "image_finding": f"{finding.name}: {states[finding.name]}",
-        }
-        for position, own in found.items()
-        for finding in own
-    ]
-
-
 @dataclass(frozen=True, slots=True)
 class PictureWrite:
     """A stored image file and its embedding as the catalogue keeps it.
@@ -389,3 +351,41 @@ def remove_texts(session: Session, collection_id: int, sequence: int, keys: Sequ
         {"collection_id": collection_id, "target": "texts", "key": key, "sequence": sequence} for key in keys
     ]
     session.execute(insert(RemovalRow), rows)
+
+
+def add_findings(session: Session, collection_id: int, written: Mapping[int, Findings]) -> None:
+    """Take in the findings of images, by their keys, that have none yet."""
+    rows = [
+        {**row, "image_id": key, "collection_id": collection_id}
+        for key, own in written.items()
+        for row in own
+    ]
+    if rows:
+        session.execute(insert(FindingRow), rows)
+
+
+def replace_findings(session: Session, collection_id: int, written: Mapping[int, Findings]) -> None:
+    """Take in the findings of images, by their keys, in place of those that they have."""
+    if written:
+        session.execute(delete(FindingRow).where(FindingRow.image_id.in_(list(written))))
+        add_findings(session, collection_id, written)
+
+
+def findings_of(texts: Mapping[int, str], report: str | None) -> Findings:
+    """Return what the texts of an image, by position, and its report say, as rows without their keys."""
+    found = {position: find_findings(text) for position, text in texts.items()}
+    if report is not None:
+        found[REPORT_POSITION] = find_findings(report)
+    states = image_states(finding for own in found.values() for finding in own)
+    return [
+        {
+            "position": position,
+            "start": finding.start,
+            "finding": finding.name,
+            "stop": finding.end,
+            "state": finding.state,
+            "image_finding": f"{finding.name}: {states[finding.name]}",
+        }
+        for position, own in found.items()
+        for finding in own
+    ]

@@ -135,7 +135,11 @@ def put_images(
     new_files = ((upload.write.new_file, upload.content) for upload in uploads)
     files = {digest: content for digest, content in new_files if digest is not None}
     try:
-        _store(home, files)
+        if files:
+            # Noted before they are there: a crash leaves no unknown file.
+            with home.catalogue.write() as session:
+                mark_orphans(session, files)
+        home.store.put_all(files.values())
         with home.catalogue.write() as session:
             generation = _locked(session, active)
             writes = [upload.write for upload in uploads]
@@ -156,14 +160,6 @@ def put_images(
     if files:
         remove_unused_files(home, before - files.keys())
     return outcomes
-
-
-def _store(home: Home, files: Mapping[str, bytes]) -> None:
-    """Put files into the store, noted as orphans before."""
-    if files:
-        with home.catalogue.write() as session:
-            mark_orphans(session, files)
-    home.store.put_all(files.values())
 
 
 def change_image(
@@ -208,7 +204,16 @@ def _changed(
     image: StoredImage, change: Callable[[Record], Record], text_vectors: Mapping[str, bytes]
 ) -> ImageWrite | None:
     """Return the write of an image's new record; None if it is the present one."""
-    before = _record_of(image)
+    before = Record(
+        id=image.id,
+        image="",
+        split=cast(Split, image.split),
+        texts=image.texts,
+        group=image.group,
+        labels=image.labels,
+        report=image.report,
+        metadata=image.metadata,
+    )
     record = change(before)
     if record == before:
         return None
@@ -255,19 +260,6 @@ def remove_images(
             also(session, list(removed))
     remove_unused_files(home, set(removed.values()))
     return list(removed)
-
-
-def _record_of(image: StoredImage) -> Record:
-    return Record(
-        id=image.id,
-        image="",
-        split=cast(Split, image.split),
-        texts=image.texts,
-        group=image.group,
-        labels=image.labels,
-        report=image.report,
-        metadata=image.metadata,
-    )
 
 
 def _locked(session: Session, active: ActiveGeneration) -> Generation:
