@@ -9,7 +9,7 @@ from sqlalchemy import select
 from app.encoding.threads import cores
 from app.jobs.folder import ended_long_ago
 from app.jobs.queue import RETRAIN
-from index.catalogue.jobs import Job, list_jobs
+from index.catalogue.jobs import list_jobs
 from index.catalogue.tables import CollectionRow, GenerationRow, ModelRow
 from index.files.bundles import installed_bundle
 from index.generations.activation import drop_generation
@@ -192,7 +192,7 @@ def drop_superseded_generations(settings: Settings, home: Home) -> list[tuple[st
         GenerationError: One was activated meanwhile.
     """
     with home.catalogue.read() as session:
-        retrainings = [job for job in list_jobs(session) if job.kind == RETRAIN]
+        retrainings = [job for job in list_jobs(session) if job.kind == RETRAIN and job.result]
         query = (
             select(CollectionRow.name, GenerationRow.id, ModelRow.digest)
             .join(CollectionRow, CollectionRow.id == GenerationRow.collection_id)
@@ -200,17 +200,15 @@ def drop_superseded_generations(settings: Settings, home: Home) -> list[tuple[st
             .where(GenerationRow.state == "building", GenerationRow.activated.is_(None))
         )
         waiting = {(name, number, digest) for name, number, digest in session.execute(query)}
-    jobs = [job for job in retrainings if (job.result or {}).get("generation") is not None]
-    old = {job.id for job in ended_long_ago(settings, jobs)}
-    latest = {_made(job)[0]: job.id for job in reversed(jobs)}
-    stay = {_made(job) for job in jobs if job.id not in old or job.id in latest.values()}
-    superseded = sorted(waiting & {_made(job) for job in jobs} - stay)
+    made = {
+        job.id: (job.result["collection"], job.result["generation"], job.result["bundle"])
+        for job in retrainings
+        if job.result and job.result.get("generation") is not None
+    }
+    kept = made.keys() - {job.id for job in ended_long_ago(settings, retrainings)}
+    latest = {collection: number for number, (collection, _, _) in sorted(made.items())}
+    stay = {made[number] for number in kept.union(latest.values())}
+    superseded = sorted(waiting.intersection(made.values()) - stay)
     for collection, number, _ in superseded:
         drop_generation(home, collection, number)
     return [(collection, number) for collection, number, _ in superseded]
-
-
-def _made(job: Job) -> tuple[str, int, str]:
-    """Return a generation as a retraining's result names it: collection, number, digest of its model."""
-    assert job.result is not None
-    return job.result["collection"], job.result["generation"], job.result["bundle"]

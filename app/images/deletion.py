@@ -16,13 +16,11 @@ from pydantic import JsonValue
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.audit.noted import Noted
 from app.audit.trail import filter_parts, open_trail
 from app.edge.http.problem_kinds import kind_of
-from app.images.schemas import DeletedImages, ImagesToDelete, Refusal
+from app.images.schemas import Refusal
 from app.jobs.folder import JobFolder
 from app.jobs.queue import STUDY, SYNC
-from app.search.read_search import check_length, invalid
 from app.services import Services
 from app.settings import Settings
 from index.audit.event import Actor, Detail, Event
@@ -141,64 +139,7 @@ class Deletion:
             return len(find_matching(session, self._collection, self._filter).keys)
 
 
-async def delete_by_filter(
-    services: Services, collection: str, wanted: ImagesToDelete, actor: Actor, request: str | None
-) -> tuple[DeletedImages, Noted]:
-    """Delete the images that pass a filter, as many as one request may, or count them.
-
-    Returns:
-        The answer, and what the request's event has of it.
-
-    Raises:
-        RequestError: The filter is empty or too long.
-        FilterError: The filter is none, or does not fit the collection.
-        UnexpectedCountError: The filter finds another number of images than expected.
-        RecoquestError: Nothing was deleted, since the catalogue cannot be used.
-    """
-    if not wanted.filter:
-        raise invalid("filter", "An empty filter would delete every image: to do so, delete the collection.")
-    check_length("filter", json.dumps(wanted.filter), services.settings.max_filter_length)
-    deletion = await services.threads.read(
-        Deletion,
-        services.settings,
-        services.engine.home,
-        collection,
-        wanted.filter,
-        actor,
-        operation="delete_matching_images",
-        request=request,
-        expected=wanted.expected_count,
-    )
-    matched, problem = len(deletion.matching.keys), None
-    if not wanted.dry_run:
-        problem = await _delete_batches(services, deletion)
-    remaining = matched - deletion.deleted
-    if problem is None and deletion.deleted:
-        try:
-            remaining = await services.threads.read(deletion.remaining)
-        except RecoquestError as error:
-            problem = _refusal("What passes the filter now cannot be counted", error)
-    answer = DeletedImages(
-        collection=collection,
-        dry_run=wanted.dry_run,
-        matched=matched,
-        deleted=deletion.deleted,
-        remaining=remaining,
-        ids=deletion.ids,
-        problem=problem,
-    )
-    # Events of batches that deleted something are written with them.
-    noted = Noted(
-        action="browse" if wanted.dry_run else None,
-        objects=deletion.ids if wanted.dry_run else (),
-        query=deletion.query,
-        recorded=deletion.deleted > 0,
-        details={**deletion.details, "dry_run": wanted.dry_run},
-    )
-    return answer, noted
-
-
-async def _delete_batches(services: Services, deletion: Deletion) -> Refusal | None:
+async def delete_batches(services: Services, deletion: Deletion) -> Refusal | None:
     """Delete batch by batch, each in a turn of its own; return what stopped it after the first."""
     done = 0
     for keys in parts(deletion.matching.keys):
@@ -209,13 +150,13 @@ async def _delete_batches(services: Services, deletion: Deletion) -> Refusal | N
         except RecoquestError as error:
             if not deletion.deleted:
                 raise
-            return _refusal("The deletion stopped in its middle", error)
+            return refusal("The deletion stopped in its middle", error)
         done += len(keys)
         await asyncio.sleep(PAUSE_SECONDS)
     return None
 
 
-def _refusal(what: str, error: RecoquestError) -> Refusal:
+def refusal(what: str, error: RecoquestError) -> Refusal:
     """Describe an error after the first batch, which must not hide that images are gone."""
     _log.warning("a deletion is not whole", error=type(error).__name__)
     kind = kind_of(error)

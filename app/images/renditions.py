@@ -80,13 +80,7 @@ async def find_levels(services: Services, image: StoredImage) -> Levels | None:
 
 
 async def make(services: Services, image: StoredImage, rendition: Rendition) -> bytes:
-    """Make the picture in a decoding process.
-
-    Raises:
-        RequestError: It takes more memory or work than a picture may.
-        StoreError: The file is missing or damaged.
-        RecoquestError: Too many pictures are waiting, it was not made in time, or no process can be started.
-    """
+    """Make the picture in a decoding process; raises what `find_levels` does."""
     path = await services.threads.read(services.engine.home.store.path, image.sha256)
     width, height = scaled_size(image.width, image.height, rendition.size)
     detail = "The picture takes more memory or work than one may: give a smaller size."

@@ -1,5 +1,6 @@
 """Images of a collection: what is known of them, pictures, files, links; writes, deletion and erasure."""
 
+import json
 from collections import Counter
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -25,7 +26,7 @@ from app.edge.schemas import image_path
 from app.edge.server.admission import BusyError
 from app.edge.server.places import Budget
 from app.idempotency import IdempotentRoute, idempotency_key, ids_left_out
-from app.images.deletion import delete_by_filter, erase
+from app.images.deletion import Deletion, delete_batches, erase, refusal
 from app.images.renditions import chosen_rendition, find_levels, make, parse_window, rendition_etag
 from app.images.schemas import (
     MAX_SIZE,
@@ -56,6 +57,7 @@ from app.images.uploads import (
     read_uploads,
     write_sent,
 )
+from app.search.read_search import check_length, invalid
 from app.search.schemas.page import ImageInfo, image_info_from
 from app.services import InjectedServices, Services
 from index.audit.event import Detail
@@ -67,7 +69,7 @@ from index.generations.models import create_collection as create_empty
 from index.home import Home
 from index.search.results import CollectionInfo, StoredImage
 from index.writes.live import Condition, remove_image
-from training.imaging.depth import Levels
+from training.common.errors import RecoquestError
 from training.imaging.images import PIXELS_VERSION
 from training.imaging.window import Window
 
@@ -130,7 +132,8 @@ async def get_thumbnail(
     collection: str, image_id: str, services: InjectedServices, if_none_match: IfNoneMatch = None
 ) -> Response:
     """A WebP that fits a grid of hits."""
-    made = await services.threads.read(_has_thumbnail, services.engine, collection, image_id)
+    engine, store = services.engine, services.engine.home.store
+    made = await services.threads.read(lambda: store.has_thumbnail(engine.image(collection, image_id).sha256))
     # Making a thumbnail waits for a decoding process, and would keep searches from their threads.
     call = services.threads.read if made else services.threads.thumbnail
     return await call(_current, services.engine, collection, image_id, "thumbnail", if_none_match)
@@ -200,7 +203,20 @@ async def get_levels(
 ) -> GreyLevels:
     """The stored values of an image and its windows, to ask for renditions with another one."""
     image = await services.threads.read(services.engine.image, collection, image_id)
-    return _levels_from(await unless_disconnected(request, find_levels(services, image)))
+    levels = await unless_disconnected(request, find_levels(services, image))
+    if levels is None:
+        return GreyLevels(deep=False)
+    automatic = None
+    if levels.high > levels.low:
+        automatic = Window((levels.low + levels.high) / 2, levels.high - levels.low)
+    found = {
+        "deep": True,
+        "smallest": levels.smallest,
+        "largest": levels.largest,
+        "automatic": automatic,
+        "stated": levels.stated,
+    }
+    return GreyLevels.model_validate(found, from_attributes=True)
 
 
 @router.get("/content", summary="The file itself", response_class=FileResponse, responses=_FILE_ANSWERS)
@@ -459,13 +475,48 @@ async def delete_matching_images(
     stop stays removed. Images that are changed meanwhile stay. While `remaining` is not 0, send it again with
     a new `Idempotency-Key`.
     """
-    answer, noted = await delete_by_filter(
-        services, collection, wanted, actor_of(request), request.state.request_id
+    if not wanted.filter:
+        raise invalid("filter", "An empty filter would delete every image: to do so, delete the collection.")
+    check_length("filter", json.dumps(wanted.filter), services.settings.max_filter_length)
+    deletion = await services.threads.read(
+        Deletion,
+        services.settings,
+        services.engine.home,
+        collection,
+        wanted.filter,
+        actor_of(request),
+        operation="delete_matching_images",
+        request=request.state.request_id,
+        expected=wanted.expected_count,
+    )
+    problem = None if wanted.dry_run else await delete_batches(services, deletion)
+    matched = len(deletion.matching.keys)
+    remaining = matched - deletion.deleted
+    if problem is None and deletion.deleted:
+        try:
+            remaining = await services.threads.read(deletion.remaining)
+        except RecoquestError as error:
+            problem = refusal("What passes the filter now cannot be counted", error)
+    noted = Noted(
+        action="browse" if wanted.dry_run else None,
+        objects=deletion.ids if wanted.dry_run else (),
+        query=deletion.query,
+        # Events of batches that deleted something are written with them.
+        recorded=deletion.deleted > 0,
+        details={**deletion.details, "dry_run": wanted.dry_run},
     )
     note(request, noted)
-    if (answer.remaining or answer.problem) and not wanted.dry_run:
+    if (remaining or problem) and not wanted.dry_run:
         response.status_code = HTTPStatus.MULTI_STATUS
-    return answer
+    return DeletedImages(
+        collection=collection,
+        dry_run=wanted.dry_run,
+        matched=matched,
+        deleted=deletion.deleted,
+        remaining=remaining,
+        ids=deletion.ids,
+        problem=problem,
+    )
 
 
 @writes.post(
@@ -536,10 +587,6 @@ def _note(request: Request, written: WrittenImages) -> None:
     )
 
 
-def _has_thumbnail(engine: SearchEngine, collection: str, image_id: str) -> bool:
-    return engine.home.store.has_thumbnail(engine.image(collection, image_id).sha256)
-
-
 def _current(
     engine: SearchEngine, collection: str, image_id: str, variant: _Variant, if_none_match: str | None
 ) -> Response:
@@ -603,25 +650,6 @@ class _Picture(Response):
             await super().__call__(scope, receive, send)
         finally:
             self._budget.free(size)
-
-
-def _levels_from(levels: Levels | None) -> GreyLevels:
-    """Describe the levels of an image; None is one of up to 8 bits."""
-    if levels is None:
-        return GreyLevels(deep=False)
-    automatic = None
-    if levels.high > levels.low:
-        automatic = Window((levels.low + levels.high) / 2, levels.high - levels.low)
-    return GreyLevels.model_validate(
-        {
-            "deep": True,
-            "smallest": levels.smallest,
-            "largest": levels.largest,
-            "automatic": automatic,
-            "stated": levels.stated,
-        },
-        from_attributes=True,
-    )
 
 
 def _picture(wanted: LinkWanted) -> tuple[str, dict[str, str]]:
