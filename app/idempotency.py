@@ -7,11 +7,13 @@ import re
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import structlog
 from fastapi import Header, Request, Response
 from python_multipart.multipart import parse_options_header
+from sqlalchemy.orm import Session
 from starlette.types import Message, Receive
 
 from app.access.permissions import GuardedRoute, Handler
@@ -83,10 +85,22 @@ class IdempotentRoute(GuardedRoute):
         return once
 
 
-def attempt_of(request: Request) -> KeyedRequest | None:
-    """Return a request that has a key, with the attempt that answers it."""
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An attempt to answer a request that has a key."""
+
+    sent: KeyedRequest
+    name: str
+
+    def keep(self, session: Session, status: int, headers: dict[str, str], body: bytes) -> None:
+        """Keep the answer in the transaction that does the work: neither is ever there without the other."""
+        keep_answer(session, self.sent, self.name, KeptAnswer(status, headers, body))
+
+
+def attempt_of(request: Request) -> Attempt | None:
+    """Return the attempt that answers a request; None where it has no key."""
     attempt = request.scope.get("state", {}).get("attempt")
-    return attempt if isinstance(attempt, KeyedRequest) else None
+    return attempt if isinstance(attempt, Attempt) else None
 
 
 async def _answer_once(request: Request, handle: Handler, *, leaves_out: bool) -> Response:
@@ -97,7 +111,7 @@ async def _answer_once(request: Request, handle: Handler, *, leaves_out: bool) -
         sent = await services.threads.read(fingerprint, request, body)
     else:
         sent = fingerprint(request, body)
-    attempt = KeyedRequest(_caller(request), key, sent, uuid.uuid4().hex)
+    attempt = Attempt(KeyedRequest(_caller(request), key, sent), uuid.uuid4().hex)
     kept = await _write(services, begin_request, attempt)
     if kept is not None:
         note(request, Noted(details={"replayed": True}))
@@ -141,7 +155,7 @@ def _with_ids(kept: bytes, request: bytes) -> bytes:
     return json.dumps({**found, **restored}).encode()
 
 
-async def _release(services: Services, attempt: KeyedRequest) -> None:
+async def _release(services: Services, attempt: Attempt) -> None:
     # A key that cannot be released now is free when its lease has run out.
     with suppress(RecoquestError):
         await _write(services, release_key, attempt)
@@ -199,7 +213,7 @@ def _whole(body: bytes) -> Receive:
 
 
 @asynccontextmanager
-async def _renewed(services: Services, attempt: KeyedRequest) -> AsyncIterator[None]:
+async def _renewed(services: Services, attempt: Attempt) -> AsyncIterator[None]:
     async def renew() -> None:
         while True:
             await asyncio.sleep(LEASE.total_seconds() / 3)
@@ -214,9 +228,9 @@ async def _renewed(services: Services, attempt: KeyedRequest) -> AsyncIterator[N
         renewing.cancel()
 
 
-async def _write(services: Services, change: Callable[..., Any], attempt: KeyedRequest, *args: Any) -> Any:
+async def _write(services: Services, change: Callable[..., Any], attempt: Attempt, *args: Any) -> Any:
     def write() -> Any:
         with services.engine.home.catalogue.write() as session:
-            return change(session, attempt, *args)
+            return change(session, attempt.sent, attempt.name, *args)
 
     return await services.threads.write(write)

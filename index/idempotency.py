@@ -25,13 +25,11 @@ class KeyedRequest:
         caller: SHA-256 of whoever sends it; keys of different callers have nothing to do with each other.
         key: The caller's name for it.
         request: SHA-256 of its method, address and body.
-        attempt: Name of the attempt to answer it, which no other has.
     """
 
     caller: str
     key: str
     request: str
-    attempt: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +41,9 @@ class KeptAnswer:
     body: bytes
 
 
-def begin_request(session: Session, sent: KeyedRequest, at: datetime | None = None) -> KeptAnswer | None:
+def begin_request(
+    session: Session, sent: KeyedRequest, attempt: str, at: datetime | None = None
+) -> KeptAnswer | None:
     """Take a key for an attempt to answer its request; keys of more than a day ago are forgotten.
 
     Returns:
@@ -55,7 +55,7 @@ def begin_request(session: Session, sent: KeyedRequest, at: datetime | None = No
     """
     at = at or datetime.now(UTC)
     session.execute(delete(IdempotencyKeyRow).where(IdempotencyKeyRow.created < _text(at - KEPT)))
-    values = {"attempt": sent.attempt, "leased_until": _text(at + LEASE)}
+    values = {"attempt": attempt, "leased_until": _text(at + LEASE)}
     found = IdempotencyKeyRow(
         caller=sent.caller, key=sent.key, request=sent.request, created=_text(at), **values
     )
@@ -79,25 +79,25 @@ def begin_request(session: Session, sent: KeyedRequest, at: datetime | None = No
     return None
 
 
-def renew_lease(session: Session, sent: KeyedRequest, at: datetime | None = None) -> None:
+def renew_lease(session: Session, sent: KeyedRequest, attempt: str, at: datetime | None = None) -> None:
     """Say that an attempt is still being made."""
     until = _text((at or datetime.now(UTC)) + LEASE)
-    session.execute(update(IdempotencyKeyRow).where(*_held(sent)).values(leased_until=until))
+    session.execute(update(IdempotencyKeyRow).where(*_held(sent, attempt)).values(leased_until=until))
 
 
-def keep_answer(session: Session, sent: KeyedRequest, answer: KeptAnswer) -> None:
+def keep_answer(session: Session, sent: KeyedRequest, attempt: str, answer: KeptAnswer) -> None:
     """Keep what an attempt answers, unless another one has taken over or an answer is kept already."""
     values: dict[str, Any] = {
         "status": answer.status,
         "headers": dict(answer.headers),
         "body": answer.body,
     }
-    session.execute(update(IdempotencyKeyRow).where(*_held(sent)).values(**values))
+    session.execute(update(IdempotencyKeyRow).where(*_held(sent, attempt)).values(**values))
 
 
-def release_key(session: Session, sent: KeyedRequest) -> None:
+def release_key(session: Session, sent: KeyedRequest, attempt: str) -> None:
     """Forget the key of an attempt that has done nothing; the request can be sent again."""
-    session.execute(delete(IdempotencyKeyRow).where(*_held(sent)))
+    session.execute(delete(IdempotencyKeyRow).where(*_held(sent, attempt)))
 
 
 def forget_answers(session: Session) -> None:
@@ -109,8 +109,8 @@ def _same(sent: KeyedRequest) -> tuple[Any, ...]:
     return IdempotencyKeyRow.caller == sent.caller, IdempotencyKeyRow.key == sent.key
 
 
-def _held(sent: KeyedRequest) -> tuple[Any, ...]:
-    return *_same(sent), IdempotencyKeyRow.attempt == sent.attempt, IdempotencyKeyRow.status.is_(None)
+def _held(sent: KeyedRequest, attempt: str) -> tuple[Any, ...]:
+    return *_same(sent), IdempotencyKeyRow.attempt == attempt, IdempotencyKeyRow.status.is_(None)
 
 
 def _text(time: datetime) -> str:

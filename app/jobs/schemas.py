@@ -15,7 +15,7 @@ from app.edge.http.field_errors import FieldError
 from app.edge.http.problem_kinds import INVALID
 from app.edge.http.problems import RequestError
 from app.edge.schemas import DIGEST_PATTERN, Answer, Request
-from app.idempotency import attempt_of
+from app.idempotency import Attempt, attempt_of
 from app.jobs.kinds import KINDS
 from app.jobs.queue import give_job
 from app.services import Services
@@ -24,7 +24,6 @@ from index.catalogue.collections import require_active, require_collection
 from index.catalogue.jobs import Job, JobState
 from index.generations.activation import generation_of
 from index.generations.models import require_model
-from index.idempotency import KeptAnswer, KeyedRequest, keep_answer
 
 # One of `KINDS`, which mypy cannot follow.
 if TYPE_CHECKING:
@@ -189,7 +188,6 @@ def location_of(request: fastapi.Request, job: Job) -> str:
     return f"{root_of(request.scope)}/v1/jobs/{job.id}"
 
 
-def _keep_answer(attempt: KeyedRequest, request: fastapi.Request, session: Session, job: Job) -> None:
+def _keep_answer(attempt: Attempt, request: fastapi.Request, session: Session, job: Job) -> None:
     headers = {"content-type": "application/json", "location": location_of(request, job)}
-    answer = KeptAnswer(HTTPStatus.ACCEPTED, headers, JobEntry.of(job).model_dump_json().encode())
-    keep_answer(session, attempt, answer)
+    attempt.keep(session, HTTPStatus.ACCEPTED, headers, JobEntry.of(job).model_dump_json().encode())

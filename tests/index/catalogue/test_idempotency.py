@@ -20,7 +20,7 @@ from index.idempotency import (
     renew_lease,
 )
 
-SENT = KeyedRequest("caller", "key", "request", "a")
+SENT = KeyedRequest("caller", "key", "request")
 ANSWER = KeptAnswer(202, {"location": "/v1/jobs/1"}, b'{"id": 1}')
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -35,12 +35,12 @@ def begin(
     catalogue: Catalogue, attempt: str, after: timedelta = timedelta(), sent: KeyedRequest = SENT
 ) -> KeptAnswer | None:
     with catalogue.write() as session:
-        return begin_request(session, replace(sent, attempt=attempt), START + after)
+        return begin_request(session, sent, attempt, START + after)
 
 
 def keep(catalogue: Catalogue, attempt: str, answer: KeptAnswer = ANSWER) -> None:
     with catalogue.write() as session:
-        keep_answer(session, replace(SENT, attempt=attempt), answer)
+        keep_answer(session, SENT, attempt, answer)
 
 
 def test_the_answer_is_kept_for_a_day_and_then_forgotten(catalogue: Catalogue) -> None:
@@ -58,7 +58,7 @@ def test_while_an_attempt_is_made_no_other_is(catalogue: Catalogue) -> None:
     with pytest.raises(KeyInUseError):
         begin(catalogue, "b")
     with catalogue.write() as session:
-        renew_lease(session, SENT, START + LEASE / 2)
+        renew_lease(session, SENT, "a", START + LEASE / 2)
     with pytest.raises(KeyInUseError):
         begin(catalogue, "b", LEASE)
     assert begin(catalogue, "b", LEASE * 2) is None
@@ -69,8 +69,8 @@ def test_an_attempt_that_was_taken_over_neither_answers_nor_renews(catalogue: Ca
     begin(catalogue, "b", LEASE)
     keep(catalogue, "a")
     with catalogue.write() as session:
-        renew_lease(session, SENT, START + LEASE * 10)
-        release_key(session, SENT)
+        renew_lease(session, SENT, "a", START + LEASE * 10)
+        release_key(session, SENT, "a")
     with pytest.raises(KeyInUseError):
         begin(catalogue, "c", LEASE)
     keep(catalogue, "b")
@@ -80,11 +80,11 @@ def test_an_attempt_that_was_taken_over_neither_answers_nor_renews(catalogue: Ca
 def test_a_key_is_released_by_an_attempt_without_an_answer_only(catalogue: Catalogue) -> None:
     begin(catalogue, "a")
     with catalogue.write() as session:
-        release_key(session, SENT)
+        release_key(session, SENT, "a")
     assert begin(catalogue, "b") is None
     keep(catalogue, "b")
     with catalogue.write() as session:
-        release_key(session, replace(SENT, attempt="b"))
+        release_key(session, SENT, "b")
     assert begin(catalogue, "c") == ANSWER
 
 
