@@ -1,14 +1,14 @@
 """Put the service together: settings in, an ASGI application out."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager, closing
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Final
 
 import structlog
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
 from opentelemetry.trace import Tracer, TracerProvider
@@ -55,8 +55,6 @@ from app.images import write_routes as writes
 from app.jobs import routes as jobs
 from app.jobs.queue import role_of_job
 from app.openapi import DESCRIPTION, TAGS, describe
-from app.radiology.routes import routes as radiology
-from app.radiology.viewer.archive import archive_of
 from app.refresh import follow, refresh_views
 from app.search import browse_routes as browse
 from app.search import routes as search
@@ -142,7 +140,6 @@ def create_app(
         ConnectionLimits(settings.max_connections), metrics.connection_ended
     )
     application.state.stages = Stages(settings, metrics.refused)
-    application.state.archive = archive_of(settings)
     metrics.watch_connections(application.state.connections.__len__)
     install_problems(application)
     routers = (
@@ -151,7 +148,7 @@ def create_app(
         feedback.router,
         case_lists.router,
         images.router,
-        *radiology.ROUTERS,
+        *_radiology(application, settings),
         links.router,
         writes.router,
         browse.router,
@@ -174,6 +171,17 @@ def create_app(
         tracer_provider = open_provider(settings.traces_url)
     _add_middleware(application, settings, metrics, tracer_of(tracer_provider))
     return application
+
+
+def _radiology(application: FastAPI, settings: Settings) -> Sequence[APIRouter]:
+    """Return the routes of studies, the archive and the viewer; where they are off, nothing is imported."""
+    application.state.archive = None
+    if not settings.radiology:
+        return ()
+    from app.radiology.routes import routes
+
+    application.state.archive = routes.archive_of(settings)
+    return routes.ROUTERS
 
 
 @asynccontextmanager

@@ -16,6 +16,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from app.radiology_settings import RadiologySettings
 from app.secret_files import SecretFiles, file_variables
 from app.setting_values import (
     absolute_url,
@@ -27,7 +28,6 @@ from app.setting_values import (
     explain_errors,
     is_safe_url,
 )
-from app.viewer_settings import ViewerSettings
 from app.worker_settings import WorkerSettings
 from index.audit.event import QueryForm
 from index.catalogue.connections import without_password
@@ -59,7 +59,7 @@ class SettingsError(RecoquestError):
     """A setting is unknown or has a value that cannot be used."""
 
 
-class Settings(ViewerSettings, WorkerSettings):
+class Settings(RadiologySettings, WorkerSettings):
     """Every setting of the service; each is read from the variable `RECOQUEST_<NAME>`."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
@@ -353,6 +353,7 @@ class Settings(ViewerSettings, WorkerSettings):
             max_bytes=self.max_image_bytes,
             max_pixels=self.max_image_pixels,
             accept_truncated=self.accept_truncated_images,
+            dicom=self.radiology,
         )
 
     def environment_of_a_job(self, environment: Mapping[str, str]) -> dict[str, str]:

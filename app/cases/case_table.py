@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Final, NamedTuple
 
-from app.radiology.schemas.studies import age_band, day_of, text_of
+from app.metadata_values import age_band, day_of, text_of
 from index.search.grouping import PATIENT
 from index.search.results import FoundImage
 from training.clinical.findings import STATES

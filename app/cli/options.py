@@ -70,6 +70,10 @@ class NothingIndexedError(RecoquestError):
     """The home folder has no catalogue."""
 
 
+class RadiologyOffError(RecoquestError):
+    """A command of radiology, in an installation without it."""
+
+
 class LeftOutError(RecoquestError):
     """A strict command is done and could not use everything."""
 
@@ -79,6 +83,20 @@ def chosen_device(device: str | None) -> str:
     from app.settings import load_settings
 
     return load_settings(device=device).device
+
+
+def radiology_settings(env_file: Path | None = None, **values: Any) -> "Settings":
+    """The settings of a command of radiology.
+
+    Raises:
+        RadiologyOffError: There is none here.
+    """
+    from app.settings import load_settings
+
+    settings = load_settings(env_file, **values)
+    if not settings.radiology:
+        raise RadiologyOffError("This is off here: the setting RECOQUEST_RADIOLOGY=true turns it on.")
+    return settings
 
 
 @contextmanager

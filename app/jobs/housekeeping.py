@@ -10,15 +10,18 @@ from pathlib import Path
 
 from sqlalchemy import select
 
+from app.audit.trail import record_command
 from app.jobs.folder import JobFolder
 from app.jobs.kinds import KINDS, bundle_of
 from app.jobs.queue import RETRAIN
 from app.settings import Settings
 from index.catalogue import Catalogue
+from index.catalogue.collections import require_collection
 from index.catalogue.jobs import Job, list_jobs
 from index.catalogue.tables import CollectionRow, GenerationRow, ModelRow
 from index.generations.retention import drop_generation
 from index.home import Home
+from index.reports.received import drop_waiting
 
 # A generation as the result of a retraining names it: collection, number, digest of its model.
 _Made = tuple[str, int, str]
@@ -76,6 +79,31 @@ def remove_old_folders(settings: Settings, catalogue: Catalogue) -> list[int]:
         old = _ended_long_ago(settings, list_jobs(session))
         registered = set(session.execute(select(ModelRow.digest)).scalars())
     return [job.id for job in old if _remove_all(JobFolder.of(settings, job.id), registered)]
+
+
+def drop_waiting_reports(settings: Settings, home: Home, collection: str, command: str, days: int = 0) -> int:
+    """Remove the reports of studies that have had no image for some days, and return their number.
+
+    Args:
+        settings: Say whether there is an audit trail.
+        home: Home of the collection.
+        collection: Name of the collection.
+        command: Name of the command, for the audit trail.
+        days: Days since a report came; 0: all that wait are removed.
+    """
+    with home.catalogue.write() as session:
+        count = drop_waiting(session, require_collection(session, collection).id, days)
+        if count:
+            record_command(
+                settings,
+                home.catalogue,
+                "delete",
+                command,
+                session=session,
+                collection=collection,
+                reports=count,
+            )
+    return count
 
 
 def _ended_long_ago(settings: Settings, jobs: Iterable[Job]) -> list[Job]:

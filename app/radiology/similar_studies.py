@@ -11,6 +11,7 @@ from app.audit.trail import filter_parts
 from app.edge.principal import Principal
 from app.edge.schemas import image_path
 from app.jobs.queue import synced_collection
+from app.metadata_values import age_band, text_of, whole_number_of
 from app.radiology.schemas.studies import (
     IndexNow,
     MatchedSentence,
@@ -19,11 +20,8 @@ from app.radiology.schemas.studies import (
     SimilarLinks,
     SimilarResponse,
     WriteBack,
-    age_band,
     date_shifted,
     days_between,
-    text_of,
-    whole_number_of,
 )
 from app.radiology.viewer.installation import viewer_template
 from app.radiology.viewer.links import viewer_link

@@ -18,7 +18,7 @@ from index.catalogue.storable import storable_text
 from index.errors import CollectionInUseError
 from index.files.file_lock import try_lock
 from index.reports.received import images_of_people
-from training.clinical.dicom.pseudonyms import keyed_hash
+from training.clinical.pseudonyms import keyed_hash
 from training.common.atomic import atomic_file
 
 _FOLDER: Final = "erasures"

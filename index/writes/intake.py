@@ -17,8 +17,8 @@ from index.search.results import revision_of
 from index.writes.images import ImageWrite, PictureWrite
 from training.common.errors import ImageError, ImageTooLargeError
 from training.common.manifest import Record
-from training.imaging.dicom.file import is_dicom
-from training.imaging.images import ImageLimits
+from training.imaging.dicom_signature import is_dicom
+from training.imaging.images import ImageLimits, check_kind
 from training.imaging.metadata import strip_metadata
 from training.imaging.processes.file_decoder import FileDecoder
 from training.models.inputs.images import Pixels
@@ -283,13 +283,15 @@ def read_limited(path: Path, limits: ImageLimits) -> bytes:
 
     Raises:
         ImageTooLargeError: The file is too large.
-        ImageError: The file cannot be read.
+        ImageError: The file cannot be read, or is DICOM where this is not taken.
     """
     try:
         most = limits.max_dicom_bytes
         content = path.read_bytes() if path.stat().st_size <= most else None
         if content is not None and not is_dicom(content):
             most = limits.max_bytes
+        elif content is not None:
+            check_kind(content, limits)
         if content is None or len(content) > most:
             raise ImageTooLargeError(f"The file has over {most / 1e6:,.1f} MB (RECOQUEST_MAX_IMAGE_BYTES).")
         return content

@@ -19,8 +19,7 @@ from index.files.renditions import STORED_LIMITS
 from index.search.query_vector import Part
 from index.search.results import ActiveGeneration, StoredImage
 from training.common.errors import ImageError, NoRegionsError
-from training.imaging.content import read_content
-from training.imaging.images import DecodedImage, ImageLimits, decode_whole, read_header
+from training.imaging.images import DecodedImage, ImageLimits, decode_whole, read_content, read_header
 from training.models.config import Modality
 from training.models.inputs.regions import RegionGrid, grid_of
 from training.models.onnx.encoder import OnnxEncoder
@@ -125,7 +124,7 @@ def with_words(query: SearchQuery, text: str, engine: SearchEngine, collection: 
 def read_image(path: Path, limits: ImageLimits) -> ImageFile:
     """Read an image file, and refuse it before an encoder is loaded, which takes seconds."""
     with _file_named(str(path)):
-        content = read_content(path, limits.max_bytes, limits.max_dicom_bytes)
+        content = read_content(path, limits)
         # A JPEG may be decoded at any size; only the encoder knows which.
         read_header(content, limits, min_side=1)
     return ImageFile(str(path), content)

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.options import Home, MaxImagePixels, MaxRejected, Strict, end_strictly, name_left_out
+from app.cli.options import (
+    Home,
+    MaxImagePixels,
+    MaxRejected,
+    Strict,
+    end_strictly,
+    name_left_out,
+    radiology_settings,
+)
 from training.common.errors import DataError
 from training.importing.layouts import Layout
 
@@ -97,7 +105,9 @@ def import_data(
     from training.importing.listing import MOST_DECODED
     from training.importing.run import import_data_set
 
-    settings = load_settings(home=home, max_image_pixels=max_image_pixels)
+    settings = (radiology_settings if layout == "dicom" else load_settings)(
+        home=home, max_image_pixels=max_image_pixels
+    )
     of_reports: Sequence[str] = ()
     if layout == "dicom":
         if images or table or encoding or keep_unknown_texts or leave_out:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from app.cli.options import AsJson, Device, EnvFile, Home, indexed
+from app.cli.options import AsJson, Device, EnvFile, Home, indexed, radiology_settings
 
 if TYPE_CHECKING:
     from app.health.doctor import Finding
@@ -61,8 +61,7 @@ def doctor(
 def tidy(home: Home = None) -> None:
     """Remove old generations, reports, folders of jobs, and files that are unused or unfinished."""
     from app.generations.lifecycle.build_generation import name_kept
-    from app.jobs.housekeeping import drop_superseded_generations, remove_old_folders
-    from app.radiology.reports.intake import ReportIntake
+    from app.jobs.housekeeping import drop_superseded_generations, drop_waiting_reports, remove_old_folders
     from app.settings import load_settings
     from index.files.stale import UNTOUCHED_SECONDS, remove_stale, unfinished
     from index.generations.retention import drop_old_generations
@@ -75,7 +74,8 @@ def tidy(home: Home = None) -> None:
             if dropped:
                 typer.echo(f"{collection}: dropped generation {', '.join(map(str, dropped))}.")
             name_kept(engine, collection, settings.keep_generations)
-            late = ReportIntake(engine, settings, collection, "tidy").drop_late()
+            days = settings.keep_waiting_reports_days
+            late = drop_waiting_reports(settings, engine.home, collection, "tidy", days) if days else 0
             if late:
                 typer.echo(f"{collection}: forgot {late:,} reports that waited for their images.")
         for collection, number in drop_superseded_generations(settings, engine.home):
@@ -99,10 +99,9 @@ def install(
     home: Home = None,
 ) -> None:
     """Bring OHIF into the home folder: its package of the npm registry, by version and checksum."""
+    settings = radiology_settings(home=home)
     from app.radiology.viewer.installation import PACKAGE, VERSION, install_viewer, viewer_folder
-    from app.settings import load_settings
 
-    settings = load_settings(home=home)
     if viewer_folder(settings.home).is_dir():
         typer.echo(f"OHIF {VERSION} is there already: {viewer_folder(settings.home)}")
         return

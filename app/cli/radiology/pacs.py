@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from app.cli.errors import stoppable
-from app.cli.options import Device, Home
+from app.cli.options import Device, Home, radiology_settings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from app.archive_settings import ResultForm
     from app.decoding.films import FilmReader
     from app.radiology.pacs.dicomweb.archive import Archive
     from app.radiology.pacs.dicomweb.pace import Pace
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from app.radiology.pacs.selection import Selection
     from app.radiology.pacs.sync import Sync
     from app.radiology.reports.intake import ReportIntake
+    from app.radiology_settings import ResultForm
     from app.settings import Settings
     from index.engine import SearchEngine
 
@@ -98,18 +98,17 @@ def sync(
     device: Device = None,
 ) -> None:
     """Take over new films of an archive and remove those that it no longer has; run again, it goes on."""
+    if once and every is not None:
+        raise typer.BadParameter("give one of --once and --every, not both.")
+    settings = radiology_settings(home=home, device=device, pacs_url=url, pacs_user=user)
     from app.decoding.films import film_reader
     from app.engine import open_engine
     from app.radiology.pacs.quarantine import quarantine_list
     from app.radiology.reports.intake import ReportIntake
-    from app.settings import load_settings
 
-    if once and every is not None:
-        raise typer.BadParameter("give one of --once and --every, not both.")
     studies = _studies(study, every)
     selection = _selection(modality, body_part, view, first, last)
     pace = _pace(rate, hours, waits=every is not None)
-    settings = load_settings(home=home, device=device, pacs_url=url, pacs_user=user)
     archive = _archive(settings, pace)
     forms = _note_forms(settings, studies) if note else []
     with (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from app.cli.operate.serve import bind
-from app.cli.options import Device, EnvFile, Home, indexed, query_device
+from app.cli.options import Device, EnvFile, Home, indexed, query_device, radiology_settings
 from training.common.errors import RecoquestError
 
 if TYPE_CHECKING:
@@ -76,13 +76,12 @@ def reports(
     device: Device = None,
 ) -> None:
     """Bring reports to indexed images, by study or accession number; run again, it goes on."""
-    from app.cli.errors import stoppable
-    from app.radiology.reports.intake import ReportIntake
-    from app.settings import load_settings
-
     if drop_waiting and source is not None:
         raise typer.BadParameter("it goes without a source.", param_hint="--drop-waiting")
-    settings = load_settings(home=home, device=device)
+    settings = radiology_settings(home=home, device=device)
+    from app.cli.errors import stoppable
+    from app.radiology.reports.intake import ReportIntake
+
     settings = settings.model_copy(update={"device": query_device(settings)})
     with (
         indexed(settings) as engine,
@@ -172,6 +171,7 @@ def hl7(
     env_file: EnvFile = None,
 ) -> None:
     """Take reports (ORU^R01) over MLLP, each acknowledged once it is written; Ctrl-C ends it."""
+    settings = radiology_settings(env_file, home=home, device=device)
     import asyncio
     import signal
     from collections.abc import Callable
@@ -180,14 +180,12 @@ def hl7(
     from app.edge.observability.logging import configure_logging
     from app.radiology.reports.intake import ReportIntake
     from app.radiology.reports.listener import Listener, run_listener
-    from app.settings import load_settings
     from index.keys.patient_key import patient_key
 
     def stop_by_signals(stop: Callable[[], None]) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stop)
 
-    settings = load_settings(env_file, home=home, device=device)
     settings = settings.model_copy(update={"device": query_device(settings)})
     with indexed(settings) as engine, bind(host, port) as taken:
         address, number = taken.getsockname()[:2]

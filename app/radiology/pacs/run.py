@@ -22,7 +22,7 @@ from index.engine import SearchEngine
 from index.errors import StaleWriteError
 from index.writes.live import remove_images
 from index.writes.prefetch import prefetch
-from training.clinical.dicom.pseudonyms import keyed_hash
+from training.clinical.pseudonyms import keyed_hash
 from training.clinical.reports.structured import SOP_CLASSES, parse_structured
 from training.clinical.reports.study_report import NoReportError, ReportError, deidentified
 from training.common.errors import RecoquestError

@@ -29,7 +29,7 @@ from index.catalogue.collections import require_collection
 from index.engine import SearchEngine
 from index.files.stale import remove_stale
 from index.writes.prefetch import prefetch
-from training.clinical.dicom.pseudonyms import keyed_hash
+from training.clinical.pseudonyms import keyed_hash
 from training.common.progress import progress_bar
 
 _THREADS: Final = 4

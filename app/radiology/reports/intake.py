@@ -11,15 +11,14 @@ from sqlalchemy.orm import Session
 
 from app.audit.trail import record_command
 from app.generations.lifecycle.bulk_encoder import load_bulk_encoder
+from app.jobs.housekeeping import drop_waiting_reports
 from app.settings import Settings
-from index.audit.event import Action, Detail
 from index.catalogue.collections import get_generation, lock_collection, require_collection
 from index.engine import SearchEngine
 from index.errors import GenerationError, StaleWriteError, UnknownImageError
 from index.reports.received import (
     add_reports,
     count_waiting,
-    drop_waiting,
     find_study,
     images_of,
     received_for,
@@ -189,11 +188,7 @@ class ReportIntake:
 
     def drop_waiting(self, days: int = 0) -> int:
         """Remove the reports that have waited for images for some days, and return their number."""
-        with self.engine.home.catalogue.write() as session:
-            count = drop_waiting(session, require_collection(session, self.collection).id, days)
-            if count:
-                self._record(session, action="delete", reports=count)
-        return count
+        return drop_waiting_reports(self.settings, self.engine.home, self.collection, self.command, days)
 
     def _bring(self, studies: Iterable[str], gone: Sequence[StudyReport] = ()) -> tuple[str, ...]:
         """Write the reports of studies that count to their images, and return the ids of changed ones.
@@ -224,7 +219,7 @@ class ReportIntake:
             try:
                 vectors = self._embedded(active, current.sentences)
                 change = partial(with_report, current=current)
-                record = partial(self._record, action="change", objects=[image])
+                record = partial(self._record, image=image)
                 changed = change_image(self.engine.home, active, image, change, vectors, also=record)
                 return changed.outcome != "unchanged"
             except UnknownImageError:
@@ -235,19 +230,16 @@ class ReportIntake:
                     raise
         raise AssertionError("unreachable")
 
-    def _record(
-        self, session: Session, *, action: Action, objects: Sequence[str] = (), **details: Detail
-    ) -> None:
-        """Write an event of the command in the transaction of its change."""
+    def _record(self, session: Session, image: str) -> None:
+        """Write the event of a change in its transaction."""
         record_command(
             self.settings,
             self.engine.home.catalogue,
-            action,
+            "change",
             self.command,
             session=session,
             collection=self.collection,
-            objects=objects,
-            further=details,
+            objects=[image],
         )
 
     def _embedded(self, active: ActiveGeneration, sentences: Sequence[str]) -> dict[str, bytes]:

@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from app.archive_settings import ResultForm
 from app.edge.schemas import Answer, Request
+from app.radiology_settings import ResultForm
 
 MAX_CASES = 6
 _Uid = Annotated[str, Field(max_length=64, pattern=r"^[0-9]+(\.[0-9]+)*$")]

@@ -1,23 +1,19 @@
 """Schemas of studies that are like another one."""
 
 from collections.abc import Mapping
-from datetime import date
 from typing import Final, Literal, Self
 
 from pydantic import Field
 
-from app.archive_settings import ResultForm
 from app.edge.schemas import Answer
+from app.metadata_values import day_of, text_of
+from app.radiology_settings import ResultForm
 from app.search.schemas.findings import StatedByImage
 from app.search.schemas.page import ServedBy
 from index.studies.members import StudyImage
 from index.studies.sentences import Sentence
 from training.common.manifest import MetadataValue
 
-_YEARS_OF_A_BAND: Final = 10
-# DICOM's de-identification profile joins all ages from here on.
-_OLDEST: Final = 90
-_DAY_LENGTH: Final = len("2024-01-15")
 _SHIFTED: Final = "Whether de-identification has shifted the date; null where this is not known."
 
 
@@ -156,18 +152,6 @@ class SimilarResponse(Answer):
     served_by: ServedBy | None
 
 
-def text_of(metadata: Mapping[str, MetadataValue], name: str) -> str | None:
-    """Return a field as text; None where there is none, or another kind of value."""
-    value = metadata.get(name)
-    return value if isinstance(value, str) else None
-
-
-def whole_number_of(metadata: Mapping[str, MetadataValue], name: str) -> int | None:
-    """Return a field as a whole number; None where it is none."""
-    value = metadata.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
 def days_between(query: Mapping[str, MetadataValue], hit: Mapping[str, MetadataValue]) -> int | None:
     """Return the days from a query's date to a hit's; None where one of them has none."""
     first, second = day_of(query), day_of(hit)
@@ -178,23 +162,3 @@ def date_shifted(metadata: Mapping[str, MetadataValue]) -> bool | None:
     """Tell whether a date was shifted; None: it is not known, or there is no date."""
     shifted = metadata.get("date_shifted")
     return shifted if isinstance(shifted, bool) else None
-
-
-def age_band(metadata: Mapping[str, MetadataValue]) -> str | None:
-    """Return the ten years that an age lies in."""
-    age = whole_number_of(metadata, "age")
-    if age is None or age < 0:
-        return None
-    if age >= _OLDEST:
-        return f"{_OLDEST}+"
-    first = age - age % _YEARS_OF_A_BAND
-    return f"{first}-{first + _YEARS_OF_A_BAND - 1}"
-
-
-def day_of(metadata: Mapping[str, MetadataValue]) -> date | None:
-    """Return the date of a study; None where there is none."""
-    text = text_of(metadata, "date")
-    try:
-        return None if text is None else date.fromisoformat(text[:_DAY_LENGTH])
-    except ValueError:
-        return None

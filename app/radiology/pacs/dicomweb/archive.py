@@ -12,9 +12,9 @@ from typing import Any, Final, TypeVar
 import requests
 from requests.auth import HTTPBasicAuth
 
-from app.archive_settings import ArchiveSettings, checked_archive_url
 from app.radiology.pacs.dicomweb.multipart import MultipartError, Part, PartReader, boundary_of
 from app.radiology.pacs.dicomweb.pace import Pace
+from app.radiology_settings import RadiologySettings, checked_archive_url
 from training.common.errors import RecoquestError
 
 _Answer = TypeVar("_Answer")
@@ -76,7 +76,7 @@ class Access:
     ca: Path | None = None
 
     @classmethod
-    def of(cls, settings: ArchiveSettings) -> "Access":
+    def of(cls, settings: RadiologySettings) -> "Access":
         """Return the credentials of the settings."""
         password, token = settings.pacs_password, settings.pacs_token
         return cls(

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from app.metadata_values import text_of, whole_number_of
 from app.radiology.schemas.results import MAX_CASES
-from app.radiology.schemas.studies import SimilarHit, text_of, whole_number_of
+from app.radiology.schemas.studies import SimilarHit
 from app.radiology.similar_studies import describe_study
 from app.search.read_search import invalid
 from index.engine import SearchEngine

@@ -8,7 +8,7 @@ from typing import Final
 
 from PIL import Image
 
-from app.archive_settings import ArchiveSettings, ResultForm
+from app.metadata_values import whole_number_of
 from app.radiology.pacs.dicomweb.archive import Archive, ArchiveError
 from app.radiology.pacs.dicomweb.listing import items, text
 from app.radiology.pacs.dicomweb.storing import store_instances
@@ -16,7 +16,7 @@ from app.radiology.pacs.results import capture, report
 from app.radiology.pacs.results.cases import ChosenCases, most_similar_cases
 from app.radiology.pacs.results.objects import Uids, encode, read_source
 from app.radiology.pacs.results.write_back import make_objects
-from app.radiology.schemas.studies import whole_number_of
+from app.radiology_settings import RadiologySettings, ResultForm
 from index.engine import SearchEngine
 from index.files.renditions import Rendition, make_rendition
 from index.studies.members import FRAME, SOP
@@ -34,7 +34,7 @@ _SOP_UID: Final = "00080018"
 RecordNote = Callable[[ChosenCases, Sequence[str]], None]
 
 
-def note_forms(settings: ArchiveSettings) -> list[ResultForm]:
+def note_forms(settings: RadiologySettings) -> list[ResultForm]:
     """Return the forms of a note that the settings allow; none: no note is written."""
     return [form for form in settings.pacs_write_back if form in _STORED]
 

@@ -12,7 +12,6 @@ from fastapi import Request
 from PIL import Image
 from pydicom import Dataset
 
-from app.archive_settings import ResultForm
 from app.audit.noted import Noted, note
 from app.edge.http.problem_kinds import Kind
 from app.edge.http.problems import RequestError
@@ -27,6 +26,7 @@ from app.radiology.pacs.results.report import make_report
 from app.radiology.pacs.results.selection import make_selections
 from app.radiology.schemas.results import NewResults, WrittenObject, WrittenResults
 from app.radiology.viewer.archive import LATE, NOT_FOUND, UNAVAILABLE
+from app.radiology_settings import ResultForm
 from app.services import Services
 from index.files.renditions import Rendition
 from index.studies.members import Wanted

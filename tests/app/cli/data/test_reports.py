@@ -30,7 +30,7 @@ from tests.training.clinical.reports.documents import (
     structured_report,
     text_report,
 )
-from training.clinical.dicom.pseudonyms import keyed_hash
+from training.clinical.pseudonyms import keyed_hash
 from training.common.errors import RecoquestError
 
 KEPT = "INDICATION: Cough.\n\nFINDINGS: Small left effusion. No pneumothorax.\n\nIMPRESSION: Left effusion."

@@ -25,7 +25,7 @@ from tests.app.conftest import COLLECTION, Indexed
 from tests.app.images.erasure.homes import HERE, holding
 from tests.app.radiology.reports.films import give_studies
 from tests.training.clinical.reports.documents import PATIENT, STUDY, hl7_report
-from training.clinical.dicom.pseudonyms import keyed_hash
+from training.clinical.pseudonyms import keyed_hash
 from training.clinical.reports.hl7 import parse_message, read_message
 from training.clinical.reports.study_report import deidentified
 

@@ -12,7 +12,7 @@ from index.search.results import StoredImage
 from index.writes.live import change_image
 from tests.app.conftest import COLLECTION, Indexed
 from tests.training.clinical.reports.documents import ACCESSION, PATIENT, STUDY
-from training.clinical.dicom.pseudonyms import keyed_hash
+from training.clinical.pseudonyms import keyed_hash
 from training.common.record import Record
 
 

@@ -5,7 +5,7 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.clinical.dicom.pseudonyms import keyed_hash, shift_days
+from training.clinical.pseudonyms import keyed_hash, shift_days
 
 KEY: Final = bytes(range(32))
 

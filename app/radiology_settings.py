@@ -1,4 +1,4 @@
-"""Settings of an image archive: its address, credentials, and when workers ask it."""
+"""Settings of radiology: an image archive, when workers ask it, and the viewer."""
 
 import shlex
 from pathlib import Path
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode
 
-from app.setting_values import checked_times
+from app.setting_values import checked_template, checked_times
 
 # Forms of the results of a search: a secondary capture, a structured report, FHIR ImagingSelections.
 ResultForm = Literal["capture", "report", "selection"]
@@ -35,9 +35,14 @@ def checked_archive_url(url: str) -> str:
     return url.rstrip("/")
 
 
-class ArchiveSettings(BaseSettings):
-    """The part of the settings that `recoquest pacs` reads."""
+class RadiologySettings(BaseSettings):
+    """The part of the settings that only radiology reads."""
 
+    radiology: bool = Field(
+        default=True,
+        description="Whether DICOM files, reports and an image archive are taken; False: photographs alone, "
+        "and none of the code for the others is loaded.",
+    )
     pacs_url: str | None = Field(
         default=None, description="Address of an image archive's DICOMweb, such as https://pacs/dicom-web."
     )
@@ -64,6 +69,16 @@ class ArchiveSettings(BaseSettings):
         description="Forms in which similar cases may be written back to the archive, separated by commas: "
         "capture, report, selection; empty: nothing is written.",
     )
+    dicomweb: bool = Field(
+        default=False,
+        description="Whether readers of all collections reach the archive of RECOQUEST_PACS_URL, with the "
+        "names of patients, under /dicomweb; not with open reading.",
+    )
+    viewer_url: str | None = Field(
+        default=None,
+        description="Address that opens a study in a viewer, with {study}, {series} and {sop}; None: that "
+        "of the installed viewer, where RECOQUEST_DICOMWEB is on.",
+    )
 
     @field_validator("pacs_url")
     @classmethod
@@ -82,8 +97,19 @@ class ArchiveSettings(BaseSettings):
             raise ValueError("give a collection, then options, such as films --modality DX")
         return value
 
+    @field_validator("viewer_url")
+    @classmethod
+    def _is_template(cls, value: str | None) -> str | None:
+        return None if value is None else checked_template(value)
+
     @model_validator(mode="after")
-    def _writes_somewhere(self) -> Self:
+    def _go_together(self) -> Self:
         if self.pacs_write_back and self.pacs_url is None:
             raise ValueError("RECOQUEST_PACS_WRITE_BACK needs RECOQUEST_PACS_URL, the archive to write to")
+        if self.dicomweb and self.pacs_url is None:
+            raise ValueError("RECOQUEST_DICOMWEB needs RECOQUEST_PACS_URL, the archive to open")
+        if not self.radiology:
+            for name in ("pacs_url", "pacs_sync", "pacs_sync_at", "viewer_url"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"RECOQUEST_{name.upper()} needs RECOQUEST_RADIOLOGY=true")
         return self

@@ -4,6 +4,8 @@ import hashlib
 import hmac
 from typing import Final
 
+# Fields of an image that name its patient, as the import of DICOM gives them.
+PATIENT_FIELDS: Final = ("patient", "other_patients")
 _DIGITS: Final = 16
 _LONGEST_SHIFT: Final = 365
 
