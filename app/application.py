@@ -178,10 +178,11 @@ def _radiology(application: FastAPI, settings: Settings) -> Sequence[APIRouter]:
     application.state.archive = None
     if not settings.radiology:
         return ()
-    from app.radiology.routes import routes
+    from app.radiology.archive_proxy import archive_of
+    from app.radiology.routes import ROUTERS
 
-    application.state.archive = routes.archive_of(settings)
-    return routes.ROUTERS
+    application.state.archive = archive_of(settings)
+    return ROUTERS
 
 
 @asynccontextmanager

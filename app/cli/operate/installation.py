@@ -100,7 +100,7 @@ def install(
 ) -> None:
     """Bring OHIF into the home folder: its package of the npm registry, by version and checksum."""
     settings = radiology_settings(home=home)
-    from app.radiology.viewer.installation import PACKAGE, VERSION, install_viewer, viewer_folder
+    from app.radiology.viewer import PACKAGE, VERSION, install_viewer, viewer_folder
 
     if viewer_folder(settings.home).is_dir():
         typer.echo(f"OHIF {VERSION} is there already: {viewer_folder(settings.home)}")

@@ -15,14 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from app.decoding.films import FilmReader
-    from app.radiology.pacs.dicomweb.archive import Archive
-    from app.radiology.pacs.dicomweb.pace import Pace
-    from app.radiology.pacs.quarantine import QuarantineList
-    from app.radiology.pacs.report import SyncReport
-    from app.radiology.pacs.results.cases import ChosenCases
-    from app.radiology.pacs.selection import Selection
-    from app.radiology.pacs.sync import Sync
-    from app.radiology.reports.intake import ReportIntake
+    from app.radiology.archive import Archive, Pace
+    from app.radiology.listing import Selection
+    from app.radiology.reports import ReportIntake
+    from app.radiology.sync import Sync
+    from app.radiology.transfer import QuarantineList, SyncReport
+    from app.radiology.write_back import ChosenCases
     from app.radiology_settings import ResultForm
     from app.settings import Settings
     from index.engine import SearchEngine
@@ -103,8 +101,8 @@ def sync(
     settings = radiology_settings(home=home, device=device, pacs_url=url, pacs_user=user)
     from app.decoding.films import film_reader
     from app.engine import open_engine
-    from app.radiology.pacs.quarantine import quarantine_list
-    from app.radiology.reports.intake import ReportIntake
+    from app.radiology.reports import ReportIntake
+    from app.radiology.transfer import quarantine_list
 
     studies = _studies(study, every)
     selection = _selection(modality, body_part, view, first, last)
@@ -135,7 +133,7 @@ def _selection(
     first: str | None,
     last: str | None,
 ) -> "Selection":
-    from app.radiology.pacs.selection import Selection
+    from app.radiology.listing import Selection
 
     words = [tuple(word.strip().upper() for word in given or ()) for given in (modality, body_part, view)]
     selection = Selection(words[0], words[1], words[2], _day(first, "--from"), _day(last, "--to"))
@@ -163,7 +161,7 @@ def _studies(given: list[str] | None, every: float | None) -> list[str]:
 
 
 def _note_forms(settings: "Settings", studies: "Collection[str]") -> "list[ResultForm]":
-    from app.radiology.pacs.results.note import NOTES_OFF, note_forms
+    from app.radiology.write_back import NOTES_OFF, note_forms
 
     if not studies:
         raise typer.BadParameter("give --study, too: notes are of single studies.", param_hint="--note")
@@ -174,7 +172,7 @@ def _note_forms(settings: "Settings", studies: "Collection[str]") -> "list[Resul
 
 
 def _pace(rate: float | None, hours: str | None, *, waits: bool) -> "Pace":
-    from app.radiology.pacs.dicomweb.pace import Hours, Pace
+    from app.radiology.archive import Hours, Pace
 
     try:
         return Pace(rate, None if hours is None else Hours.parse(hours), waits=waits)
@@ -183,7 +181,7 @@ def _pace(rate: float | None, hours: str | None, *, waits: bool) -> "Pace":
 
 
 def _archive(settings: "Settings", pace: "Pace") -> "Archive":
-    from app.radiology.pacs.dicomweb.archive import Access, Archive
+    from app.radiology.archive import Access, Archive
 
     if settings.pacs_url is None:
         raise typer.BadParameter("give the archive's address, or set RECOQUEST_PACS_URL.", param_hint="--url")
@@ -218,9 +216,8 @@ def _sync(
 ) -> "Sync":
     from app.audit.trail import removals_recorded, writes_recorded
     from app.generations.lifecycle.bulk_encoder import load_bulk_encoder
-    from app.radiology.pacs.films import FilmWriter
-    from app.radiology.pacs.run import SyncPlan
-    from app.radiology.pacs.sync import Sync
+    from app.radiology.sync import Sync
+    from app.radiology.transfer import FilmWriter, SyncPlan
 
     catalogue, collection = engine.home.catalogue, intake.collection
 
@@ -247,7 +244,7 @@ def _sync(
 
 def _bring_named(syncing: "Sync", intake: "ReportIntake", studies: "Collection[str]") -> bool:
     """Bring studies over; tell whether the archive could be asked for all of them."""
-    from app.radiology.pacs.dicomweb.archive import ArchiveError
+    from app.radiology.archive import ArchiveError
 
     report = syncing.run(studies)
     _tell(report, intake.collection)
@@ -259,7 +256,7 @@ def _bring_named(syncing: "Sync", intake: "ReportIntake", studies: "Collection[s
 
 
 def _follow(syncing: "Sync", intake: "ReportIntake", every: float | None) -> None:
-    from app.radiology.pacs.dicomweb.archive import ArchiveError
+    from app.radiology.archive import ArchiveError
 
     is_first = True
     while True:
@@ -308,8 +305,8 @@ def _write_notes(
         ArchiveError: The archive does not answer, or does not store a note.
     """
     from app.audit.trail import record_command
-    from app.radiology.pacs.dicomweb.pace import OutsideHoursError
-    from app.radiology.pacs.results.note import write_note
+    from app.radiology.archive import OutsideHoursError
+    from app.radiology.write_back import write_note
 
     def record(cases: "ChosenCases", sops: "Sequence[str]") -> None:
         record_command(

@@ -13,7 +13,7 @@ from app.cli.options import Device, EnvFile, Home, indexed, query_device, radiol
 from training.common.errors import RecoquestError
 
 if TYPE_CHECKING:
-    from app.radiology.reports.intake import ReportIntake
+    from app.radiology.reports import ReportIntake
     from training.clinical.reports.study_report import StudyReport
 
 _AT_ONCE: Final = 64
@@ -80,7 +80,7 @@ def reports(
         raise typer.BadParameter("it goes without a source.", param_hint="--drop-waiting")
     settings = radiology_settings(home=home, device=device)
     from app.cli.errors import stoppable
-    from app.radiology.reports.intake import ReportIntake
+    from app.radiology.reports import ReportIntake
 
     settings = settings.model_copy(update={"device": query_device(settings)})
     with (
@@ -178,8 +178,7 @@ def hl7(
 
     from app.access.hosts import is_loopback
     from app.edge.observability.logging import configure_logging
-    from app.radiology.reports.intake import ReportIntake
-    from app.radiology.reports.listener import Listener, run_listener
+    from app.radiology.reports import Listener, ReportIntake, run_listener
     from index.keys.patient_key import patient_key
 
     def stop_by_signals(stop: Callable[[], None]) -> None:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from app.application import create_app
 from app.cli.main import build
 from app.engine import open_engine
-from app.radiology.reports.intake import ReportIntake
+from app.radiology.reports import ReportIntake
 from index.audit.listing import Selection, read_events
 from index.catalogue.archives.tables import ReportRow
 from index.catalogue.database import Catalogue

@@ -10,13 +10,11 @@ import pytest
 from app.audit.trail import removals_recorded, writes_recorded
 from app.decoding.films import FilmReader, FilmRules, film_reader
 from app.engine import open_engine
-from app.radiology.pacs.dicomweb.archive import Archive
-from app.radiology.pacs.films import FilmWriter
-from app.radiology.pacs.quarantine import QuarantineList
-from app.radiology.pacs.run import SyncPlan
-from app.radiology.pacs.selection import Selection
-from app.radiology.pacs.sync import Sync
-from app.radiology.reports.intake import ReportIntake
+from app.radiology.archive import Archive
+from app.radiology.listing import Selection
+from app.radiology.reports import ReportIntake
+from app.radiology.sync import Sync
+from app.radiology.transfer import FilmWriter, QuarantineList, SyncPlan
 from app.settings import Settings
 from index.engine import SearchEngine
 from index.files.bundles import installed_bundle, register_bundle

@@ -7,9 +7,9 @@ import pytest
 from pydicom import Dataset
 from pydicom.sequence import Sequence
 
-from app.radiology.pacs.dicomweb.archive import Archive, ArchiveError
-from app.radiology.pacs.run import Run
-from app.radiology.pacs.selection import Selection
+from app.radiology.archive import Archive, ArchiveError
+from app.radiology.listing import Selection
+from app.radiology.transfer import Run
 from index.catalogue.collections import require_collection
 from index.reports.received import count_waiting
 from index.search.hit_reader import require_image

@@ -6,15 +6,9 @@ from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Final
 
-from app.radiology.pacs.dicomweb.archive import Archive, ArchiveError
-from app.radiology.pacs.dicomweb.changes import OrthancFeed
-from app.radiology.pacs.dicomweb.listing import ListedStudy, StudyList
-from app.radiology.pacs.dicomweb.pace import OutsideHoursError
-from app.radiology.pacs.examine import Examined, Examiner, Hash, Piece
-from app.radiology.pacs.films import FilmWriter
-from app.radiology.pacs.report import SyncReport
-from app.radiology.pacs.run import Run, SyncPlan
-from app.radiology.pacs.selection import Selection
+from app.radiology.archive import Archive, ArchiveError, OutsideHoursError
+from app.radiology.listing import ListedStudy, OrthancFeed, Selection, StudyList
+from app.radiology.transfer import Examined, Examiner, FilmWriter, Hash, Piece, Run, SyncPlan, SyncReport
 from index.catalogue.archives.studies import (
     Followed,
     KnownStudy,

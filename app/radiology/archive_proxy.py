@@ -1,23 +1,51 @@
-"""Answers of an archive's DICOMweb, passed on as they come."""
+"""DICOMweb of the archive under the service's own origin, read only, for viewers in a browser."""
 
 import asyncio
 import base64
+import re
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from http import HTTPStatus
-from typing import Final
+from typing import Final, NamedTuple
+from urllib.parse import parse_qsl
 
 import structlog
+from fastapi import APIRouter, Request
+from fastapi.responses import Response, StreamingResponse
 from starlette.requests import ClientDisconnect
+from starlette.types import Message, Receive, Scope, Send
 from urllib3 import BaseHTTPResponse, PoolManager, Timeout
 from urllib3.exceptions import HTTPError, NewConnectionError
 from urllib3.exceptions import TimeoutError as ArchiveTimeoutError
 
+from app.access.authentication import KEY_NEEDED
+from app.access.permissions import GuardedRoute, InjectedPrincipal, may
+from app.audit.noted import Noted, note
+from app.edge.http.addresses import service_url
 from app.edge.http.problem_kinds import Kind
 from app.edge.http.problems import RequestError
+from app.edge.operations import operation
+from app.services import InjectedServices
 from app.settings import Settings, SettingsError
 
+_UID: Final = r"[0-9]+(?:\.[0-9]+)*"
+_MAX_UID_LENGTH: Final = 64
+_MAX_LENGTH: Final = 1000
+_BULK: Final = r"/bulk(?:data)?(?:/[A-Za-z0-9_-]+){1,32}"
+_RENDERED: Final = "rendered|thumbnail"
+_QUERY: Final = re.compile(
+    rf"studies|series|instances|studies/(?P<study>{_UID})/(?:series|instances)"
+    rf"|studies/(?P<parent>{_UID})/series/(?P<series>{_UID})/instances"
+)
+_RETRIEVAL: Final = re.compile(
+    rf"studies/(?P<study>{_UID})(?:/series/(?P<series>{_UID})(?:/instances/(?P<sop>{_UID})"
+    rf"(?P<frames>/frames/[0-9]{{1,7}}(?:,[0-9]{{1,7}})*)?)?)?(?:/(?:metadata|{_RENDERED})|{_BULK})?"
+)
+# The beginning of a string, up to the path below the root of DICOMweb.
+_ADDRESS: Final = re.compile(rb'"https?://[^"\s]{1,500}?/(?=studies/[0-9.]{1,64})')
+# Longer than the beginning of any such string.
+_HELD: Final = 1024
 UNAVAILABLE: Final = Kind("archive-unavailable", "The archive does not answer", HTTPStatus.BAD_GATEWAY)
 LATE: Final = Kind("archive-timeout", "The archive took too long", HTTPStatus.GATEWAY_TIMEOUT)
 _REFUSED: Final = Kind("refused-by-archive", "The archive refuses the request", HTTPStatus.BAD_REQUEST)
@@ -28,7 +56,6 @@ _BUSY: Final = Kind(
     retry_after_s=1,
 )
 NOT_FOUND: Final = Kind("not-in-archive", "The archive has no such thing", HTTPStatus.NOT_FOUND)
-
 _CONNECT_S: Final = 5.0
 _READ_S: Final = 30.0
 # Limit for a complete answer.
@@ -54,8 +81,73 @@ _MEDIA_TYPES: Final = (
     "video/mp4",
 )
 JSON_TYPES: Final = _MEDIA_TYPES[:2]
-
 _log = structlog.stdlib.get_logger(__name__)
+router = APIRouter(route_class=GuardedRoute, include_in_schema=False)
+PREFIX: Final = "/dicomweb"
+_OFF: Final = Kind("no-archive", "The archive is not open to viewers", HTTPStatus.NOT_FOUND)
+# A caller may wait so long in all, beside the time that its bytes take at the least rate, in bytes a second:
+# answers have few places, and whoever reads next to nothing of one would keep it.
+_CALLER_S: Final = 30.0
+_CALLER_RATE: Final = 32 * 1024
+# An instance may hold a document with scripts.
+_POLICY: Final = {"Content-Security-Policy": "default-src 'none'; sandbox"}
+
+
+class ArchivePath(NamedTuple):
+    """A path below the root of DICOMweb.
+
+    Attributes:
+        path: The path.
+        uid: The UID that is lowest in it: of an instance, a series or a study; None: it has none.
+        is_query: Whether it lists what there is.
+    """
+
+    path: str
+    uid: str | None
+    is_query: bool
+
+
+def parse_path(path: str) -> ArchivePath | None:
+    """Return a path that only reads; None: it is none.
+
+    Args:
+        path: Path below the root, with percent-encodings decoded.
+    """
+    if len(path) > _MAX_LENGTH:
+        return None
+    query = _QUERY.fullmatch(path)
+    found = query or _RETRIEVAL.fullmatch(path)
+    if found is None:
+        return None
+    uids = [uid for name, uid in found.groupdict().items() if uid is not None and name != "frames"]
+    if any(len(uid) > _MAX_UID_LENGTH for uid in uids):
+        return None
+    return ArchivePath(path, uids[-1] if uids else None, query is not None)
+
+
+class AddressRewriter:
+    """Rewrites JSON piece by piece.
+
+    Args:
+        root: Address of the service that stands for the archive's root, with a slash at its end.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._replacement = b'"' + root.encode()
+        self._rest = b""
+
+    def feed(self, piece: bytes) -> bytes:
+        """Take a piece; return what can be sent. The beginning of a string is kept for the next piece."""
+        content = self._rest + piece
+        quote = content.rfind(b'"', max(0, len(content) - _HELD))
+        end = len(content) if quote < 0 else quote
+        self._rest = content[end:]
+        return _ADDRESS.sub(lambda _: self._replacement, content[:end])
+
+    def close(self) -> bytes:
+        """Return the rest."""
+        rest, self._rest = self._rest, b""
+        return _ADDRESS.sub(lambda _: self._replacement, rest)
 
 
 class ArchiveAnswer:
@@ -251,3 +343,86 @@ def _credentials(settings: Settings) -> dict[str, str]:
         sent = base64.b64encode(f"{settings.pacs_user}:{password}".encode()).decode()
         return {**headers, "Authorization": f"Basic {sent}"}
     return headers
+
+
+@router.get(f"{PREFIX}/{{path:path}}", dependencies=[may("reader", everywhere=True)])
+@operation("view")
+async def read_archive(
+    path: str, request: Request, services: InjectedServices, principal: InjectedPrincipal
+) -> Response:
+    """Pass a query (QIDO-RS) or a retrieval (WADO-RS) on to the archive of the settings, and its answer back.
+
+    The archive has what collections leave out, such as names of patients: nobody reads it without a key or a
+    session, whatever else is open.
+    """
+    if principal.kind == "anonymous":
+        raise RequestError(KEY_NEEDED, "The archive is read with a key or a session only.")
+    reader: ArchiveReader | None = request.app.state.archive
+    if reader is None:
+        raise RequestError(
+            _OFF, "No archive is open here: RECOQUEST_DICOMWEB opens the one of RECOQUEST_PACS_URL."
+        )
+    wanted = parse_path(path)
+    if wanted is None:
+        raise RequestError(
+            NOT_FOUND, "This is no address of DICOMweb that reads studies, series or instances."
+        )
+    query = request.scope["query_string"].decode("latin-1")
+    note(
+        request,
+        Noted(
+            action="browse" if wanted.is_query else "view",
+            objects=[] if wanted.uid is None else [wanted.uid],
+            query={"dicomweb": _attributes(query)} if wanted.is_query and query else None,
+        ),
+    )
+    answer = await reader.get(wanted.path, query, ",".join(request.headers.getlist("accept")))
+    return _PassedOn(answer, f"{service_url(request, services.settings)}{PREFIX}/")
+
+
+def _attributes(query: str) -> list[str]:
+    """Return the attributes that a query compares; their values are names and numbers of patients."""
+    names = (name for name, _ in parse_qsl(query, keep_blank_values=True))
+    return [name for name in names if name.isascii() and name.isalnum()]
+
+
+class _PassedOn(StreamingResponse):
+    """An answer of the archive."""
+
+    def __init__(self, answer: ArchiveAnswer, root: str) -> None:
+        self._answer = answer
+        body, headers = answer.pieces(), dict(_POLICY)
+        if answer.content_type.partition(";")[0].strip().lower() in JSON_TYPES:
+            body = _rewritten(body, root)
+        elif answer.content_type and answer.length is not None:
+            headers["Content-Length"] = answer.length
+        super().__init__(body, answer.status, headers, media_type=answer.content_type or None)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the answer; close it also when the caller goes away, or reads too slowly."""
+        loop = asyncio.get_running_loop()
+        spent = sent = 0.0
+
+        async def send_moving(message: Message) -> None:
+            nonlocal spent, sent
+            begun = loop.time()
+            try:
+                async with asyncio.timeout(max(0.0, _CALLER_S + sent / _CALLER_RATE - spent)):
+                    await send(message)
+            except TimeoutError:
+                _log.warning("a caller reads an answer of the archive too slowly")
+                raise ClientDisconnect from None
+            spent += loop.time() - begun
+            sent += len(message.get("body", b""))
+
+        try:
+            await super().__call__(scope, receive, send_moving)
+        finally:
+            self._answer.close()
+
+
+async def _rewritten(body: AsyncIterator[bytes], root: str) -> AsyncIterator[bytes]:
+    rewriter = AddressRewriter(root)
+    async for piece in body:
+        yield rewriter.feed(piece)
+    yield rewriter.close()

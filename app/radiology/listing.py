@@ -1,18 +1,19 @@
-"""The studies of an archive and their instances, all of them, also where the archive caps its answers.
+"""The studies of an archive that are wanted, and their instances: listed whole, or by a feed of changes."""
 
-They are listed by QIDO-RS, instances by their metadata where attributes of each are needed.
-"""
-
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from typing import Any, Final
 
 from pydicom import Dataset
 
-from app.radiology.pacs.dicomweb.archive import Archive, ArchiveError
-from app.radiology.pacs.selection import FIRST_DAY, Selection, dicom_date
+from app.radiology.archive import Archive, ArchiveError, items, number, text, values
 
+_DIGITS: Final = 16
+# The first radiograph was taken in 1895; dates before and after are matched by open ranges.
+FIRST_DAY: Final = date(1895, 1, 1)
 PAGE: Final = 500
 # Smaller answers were not cut by any archive's limit that is known; a test archive may have a smaller one.
 _SMALLEST_CAP: Final = 5
@@ -22,6 +23,99 @@ _LIMIT: Final = 1000
 _MOST_INSTANCE_PAGES: Final = 1000
 _SOP, _SOP_CLASS, _MODALITY, _SERIES = "00080018", "00080016", "00080060", "0020000E"
 _TAGS: Final = {"study": "0020000D", "date": "00080020", "count": "00201208", "modalities": "00080061"}
+_INCLUDED: Final[Mapping[str, Sequence[str]]] = {"includefield": [_TAGS["count"], _TAGS["modalities"]]}
+_PAGE: Final = 1000
+_MOST_CHANGES: Final = 1_000_000
+_CHANGED: Final = frozenset(
+    ("NewInstance", "NewSeries", "NewStudy", "StableSeries", "StableStudy", "UpdatedAttachment")
+)
+_LEVELS: Final = {"Instance": "instances", "Series": "series", "Study": "studies"}
+
+
+def dicom_date(day: date) -> str:
+    """Return a date as DICOM writes it."""
+    return day.strftime("%Y%m%d")
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Filters; empty ones pass everything.
+
+    Attributes:
+        modalities: Such as CR and DX, in upper case.
+        body_parts: Such as CHEST, in upper case.
+        views: Such as PA, in upper case.
+        first: First date of the studies; None: no limit.
+        last: Last date of the studies; None: no limit.
+    """
+
+    modalities: tuple[str, ...] = ()
+    body_parts: tuple[str, ...] = ()
+    views: tuple[str, ...] = ()
+    first: date | None = None
+    last: date | None = None
+
+    @property
+    def digest(self) -> str:
+        """Names the filters of images, dates apart."""
+        # Films that were left out when whole values were compared are looked at once more.
+        return _digest([self.former_digest, "by words"]) if self.looks_inside else self.former_digest
+
+    @property
+    def former_digest(self) -> str:
+        """Names the same filters in studies that were last seen when whole values were compared."""
+        return _digest([sorted(self.modalities), sorted(self.body_parts), sorted(self.views)])
+
+    @property
+    def dated_digest(self) -> str:
+        """Names the filters with the dates."""
+        return _digest([self.digest, str(self.first), str(self.last)])
+
+    @property
+    def is_dated(self) -> bool:
+        """True if the filters limit the dates."""
+        return self.first is not None or self.last is not None
+
+    @property
+    def looks_inside(self) -> bool:
+        """True if the filters need attributes that listings of an archive rarely have."""
+        return bool(self.body_parts or self.views)
+
+    def includes_day(self, day: str) -> bool:
+        """Tell whether a study's date, as DICOM writes it, is among those wanted; "" is no date."""
+        if self.first is not None and day < dicom_date(self.first):
+            return False
+        return self.last is None or "" < day <= dicom_date(self.last)
+
+    def days(self, today: date) -> Iterator[str]:
+        """Give every date that is wanted, as DICOM writes it, up to a year from today; only if `is_dated`."""
+        day = max(self.first or FIRST_DAY, FIRST_DAY)
+        last = min(self.last or date.max, today + timedelta(days=366))
+        while day <= last:
+            yield dicom_date(day)
+            day += timedelta(days=1)
+
+    def takes_modality(self, modality: str) -> bool:
+        """Tell whether images of a modality are wanted."""
+        return not self.modalities or modality.upper() in self.modalities
+
+    def takes(self, metadata: Mapping[str, Any]) -> bool:
+        """Tell whether an image is wanted: all words of a filter are words of its metadata, in any order."""
+        asked = (
+            (self.modalities, "modality"),
+            (self.body_parts, "body_part"),
+            (self.views, "view"),
+        )
+        return all(not wanted or _has_one(str(metadata.get(name, "")), wanted) for wanted, name in asked)
+
+
+def _has_one(value: str, wanted: Collection[str]) -> bool:
+    words = set(value.upper().split())
+    return any(words.issuperset(one.split()) for one in wanted)
+
+
+def _digest(form: list[Any]) -> str:
+    return hashlib.sha256(json.dumps(form).encode()).hexdigest()[:_DIGITS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,46 +299,12 @@ class StudyList:
         return None
 
 
-_INCLUDED: Final[Mapping[str, Sequence[str]]] = {"includefield": [_TAGS["count"], _TAGS["modalities"]]}
-
-
 def _studies(value: Any) -> Iterator[ListedStudy]:
     for item in items(value):
         uid = text(item, _TAGS["study"])
         if uid:
             modalities = tuple(str(found).strip().upper() for found in values(item, _TAGS["modalities"]))
             yield ListedStudy(uid, text(item, _TAGS["date"]), number(item, _TAGS["count"]), modalities)
-
-
-def items(value: Any) -> list[Mapping[str, Any]]:
-    """Return the data sets of an answer in DICOM JSON.
-
-    Raises:
-        ArchiveError: The answer is no list of data sets.
-    """
-    listed = [] if value is None else [value] if isinstance(value, dict) else value
-    if not isinstance(listed, list) or not all(isinstance(item, dict) for item in listed):
-        raise ArchiveError("The archive answers in other JSON than DICOM's: is the address right?", 200)
-    return listed
-
-
-def values(item: Mapping[str, Any], tag: str) -> list[Any]:
-    """Return the values of an attribute in DICOM JSON that are not empty."""
-    element = item.get(tag)
-    found = element.get("Value") if isinstance(element, dict) else None
-    return [value for value in found if value is not None] if isinstance(found, list) else []
-
-
-def text(item: Mapping[str, Any], tag: str) -> str:
-    """Return the first value of an attribute as text; "" where there is none."""
-    found = values(item, tag)
-    return str(found[0]).strip() if found else ""
-
-
-def number(item: Mapping[str, Any], tag: str) -> int | None:
-    """Return the first value of an attribute as a number; None where there is none."""
-    found = text(item, tag)
-    return int(found) if found.isdecimal() else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,3 +377,131 @@ def _with_attributes(item: Mapping[str, Any]) -> ListedInstance:
         # The attributes are read from the file, then.
         return listed
     return ListedInstance(listed.sop, listed.series, listed.sop_class, listed.modality, attributes)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Changes since some place of the feed.
+
+    Attributes:
+        last: Number of the last change.
+        arrived: Number of instances that came in.
+        studies: UIDs of the studies that changed and are still there, each with the UIDs of its instances
+            that came in.
+    """
+
+    last: int
+    arrived: int
+    studies: Mapping[str, frozenset[str]]
+
+
+class OrthancFeed:
+    """Reads the changes of an Orthanc, whose own interface is beside its DICOMweb.
+
+    The feed has no deletions, which show in the number of instances.
+    """
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
+
+    @classmethod
+    def of(cls, archive: Archive) -> "OrthancFeed | None":
+        """Return the feed of an archive; None: it is no Orthanc, or does not show its own interface.
+
+        Raises:
+            ArchiveError: The archive does not answer.
+            OutsideHoursError: The archive may not be asked now.
+        """
+        try:
+            system = archive.get_json("../system").value
+            feed = cls(archive)
+            if not isinstance(system, dict) or "ApiVersion" not in system:
+                return None
+            feed.last()
+            feed.count("CountInstances")
+        except ArchiveError as error:
+            if error.status is None:
+                raise
+            return None
+        return feed
+
+    def last(self) -> int:
+        """Return the number of the last change."""
+        return _number(self._archive.get_json("../changes", {"last": [""]}).value, "Last")
+
+    def count(self, kind: str) -> int:
+        """Return the number of instances or studies of the archive: CountInstances, CountStudies."""
+        return _number(self._archive.get_json("../statistics").value, kind)
+
+    def since(self, change: int) -> Changes:
+        """Return what has changed after a change."""
+        arrived, last = 0, change
+        touched: dict[tuple[str, str], None] = {}
+        for _ in range(_MOST_CHANGES):
+            page = self._archive.get_json("../changes", {"since": [str(last)], "limit": [str(_PAGE)]}).value
+            listed = page.get("Changes") if isinstance(page, dict) else None
+            if not isinstance(listed, list):
+                raise _other_form()
+            for event in listed:
+                kind, level = str(event.get("ChangeType")), _LEVELS.get(str(event.get("ResourceType")))
+                if level is not None and kind in _CHANGED:
+                    arrived += kind == "NewInstance"
+                    touched[level, str(event.get("ID"))] = None
+            last = max(last, _number(page, "Last"))
+            if page.get("Done") is True or not listed:
+                break
+        return Changes(last, arrived, self._studies(touched))
+
+    def study_uids(self) -> Iterator[str]:
+        """Give the UIDs of all studies, which no limit of the archive cuts."""
+        for place in range(0, _PAGE * _MOST_CHANGES, _PAGE):
+            window = {"since": [str(place)], "limit": [str(_PAGE)], "expand": [""]}
+            listed = self._archive.get_json("../studies", window).value
+            if not isinstance(listed, list):
+                raise _other_form()
+            if not listed:
+                return
+            yield from filter(None, (_uid(study, "StudyInstanceUID") for study in listed))
+
+    def _studies(self, touched: Mapping[tuple[str, str], None]) -> dict[str, frozenset[str]]:
+        """Return the studies of what changed, asking once for each instance, series and study."""
+        arrived: dict[str, set[str]] = {name: set() for level, name in touched if level == "series"}
+        for level, name in touched:
+            if level == "instances":
+                found = self._found(f"instances/{name}")
+                arrived.setdefault(str(found.get("ParentSeries", "")), set()).add(
+                    _uid(found, "SOPInstanceUID")
+                )
+        studies: dict[str, set[str]] = {name: set() for level, name in touched if level == "studies"}
+        for name, sops in arrived.items():
+            if name:
+                parent = str(self._found(f"series/{name}").get("ParentStudy", ""))
+                studies.setdefault(parent, set()).update(sops)
+        uids = {_uid(self._found(f"studies/{name}"), "StudyInstanceUID"): name for name in studies if name}
+        return {uid: frozenset(studies[name] - {""}) for uid, name in uids.items() if uid}
+
+    def _found(self, path: str) -> dict[str, Any]:
+        """Return a resource; empty: it was deleted meanwhile."""
+        try:
+            value = self._archive.get_json(f"../{path}").value
+        except ArchiveError as error:
+            if error.status == 404:
+                return {}
+            raise
+        return value if isinstance(value, dict) else {}
+
+
+def _uid(resource: Any, name: str) -> str:
+    tags = resource.get("MainDicomTags") if isinstance(resource, dict) else None
+    return str(tags.get(name, "")) if isinstance(tags, dict) else ""
+
+
+def _number(value: Any, name: str) -> int:
+    found = value.get(name) if isinstance(value, dict) else None
+    if not isinstance(found, int):
+        raise _other_form()
+    return found
+
+
+def _other_form() -> ArchiveError:
+    return ArchiveError("The archive's feed of changes has another form than Orthanc's.", 200)

@@ -12,12 +12,11 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 from pydicom import Dataset
 from pydicom.uid import SecondaryCaptureImageStorage
 
-from app.radiology.pacs.results.objects import NOTICE, WHOSE, SourceFilm, Uids, begin_object
-from app.radiology.schemas.results import MAX_CASES
-from app.radiology.schemas.studies import SimilarHit
+from app.radiology.result_objects import MAX_CASES, NOTICE, WHOSE, SourceFilm, Uids, begin_object
+from app.radiology.studies import SimilarHit
 from index.studies.members import StudyImage
 
-MODALITY = "OT"
+CAPTURE_MODALITY: Final = "OT"
 WIDTH: Final = 1600
 HEIGHT: Final = 1200
 # Longest sides of the film that was searched with and of similar ones, in pixels.
@@ -176,7 +175,7 @@ def make_capture(
         SheetFilm(picture, "This film", [_joined(known)]),
         [_film(number, hit, shown) for number, (hit, shown) in enumerate(cases, 1)],
     )
-    made = begin_object(source, SecondaryCaptureImageStorage, MODALITY, uids, at)
+    made = begin_object(source, SecondaryCaptureImageStorage, CAPTURE_MODALITY, uids, at)
     made.ConversionType = "WSD"
     made.ImageType = ["DERIVED", "SECONDARY"]
     made.BurnedInAnnotation = "YES"

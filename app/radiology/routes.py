@@ -1,7 +1,7 @@
-"""A study of the archive indexed on demand, for a viewer that has it open."""
+"""All routes of radiology, and the one that has a study of the archive indexed."""
 
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from sqlalchemy.orm import Session
@@ -15,14 +15,22 @@ from app.idempotency import IdempotentRoute, idempotency_key
 from app.jobs.queue import SYNC, study_sync, synced_collection
 from app.jobs.queue_job import location_of, queue_job
 from app.jobs.schemas import JobEntry
-from app.radiology.pacs.results.note import NOTES_OFF, note_forms
-from app.radiology.pacs.results.write_back import OFF
-from app.radiology.routes.studies import StudyUid
+from app.radiology import archive_proxy, stow, studies, viewer, write_back
+from app.radiology.studies import StudyUid
+from app.radiology.write_back import NOTES_OFF, OFF, note_forms
 from app.services import InjectedServices
 from index.catalogue.collections import require_collection
 from training.clinical.reports.study_report import is_uid
 
 router = APIRouter(prefix="/v1/collections", tags=["studies"], route_class=IdempotentRoute)
+ROUTERS: Final[tuple[APIRouter, ...]] = (
+    studies.router,
+    write_back.router,
+    router,
+    archive_proxy.router,
+    stow.router,
+    viewer.router,
+)
 
 
 @router.post(

@@ -1,18 +1,29 @@
-"""The installed viewer: OHIF, as its package in the npm registry has it, in the home folder."""
+"""The viewer in the browser, OHIF as its npm package has it, and the page around it."""
 
 import hashlib
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path, PurePosixPath
+from string import Formatter
 from typing import BinaryIO, Final
+from urllib.parse import quote
 from urllib.request import urlopen
 
+from fastapi import APIRouter
+from fastapi.responses import FileResponse, HTMLResponse, Response
+
+from app.edge.http.problem_kinds import Kind
+from app.edge.http.problems import RequestError
+from app.page_routes import PAGE_FOLDER
+from app.services import InjectedServices
 from app.settings import Settings
 from training.common.atomic import atomic_folder
 from training.common.errors import RecoquestError
+from training.common.manifest import MetadataValue
 
 VERSION: Final = "3.13.2"
 PACKAGE: Final = f"https://registry.npmjs.org/@ohif/app/-/app-{VERSION}.tgz"
@@ -39,6 +50,46 @@ _AT_SCRIPT: Final = (
 # A runtime for models in the browser, which is two thirds of the package and is not used, and source maps.
 _LEFT_OUT: Final = ("ort/",)
 _LEFT_OUT_ENDING: Final = ".map"
+router = APIRouter(include_in_schema=False)
+_MISSING: Final = Kind("no-viewer", "No viewer is installed", HTTPStatus.NOT_FOUND)
+_CONFIGURATION: Final = PAGE_FOLDER / "viewer" / "ohif-config.js"
+# Browsers give SharedArrayBuffer to isolated pages only; without it, viewports of OHIF stay black.
+_ISOLATED: Final = {
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Embedder-Policy": "require-corp",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-cache",
+}
+# Scripts of the viewer compile code for decoders and templates; nothing but this origin is asked.
+_VIEWER_POLICY: Final = (
+    "default-src 'self'; script-src 'self' 'unsafe-eval' blob:; worker-src 'self' blob:; "
+    "style-src 'self' 'unsafe-inline'; img-src 'self' blob: data:; font-src 'self' data:; "
+    "connect-src 'self' blob: data:; object-src 'none'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'self'"
+)
+# The viewer in the frame is of this origin, too.
+_PAGE_POLICY: Final = (
+    "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'"
+)
+_PAGE: Final = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Viewer</title>
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="viewer/app.bundle.css">
+<script src="viewer/app-config.js"></script>
+<script defer src="viewer/{script}"></script>
+</head>
+<body>
+<noscript>The viewer needs JavaScript.</noscript>
+<div id="react-portal"></div>
+<div id="root"></div>
+</body>
+</html>
+"""
 
 
 class ViewerPackageError(RecoquestError):
@@ -160,3 +211,72 @@ def _place(member: tarfile.TarInfo) -> str | None:
         return None
     place = str(path.relative_to(_FOLDER))
     return None if place.startswith(_LEFT_OUT) or place.endswith(_LEFT_OUT_ENDING) else place
+
+
+def viewer_link(
+    template: str | None, metadata: Mapping[str, MetadataValue], *, prefix: str = ""
+) -> str | None:
+    """Return the address of an image in a viewer.
+
+    Args:
+        template: Template of the settings; None: there is no viewer.
+        metadata: Metadata of the image.
+        prefix: Where a proxy has put the service, for a path.
+
+    Returns:
+        The address; None without a viewer, or where the image lacks a UID that the template has.
+    """
+    if template is None:
+        return None
+    wanted = [name for _, name, _, _ in Formatter().parse(template) if name is not None]
+    known = {name: metadata.get(name) for name in wanted}
+    if not all(isinstance(value, str) and value for value in known.values()):
+        return None
+    link = template.format(**{name: quote(str(value), safe="") for name, value in known.items()})
+    return f"{prefix}{link}" if link.startswith("/") else link
+
+
+@router.get("/reading")
+async def get_reading() -> Response:
+    """The page around the viewer; what it shows is asked for with the rights of whoever signs in there."""
+    headers = {**_ISOLATED, "Content-Security-Policy": _PAGE_POLICY}
+    return FileResponse(PAGE_FOLDER / "viewer" / "reading.html", headers=headers)
+
+
+@router.get("/viewer")
+async def get_viewer(services: InjectedServices) -> Response:
+    """OHIF; it reads pixels from `/dicomweb`."""
+    folder = viewer_folder(services.settings.home)
+    scripts = sorted(folder.glob("app.bundle.*.js"))
+    if not scripts:
+        raise RequestError(
+            _MISSING, "No viewer is here: `recoquest viewer install` brings it into the home folder."
+        )
+    headers = {**_ISOLATED, "Content-Security-Policy": _VIEWER_POLICY}
+    return HTMLResponse(_PAGE.format(script=scripts[0].name), headers=headers)
+
+
+@router.get("/viewer/{path:path}")
+async def get_viewer_file(path: str, services: InjectedServices) -> Response:
+    """A file of the viewer."""
+    headers = {**_ISOLATED, "Content-Security-Policy": _VIEWER_POLICY}
+    if path == "app-config.js":
+        return FileResponse(_CONFIGURATION, headers=headers)
+    file = _file_of(viewer_folder(services.settings.home), path)
+    if file is None:
+        raise RequestError(
+            _MISSING, "The viewer has no such file, or is not installed: `recoquest viewer install`."
+        )
+    return FileResponse(file, headers=headers, stat_result=file.stat())
+
+
+def _file_of(folder: Path, path: str) -> Path | None:
+    """Return a file below a folder; None: there is none, or it is elsewhere."""
+    if "\x00" in path:
+        return None
+    file = (folder / path).resolve()
+    try:
+        return file if file.is_relative_to(folder.resolve()) and file.is_file() else None
+    except OSError:
+        # Longer than a name may be.
+        return None

@@ -1,28 +1,37 @@
-"""DICOM files that are sent by STOW-RS: read as those of an archive, and written as uploads."""
+"""DICOM files sent by archives and modalities: STOW-RS of DICOMweb (PS3.18, section 10.5)."""
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from fastapi import Request
+import structlog
+from fastapi import APIRouter, Depends, Path, Request, Response
 
+from app.access.permissions import GuardedRoute, may
+from app.audit.noted import Noted, note
 from app.decoding.films import FilmReader, FilmRules, Reading
+from app.edge.http.addresses import service_url
+from app.edge.http.disconnect import unless_disconnected
 from app.edge.http.field_errors import FieldError
 from app.edge.http.problem_kinds import INVALID, UNSUPPORTED
-from app.edge.http.problems import RequestError
+from app.edge.http.problems import RequestError, problem_responses
+from app.edge.operations import operation
 from app.images.read_uploads import SentImage
 from app.images.schemas.writes import MAX_UPLOADS
 from app.images.write_images import write_sent
-from app.radiology.pacs.dicomweb.multipart import MultipartError, Part, PartReader, boundary_of
-from app.services import Services
+from app.radiology.archive import MultipartError, Part, PartReader, boundary_of
+from app.services import InjectedServices, Services
+from index.audit.event import Detail
 from index.catalogue.archives.studies import Outcome
 from index.search.results import ActiveGeneration
 from training.clinical.dicom.elements import uid_of
 from training.clinical.dicom.objects import read_object
 from training.common.errors import ImageError
 
+router = APIRouter(prefix="/v1/collections", tags=["writes"], route_class=GuardedRoute)
 MEDIA_TYPE: Final = "application/dicom"
 JSON: Final = "application/dicom+json"
 _PIECE: Final = 1 << 16
@@ -41,6 +50,121 @@ _REASONS: Final[dict[Outcome, int]] = {
     "left out": _CLASS,
     "quarantined": _PROCESSING,
 }
+_SEQUENCE: Final = {
+    "type": "object",
+    "properties": {"vr": {"const": "SQ"}, "Value": {"type": "array", "items": {"type": "object"}}},
+}
+_ANSWER: Final[dict[str, Any]] = {
+    "content": {
+        JSON: {
+            "schema": {
+                "type": "object",
+                "description": "DICOM JSON: ReferencedSOPSequence (00081199) names the instances that are "
+                "there, FailedSOPSequence (00081198) the others with their FailureReason (00081197).",
+                "properties": {"00081198": _SEQUENCE, "00081199": _SEQUENCE},
+            }
+        }
+    }
+}
+_BODY: Final = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/related": {
+                "schema": {
+                    "type": "array",
+                    "items": {"type": "string", "format": "binary", "description": "A DICOM file."},
+                },
+                "encoding": {"": {"contentType": MEDIA_TYPE}},
+            },
+            MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}},
+        },
+    }
+}
+_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
+    **problem_responses(
+        HTTPStatus.BAD_REQUEST,
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        HTTPStatus.GATEWAY_TIMEOUT,
+        HTTPStatus.INSUFFICIENT_STORAGE,
+    ),
+    200: {**_ANSWER, "description": "All instances are there."},
+    202: {**_ANSWER, "description": "Some are there; FailedSOPSequence names the others."},
+    409: {**_ANSWER, "description": "None is there, or the collection cannot be written to."},
+}
+_log = structlog.stdlib.get_logger(__name__)
+
+
+async def sent_parts(request: Request, services: InjectedServices) -> list[Part]:
+    """Read the body within the service's limits."""
+    return await read_parts(request, services)
+
+
+@router.post(
+    "/{collection}/dicomweb/studies",
+    summary="Put DICOM instances in (STOW-RS)",
+    responses=_RESPONSES,
+    response_class=Response,
+    openapi_extra=_BODY,
+    dependencies=[may("curator")],
+)
+@operation("create")
+async def store_instances_of_studies(
+    collection: str,
+    sent: Annotated[list[Part], Depends(sent_parts)],
+    request: Request,
+    services: InjectedServices,
+) -> Response:
+    """Put in the films of DICOM files, as an archive sends them; sent again, they are unchanged.
+
+    Files are de-identified before anything of them is kept, and those that may show a name are refused, as
+    `recoquest import dicom` does. The id of an image is its SOP Instance UID.
+    """
+    return await _answer(request, services, collection, sent, None)
+
+
+@router.post(
+    "/{collection}/dicomweb/studies/{study}",
+    summary="Put DICOM instances of a study in (STOW-RS)",
+    responses=_RESPONSES,
+    response_class=Response,
+    openapi_extra=_BODY,
+    dependencies=[may("curator")],
+)
+@operation("create")
+async def store_instances_of_study(
+    collection: str,
+    study: Annotated[str, Path(description="Study Instance UID; instances of another study fail.")],
+    sent: Annotated[list[Part], Depends(sent_parts)],
+    request: Request,
+    services: InjectedServices,
+) -> Response:
+    """Put in the films of DICOM files of one study; those of another study fail with the reason A900."""
+    return await _answer(request, services, collection, sent, study)
+
+
+async def _answer(
+    request: Request, services: Services, collection: str, sent: list[Part], study: str | None
+) -> Response:
+    stored = await unless_disconnected(request, store_instances(services, collection, sent, study))
+    counts: dict[str, Detail] = {**stored.counts}
+    active = stored.active
+    note(
+        request,
+        Noted(
+            objects=list(stored.images),
+            model=None if active is None else active.digest,
+            generation=None if active is None else active.generation,
+            details=counts,
+        ),
+    )
+    if stored.reasons:
+        _log.info("instances were not taken", reasons=sorted(stored.reasons), **stored.counts)
+    address = f"{service_url(request, services.settings)}/v1/collections/{collection}/images"
+    return Response(json.dumps(stored.body(address)), stored.status, media_type=JSON)
 
 
 @dataclass(frozen=True, slots=True)
