@@ -99,7 +99,6 @@ class PartReader:
     What comes before the first boundary and after the last one is ignored.
 
     Args:
-        boundary: Boundary of the body.
         max_bytes: Most bytes of a part; a larger one is passed over.
 
     Raises:
@@ -236,8 +235,6 @@ class Pace:
         rate: Most requests a second; None: no limit.
         hours: Hours in which requests are allowed; None: all.
         waits: Whether a request outside these hours waits for them; else it is refused.
-        now: Gives the local time.
-        sleep: Waits for some seconds.
     """
 
     def __init__(
@@ -282,7 +279,6 @@ class ArchiveError(RecoquestError):
     Attributes:
         status: Status of its answer; None: it gave none that can be used.
         passing: Whether the same request may succeed after a pause.
-        retry_after: Seconds that the archive asks for before that.
         late: Whether it did not answer in time.
     """
 
@@ -308,7 +304,6 @@ class Access:
 
     Attributes:
         user: Name of the user; None: none.
-        password: The user's password.
         token: Bearer token instead of both; None: none.
         ca: File with the certificates that sign those of the archive; None: those of the system.
     """
@@ -347,9 +342,6 @@ class Archive:
     """An archive; threads may share it.
 
     Args:
-        url: Root of its DICOMweb services.
-        access: Credentials.
-        pace: Called before every request.
         pauses: Seconds before each repetition of a request that failed.
 
     Raises:
@@ -376,9 +368,7 @@ class Archive:
     def get_json(self, path: str, params: Mapping[str, Sequence[str]] | None = None) -> JsonAnswer:
         """Get JSON.
 
-        Args:
-            path: Path below the root, or below the parent of the root where it begins with "../".
-            params: Parameters.
+        `path`: path below the root, or below the parent of the root where it begins with "../".
 
         Raises:
             ArchiveError: The archive does not answer in JSON.
@@ -421,12 +411,6 @@ class Archive:
 
     def post(self, path: str, body: bytes, content_type: str, answers: Collection[int]) -> tuple[int, bytes]:
         """Send a body, once, and return the status and the body of the answer.
-
-        Args:
-            path: Path below the root.
-            body: What is sent.
-            content_type: Its media type.
-            answers: Statuses that are no errors.
 
         Raises:
             ArchiveError: The archive answers with another status, or not at all.
@@ -616,11 +600,6 @@ def number(item: Mapping[str, Any], tag: str) -> int | None:
 
 def store_instances(archive: Archive, study: str, files: Mapping[str, bytes]) -> dict[str, str]:
     """Store DICOM files in a study, in one request.
-
-    Args:
-        archive: The archive.
-        study: Study Instance UID of all of them.
-        files: Files by SOP Instance UID.
 
     Returns:
         Why instances were not stored, by SOP Instance UID; those that it does not name are stored.

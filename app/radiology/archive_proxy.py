@@ -97,7 +97,6 @@ class ArchivePath(NamedTuple):
     """A path below the root of DICOMweb.
 
     Attributes:
-        path: The path.
         uid: The UID that is lowest in it: of an instance, a series or a study; None: it has none.
         is_query: Whether it lists what there is.
     """
@@ -155,7 +154,6 @@ class ArchiveAnswer:
 
     Args:
         answer: The answer, of which nothing is read.
-        threads: Threads that read.
         ended: Called once, when the answer is closed.
 
     Attributes:
@@ -216,9 +214,6 @@ class ArchiveReader:
 
     Redirections are not followed, the environment's proxies are not used, and of the caller's headers only
     `Accept` is passed on.
-
-    Args:
-        settings: Address and credentials of the archive.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -236,11 +231,6 @@ class ArchiveReader:
 
     async def get(self, path: str, query: str, accept: str) -> ArchiveAnswer:
         """Ask the archive.
-
-        Args:
-            path: Path below its root.
-            query: Query string as the caller sent it.
-            accept: The caller's `Accept`.
 
         Raises:
             RequestError: The archive does not answer in time, or not with what was asked for.

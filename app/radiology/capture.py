@@ -45,9 +45,6 @@ class SheetFilm:
     """A film on the page.
 
     Attributes:
-        picture: The film.
-        title: Line above it.
-        facts: Lines below it.
         sentence: Sentence of its report; "": none.
     """
 
@@ -108,14 +105,7 @@ class _Letters:
 
 
 def draw_sheet(notice: str, about: str, query: SheetFilm, cases: Sequence[SheetFilm]) -> Image.Image:
-    """Draw the page, in grey levels where no film has colours.
-
-    Args:
-        notice: First line, in large letters.
-        about: Second line.
-        query: Film that was searched with.
-        cases: Similar films, up to `MAX_CASES`.
-    """
+    """Draw the page, in grey levels where no film has colours."""
     letters = _Letters()
     is_grey = all(film.picture.mode in ("L", "1") for film in (query, *cases))
     page = Image.new("L" if is_grey else "RGB", (WIDTH, HEIGHT), _PAPER)
@@ -158,13 +148,7 @@ def make_capture(
 ) -> Dataset:
     """Draw similar cases beside a film, on a page that names nobody.
 
-    Args:
-        source: The film in the archive.
-        query: The film in the collection, and its picture.
-        cases: Similar cases with their pictures.
-        model: Name of the model that compared them.
-        uids: UIDs of the request.
-        at: Local time of the search.
+    `query`: the film in the collection, and its picture.
     """
     image, picture = query
     known = [image.metadata.get(name) for name in ("modality", "view", "laterality", "body_part")]

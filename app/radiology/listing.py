@@ -123,7 +123,6 @@ class ListedStudy:
     """A study as the archive lists it.
 
     Attributes:
-        uid: Study Instance UID.
         day: Date as DICOM writes it; "": none.
         count: Number of its instances; None: the archive does not tell.
         modalities: Modalities of its series; empty: the archive does not tell.
@@ -177,10 +176,6 @@ def _clock(second: int) -> str:
 
 class StudyList:
     """Lists studies.
-
-    Args:
-        archive: The archive.
-        selection: Studies that are wanted.
 
     Attributes:
         doubts: Sentences on studies that the last listing may lack.
@@ -312,8 +307,6 @@ class ListedInstance:
     """An instance as the archive lists it.
 
     Attributes:
-        sop: SOP Instance UID.
-        series: Series Instance UID.
         sop_class: SOP Class UID; "": the archive does not tell.
         modality: Modality; "": the archive does not tell.
         attributes: All attributes without pixels; None: they were not asked for.
@@ -384,8 +377,6 @@ class Changes:
     """Changes since some place of the feed.
 
     Attributes:
-        last: Number of the last change.
-        arrived: Number of instances that came in.
         studies: UIDs of the studies that changed and are still there, each with the UIDs of its instances
             that came in.
     """

@@ -69,11 +69,9 @@ class Taken:
     """Outcomes of some reports.
 
     Attributes:
-        matched: Number of reports whose study has images.
         waiting: Number of reports whose study has none yet; they are kept.
         differing: Places, among the given ones, of reports whose study has images of another patient alone;
             they are not kept, and their `mismatch` says why.
-        changed: Ids of the images that were changed.
         without_text: Places of matched reports that have no text which describes the image.
     """
 
@@ -89,9 +87,7 @@ class ReportIntake:
     """Writes reports to one collection; opens its encoder where a text has to be embedded.
 
     Attributes:
-        engine: The engine of the home.
         settings: Say which device computes, and whether there is an audit trail.
-        collection: Name of the collection.
         command: Name of the command, for the audit trail.
     """
 
@@ -177,9 +173,6 @@ class ReportIntake:
     def take_again(self, uids: Iterable[str]) -> tuple[str, ...]:
         """Bring the reports of studies to their new images, and return the ids of changed images.
 
-        Args:
-            uids: Study Instance UIDs.
-
         Raises:
             RecoquestError: The same errors as for `take`.
         """
@@ -219,9 +212,7 @@ class ReportIntake:
     def _bring(self, studies: Iterable[str], gone: Sequence[StudyReport] = ()) -> tuple[str, ...]:
         """Write the reports of studies that count to their images, and return the ids of changed ones.
 
-        Args:
-            studies: Keys of the studies.
-            gone: Reports of these that were removed; images that had one and get no other have none.
+        `gone`: reports of these that were removed; images that had one and get no other have none.
         """
         changed: list[str] = []
         for study in studies:
@@ -291,7 +282,6 @@ class Limits:
     """Limits of a listener.
 
     Attributes:
-        message_bytes: Longest message.
         connections: Connections at the same time; one more closes the one that has been silent longest.
         message_s: Seconds from the first byte of a message to its last.
         idle_s: Seconds that a connection may be silent between messages.
@@ -333,10 +323,7 @@ class Listener:
     def __init__(self, intake: ReportIntake, key: bytes, limits: Limits = Limits()) -> None:
         """Make a listener.
 
-        Args:
-            intake: Writes to the collection.
-            key: Secret of the home folder, for keyed hashes.
-            limits: Its limits.
+        `key`: secret of the home folder, for keyed hashes.
         """
         self._intake = intake
         self._key = key
@@ -434,11 +421,7 @@ class Listener:
     async def _next(
         self, reader: asyncio.StreamReader, rest: bytes, sender: _Sender
     ) -> tuple[bytes | None, bytes]:
-        """Return the next message and the bytes behind it; None at the end of the connection.
-
-        Raises:
-            FrameError: The bytes are no frame, or too many or too slow.
-        """
+        """Return the next message and the bytes behind it; None at the end of the connection."""
         if not rest:
             try:
                 async with asyncio.timeout(self._limits.idle_s):
@@ -502,10 +485,7 @@ def run_listener(
 ) -> None:
     """Run a listener until it is told to stop.
 
-    Args:
-        listener: The listener.
-        taken: Socket that listens.
-        on_stop: Is given what stops it, to be called in the thread of this function's loop.
+    `on_stop`: is given what stops it, to be called in the thread of this function's loop.
     """
 
     async def main() -> None:
@@ -519,11 +499,8 @@ def run_listener(
 def acknowledgement(code: Code, message: bytes, reason: str = "", condition: str = DATA_TYPE_ERROR) -> bytes:
     """Return the message ACK for a message, which may be damaged.
 
-    Args:
-        code: Outcome of the message.
-        message: The message.
-        reason: A sentence for the operator of the sender; nothing of the message.
-        condition: Error condition of a rejection (table 0357), for ERR-3.
+    `reason`: a sentence for the operator of the sender; nothing of the message.
+    `condition`: error condition of a rejection (table 0357), for ERR-3.
     """
     kind, control_id, version = _head(message)
     now = datetime.now(UTC).strftime("%Y%m%d%H%M%S")

@@ -56,12 +56,7 @@ class SourceFilm:
     """A film of the archive, to whose study results are written.
 
     Attributes:
-        study: Study Instance UID.
-        series: Series Instance UID.
-        sop: SOP Instance UID.
-        sop_class: UID of its class.
         frame: Number of the frame that was searched with, from 1; None: the film has one.
-        identity: Attributes of patient and study.
     """
 
     study: str
@@ -118,11 +113,7 @@ def _identity(metadata: Mapping[str, Any]) -> Dataset:
 
 
 class Uids:
-    """Unique identifiers that are the same for the same request, so that it can be sent again.
-
-    Args:
-        seed: Text that no other request has.
-    """
+    """Unique identifiers that are the same for the same request, so that it can be sent again."""
 
     def __init__(self, seed: str) -> None:
         self._seed = seed
@@ -136,12 +127,7 @@ class Uids:
 def begin_object(source: SourceFilm, sop_class: str, modality: str, uids: Uids, at: datetime) -> Dataset:
     """Return an object in a series of its own, in the study of a film.
 
-    Args:
-        source: The film.
-        sop_class: UID of the object's class.
-        modality: Its modality, which also names it.
-        uids: UIDs of the request.
-        at: Local time of the search.
+    `modality`: its modality, which also names it.
     """
     made = Dataset()
     made.update(source.identity)
@@ -170,15 +156,7 @@ def encode(made: Dataset) -> bytes:
 def make_report(
     source: SourceFilm, hits: Sequence[SimilarHit], model: str, uids: Uids, at: datetime
 ) -> Dataset:
-    """Return a measurement report: a group for each case, with the cosine as its measurement.
-
-    Args:
-        source: The film in the archive.
-        hits: Similar cases.
-        model: Name of the model that compared them.
-        uids: UIDs of the request.
-        at: Local time of the search.
-    """
+    """Return a measurement report: a group for each case, with the cosine as its measurement."""
     made = begin_object(source, EnhancedSRStorage, REPORT_MODALITY, uids, at)
     made.CompletionFlag, made.VerificationFlag = "COMPLETE", "UNVERIFIED"
     made.ReferencedPerformedProcedureStepSequence = []
@@ -320,15 +298,7 @@ def make_selections(
 
     No selection has a subject: the caller's server knows the patients by the studies.
 
-    Args:
-        study: Study Instance UID of the film.
-        series: Its Series Instance UID.
-        sop: Its SOP Instance UID.
-        frame: Number of its frame, from 1; None: it has one.
-        hits: Similar cases.
-        model: Name of the model that compared them.
-        uids: UIDs of the request.
-        at: Time of the search.
+    `frame`: number of its frame, from 1; None: it has one.
     """
     issued = at.isoformat(timespec="seconds")
     selections = [_selection("The film that was searched with", study, series, sop, frame, model, issued)]

@@ -174,7 +174,6 @@ class SentInstance:
     Attributes:
         sop_class: UID of its class; "": it cannot be read.
         sop: SOP Instance UID; "": it cannot be read.
-        reading: Outcome of reading it.
         elsewhere: Whether it is of another study than the address names.
     """
 
@@ -190,11 +189,8 @@ class StoredInstances:
 
     Attributes:
         active: Generation that has what was written last; None: nothing was.
-        images: Ids of the images that are there.
         stored: Class and instance UIDs of the files whose images are there, each with its first image's id.
         failed: Those of the others, and why, as PS3.18 numbers it.
-        counts: Number of files by outcome.
-        reasons: Why files were not taken.
     """
 
     active: ActiveGeneration | None = None
@@ -212,11 +208,7 @@ class StoredInstances:
         return HTTPStatus.ACCEPTED if self.stored else HTTPStatus.CONFLICT
 
     def body(self, address: str) -> dict[str, Any]:
-        """Return the answer in DICOM JSON.
-
-        Args:
-            address: Address of the images of the collection.
-        """
+        """Return the answer in DICOM JSON."""
         body: dict[str, Any] = {}
         if self.failed:
             items = [
@@ -267,11 +259,7 @@ async def store_instances(
     the parts are given up on the way: what was written before an error stays, and is unchanged when it is
     sent again.
 
-    Args:
-        services: The service's parts.
-        collection: Name of the collection.
-        parts: The files.
-        study: Study Instance UID of the only study whose instances are taken; None: any.
+    `study`: Study Instance UID of the only study whose instances are taken; None: any.
 
     Raises:
         RecoquestError: A write failed whole; see `write_sent`.

@@ -348,15 +348,10 @@ async def answer_similar(
 ) -> SimilarResponse:
     """Find studies like one.
 
-    Args:
-        request: The request.
-        services: Services of the running application.
-        principal: The caller.
-        collection: Collection to search; None: the first one, by name, that the caller may read and that
-            holds the study. Scores of several collections, by different models, could not be compared.
-        wanted: The study, or an instance of it.
-        asked: Number and choice of studies.
-        filter: The filter as it was sent, for the audit trail.
+    `collection`: collection to search; None: the first one, by name, that the caller may read and that holds
+    the study. Scores of several collections, by different models, could not be compared.
+    `wanted`: the study, or an instance of it.
+    `filter`: the filter as it was sent, for the audit trail.
 
     Raises:
         UnknownCollectionError: No collection has this name.
@@ -434,11 +429,7 @@ def _find(
 def describe_study(one: SimilarStudy, collection: str, template: str | None, prefix: str) -> SimilarHit:
     """Describe a study that was found.
 
-    Args:
-        one: The study.
-        collection: Collection that holds it.
-        template: Template of a viewer's address; None: there is no viewer.
-        prefix: Path of the service.
+    `template`: template of a viewer's address; None: there is no viewer.
     """
     hit, query = one.hit, one.query
     known = hit.image.metadata

@@ -40,7 +40,6 @@ class _News:
 
     Attributes:
         touched: UIDs of studies that changed, with those of the instances that came in.
-        is_all: Whether nothing else has changed.
         position: Place in the feed that is reached with it; None: there is no feed.
     """
 
@@ -54,12 +53,6 @@ class Sync:
 
     Every batch of instances is written in one transaction with what is known of their studies, so a run that
     was stopped or killed goes on where it was.
-
-    Args:
-        engine: Engine of the home.
-        archive: The archive.
-        writer: Writes the films.
-        plan: What is brought over.
 
     Raises:
         UnknownCollectionError: There is no such collection.
@@ -218,11 +211,7 @@ class Sync:
     def _remove_missing(
         self, missing: Mapping[str, KnownStudy], report: SyncReport, *, lists_none: bool
     ) -> None:
-        """Remove the films of studies that are not listed any more; the archive is asked again for each.
-
-        Raises:
-            ArchiveError: The archive lists no study at all, and many were known.
-        """
+        """Remove the films of studies that are not listed any more; the archive is asked again for each."""
         selection = self._plan.selection
         if selection.is_dated:
             days = {self._hash("day", day) for day in selection.days(date.today())}

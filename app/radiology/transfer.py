@@ -68,15 +68,11 @@ class SyncReport:
     """Counts of instances, by outcome.
 
     Attributes:
-        taken: Instances that this pass brought over.
-        up_to_date: Instances that were brought over before.
         refused: Instances that cannot be used, or that the archive did not give.
         left_out: Instances that the filters leave out, and those that are no images.
-        quarantined: Instances that may show a patient's name.
         removed: Images of instances that the archive no longer has, and that were removed.
         reports: Structured reports among those that this pass brought over.
         reports_removed: Structured reports that the archive no longer has, and that were removed.
-        studies: Studies that the archive has within the filters.
         absent: Named studies that the archive does not have within the filters, and that were not known.
         failures: Pieces of studies that the archive failed to give; they are tried again by the next pass.
         waiting: Whether the hours ended before everything was looked at.
@@ -146,14 +142,7 @@ class SyncReport:
 
 
 class QuarantinedFilm(NamedTuple):
-    """An instance that may show a name.
-
-    Attributes:
-        study: Study Instance UID.
-        series: Series Instance UID.
-        sop: SOP Instance UID.
-        reason: Why it is not taken.
-    """
+    """An instance that may show a name."""
 
     study: str
     series: str
@@ -166,7 +155,6 @@ class QuarantineList:
     """A CSV file that grows by a line for each film; several processes may append to it.
 
     Attributes:
-        path: The file.
         file: The same, open, without a buffer.
     """
 
@@ -254,8 +242,6 @@ class Piece:
     """Some instances of a study that are fetched and written together.
 
     Attributes:
-        study: The study.
-        wanted: The instances to fetch.
         outcomes: Outcomes, by UID, of instances that need not be fetched.
         gone: Hashes of instances that the archive no longer has; with the last piece alone.
         reports: Digests of the study's known reports, by the hash of their UID.
@@ -277,7 +263,6 @@ class Examined:
     """A study beside what was known of it.
 
     Attributes:
-        pieces: What is to be done.
         known: Outcomes of earlier passes of instances that are still there.
     """
 
@@ -290,9 +275,6 @@ class Examiner:
     """Compares studies with what is known of them; threads may share it.
 
     Attributes:
-        archive: The archive.
-        selection: Films that are wanted.
-        hash: Keyed hash of UIDs.
         attributes: Metadata of an instance by its DICOM attributes, as `Selection.takes` compares them.
     """
 
@@ -304,10 +286,7 @@ class Examiner:
     def examine(self, study: ListedStudy, known: KnownStudy | None, again: Collection[str] = ()) -> Examined:
         """Look at a study's instances; errors of the archive are in the piece.
 
-        Args:
-            study: The study as it is listed.
-            known: What is known of it.
-            again: UIDs of instances that came in anew, whatever is known of them.
+        `again`: UIDs of instances that came in anew, whatever is known of them.
         """
         try:
             listed = list_instances(self.archive, study, with_attributes=self.selection.looks_inside)
@@ -367,9 +346,7 @@ class ReadyInstance:
     """An instance whose films can be written.
 
     Attributes:
-        outcome: Outcome once they are written.
         films: Films to write; unchanged ones are left out.
-        reason: Why it was not taken.
         generation: Number of the generation that they were prepared for; None: none.
         report: The structured report that it is, without what identifies people; None: it is none.
     """
@@ -392,12 +369,6 @@ class _Loaded:
 
 class FilmWriter:
     """Writes films to a collection by the model that it is searched with.
-
-    Args:
-        engine: Engine of the home.
-        collection: Name of the collection.
-        load: Loads the encoder of a generation.
-        limits: Limits of an image.
 
     Raises:
         NoActiveGenerationError: The collection has no model.
@@ -488,13 +459,7 @@ class SyncPlan:
     """Films that a pass brings over, and how their files are read.
 
     Attributes:
-        collection: Name of the collection.
-        selection: Films that are wanted.
-        key: Secret of the keyed hashes.
-        read: Reads and de-identifies a file.
         attributes: Metadata of an instance by its DICOM attributes, as `read` gives them.
-        max_bytes: Largest file.
-        reports: Takes structured reports.
         record: Writes the event of a batch of images in its transaction; None: there is no audit trail.
         record_removed: Writes the event of removed images in their transaction; None: there is none.
         quarantined: List of the films that are quarantined; None: there is none.
@@ -531,14 +496,6 @@ class Run:
     """Brings over the pieces of a pass.
 
     Every batch is one transaction with what is known of its studies.
-
-    Args:
-        engine: Engine of the home.
-        archive: The archive.
-        writer: Writes the films.
-        plan: What is brought over.
-        followed: The collection and the archive.
-        report: Counts the outcomes.
     """
 
     def __init__(
@@ -596,9 +553,7 @@ class Run:
     def remove_reports(self, known: Mapping[str, str], gone: Collection[str]) -> None:
         """Remove structured reports.
 
-        Args:
-            known: Digests of a study's reports, by the hashes of their UIDs.
-            gone: Hashes of the UIDs of those that go.
+        `known`: digests of a study's reports, by the hashes of their UIDs.
         """
         digests = [digest for name, digest in known.items() if name in gone]
         if digests:

@@ -111,9 +111,7 @@ def viewer_template(settings: Settings) -> str | None:
 def install_viewer(home: Path, package: Path | None) -> Path:
     """Unpack the viewer into the home folder, where it is not there yet.
 
-    Args:
-        home: Home folder.
-        package: The package as a file; None: it is downloaded.
+    `package`: the package as a file; None: it is downloaded.
 
     Returns:
         Its folder.
@@ -218,10 +216,8 @@ def viewer_link(
 ) -> str | None:
     """Return the address of an image in a viewer.
 
-    Args:
-        template: Template of the settings; None: there is no viewer.
-        metadata: Metadata of the image.
-        prefix: Where a proxy has put the service, for a path.
+    `template`: template of the settings; None: there is no viewer.
+    `prefix`: where a proxy has put the service, for a path.
 
     Returns:
         The address; None without a viewer, or where the image lacks a UID that the template has.

@@ -122,9 +122,6 @@ class ChosenCases:
     """An image and similar cases.
 
     Attributes:
-        active: Generation that compared them.
-        query: The image.
-        series: Series Instance UID of the image.
         hits: The cases, the most similar first; each has the UIDs of study, series and instance.
     """
 
@@ -235,16 +232,7 @@ async def write_results(
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """Work on one request.
-
-    Attributes:
-        new: The request.
-        study: Study Instance UID.
-        cases: The cases, compared.
-        forms: Forms to write.
-        uids: UIDs of what is written.
-        at: Local time of the request.
-    """
+    """Work on one request."""
 
     new: NewResults
     study: str
@@ -258,13 +246,6 @@ async def write_back(
     request: Request, services: Services, collection: str, study: str, new: NewResults
 ) -> WrittenResults:
     """Write similar cases into a study of the archive, in the forms that the settings allow.
-
-    Args:
-        request: The request.
-        services: Services of the running application.
-        collection: Name of the collection.
-        study: Study Instance UID.
-        new: The image and its cases.
 
     Raises:
         RequestError: The settings allow no such form, a case cannot be written, or the archive did not store
@@ -359,13 +340,8 @@ def make_objects(
 ) -> Mapping[ResultForm, Dataset]:
     """Make the objects of a film's cases that are stored in its study.
 
-    Args:
-        cases: The film and its cases.
-        forms: Forms; those that are not stored make no object.
-        source: The film in the archive.
-        pictures: Pictures of the film and of each case; none without a capture.
-        uids: UIDs of the objects.
-        at: Local time of the search.
+    `forms`: forms; those that are not stored make no object.
+    `pictures`: pictures of the film and of each case; none without a capture.
     """
     hits, model = cases.hits, cases.active.model
     made: dict[ResultForm, Dataset] = {}
@@ -447,13 +423,7 @@ def write_note(
     Its UIDs follow from the images of the study and the model: indexed again, a study has the same note once.
     Other studies that come later write no other one.
 
-    Args:
-        engine: Engine of the home.
-        archive: The archive.
-        collection: Name of the collection.
-        study: Study Instance UID.
-        forms: Forms of the note.
-        record: Called before the note is sent, as the archive may store what it fails to answer.
+    `record`: called before the note is sent, as the archive may store what it fails to answer.
 
     Raises:
         ArchiveError: The archive does not answer, or does not store the note.
