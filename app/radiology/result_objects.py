@@ -18,6 +18,7 @@ from pydicom.uid import UID, EnhancedSRStorage, ExplicitVRLittleEndian
 
 from app.radiology.archive import Archive, ArchiveError, items, text
 from app.radiology.studies import SimilarHit
+from index.studies.members import Wanted
 from training.clinical.dicom.elements import UNREADABLE, silence_pydicom
 from training.clinical.dicom.films import IMPLEMENTATION
 from training.clinical.dicom.objects import MANUFACTURER
@@ -48,7 +49,6 @@ _CONTAINS: Final = "CONTAINS"
 _CONTEXT: Final = "HAS OBS CONTEXT"
 _MODIFIES: Final = "HAS CONCEPT MOD"
 _DICOM: Final = "http://dicom.nema.org/resources/ontology/DCM"
-_CLASSES: Final = "urn:ietf:rfc:3986"
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,23 +285,15 @@ def _image(relationship: str, name: Code | None, source: SourceFilm) -> Dataset:
 
 
 def make_selections(
-    study: str,
-    series: str,
-    sop: str,
-    frame: int | None,
-    hits: Sequence[SimilarHit],
-    model: str,
-    uids: Uids,
-    at: datetime,
+    film: Wanted, series: str, hits: Sequence[SimilarHit], model: str, uids: Uids, at: datetime
 ) -> dict[str, Any]:
     """Return a Bundle: a selection of the film that was searched with, and one of each similar case.
 
     No selection has a subject: the caller's server knows the patients by the studies.
-
-    `frame`: number of its frame, from 1; None: it has one.
     """
     issued = at.isoformat(timespec="seconds")
-    selections = [_selection("The film that was searched with", study, series, sop, frame, model, issued)]
+    place = film.study, series, str(film.sop)
+    selections = [_selection("The film that was searched with", *place, film.frame, model, issued)]
     for number, hit in enumerate(hits, 1):
         text = f"Similar case {number}, cosine {hit.score:.6f}; not for diagnosis"
         place = str(hit.study), str(hit.series), str(hit.sop)
@@ -310,10 +302,9 @@ def make_selections(
         {"fullUrl": _urn(uids, f"selection {number}"), "resource": selection}
         for number, selection in enumerate(selections)
     ]
-    identifier = {"system": "urn:ietf:rfc:3986", "value": _urn(uids, "bundle")}
     return {
         "resourceType": "Bundle",
-        "identifier": identifier,
+        "identifier": {"system": "urn:ietf:rfc:3986", "value": _urn(uids, "bundle")},
         "type": "collection",
         "timestamp": issued,
         "entry": entries,
@@ -323,9 +314,8 @@ def make_selections(
 def _selection(
     text: str, study: str, series: str, sop: str, frame: int | None, model: str, issued: str
 ) -> dict[str, Any]:
-    instance: dict[str, Any] = {"uid": sop}
-    if frame is not None:
-        instance["subset"] = [str(frame)]
+    subset = {} if frame is None else {"subset": [str(frame)]}
+    identifier = {"system": "urn:dicom:uid", "value": f"urn:oid:{study}"}
     return {
         "resourceType": "ImagingSelection",
         "status": "available",
@@ -335,15 +325,11 @@ def _selection(
             "coding": [{"system": _DICOM, "code": "113000", "display": "Of Interest"}],
             "text": text,
         },
-        "derivedFrom": [{"type": "ImagingStudy", "identifier": _identifier(study)}],
+        "derivedFrom": [{"type": "ImagingStudy", "identifier": identifier}],
         "studyUid": study,
         "seriesUid": series,
-        "instance": [instance],
+        "instance": [{"uid": sop, **subset}],
     }
-
-
-def _identifier(study: str) -> dict[str, str]:
-    return {"system": "urn:dicom:uid", "value": f"urn:oid:{study}"}
 
 
 def _urn(uids: Uids, name: str) -> str:

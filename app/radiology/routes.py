@@ -7,8 +7,6 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from sqlalchemy.orm import Session
 
 from app.access.permissions import Permission, may
-from app.edge.http.field_errors import FieldError
-from app.edge.http.problem_kinds import INVALID
 from app.edge.http.problems import RequestError, problem_responses
 from app.edge.operations import operation
 from app.idempotency import IdempotentRoute, idempotency_key
@@ -18,6 +16,7 @@ from app.jobs.schemas import JobEntry
 from app.radiology import archive_proxy, stow, studies, viewer, write_back
 from app.radiology.studies import StudyUid
 from app.radiology.write_back import NOTES_OFF, OFF, note_forms
+from app.search.read_search import invalid
 from app.services import InjectedServices
 from index.catalogue.collections import require_collection
 from training.clinical.reports.study_report import is_uid
@@ -64,9 +63,9 @@ async def index_study(
         await Permission("judge").check(request)
     given = services.settings.pacs_sync
     if not is_uid(study):
-        raise _invalid("study", "It is no Study Instance UID.")
+        raise invalid("study", "It is no Study Instance UID.")
     if given is None or synced_collection(given) != collection:
-        raise _invalid("collection", "The setting RECOQUEST_PACS_SYNC describes no sync of this collection.")
+        raise invalid("collection", "The setting RECOQUEST_PACS_SYNC describes no sync of this collection.")
 
     if note and not note_forms(services.settings):
         raise RequestError(OFF, NOTES_OFF)
@@ -77,7 +76,3 @@ async def index_study(
     job = await queue_job(request, services, SYNC, study_sync(given, study, note=note), check=check)
     response.headers["Location"] = location_of(request, job)
     return JobEntry.of(job)
-
-
-def _invalid(field: str, message: str) -> RequestError:
-    return RequestError(INVALID, message, errors=[FieldError(field=field, message=message)])

@@ -15,14 +15,14 @@ from app.audit.noted import Noted, note
 from app.decoding.films import FilmReader, FilmRules, Reading
 from app.edge.http.addresses import service_url
 from app.edge.http.disconnect import unless_disconnected
-from app.edge.http.field_errors import FieldError
-from app.edge.http.problem_kinds import INVALID, UNSUPPORTED
+from app.edge.http.problem_kinds import UNSUPPORTED
 from app.edge.http.problems import RequestError, problem_responses
 from app.edge.operations import operation
 from app.images.read_uploads import SentImage
 from app.images.schemas.writes import MAX_UPLOADS
 from app.images.write_images import write_sent
 from app.radiology.archive import MultipartError, Part, PartReader, boundary_of
+from app.search.read_search import invalid
 from app.services import InjectedServices, Services
 from index.audit.event import Detail
 from index.catalogue.archives.studies import Outcome
@@ -98,9 +98,44 @@ _RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
 _log = structlog.stdlib.get_logger(__name__)
 
 
-async def sent_parts(request: Request, services: InjectedServices) -> list[Part]:
-    """Read the body within the service's limits."""
-    return await read_parts(request, services)
+async def read_parts(request: Request, services: InjectedServices) -> list[Part]:
+    """Take the files of a request out of its body.
+
+    Raises:
+        RequestError: The body is neither a DICOM file nor multipart/related with some, or has too many.
+    """
+    content_type = request.headers.get("content-type", "")
+    if content_type.partition(";")[0].strip().lower() == MEDIA_TYPE:
+        body, most = await request.body(), services.settings.max_image_bytes
+        return [Part(MEDIA_TYPE, body if len(body) <= most else None)]
+    try:
+        boundary = boundary_of(content_type)
+    except MultipartError as error:
+        raise RequestError(
+            UNSUPPORTED, f'{error} Send multipart/related; type="{MEDIA_TYPE}", or one file as {MEDIA_TYPE}.'
+        ) from None
+    body = await request.body()
+    parts = await services.threads.read(_parts, body, boundary, services.settings.max_image_bytes)
+    if any(part.media_type not in (MEDIA_TYPE, "") for part in parts):
+        raise RequestError(UNSUPPORTED, f"A part is not {MEDIA_TYPE}: send whole DICOM files.")
+    if not 0 < len(parts) <= MAX_UPLOADS:
+        raise invalid("body", f"There are {len(parts):,} files; send 1 to {MAX_UPLOADS} in a request.")
+    return parts
+
+
+def _parts(body: bytes, boundary: bytes, max_bytes: int) -> list[Part]:
+    try:
+        reader = PartReader(boundary, max_bytes)
+        found = []
+        for start in range(0, len(body), _PIECE):
+            found += reader.feed(body[start : start + _PIECE])
+            if len(found) > MAX_UPLOADS:
+                break
+        else:
+            reader.close()
+    except MultipartError as error:
+        raise invalid("body", str(error)) from None
+    return found
 
 
 @router.post(
@@ -114,7 +149,7 @@ async def sent_parts(request: Request, services: InjectedServices) -> list[Part]
 @operation("create")
 async def store_instances_of_studies(
     collection: str,
-    sent: Annotated[list[Part], Depends(sent_parts)],
+    sent: Annotated[list[Part], Depends(read_parts)],
     request: Request,
     services: InjectedServices,
 ) -> Response:
@@ -138,7 +173,7 @@ async def store_instances_of_studies(
 async def store_instances_of_study(
     collection: str,
     study: Annotated[str, Path(description="Study Instance UID; instances of another study fail.")],
-    sent: Annotated[list[Part], Depends(sent_parts)],
+    sent: Annotated[list[Part], Depends(read_parts)],
     request: Request,
     services: InjectedServices,
 ) -> Response:
@@ -225,31 +260,6 @@ class StoredInstances:
         return body
 
 
-async def read_parts(request: Request, services: Services) -> list[Part]:
-    """Take the files of a request out of its body.
-
-    Raises:
-        RequestError: The body is neither a DICOM file nor multipart/related with some, or has too many.
-    """
-    content_type = request.headers.get("content-type", "")
-    if content_type.partition(";")[0].strip().lower() == MEDIA_TYPE:
-        body, most = await request.body(), services.settings.max_image_bytes
-        return [Part(MEDIA_TYPE, body if len(body) <= most else None)]
-    try:
-        boundary = boundary_of(content_type)
-    except MultipartError as error:
-        raise RequestError(
-            UNSUPPORTED, f'{error} Send multipart/related; type="{MEDIA_TYPE}", or one file as {MEDIA_TYPE}.'
-        ) from None
-    body = await request.body()
-    parts = await services.threads.read(_parts, body, boundary, services.settings.max_image_bytes)
-    if any(part.media_type not in (MEDIA_TYPE, "") for part in parts):
-        raise RequestError(UNSUPPORTED, f"A part is not {MEDIA_TYPE}: send whole DICOM files.")
-    if not 0 < len(parts) <= MAX_UPLOADS:
-        raise _invalid(f"There are {len(parts):,} files; send 1 to {MAX_UPLOADS} in a request.")
-    return parts
-
-
 async def store_instances(
     services: Services, collection: str, parts: list[Part], study: str | None = None
 ) -> StoredInstances:
@@ -310,21 +320,6 @@ async def _store(
             stored.failed.append((item.sop_class, item.sop, reason))
 
 
-def _parts(body: bytes, boundary: bytes, max_bytes: int) -> list[Part]:
-    try:
-        reader = PartReader(boundary, max_bytes)
-        found = []
-        for start in range(0, len(body), _PIECE):
-            found += reader.feed(body[start : start + _PIECE])
-            if len(found) > MAX_UPLOADS:
-                break
-        else:
-            reader.close()
-    except MultipartError as error:
-        raise _invalid(str(error)) from None
-    return found
-
-
 async def _read(services: Services, part: Part, reader: FilmReader, study: str | None) -> SentInstance:
     if part.content is None:
         return SentInstance("", "", Reading("refused", reason="The file is too large."))
@@ -354,7 +349,3 @@ def _uids(content: bytes, max_bytes: int) -> tuple[str, str, str]:
 def _reference(sop_class: str, sop: str) -> dict[str, Any]:
     uids = (("00081150", sop_class), ("00081155", sop))
     return {tag: {"vr": "UI", "Value": [uid]} for tag, uid in uids if uid}
-
-
-def _invalid(message: str) -> RequestError:
-    return RequestError(INVALID, message, errors=[FieldError(field="body", message=message)])

@@ -1,8 +1,7 @@
 """Studies like a study of a viewer, which knows it by its UIDs."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Annotated, Final, Literal, Self
 from urllib.parse import quote
@@ -31,7 +30,6 @@ from index.errors import NoActiveGenerationError
 from index.search.grouping import PATIENT, STUDY
 from index.search.results import ActiveGeneration
 from index.studies.members import FRAME, SOP, StudyImage, Wanted, collections_with
-from index.studies.sentences import Sentence
 from index.studies.similar import SimilarRequest, SimilarStudies, SimilarStudy, find_similar
 from training.clinical.reports.study_report import is_uid
 from training.common.manifest import MetadataValue
@@ -111,11 +109,6 @@ class MatchedSentence(Answer):
     end: int | None = Field(description="Offset behind its last character.")
     prior: bool = Field(description="Whether it compares with an earlier examination, or tells of one.")
 
-    @classmethod
-    def of(cls, sentence: Sentence) -> Self:
-        """Describe a sentence."""
-        return cls(**sentence._asdict())
-
 
 class SimilarHit(Answer):
     """A study that was found, shown by its image that is most like one of the query's."""
@@ -191,12 +184,6 @@ class SimilarResponse(Answer):
         "of it, the caller may not, or the study is not indexed."
     )
     served_by: ServedBy | None
-
-
-def days_between(query: Mapping[str, MetadataValue], hit: Mapping[str, MetadataValue]) -> int | None:
-    """Return the days from a query's date to a hit's; None where one of them has none."""
-    first, second = day_of(query), day_of(hit)
-    return None if first is None or second is None else (second - first).days
 
 
 def date_shifted(metadata: Mapping[str, MetadataValue]) -> bool | None:
@@ -318,48 +305,9 @@ async def _answer(
     wanted: _StudiesWanted,
 ) -> SimilarResponse:
     asked = SimilarRequest(wanted.limit, read_filter(wanted.filter, services.settings), wanted.same_patient)
-    sent_filter = None if wanted.filter is None else json.loads(wanted.filter)
-    return await answer_similar(request, services, principal, collection, named, asked, sent_filter)
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Similar studies of one collection.
-
-    Attributes:
-        collections: All collections of the caller that hold the study.
-        active: Generation that was searched; None: no collection holds it.
-        similar: Its studies; None: no collection holds it.
-    """
-
-    collections: Sequence[str]
-    active: ActiveGeneration | None
-    similar: SimilarStudies | None
-
-
-async def answer_similar(
-    request: Request,
-    services: Services,
-    principal: Principal,
-    collection: str | None,
-    wanted: Wanted,
-    asked: SimilarRequest,
-    filter: object,
-) -> SimilarResponse:
-    """Find studies like one.
-
-    `collection`: collection to search; None: the first one, by name, that the caller may read and that holds
-    the study. Scores of several collections, by different models, could not be compared.
-    `wanted`: the study, or an instance of it.
-    `filter`: the filter as it was sent, for the audit trail.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-        NoActiveGenerationError: The collection cannot be searched yet.
-        FilterError: The filter does not fit the collection.
-    """
-    found = await services.threads.read(_find, services.engine, principal, collection, wanted, asked)
-    active, similar = found.active, found.similar
+    holding, active, similar = await services.threads.read(
+        _find, services.engine, principal, collection, named, asked
+    )
     hits = () if similar is None else similar.hits
     note(
         request,
@@ -368,7 +316,7 @@ async def answer_similar(
             objects=[one.hit.id for one in hits],
             query={
                 "like": [] if similar is None else [image.id for image in similar.compared],
-                **filter_parts(filter),
+                **filter_parts(None if wanted.filter is None else json.loads(wanted.filter)),
             },
             model=None if active is None else active.digest,
             generation=None if active is None else active.generation,
@@ -380,14 +328,14 @@ async def answer_similar(
     return SimilarResponse(
         state="indexed" if is_indexed else "not_indexed",
         collection=None if active is None else active.collection,
-        collections=list(found.collections),
-        study=wanted.study,
+        collections=holding,
+        study=named.study,
         images=[] if similar is None else [QueryImage.of(image) for image in similar.compared],
         hits=[
             describe_study(one, "" if active is None else active.collection, template, prefix) for one in hits
         ],
-        index_now=None if is_indexed else _index_now(services.settings, principal, wanted.study, prefix),
-        write_back=_write_back(services.settings, principal, active, wanted.study, prefix)
+        index_now=None if is_indexed else _index_now(services.settings, principal, named.study, prefix),
+        write_back=_write_back(services.settings, principal, active, named.study, prefix)
         if is_indexed
         else None,
         served_by=None
@@ -408,13 +356,17 @@ def _find(
     collection: str | None,
     wanted: Wanted,
     asked: SimilarRequest,
-) -> Found:
+) -> tuple[list[str], ActiveGeneration | None, SimilarStudies | None]:
+    """Search a collection; None: the first one, by name, that the caller may read and that holds the study.
+
+    Scores of several collections, by different models, could not be compared. Also returns all that hold it.
+    """
     named = [name for name in engine.names() if principal.may("reader", name)]
     with engine.home.catalogue.read() as session:
         holding = collections_with(session, named, wanted)
     if collection is not None:
         active = engine.active(collection)
-        return Found(holding, active, find_similar(engine, active, wanted, asked))
+        return holding, active, find_similar(engine, active, wanted, asked)
     for name in holding:
         try:
             active = engine.active(name)
@@ -422,8 +374,8 @@ def _find(
             continue
         similar = find_similar(engine, active, wanted, asked)
         if similar.compared:
-            return Found(holding, active, similar)
-    return Found(holding, None, None)
+            return holding, active, similar
+    return holding, None, None
 
 
 def describe_study(one: SimilarStudy, collection: str, template: str | None, prefix: str) -> SimilarHit:
@@ -434,9 +386,12 @@ def describe_study(one: SimilarStudy, collection: str, template: str | None, pre
     hit, query = one.hit, one.query
     known = hit.image.metadata
     path = image_path(collection, hit.id, prefix=prefix)
-    same_patient = _is_same_patient(query, one)
+    patients = query.metadata.get(PATIENT), known.get(PATIENT)
+    same_patient = None if None in patients else patients[0] == patients[1]
+    first, second = day_of(query.metadata), day_of(known)
     # Patients have shifts of their own.
     is_comparable = same_patient or not (date_shifted(query.metadata) or date_shifted(known))
+    days = None if first is None or second is None or not is_comparable else (second - first).days
     return SimilarHit(
         id=hit.id,
         rank=hit.rank,
@@ -454,12 +409,12 @@ def describe_study(one: SimilarStudy, collection: str, template: str | None, pre
         body_part=text_of(known, "body_part"),
         date=text_of(known, "date"),
         date_shifted=date_shifted(known),
-        days=days_between(query.metadata, known) if is_comparable else None,
+        days=days,
         age_band=age_band(known),
         sex=text_of(known, "sex"),
         same_patient=same_patient,
         findings=stated_from(hit.image.findings),
-        sentence=None if one.told.sentence is None else MatchedSentence.of(one.told.sentence),
+        sentence=None if one.told.sentence is None else MatchedSentence(**one.told.sentence._asdict()),
         links=SimilarLinks(
             image=path,
             thumbnail=f"{path}/thumbnail",
@@ -490,8 +445,3 @@ def _write_back(
         f"{prefix}/v1/collections/{quote(active.collection, safe='')}/studies/{quote(study, safe='')}/results"
     )
     return WriteBack(path=path, forms=list(settings.pacs_write_back))
-
-
-def _is_same_patient(query: StudyImage, one: SimilarStudy) -> bool | None:
-    first, second = query.metadata.get(PATIENT), one.hit.image.metadata.get(PATIENT)
-    return None if first is None or second is None else first == second

@@ -131,16 +131,10 @@ class ChosenCases:
     hits: Sequence[SimilarHit]
 
 
-def compare_cases(
+def _compare_cases(
     engine: SearchEngine, collection: str, wanted: Wanted, chosen: Sequence[str]
 ) -> ChosenCases:
-    """Compare an image with cases by their ids, as a search for similar studies does.
-
-    Raises:
-        RequestError: The image or a case cannot be written back.
-        UnknownCollectionError: No collection has this name.
-        NoActiveGenerationError: The collection cannot be searched yet.
-    """
+    """Compare an image with cases by their ids, as a search for similar studies does."""
     active = engine.active(collection)
     asked = SimilarRequest(len(chosen), AnyOf(field="id", any_of=tuple(chosen)), same_patient=True)
     similar = find_similar(engine, active, wanted, asked)
@@ -166,19 +160,13 @@ def compare_cases(
     return ChosenCases(active, query, series, hits)
 
 
-def most_similar_cases(
+def _most_similar_cases(
     engine: SearchEngine, collection: str, study: str
 ) -> tuple[ChosenCases, Sequence[str]] | None:
     """Compare the image of a study that is most like one of another patient with such images.
 
-    Cases of patients that are not known are left out.
-
-    Returns:
-        The image and its cases, and the ids of all images of the study; None where there is no such case.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-        NoActiveGenerationError: The collection cannot be searched yet.
+    Cases of patients that are not known are left out. Also returns the ids of all images of the study; None
+    where there is no such case.
     """
     active = engine.active(collection)
     whole = find_similar(engine, active, Wanted(study), SimilarRequest(1))
@@ -227,51 +215,24 @@ async def write_results(
     """
     if principal.kind == "anonymous":
         raise RequestError(KEY_NEEDED, "The archive is written to with a key or a session only.")
-    return await write_back(request, services, collection, study, new)
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """Work on one request."""
-
-    new: NewResults
-    study: str
-    cases: ChosenCases
-    forms: Sequence[ResultForm]
-    uids: Uids
-    at: datetime
-
-
-async def write_back(
-    request: Request, services: Services, collection: str, study: str, new: NewResults
-) -> WrittenResults:
-    """Write similar cases into a study of the archive, in the forms that the settings allow.
-
-    Raises:
-        RequestError: The settings allow no such form, a case cannot be written, or the archive did not store
-            anything.
-        UnknownCollectionError: No collection has this name.
-        NoActiveGenerationError: The collection cannot be searched yet.
-    """
     forms = _allowed_forms(services, new.forms)
     wanted = Wanted(study, new.sop, new.frame)
-    cases = await services.threads.read(compare_cases, services.engine, collection, wanted, new.hits)
+    cases = await services.threads.read(_compare_cases, services.engine, collection, wanted, new.hits)
     attempt = attempt_of(request)
     # A request that is sent again with its key stores the same objects, which are there once.
     seed = uuid.uuid4().hex if attempt is None else "\n".join((attempt.sent.caller, attempt.sent.key))
-    job = _Job(new, study, cases, forms, Uids(f"{study}\n{seed}"), datetime.now(UTC).astimezone())
+    uids, at = Uids(f"{study}\n{seed}"), datetime.now(UTC).astimezone()
     objects: list[WrittenObject] = []
     if set(forms) - {"selection"}:
-        objects = await _write_objects(request, services, job)
+        objects = await _write_objects(request, services, wanted, cases, forms, uids, at)
     stored = [one for one in objects if one.status == "stored"]
-    _note(request, job, objects)
+    _note(request, cases, forms, objects)
     if objects and not stored:
         reasons = "; ".join(f"{one.form}: {one.reason}" for one in objects)
         raise RequestError(_NOT_STORED, f"The archive refuses the objects ({reasons}). Nothing was stored.")
     selection = None
     if "selection" in forms:
-        place = study, cases.series, new.sop, new.frame
-        selection = make_selections(*place, cases.hits, cases.active.model, job.uids, job.at)
+        selection = make_selections(wanted, cases.series, cases.hits, cases.active.model, uids, at)
     return WrittenResults(
         collection=cases.active.collection, study=study, objects=objects, selection=selection
     )
@@ -293,27 +254,33 @@ def _allowed_forms(services: Services, asked: Sequence[ResultForm] | None) -> Se
     return list(dict.fromkeys(asked or allowed))
 
 
-async def _write_objects(request: Request, services: Services, job: _Job) -> list[WrittenObject]:
-    pictures = await _pictures(services, job.cases) if "capture" in job.forms else []
+async def _write_objects(
+    request: Request,
+    services: Services,
+    film: Wanted,
+    cases: ChosenCases,
+    forms: Sequence[ResultForm],
+    uids: Uids,
+    at: datetime,
+) -> list[WrittenObject]:
+    pictures = await _pictures(services, cases) if "capture" in forms else []
     settings = services.settings
     assert settings.pacs_url is not None
     # A person waits for the answer: what fails is told, and not tried again.
     archive = Archive(settings.pacs_url, Access.of(settings), pauses=())
     try:
         source = await services.threads.archive(
-            read_source, archive, job.study, job.cases.series, job.new.sop, job.new.frame
+            read_source, archive, film.study, cases.series, str(film.sop), film.frame
         )
     except ArchiveError as error:
         raise _problem(error, "Nothing was sent to it.") from None
-    made = await services.threads.archive(
-        make_objects, job.cases, job.forms, source, pictures, job.uids, job.at
-    )
+    made = await services.threads.archive(_make_objects, cases, forms, source, pictures, uids, at)
     files = {str(one.SOPInstanceUID): encode(one) for one in made.values()}
     try:
-        refused = await services.threads.archive(store_instances, archive, job.study, files)
+        refused = await services.threads.archive(store_instances, archive, film.study, files)
     except ArchiveError as error:
         # The archive may have stored them nevertheless.
-        _note(request, job, [], attempted=list(files))
+        _note(request, cases, forms, [], attempted=list(files))
         raise _problem(
             error,
             "Look into the study before trying again: with the same Idempotency-Key, objects are there once.",
@@ -330,7 +297,7 @@ async def _pictures(services: Services, cases: ChosenCases) -> list[Image.Image]
     return pictures
 
 
-def make_objects(
+def _make_objects(
     cases: ChosenCases,
     forms: Collection[ResultForm],
     source: SourceFilm,
@@ -379,9 +346,12 @@ def _problem(error: ArchiveError, outcome: str) -> RequestError:
 
 
 def _note(
-    request: Request, job: _Job, objects: Sequence[WrittenObject], attempted: Sequence[str] = ()
+    request: Request,
+    cases: ChosenCases,
+    forms: Sequence[ResultForm],
+    objects: Sequence[WrittenObject],
+    attempted: Sequence[str] = (),
 ) -> None:
-    cases = job.cases
     stored = [one.sop for one in objects if one.status == "stored"]
     note(
         request,
@@ -391,7 +361,7 @@ def _note(
             model=cases.active.digest,
             generation=cases.active.generation,
             details={
-                "forms": ",".join(job.forms),
+                "forms": ",".join(forms),
                 "cases": len(cases.hits),
                 "stored": len(stored),
                 "refused": len(objects) - len(stored),
@@ -399,10 +369,6 @@ def _note(
             unknown=bool(attempted),
         ),
     )
-
-
-# Takes the cases of a note and the SOP Instance UIDs of its objects.
-RecordNote = Callable[[ChosenCases, Sequence[str]], None]
 
 
 def note_forms(settings: RadiologySettings) -> list[ResultForm]:
@@ -416,14 +382,15 @@ def write_note(
     collection: str,
     study: str,
     forms: Sequence[ResultForm],
-    record: RecordNote,
+    record: Callable[[ChosenCases, Sequence[str]], None],
 ) -> str:
     """Write a note into a study, in series of its own, and return the outcome in words.
 
     Its UIDs follow from the images of the study and the model: indexed again, a study has the same note once.
     Other studies that come later write no other one.
 
-    `record`: called before the note is sent, as the archive may store what it fails to answer.
+    `record`: called with its cases and the SOP Instance UIDs of its objects before these are sent, as the
+    archive may store what it fails to answer.
 
     Raises:
         ArchiveError: The archive does not answer, or does not store the note.
@@ -431,7 +398,7 @@ def write_note(
         UnknownCollectionError: No collection has this name.
         NoActiveGenerationError: The collection cannot be searched yet.
     """
-    found = most_similar_cases(engine, collection, study)
+    found = _most_similar_cases(engine, collection, study)
     if found is None:
         return (
             "No note: the study has no film that can be compared, or no other patient is known to have one."
@@ -444,7 +411,7 @@ def write_note(
     known = cases.query.metadata
     source = read_source(archive, study, cases.series, str(known[SOP]), whole_number_of(known, FRAME))
     pictures = _note_pictures(engine, cases) if "capture" in missing else []
-    made = make_objects(cases, missing, source, pictures, uids, datetime.now(UTC).astimezone())
+    made = _make_objects(cases, missing, source, pictures, uids, datetime.now(UTC).astimezone())
     files = {str(one.SOPInstanceUID): encode(one) for one in made.values()}
     record(cases, list(files))
     refused = store_instances(archive, study, files)
