@@ -3,12 +3,11 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
-from functools import partial
 from typing import Final
 
-from app.radiology.archive import Archive, ArchiveError, OutsideHoursError
+from app.radiology.archive import ArchiveError, OutsideHoursError
 from app.radiology.listing import ListedStudy, OrthancFeed, Selection, StudyList
-from app.radiology.transfer import Examined, Examiner, FilmWriter, Hash, Piece, Run, SyncPlan, SyncReport
+from app.radiology.transfer import Examined, FilmWriter, Piece, Run, SyncPlan, SyncReport, examine
 from index.catalogue.archives.studies import (
     Followed,
     KnownStudy,
@@ -20,10 +19,8 @@ from index.catalogue.archives.studies import (
     write_position,
 )
 from index.catalogue.collections import require_collection
-from index.engine import SearchEngine
 from index.files.stale import remove_stale
 from index.writes.prefetch import prefetch
-from training.clinical.pseudonyms import keyed_hash
 from training.common.progress import progress_bar
 
 _THREADS: Final = 4
@@ -59,20 +56,18 @@ class Sync:
         ArchiveError: The archive does not answer.
     """
 
-    def __init__(self, engine: SearchEngine, archive: Archive, writer: FilmWriter, plan: SyncPlan) -> None:
-        self._engine = engine
-        self._catalogue = engine.home.catalogue
-        self._archive = archive
-        self._writer = writer
+    def __init__(self, plan: SyncPlan) -> None:
         self._plan = plan
-        self._hash: Hash = partial(keyed_hash, plan.key)
-        self._examiner = Examiner(archive, plan.selection, self._hash, plan.attributes)
-        self._studies = StudyList(archive, plan.selection)
+        self._engine = plan.reports.engine
+        self._catalogue = self._engine.home.catalogue
+        self._writer = FilmWriter(plan.reports, plan.reader.limits)
+        self._hash = plan.hash
+        self._studies = StudyList(plan.archive, plan.selection)
         self._feed: OrthancFeed | None = None
         self._asked_for_feed = False
         with self._catalogue.read() as session:
-            collection_id = require_collection(session, plan.collection).id
-        self._followed = Followed(collection_id, self._hash("archive", archive.url))
+            collection_id = require_collection(session, plan.reports.collection).id
+        self._followed = Followed(collection_id, self._hash("archive", plan.archive.url))
 
     def run(self, named: Collection[str] = ()) -> SyncReport:
         """Do one pass.
@@ -92,13 +87,13 @@ class Sync:
                 self._pass_over(named, report)
             else:
                 if not self._asked_for_feed:
-                    self._feed = OrthancFeed.of(self._archive)
+                    self._feed = OrthancFeed.of(self._plan.archive)
                     self._asked_for_feed = True
                 self._pass(report)
         except OutsideHoursError:
             report.waiting = True
         if report.has_changed:
-            self._engine.save_snapshot(self._plan.collection)
+            self._engine.save_snapshot(self._plan.reports.collection)
         return report
 
     def _pass(self, report: SyncReport) -> None:
@@ -179,12 +174,9 @@ class Sync:
                 _count_known(row, report)
             else:
                 todo.append((study, row, touched.get(study.uid, ())))
-        run = self._run(report)
-        with progress_bar(f"Syncing {self._plan.collection}", len(todo), shown=bool(todo)) as bar:
+        run = Run(self._plan, self._writer, self._followed, report)
+        with progress_bar(f"Syncing {self._plan.reports.collection}", len(todo), shown=bool(todo)) as bar:
             run.write_all(self._pieces(todo, report), bar)
-
-    def _run(self, report: SyncReport) -> Run:
-        return Run(self._engine, self._archive, self._writer, self._plan, self._followed, report)
 
     def _is_current(self, study: ListedStudy, row: KnownStudy) -> bool:
         """Tell whether nothing of a study can have changed, as far as its listing shows."""
@@ -199,10 +191,10 @@ class Sync:
         todo: Sequence[tuple[ListedStudy, KnownStudy | None, Collection[str]]],
         report: SyncReport,
     ) -> Iterator[Piece]:
-        def examine(item: tuple[ListedStudy, KnownStudy | None, Collection[str]]) -> Examined:
-            return self._examiner.examine(*item)
+        def compare(item: tuple[ListedStudy, KnownStudy | None, Collection[str]]) -> Examined:
+            return examine(self._plan, *item)
 
-        for batch in prefetch(todo, examine, _STUDIES_AT_ONCE, threads=_THREADS, prefetch_batches=1):
+        for batch in prefetch(todo, compare, _STUDIES_AT_ONCE, threads=_THREADS, prefetch_batches=1):
             for _, examined in batch:
                 for outcome in examined.known:
                     report.count(outcome, known=True)
@@ -228,7 +220,7 @@ class Sync:
         with self._catalogue.read() as session:
             found = study_uids(session, self._followed.collection_id)
             uids = {self._hash("study", uid): uid for uid in found}
-        run = self._run(report)
+        run = Run(self._plan, self._writer, self._followed, report)
         for name, row in missing.items():
             uid = uids.get(name)
             if uid is not None:

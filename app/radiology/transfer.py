@@ -10,23 +10,21 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
-from pydicom import Dataset
 from sqlalchemy.orm import Session
 
-from app.decoding.films import Reading
+from app.audit.trail import removals_recorded, writes_recorded
+from app.decoding.films import FilmReader, Reading
+from app.generations.lifecycle.bulk_encoder import load_bulk_encoder
 from app.radiology.archive import Archive, ArchiveError, OutsideHoursError
 from app.radiology.listing import ListedInstance, ListedStudy, Selection, list_instances
 from app.radiology.reports import ReportIntake, Taken
 from index.catalogue.archives.studies import Followed, KnownStudy, Outcome, images_of_study, note_study
 from index.catalogue.collections import get_generation
-from index.engine import SearchEngine
 from index.errors import StaleWriteError
-from index.home import Home
 from index.search.results import ActiveGeneration
 from index.writes.embedder import Embedder, ImageEncoder
 from index.writes.images import Outcome as WriteOutcome
@@ -48,19 +46,11 @@ AT_ONCE: Final = 16
 # Presentation states, waveforms, documents, segmentations, plans and reports that are no text.
 _NO_PICTURE: Final = ("11.", "88.", "9.", "104.", "66", "481.3", "481.5", "481.8")
 _STORAGE: Final = "1.2.840.10008.5.1.4.1.1."
-ReadAttributes = Callable[[Dataset], Mapping[str, Any]]
-# Keyed hash of what identifies a study, by its kind: archive, study, sop or day.
-Hash = Callable[[str, str], str]
-LoadEncoder = Callable[[Home, ActiveGeneration], ImageEncoder]
-Also = Callable[[Session, Mapping[str, WriteOutcome]], None]
-ReadInstance = Callable[[bytes], Reading]
 _THREADS: Final = 4
 _AT_ONCE: Final = 4
 # So many pieces of studies that the archive fails to give, one after another, end a pass.
 _MOST_FAILURES: Final = 20
 _ATTEMPTS: Final = 3
-RecordWrites = Callable[[Session, Mapping[str, str]], None]
-RecordRemoved = Callable[[Session, Sequence[str]], None]
 
 
 @dataclass(slots=True)
@@ -107,15 +97,8 @@ class SyncReport:
 
     def count(self, outcome: Outcome, reason: str = "", *, known: bool = False) -> None:
         """Count an instance; `known`: that is its outcome of an earlier pass."""
-        if outcome == "taken":
-            self.taken += not known
-            self.up_to_date += known
-        elif outcome == "refused":
-            self.refused += 1
-        elif outcome == "left out":
-            self.left_out += 1
-        else:
-            self.quarantined += 1
+        name = "up_to_date" if known and outcome == "taken" else outcome.replace(" ", "_")
+        setattr(self, name, getattr(self, name) + 1)
         if reason:
             self.reasons[f"{outcome}: {reason.rstrip('.')}"] += 1
 
@@ -238,6 +221,27 @@ def _unusable(path: Path, reason: str | None) -> DataError:
 
 
 @dataclass(frozen=True, slots=True)
+class SyncPlan:
+    """What a pass brings over, and into which collection: that of `reports`.
+
+    Attributes:
+        reader: Reads and de-identifies files.
+        reports: Takes structured reports.
+        quarantined: List of the films that are quarantined; None: there is none.
+    """
+
+    archive: Archive
+    selection: Selection
+    reader: FilmReader
+    reports: ReportIntake
+    quarantined: QuarantineList | None = None
+
+    def hash(self, kind: str, value: str) -> str:
+        """Return the keyed hash of what identifies a study, by its kind: archive, study, sop or day."""
+        return keyed_hash(self.reader.rules.key, kind, value)
+
+
+@dataclass(frozen=True, slots=True)
 class Piece:
     """Some instances of a study that are fetched and written together.
 
@@ -270,75 +274,51 @@ class Examined:
     known: tuple[Outcome, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Examiner:
-    """Compares studies with what is known of them; threads may share it.
+def examine(
+    plan: SyncPlan, study: ListedStudy, known: KnownStudy | None, again: Collection[str] = ()
+) -> Examined:
+    """Compare a study's instances with what is known of it; errors of the archive are in the piece.
 
-    Attributes:
-        attributes: Metadata of an instance by its DICOM attributes, as `Selection.takes` compares them.
+    `again`: UIDs of instances that came in anew, whatever is known of them.
     """
-
-    archive: Archive
-    selection: Selection
-    hash: Hash
-    attributes: ReadAttributes
-
-    def examine(self, study: ListedStudy, known: KnownStudy | None, again: Collection[str] = ()) -> Examined:
-        """Look at a study's instances; errors of the archive are in the piece.
-
-        `again`: UIDs of instances that came in anew, whatever is known of them.
-        """
-        try:
-            listed = list_instances(self.archive, study, with_attributes=self.selection.looks_inside)
-        except (ArchiveError, OutsideHoursError) as error:
-            return Examined((Piece(study, error=error),))
-        before = {} if known is None else dict(known.instances)
-        if known is not None and known.selection != self.selection.digest:
-            before = {name: outcome for name, outcome in before.items() if outcome != "left out"}
-        for uid in again:
-            before.pop(self.hash("sop", uid), None)
-        hashed = {self.hash("sop", instance.sop): instance for instance in listed}
-        new = [instance for name, instance in hashed.items() if name not in before]
-        left_out: dict[str, Outcome] = {
-            instance.sop: "left out" for instance in new if not self._is_wanted(instance)
-        }
-        wanted = [instance for instance in new if instance.sop not in left_out]
-        gone = frozenset((set() if known is None else known.instances.keys()) - hashed.keys())
-        reports = {} if known is None else known.reports
-        pieces = tuple(_pieces(study, wanted, left_out, gone, reports))
-        return Examined(pieces, tuple(outcome for name, outcome in before.items() if name in hashed))
-
-    def _is_wanted(self, instance: ListedInstance) -> bool:
-        if instance.sop_class in SOP_CLASSES:
-            # Filters are about films, and reports belong to all films of their study.
-            return True
-        if not holds_picture(instance.sop_class):
-            return False
-        if instance.modality and not self.selection.takes_modality(instance.modality):
-            return False
-        if instance.attributes is None or not self.selection.looks_inside:
-            return True
-        return self.selection.takes(self.attributes(instance.attributes))
-
-
-def holds_picture(sop_class: str) -> bool:
-    """Tell whether instances of a SOP class may hold a picture; "" is a class that is not known."""
-    return not sop_class.removeprefix(_STORAGE).startswith(_NO_PICTURE)
-
-
-def _pieces(
-    study: ListedStudy,
-    wanted: Sequence[ListedInstance],
-    left_out: Mapping[str, Outcome],
-    gone: frozenset[str],
-    reports: Mapping[str, str],
-) -> Iterator[Piece]:
+    try:
+        listed = list_instances(plan.archive, study, with_attributes=plan.selection.looks_inside)
+    except (ArchiveError, OutsideHoursError) as error:
+        return Examined((Piece(study, error=error),))
+    before = {} if known is None else dict(known.instances)
+    if known is not None and known.selection != plan.selection.digest:
+        before = {name: outcome for name, outcome in before.items() if outcome != "left out"}
+    for uid in again:
+        before.pop(plan.hash("sop", uid), None)
+    hashed = {plan.hash("sop", instance.sop): instance for instance in listed}
+    new = [instance for name, instance in hashed.items() if name not in before]
+    left_out: dict[str, Outcome] = {
+        instance.sop: "left out" for instance in new if not _is_wanted(plan, instance)
+    }
+    wanted = [instance for instance in new if instance.sop not in left_out]
+    gone = frozenset((set() if known is None else known.instances.keys()) - hashed.keys())
+    reports = {} if known is None else known.reports
+    pieces = []
     for start in range(0, max(1, len(wanted)), AT_ONCE):
         part = tuple(wanted[start : start + AT_ONCE])
         if start + AT_ONCE < len(wanted):
-            yield Piece(study, part, reports=reports, is_last=False)
+            pieces.append(Piece(study, part, reports=reports, is_last=False))
         else:
-            yield Piece(study, part, left_out, gone, reports)
+            pieces.append(Piece(study, part, left_out, gone, reports))
+    return Examined(tuple(pieces), tuple(outcome for name, outcome in before.items() if name in hashed))
+
+
+def _is_wanted(plan: SyncPlan, instance: ListedInstance) -> bool:
+    if instance.sop_class in SOP_CLASSES:
+        # Filters are about films, and reports belong to all films of their study.
+        return True
+    if instance.sop_class.removeprefix(_STORAGE).startswith(_NO_PICTURE):
+        return False
+    if instance.modality and not plan.selection.takes_modality(instance.modality):
+        return False
+    if instance.attributes is None or not plan.selection.looks_inside:
+        return True
+    return plan.selection.takes(plan.reader.rules.attributes(instance.attributes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,15 +355,15 @@ class FilmWriter:
         UnknownCollectionError: There is no such collection.
     """
 
-    def __init__(self, engine: SearchEngine, collection: str, load: LoadEncoder, limits: ImageLimits) -> None:
-        self._engine = engine
-        self._collection = collection
-        self._load = load
+    def __init__(self, reports: ReportIntake, limits: ImageLimits) -> None:
+        self._engine = reports.engine
+        self._collection = reports.collection
+        self._device = reports.settings.device
         self._limits = limits
         self._lock = Lock()
         # A pass that finds nothing new loads no encoder.
         self._loaded: _Loaded | None = None
-        engine.active(collection)
+        self._engine.active(self._collection)
 
     def renew(self) -> None:
         """Load the active model of the collection anew for the next films."""
@@ -396,7 +376,7 @@ class FilmWriter:
                 active = self._engine.active(self._collection)
                 with self._engine.home.catalogue.read() as session:
                     generation, _ = get_generation(session, active.generation)
-                encoder = self._load(self._engine.home, active)
+                encoder = load_bulk_encoder(self._engine.home, active.bundle, self._device)
                 self._loaded = _Loaded(active, encoder, Embedder(generation, encoder))
             return self._loaded
 
@@ -424,7 +404,11 @@ class FilmWriter:
             return ReadyInstance("refused", reason=str(error))
         return ReadyInstance("taken", tuple(ready), generation=model.active.generation)
 
-    def write(self, instances: Sequence[ReadyInstance], also: Also) -> None:
+    def write(
+        self,
+        instances: Sequence[ReadyInstance],
+        also: Callable[[Session, Mapping[str, WriteOutcome]], None],
+    ) -> None:
         """Embed and commit the films of instances, and do something else in the same transaction.
 
         Raises:
@@ -455,29 +439,6 @@ class FilmWriter:
 
 
 @dataclass(frozen=True, slots=True)
-class SyncPlan:
-    """Films that a pass brings over, and how their files are read.
-
-    Attributes:
-        attributes: Metadata of an instance by its DICOM attributes, as `read` gives them.
-        record: Writes the event of a batch of images in its transaction; None: there is no audit trail.
-        record_removed: Writes the event of removed images in their transaction; None: there is none.
-        quarantined: List of the films that are quarantined; None: there is none.
-    """
-
-    collection: str
-    selection: Selection
-    key: bytes
-    read: ReadInstance
-    attributes: ReadAttributes
-    max_bytes: int
-    reports: ReportIntake
-    record: RecordWrites | None = None
-    record_removed: RecordRemoved | None = None
-    quarantined: QuarantineList | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class _Fetched:
     """A piece with the instances that came, by UID; an error where they did not come or could not be read."""
 
@@ -498,23 +459,16 @@ class Run:
     Every batch is one transaction with what is known of its studies.
     """
 
-    def __init__(
-        self,
-        engine: SearchEngine,
-        archive: Archive,
-        writer: FilmWriter,
-        plan: SyncPlan,
-        followed: Followed,
-        report: SyncReport,
-    ) -> None:
-        self._engine = engine
-        self._archive = archive
-        self._writer = writer
+    def __init__(self, plan: SyncPlan, writer: FilmWriter, followed: Followed, report: SyncReport) -> None:
         self._plan = plan
+        self._home = plan.reports.engine.home
+        self._writer = writer
         self._followed = followed
         self._report = report
-        self._hash: Hash = partial(keyed_hash, plan.key)
+        self._hash = plan.hash
         self._failed_in_a_row = 0
+        about = plan.reports.settings, self._home.catalogue, plan.reports.collection, plan.reports.command
+        self._record, self._record_removed = writes_recorded(*about), removals_recorded(*about)
 
     def write_all(self, pieces: Iterable[Piece], bar: ProgressBar) -> None:
         """Fetch and write pieces; those whose write was overtaken by another are fetched again at the end.
@@ -536,18 +490,20 @@ class Run:
                     self._writer.renew()
                     overtaken += [item.piece for item in fetched if item.error is None]
                     continue
-                bar.advance(sum(item.piece.is_last for item in fetched), self._remark())
+                remark = f"{self._report.refused:,} refused" if self._report.refused else ""
+                bar.advance(sum(item.piece.is_last for item in fetched), remark)
             if not overtaken:
                 return
             pieces = overtaken
 
     def remove(self, study: str, gone: Collection[str]) -> None:
         """Remove the images of instances of a study, by the hashes of their UIDs."""
-        home = self._engine.home
-        with home.catalogue.read() as session:
+        with self._home.catalogue.read() as session:
             images = images_of_study(session, self._followed.collection_id, study)
         ids = [name for sop, names in images.items() if self._hash("sop", sop) in gone for name in names]
-        removed = remove_images(home, self._plan.collection, ids, self._plan.record_removed) if ids else []
+        removed = (
+            remove_images(self._home, self._plan.reports.collection, ids, self._record_removed) if ids else []
+        )
         self._report.removed += len(removed)
 
     def remove_reports(self, known: Mapping[str, str], gone: Collection[str]) -> None:
@@ -575,18 +531,19 @@ class Run:
 
     def _fetch_one(self, study: ListedStudy, instance: ListedInstance) -> ReadyInstance | None:
         """Fetch and prepare an instance; None: the archive lists it and does not give it."""
+        most = self._plan.reader.limits.max_bytes
         path = f"studies/{study.uid}/series/{instance.series}/instances/{instance.sop}"
         try:
-            content = self._archive.get_file(path, self._plan.max_bytes)
+            content = self._plan.archive.get_file(path, most)
         except ArchiveError as error:
             if error.status in (404, 410):
                 return None
             raise
         if content is None:
-            return ReadyInstance("refused", reason=f"The file has over {self._plan.max_bytes / 1e6:,.0f} MB.")
+            return ReadyInstance("refused", reason=f"The file has over {most / 1e6:,.0f} MB.")
         if instance.sop_class in SOP_CLASSES:
             return self._read_report(study, content)
-        reading = self._plan.read(content)
+        reading = self._plan.reader.read(content)
         if any(film.record.metadata.get("sop") != instance.sop for film in reading.films):
             return ReadyInstance("refused", reason="The archive gives another instance than it lists.")
         if any(not self._plan.selection.takes(film.record.metadata) for film in reading.films):
@@ -601,7 +558,7 @@ class Run:
     def _read_report(self, study: ListedStudy, content: bytes) -> ReadyInstance:
         try:
             source = parse_structured(content)
-            report = deidentified(source, self._plan.key)
+            report = deidentified(source, self._plan.reader.rules.key)
         except NoReportError as error:
             return ReadyInstance("left out", reason=f"Not a radiologist's report: {error}.")
         except ReportError as error:
@@ -642,15 +599,18 @@ class Run:
             self.remove_reports(item.piece.reports, refused | item.piece.gone)
 
         def also(session: Session, outcomes: Mapping[str, str]) -> None:
-            if outcomes and self._plan.record is not None:
-                self._plan.record(session, outcomes)
+            if outcomes:
+                self._record(session, outcomes)
             for item in batch:
-                self._note_piece(session, item)
+                fetched = {sop: one.outcome for sop, one in item.instances.items() if one.report is None}
+                noted = {**item.piece.outcomes, **fetched}
+                hashed = {self._hash("sop", sop): outcome for sop, outcome in noted.items()}
+                self._note(session, item.piece, hashed, {})
 
         if any(instance.films for instance in instances):
             self._writer.write(instances, also)
         else:
-            with self._engine.home.catalogue.write() as session:
+            with self._home.catalogue.write() as session:
                 also(session, {})
         self._take_reports(batch)
         for item in batch:
@@ -685,7 +645,7 @@ class Run:
 
     def _note_report(self, piece: Piece, name: str, digest: str | None, remark: str) -> None:
         """Note a report, by the hash of its UID; without a digest, its patient is another one."""
-        with self._engine.home.catalogue.write() as session:
+        with self._home.catalogue.write() as session:
             if digest is None:
                 self._note(session, piece, {name: "refused"}, {})
             else:
@@ -695,11 +655,6 @@ class Run:
         else:
             self._report.count("taken", remark)
             self._report.reports += 1
-
-    def _note_piece(self, session: Session, item: _Fetched) -> None:
-        fetched = {sop: ready.outcome for sop, ready in item.instances.items() if ready.report is None}
-        outcomes = {**item.piece.outcomes, **fetched}
-        self._note(session, item.piece, {self._hash("sop", sop): one for sop, one in outcomes.items()}, {})
 
     def _note(
         self, session: Session, piece: Piece, outcomes: Mapping[str, Outcome], reports: Mapping[str, str]
@@ -712,7 +667,3 @@ class Run:
             reports,
         )
         note_study(session, self._followed, self._hash("study", piece.study.uid), seen, gone=piece.gone)
-
-    def _remark(self) -> str:
-        refused = self._report.refused
-        return f"{refused:,} refused" if refused else ""

@@ -14,12 +14,11 @@ from app.cli.options import Device, Home, radiology_settings
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from app.decoding.films import FilmReader
     from app.radiology.archive import Archive, Pace
     from app.radiology.listing import Selection
     from app.radiology.reports import ReportIntake
     from app.radiology.sync import Sync
-    from app.radiology.transfer import QuarantineList, SyncReport
+    from app.radiology.transfer import SyncReport
     from app.radiology.write_back import ChosenCases
     from app.radiology_settings import ResultForm
     from app.settings import Settings
@@ -102,7 +101,8 @@ def sync(
     from app.decoding.films import film_reader
     from app.engine import open_engine
     from app.radiology.reports import ReportIntake
-    from app.radiology.transfer import quarantine_list
+    from app.radiology.sync import Sync
+    from app.radiology.transfer import SyncPlan, quarantine_list
 
     studies = _studies(study, every)
     selection = _selection(modality, body_part, view, first, last)
@@ -117,7 +117,7 @@ def sync(
         _prepare(engine, settings, collection, bundle)
         with film_reader(settings, selection.modalities) as reader:
             intake = ReportIntake(engine, settings, collection, _COMMAND)
-            syncing = _sync(engine, settings, archive, selection, reader, intake, listed)
+            syncing = Sync(SyncPlan(archive, selection, reader, intake, listed))
             if studies:
                 has_all = _bring_named(syncing, intake, studies)
                 if forms and has_all:
@@ -203,43 +203,6 @@ def _prepare(engine: "SearchEngine", settings: "Settings", collection: str, bund
         with engine.home.catalogue.write() as session:
             register_bundle(session, info)
         create_collection(engine.home, collection, model=info.digest)
-
-
-def _sync(
-    engine: "SearchEngine",
-    settings: "Settings",
-    archive: "Archive",
-    selection: "Selection",
-    reader: "FilmReader",
-    intake: "ReportIntake",
-    listed: "QuarantineList | None",
-) -> "Sync":
-    from app.audit.trail import removals_recorded, writes_recorded
-    from app.generations.lifecycle.bulk_encoder import load_bulk_encoder
-    from app.radiology.sync import Sync
-    from app.radiology.transfer import FilmWriter, SyncPlan
-
-    catalogue, collection = engine.home.catalogue, intake.collection
-
-    plan = SyncPlan(
-        collection,
-        selection,
-        reader.rules.key,
-        reader.read,
-        reader.rules.attributes,
-        reader.limits.max_bytes,
-        intake,
-        writes_recorded(settings, catalogue, collection, _COMMAND),
-        removals_recorded(settings, catalogue, collection, _COMMAND),
-        listed,
-    )
-    writer = FilmWriter(
-        engine,
-        collection,
-        lambda home, active: load_bulk_encoder(home, active.bundle, settings.device),
-        reader.limits,
-    )
-    return Sync(engine, archive, writer, plan)
 
 
 def _bring_named(syncing: "Sync", intake: "ReportIntake", studies: "Collection[str]") -> bool:
