@@ -19,9 +19,9 @@ from index.catalogue import Catalogue
 from index.catalogue.collections import require_collection
 from index.catalogue.jobs import Job, list_jobs
 from index.catalogue.tables import CollectionRow, GenerationRow, ModelRow
-from index.generations.retention import drop_generation
+from index.generations.activation import drop_generation
 from index.home import Home
-from index.reports.received import drop_waiting
+from index.reports import drop_waiting
 
 # A generation as the result of a retraining names it: collection, number, digest of its model.
 _Made = tuple[str, int, str]

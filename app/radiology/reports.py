@@ -22,7 +22,7 @@ from app.settings import Settings
 from index.catalogue.collections import get_generation, lock_collection, require_collection
 from index.engine import SearchEngine
 from index.errors import GenerationError, StaleWriteError, UnknownImageError
-from index.reports.received import (
+from index.reports import (
     add_reports,
     count_waiting,
     find_study,

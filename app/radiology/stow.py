@@ -25,7 +25,7 @@ from app.radiology.archive import MultipartError, Part, PartReader, boundary_of
 from app.search.read_search import invalid
 from app.services import InjectedServices, Services
 from index.audit.event import Detail
-from index.catalogue.archives.studies import Outcome
+from index.catalogue.studies import Outcome
 from index.search.results import ActiveGeneration
 from training.clinical.dicom.elements import uid_of
 from training.clinical.dicom.objects import read_object

@@ -8,7 +8,8 @@ from typing import Final
 from app.radiology.archive import ArchiveError, OutsideHoursError
 from app.radiology.listing import ListedStudy, OrthancFeed, Selection, StudyList
 from app.radiology.transfer import Examined, FilmWriter, Piece, Run, SyncPlan, SyncReport, examine
-from index.catalogue.archives.studies import (
+from index.catalogue.collections import require_collection
+from index.catalogue.studies import (
     Followed,
     KnownStudy,
     Position,
@@ -18,7 +19,6 @@ from index.catalogue.archives.studies import (
     study_uids,
     write_position,
 )
-from index.catalogue.collections import require_collection
 from index.files.stale import remove_stale
 from index.writes.prefetch import prefetch
 from training.common.progress import progress_bar

@@ -22,8 +22,8 @@ from app.generations.lifecycle.bulk_encoder import load_bulk_encoder
 from app.radiology.archive import Archive, ArchiveError, OutsideHoursError
 from app.radiology.listing import ListedInstance, ListedStudy, Selection, list_instances
 from app.radiology.reports import ReportIntake, Taken
-from index.catalogue.archives.studies import Followed, KnownStudy, Outcome, images_of_study, note_study
 from index.catalogue.collections import get_generation
+from index.catalogue.studies import Followed, KnownStudy, Outcome, images_of_study, note_study
 from index.errors import StaleWriteError
 from index.search.results import ActiveGeneration
 from index.writes.embedder import Embedder, ImageEncoder

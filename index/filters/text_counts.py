@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, Select, func, or_, select
 from sqlalchemy.orm import Session
 
-from index.catalogue.storable import storable_text
+from index.catalogue.lookup import storable_text
 from index.catalogue.tables import AttributeRow, ImageRow
 from index.filters.column_cache import contains_sorted
 from index.filters.columns import TEXT_COLUMNS, Column, Counts

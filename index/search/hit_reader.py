@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from index.catalogue import Catalogue, DirectRead, VersionedCache
 from index.catalogue.collections import TARGETS, Target, require_collection
-from index.catalogue.storable import storable_text
+from index.catalogue.lookup import storable_text
 from index.catalogue.tables import (
     REPORT_POSITION,
     CollectionRow,

@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, Select, select
 from sqlalchemy.orm import Session
 
 from index.catalogue.collections import NOT_DELETED, require_collection
-from index.catalogue.storable import storable_text
+from index.catalogue.lookup import storable_text
 from index.catalogue.tables import AttributeRow, CollectionRow, ImageRow
 from index.search.grouping import STUDY
 from training.common.manifest import MetadataValue

@@ -110,7 +110,7 @@ def _bring_kept(intake: "ReportIntake") -> None:
 def _bring(
     intake: "ReportIntake", source: Path, home: Path, format: ChosenFormat, encoding: str | None
 ) -> None:
-    from index.keys.patient_key import patient_key
+    from index.keys.home_secret import patient_key
     from training.clinical.reports.study_report import ReportError
     from training.importing.report_files import LeftOutFile, read_reports
 
@@ -179,7 +179,7 @@ def hl7(
     from app.access.hosts import is_loopback
     from app.edge.observability.logging import configure_logging
     from app.radiology.reports import Listener, ReportIntake, run_listener
-    from index.keys.patient_key import patient_key
+    from index.keys.home_secret import patient_key
 
     def stop_by_signals(stop: Callable[[], None]) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -11,7 +11,7 @@ from app.radiology.archive import Archive, ArchiveError
 from app.radiology.listing import Selection
 from app.radiology.transfer import Run
 from index.catalogue.collections import require_collection
-from index.reports.received import count_waiting
+from index.reports import count_waiting
 from index.search.hit_reader import require_image
 from tests.app.radiology.pacs.conftest import COLLECTION, Home
 from tests.dicom_films import MARKER, make_film, uid

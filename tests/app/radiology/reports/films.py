@@ -6,7 +6,7 @@ from typing import Any
 
 from app.engine import open_engine
 from index.engine import SearchEngine
-from index.keys.patient_key import patient_key
+from index.keys.home_secret import patient_key
 from index.search.hit_reader import read_image
 from index.search.results import StoredImage
 from index.writes.live import change_image

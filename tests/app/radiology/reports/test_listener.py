@@ -19,7 +19,7 @@ import pytest
 from app.cli.operate.serve import bind
 from app.engine import open_engine
 from app.radiology.reports import Limits, Listener, ReportIntake, run_listener
-from index.keys.patient_key import patient_key
+from index.keys.home_secret import patient_key
 from tests.app.conftest import COLLECTION, Indexed
 from tests.app.radiology.reports.films import give_studies, holding, stored
 from tests.training.clinical.reports.documents import MARKERS, PATIENT, STUDY, hl7_report

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Final, cast
 from sqlalchemy import ColumnElement, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
-from index.catalogue.archives.tables import ReportRow
 from index.catalogue.lookup import AT_ONCE, parts, rows_among
-from index.catalogue.tables import AttributeRow, ImageRow
+from index.catalogue.tables import AttributeRow, ImageRow, ReportRow
 from training.clinical.pseudonyms import PATIENT_FIELDS
 
 if TYPE_CHECKING:
