@@ -113,29 +113,7 @@ class ReportIntake:
         # A collection that cannot be searched takes no reports.
         self.engine.active(self.collection)
         self.drop_late()
-        studies: dict[str, None] = {}
-        kept: list[StudyReport] = []
-        differing: list[int] = []
-        with self.engine.home.catalogue.write() as session:
-            collection_id = require_collection(session, self.collection).id
-            lock_collection(session, collection_id)
-            found = [find_study(session, collection_id, report) for report in reports]
-            for place, (report, (_, others)) in enumerate(zip(reports, found, strict=True)):
-                if others:
-                    differing.append(place)
-                else:
-                    kept.append(report)
-            add_reports(session, collection_id, kept)
-            for report, (study, _) in zip(reports, found, strict=True):
-                if study is not None:
-                    set_study(session, collection_id, report.digest, study)
-                    studies[study] = None
-        matched = sum(study is not None for study, _ in found)
-        without_text = tuple(
-            place for place, (study, _) in enumerate(found) if study and not reports[place].describes
-        )
-        changed = self._bring(studies)
-        return Taken(matched, len(kept) - matched, tuple(differing), changed, without_text)
+        return self._match(reports, new=True)
 
     def take_waiting(self, *, all_again: bool = False) -> Iterator[Taken]:
         """Bring kept reports to images that came after them, some at a time.
@@ -155,20 +133,30 @@ class ReportIntake:
             if not some:
                 return
             after = some[-1][0]
-            yield self._match([report for _, report in some])
+            yield self._match([report for _, report in some], new=False)
 
-    def _match(self, reports: Sequence[StudyReport]) -> Taken:
+    def _match(self, reports: Sequence[StudyReport], *, new: bool) -> Taken:
         studies: dict[str, None] = {}
-        matched = 0
         with self.engine.home.catalogue.write() as session:
             collection_id = require_collection(session, self.collection).id
-            for report in reports:
-                study, _ = find_study(session, collection_id, report)
+            lock_collection(session, collection_id)
+            found = [find_study(session, collection_id, report) for report in reports]
+            kept = [report for report, (_, others) in zip(reports, found, strict=True) if not others]
+            if new:
+                # Others may have been erased meanwhile.
+                add_reports(session, collection_id, kept)
+            for report, (study, _) in zip(reports, found, strict=True):
                 if study is not None:
                     set_study(session, collection_id, report.digest, study)
                     studies[study] = None
-                    matched += 1
-        return Taken(matched, len(reports) - matched, (), self._bring(studies))
+        matched = sum(study is not None for study, _ in found)
+        return Taken(
+            matched,
+            len(kept) - matched,
+            tuple(place for place, (_, others) in enumerate(found) if others),
+            self._bring(studies),
+            tuple(place for place, (study, _) in enumerate(found) if study and not reports[place].describes),
+        )
 
     def take_again(self, uids: Iterable[str]) -> tuple[str, ...]:
         """Bring the reports of studies to their new images, and return the ids of changed images.
@@ -318,13 +306,12 @@ class FrameError(Exception):
 
 
 class Listener:
-    """Takes messages from connections to a socket, and writes the reports in them to a collection."""
+    """Takes messages from connections to a socket, and writes the reports in them to a collection.
+
+    `key` is the secret of the home folder, for keyed hashes.
+    """
 
     def __init__(self, intake: ReportIntake, key: bytes, limits: Limits = Limits()) -> None:
-        """Make a listener.
-
-        `key`: secret of the home folder, for keyed hashes.
-        """
         self._intake = intake
         self._key = key
         self._limits = limits
