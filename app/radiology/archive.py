@@ -339,7 +339,7 @@ class JsonAnswer:
 
 
 class Archive:
-    """An archive; threads may share it.
+    """An archive; threads may share it. Where it may not be asked now, any request raises OutsideHoursError.
 
     Args:
         pauses: Seconds before each repetition of a request that failed.
@@ -372,7 +372,6 @@ class Archive:
 
         Raises:
             ArchiveError: The archive does not answer in JSON.
-            OutsideHoursError: The archive may not be asked now.
         """
 
         def read(answer: requests.Response) -> JsonAnswer:
@@ -394,7 +393,6 @@ class Archive:
 
         Raises:
             ArchiveError: The archive does not give it whole.
-            OutsideHoursError: The archive may not be asked now.
         """
 
         def read(answer: requests.Response) -> bytes | None:
@@ -402,7 +400,9 @@ class Archive:
             if kind.lower().startswith("application/dicom"):
                 # Some archives send the file alone, against the standard.
                 return _whole(answer, max_bytes)
-            parts = list(_parts(answer, kind, max_bytes))
+            reader = PartReader(boundary_of(kind), max_bytes)
+            parts = [part for chunk in _chunks(answer) for part in reader.feed(chunk)]
+            reader.close()
             if len(parts) != 1:
                 raise ArchiveError("The archive gives several files for one instance.", answer.status_code)
             return parts[0].content
@@ -414,7 +414,6 @@ class Archive:
 
         Raises:
             ArchiveError: The archive answers with another status, or not at all.
-            OutsideHoursError: The archive may not be asked now.
         """
 
         def read(answer: requests.Response) -> tuple[int, bytes]:
@@ -473,12 +472,7 @@ class Archive:
                     _check(answer)
                 return read(answer)
         except (requests.RequestException, MultipartError, OSError) as error:
-            # Errors of the library hold the whole address, with what identifies a study.
-            raise ArchiveError(
-                f"The archive {_why(error)}.",
-                passing=_passes(error),
-                late=isinstance(error, requests.Timeout),
-            ) from None
+            raise _error(error) from None
 
     @property
     def _session(self) -> requests.Session:
@@ -522,25 +516,25 @@ def _seconds(text: str | None) -> float:
     return min(float(text), _LONGEST_RETRY_AFTER) if text is not None and text.isdecimal() else 0.0
 
 
-def _why(error: Exception) -> str:
+def _error(error: Exception) -> ArchiveError:
+    """Return what a failure means, without the library's words: these hold the address of a study."""
     if isinstance(error, requests.exceptions.SSLError):
-        return "has a certificate that is not trusted: RECOQUEST_PACS_CA names the file of who signed it"
+        return ArchiveError(
+            "The archive has a certificate that is not trusted: RECOQUEST_PACS_CA names the file of who "
+            "signed it."
+        )
     if isinstance(error, requests.Timeout):
-        return "does not answer in time"
+        return ArchiveError("The archive does not answer in time.", passing=True, late=True)
     if isinstance(error, requests.ConnectionError):
-        return "cannot be reached, or closed the connection"
-    if isinstance(error, OSError) and not isinstance(error, requests.RequestException):
-        return "cannot be asked, as the file of RECOQUEST_PACS_CA cannot be used"
-    return "ended its answer too soon, or wrote it in another form"
+        return ArchiveError("The archive cannot be reached, or closed the connection.", passing=True)
+    if isinstance(error, requests.RequestException | MultipartError):
+        return ArchiveError(
+            "The archive ended its answer too soon, or wrote it in another form.", passing=True
+        )
+    return ArchiveError("The archive cannot be asked, as the file of RECOQUEST_PACS_CA cannot be used.")
 
 
-def _passes(error: Exception) -> bool:
-    if isinstance(error, requests.exceptions.SSLError):
-        return False
-    return isinstance(error, requests.RequestException | MultipartError)
-
-
-def _chunks(answer: requests.Response, most: int) -> Iterator[bytes]:
+def _chunks(answer: requests.Response, most: int = 1 << 62) -> Iterator[bytes]:
     until, size = time.monotonic() + _ANSWER_S, 0
     for chunk in answer.iter_content(_CHUNK):
         size += len(chunk)
@@ -553,18 +547,11 @@ def _chunks(answer: requests.Response, most: int) -> Iterator[bytes]:
 
 def _whole(answer: requests.Response, max_bytes: int) -> bytes | None:
     body = bytearray()
-    for chunk in _chunks(answer, 1 << 62):
+    for chunk in _chunks(answer):
         body += chunk
         if len(body) > max_bytes:
             return None
     return bytes(body)
-
-
-def _parts(answer: requests.Response, content_type: str, max_bytes: int) -> Iterator[Part]:
-    reader = PartReader(boundary_of(content_type), max_bytes)
-    for chunk in _chunks(answer, 1 << 62):
-        yield from reader.feed(chunk)
-    reader.close()
 
 
 def items(value: Any) -> list[Mapping[str, Any]]:
@@ -606,32 +593,24 @@ def store_instances(archive: Archive, study: str, files: Mapping[str, bytes]) ->
 
     Raises:
         ArchiveError: The archive refuses the request, or does not answer.
-        OutsideHoursError: The archive may not be asked now.
     """
     boundary = uuid.uuid4().hex.encode()
     head = b"--" + boundary + b"\r\nContent-Type: application/dicom\r\n\r\n"
     body = b"".join(head + file + b"\r\n" for file in files.values()) + b"--" + boundary + b"--\r\n"
     kind = f'multipart/related; type="application/dicom"; boundary={boundary.decode()}'
     status, content = archive.post(f"studies/{study}", body, kind, _ANSWERS)
-    failed = _failed(content)
+    try:
+        listed = [item for answer in items(json.loads(content)) for item in items(values(answer, _FAILED))]
+        failed = {text(item, _SOP): number(item, _REASON) for item in listed}
+    except (ValueError, RecursionError, ArchiveError):
+        failed = {}
     if status != HTTPStatus.OK and not (failed and failed.keys() <= files.keys()):
         raise ArchiveError(
             f"The archive did not store everything (status {status}), and does not say in JSON what: look "
             "into the study.",
             status,
         )
-    return {
-        uid: _words(reason) for uid, reason in (failed or {}).items() if reason != _DUPLICATE and uid in files
-    }
-
-
-def _failed(content: bytes) -> dict[str, int | None] | None:
-    """Return the failure reasons of an answer by UID; None: it is no DICOM JSON."""
-    try:
-        found = [item for answer in items(json.loads(content)) for item in items(values(answer, _FAILED))]
-    except (ValueError, RecursionError, ArchiveError):
-        return None
-    return {text(item, _SOP): number(item, _REASON) for item in found}
+    return {uid: _words(reason) for uid, reason in failed.items() if reason != _DUPLICATE and uid in files}
 
 
 def _words(reason: int | None) -> str:

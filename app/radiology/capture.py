@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 from pydicom import Dataset
 from pydicom.uid import SecondaryCaptureImageStorage
@@ -167,7 +168,8 @@ def make_capture(
     made.SourceImageSequence = [source.reference()]
     made.PatientOrientation = made.Laterality = None
     made.DateOfSecondaryCapture, made.TimeOfSecondaryCapture = made.ContentDate, made.ContentTime
-    _write_pixels(made, sheet)
+    kind = "MONOCHROME2" if sheet.mode == "L" else "RGB"
+    made.set_pixel_data(np.asarray(sheet), kind, 8, generate_instance_uid=False)
     return made
 
 
@@ -197,16 +199,3 @@ def _distance(hit: SimilarHit) -> str:
 
 def _joined(facts: Sequence[object]) -> str:
     return " · ".join(str(fact) for fact in facts if fact is not None)
-
-
-def _write_pixels(made: Dataset, page: Image.Image) -> None:
-    is_grey = page.mode == "L"
-    made.SamplesPerPixel = 1 if is_grey else 3
-    made.PhotometricInterpretation = "MONOCHROME2" if is_grey else "RGB"
-    if not is_grey:
-        made.PlanarConfiguration = 0
-    made.Columns, made.Rows = page.size
-    made.BitsAllocated = made.BitsStored = 8
-    made.HighBit, made.PixelRepresentation = 7, 0
-    made.PixelData = page.tobytes()
-    made["PixelData"].VR = "OB"

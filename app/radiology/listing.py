@@ -197,7 +197,6 @@ class StudyList:
 
         Raises:
             ArchiveError: The archive does not answer, or says that it does not list all studies of a second.
-            OutsideHoursError: The archive may not be asked now.
         """
         found: dict[str, ListedStudy] = {}
         self.doubts.clear()
@@ -324,7 +323,6 @@ def list_instances(archive: Archive, study: ListedStudy, *, with_attributes: boo
 
     Raises:
         ArchiveError: The archive does not answer.
-        OutsideHoursError: The archive may not be asked now.
     """
     if with_attributes:
         return _by_metadata(archive, study.uid)
@@ -401,7 +399,6 @@ class OrthancFeed:
 
         Raises:
             ArchiveError: The archive does not answer.
-            OutsideHoursError: The archive may not be asked now.
         """
         try:
             system = archive.get_json("../system").value

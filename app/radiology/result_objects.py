@@ -80,7 +80,6 @@ def read_source(archive: Archive, study: str, series: str, sop: str, frame: int 
 
     Raises:
         ArchiveError: The archive does not have it, or does not answer.
-        OutsideHoursError: The archive may not be asked now.
     """
     answer = archive.get_json(f"studies/{study}/series/{series}/instances/{sop}/metadata")
     found = next((item for item in items(answer.value) if text(item, _SOP) == sop), None)

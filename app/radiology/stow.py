@@ -244,20 +244,16 @@ class StoredInstances:
 
     def body(self, address: str) -> dict[str, Any]:
         """Return the answer in DICOM JSON."""
-        body: dict[str, Any] = {}
-        if self.failed:
-            items = [
-                {**_reference(sop_class, sop), "00081197": {"vr": "US", "Value": [reason]}}
-                for sop_class, sop, reason in self.failed
-            ]
-            body["00081198"] = {"vr": "SQ", "Value": items}
-        if self.stored:
-            items = [
-                {**_reference(sop_class, sop), "00081190": {"vr": "UR", "Value": [f"{address}/{image}"]}}
-                for sop_class, sop, image in self.stored
-            ]
-            body["00081199"] = {"vr": "SQ", "Value": items}
-        return body
+        failed = [
+            {**_reference(sop_class, sop), "00081197": {"vr": "US", "Value": [reason]}}
+            for sop_class, sop, reason in self.failed
+        ]
+        stored = [
+            {**_reference(sop_class, sop), "00081190": {"vr": "UR", "Value": [f"{address}/{image}"]}}
+            for sop_class, sop, image in self.stored
+        ]
+        found = {"00081198": failed, "00081199": stored}
+        return {tag: {"vr": "SQ", "Value": items} for tag, items in found.items() if items}
 
 
 async def store_instances(

@@ -163,10 +163,7 @@ def _chunks(file: BinaryIO) -> Iterator[bytes]:
 
 def _check(file: BinaryIO) -> None:
     file.seek(0)
-    digest = hashlib.sha512()
-    while chunk := file.read(_CHUNK):
-        digest.update(chunk)
-    if digest.hexdigest() != _SHA512:
+    if hashlib.file_digest(file, "sha512").hexdigest() != _SHA512:
         raise ViewerPackageError(
             f"This is not the package @ohif/app {VERSION} as it was published: its SHA-512 is another. "
             f"Download {PACKAGE} again."

@@ -394,7 +394,6 @@ def write_note(
 
     Raises:
         ArchiveError: The archive does not answer, or does not store the note.
-        OutsideHoursError: The archive may not be asked now.
         UnknownCollectionError: No collection has this name.
         NoActiveGenerationError: The collection cannot be searched yet.
     """
