@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from app.cli.main import build
 from app.settings import SettingsError, load_settings
 from tests.app.conftest import COLLECTION, Indexed
 from tests.app.images.test_writes import IMAGES, put, serve
-from tests.app.search.test_search import problem_of, search_image
+from tests.app.search.test_search import problem_of, search_image, search_like
 from tests.dicom_films import encoded, make_film
 
 RADIOLOGY: Final = (
@@ -130,6 +131,18 @@ def test_a_film_is_refused_by_one_sentence(client: TestClient, photometric: str)
         assert problem_of(answer) == (415, "not-an-image")
         assert answer.json()["detail"] == REFUSAL
     assert client.get(f"{IMAGES}/film").status_code == 404
+
+
+def test_films_that_were_indexed_before_stay(make_indexed: Callable[..., Indexed]) -> None:
+    home = make_indexed()
+    with serve(home) as running:
+        assert put(running, "film", encoded(make_film(2))).status_code == 201
+    off = replace(home, settings=home.settings.model_copy(update={"radiology": False}))
+    with serve(off) as running:
+        for kind in ("", "/thumbnail", "/rendition", "/levels"):
+            assert running.get(f"{IMAGES}/film{kind}").status_code == 200
+        assert search_like(running, "film").status_code == 200
+        assert running.delete(f"{IMAGES}/film").status_code == 200
 
 
 @pytest.mark.parametrize(
