@@ -29,7 +29,7 @@ ORDER: Final = {
         "engine reports studies writes feedback cases moves generations backup erasure ingest"
     ),
     "app": (
-        "secret_files setting_values radiology_settings worker_settings settings metadata_values concurrency "
+        "secret_files setting_values worker_settings settings metadata_values concurrency "
         "heartbeat engine encoding decoding edge access audit health services idempotency refresh jobs "
         "generations search collections feedback embeddings images cases openapi page_routes radiology "
         "routes application cli"

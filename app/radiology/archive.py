@@ -17,7 +17,7 @@ import requests
 from python_multipart.multipart import parse_options_header
 from requests.auth import HTTPBasicAuth
 
-from app.radiology_settings import RadiologySettings, checked_archive_url
+from app.settings import Settings, checked_archive_url
 from training.common.errors import RecoquestError
 
 KIND: Final = "multipart/related"
@@ -314,7 +314,7 @@ class Access:
     ca: Path | None = None
 
     @classmethod
-    def of(cls, settings: RadiologySettings) -> "Access":
+    def of(cls, settings: Settings) -> "Access":
         """Return the credentials of the settings."""
         password, token = settings.pacs_password, settings.pacs_token
         return cls(

@@ -19,12 +19,11 @@ from app.edge.schemas import Answer, image_path
 from app.jobs.queue import synced_collection
 from app.metadata_values import age_band, day_of, text_of, whole_number_of
 from app.radiology.viewer import viewer_link, viewer_template
-from app.radiology_settings import ResultForm
 from app.search.read_search import read_filter
 from app.search.schemas.findings import StatedByImage, stated_from
 from app.search.schemas.page import ServedBy
 from app.services import InjectedServices, Services
-from app.settings import Settings
+from app.settings import ResultForm, Settings
 from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError
 from index.search.grouping import PATIENT, STUDY

@@ -38,9 +38,9 @@ from app.radiology.result_objects import (
     read_source,
 )
 from app.radiology.studies import SimilarHit, StudyUid, describe_study
-from app.radiology_settings import RadiologySettings, ResultForm
 from app.search.read_search import invalid
 from app.services import InjectedServices, Services
+from app.settings import ResultForm, Settings
 from index.engine import SearchEngine
 from index.errors import shortened
 from index.files.renditions import Rendition, make_rendition
@@ -371,7 +371,7 @@ def _note(
     )
 
 
-def note_forms(settings: RadiologySettings) -> list[ResultForm]:
+def note_forms(settings: Settings) -> list[ResultForm]:
     """Return the forms of a note that the settings allow; none: no note is written."""
     return [form for form in settings.pacs_write_back if form in _STORED]
 

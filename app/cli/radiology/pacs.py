@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from app.radiology.sync import Sync
     from app.radiology.transfer import SyncReport
     from app.radiology.write_back import ChosenCases
-    from app.radiology_settings import ResultForm
-    from app.settings import Settings
+    from app.settings import ResultForm, Settings
     from index.engine import SearchEngine
 
 _COMMAND: Final = "pacs sync"
