@@ -7,11 +7,12 @@ from typing import Final
 
 from app.radiology.archive import ArchiveError, OutsideHoursError
 from app.radiology.listing import ListedStudy, OrthancFeed, Selection, StudyList
-from app.radiology.transfer import Examined, FilmWriter, Piece, Run, SyncPlan, SyncReport, examine
+from app.radiology.transfer import FilmWriter, Piece, Run, SyncPlan, SyncReport, examine
 from index.catalogue.collections import require_collection
 from index.catalogue.studies import (
     Followed,
     KnownStudy,
+    Outcome,
     Position,
     forget_study,
     read_position,
@@ -191,14 +192,16 @@ class Sync:
         todo: Sequence[tuple[ListedStudy, KnownStudy | None, Collection[str]]],
         report: SyncReport,
     ) -> Iterator[Piece]:
-        def compare(item: tuple[ListedStudy, KnownStudy | None, Collection[str]]) -> Examined:
+        def compare(
+            item: tuple[ListedStudy, KnownStudy | None, Collection[str]],
+        ) -> tuple[list[Piece], list[Outcome]]:
             return examine(self._plan, *item)
 
         for batch in prefetch(todo, compare, _STUDIES_AT_ONCE, threads=_THREADS, prefetch_batches=1):
-            for _, examined in batch:
-                for outcome in examined.known:
+            for _, (pieces, known) in batch:
+                for outcome in known:
                     report.count(outcome, known=True)
-                yield from examined.pieces
+                yield from pieces
 
     def _remove_missing(
         self, missing: Mapping[str, KnownStudy], report: SyncReport, *, lists_none: bool

@@ -262,29 +262,18 @@ class Piece:
     error: ArchiveError | OutsideHoursError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Examined:
-    """A study beside what was known of it.
-
-    Attributes:
-        known: Outcomes of earlier passes of instances that are still there.
-    """
-
-    pieces: tuple[Piece, ...]
-    known: tuple[Outcome, ...] = ()
-
-
 def examine(
     plan: SyncPlan, study: ListedStudy, known: KnownStudy | None, again: Collection[str] = ()
-) -> Examined:
+) -> tuple[list[Piece], list[Outcome]]:
     """Compare a study's instances with what is known of it; errors of the archive are in the piece.
 
-    `again`: UIDs of instances that came in anew, whatever is known of them.
+    `again`: UIDs of instances that came in anew, whatever is known of them. Also returns the outcomes of
+    earlier passes of instances that are still there.
     """
     try:
         listed = list_instances(plan.archive, study, with_attributes=plan.selection.looks_inside)
     except (ArchiveError, OutsideHoursError) as error:
-        return Examined((Piece(study, error=error),))
+        return [Piece(study, error=error)], []
     before = {} if known is None else dict(known.instances)
     if known is not None and known.selection != plan.selection.digest:
         before = {name: outcome for name, outcome in before.items() if outcome != "left out"}
@@ -305,7 +294,7 @@ def examine(
             pieces.append(Piece(study, part, reports=reports, is_last=False))
         else:
             pieces.append(Piece(study, part, left_out, gone, reports))
-    return Examined(tuple(pieces), tuple(outcome for name, outcome in before.items() if name in hashed))
+    return pieces, [outcome for name, outcome in before.items() if name in hashed]
 
 
 def _is_wanted(plan: SyncPlan, instance: ListedInstance) -> bool:
