@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from http.client import HTTPException
+from io import BufferedRandom
 from pathlib import Path, PurePosixPath
 from string import Formatter
 from typing import BinaryIO, Final
@@ -161,7 +162,7 @@ def _chunks(file: BinaryIO) -> Iterator[bytes]:
         yield chunk
 
 
-def _check(file: BinaryIO) -> None:
+def _check(file: BufferedRandom) -> None:
     file.seek(0)
     if hashlib.file_digest(file, "sha512").hexdigest() != _SHA512:
         raise ViewerPackageError(
