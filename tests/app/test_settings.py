@@ -236,11 +236,13 @@ def test_a_job_has_every_setting_of_its_worker_but_the_key(
     worker.mkdir()
     elsewhere.mkdir()
     monkeypatch.chdir(worker)
-    assert OTHERS.keys() == Settings.model_fields.keys()
+    # Settings of an archive need radiology.
+    assert Settings.model_fields.keys() == OTHERS.keys() | {"radiology"}
+    assert Settings(radiology=False).environment_of_a_job({})["RECOQUEST_RADIOLOGY"] == "false"
     settings = Settings(**OTHERS)
     assert [
         name for name, field in Settings.model_fields.items() if getattr(settings, name) == field.default
-    ] == []
+    ] == ["radiology"]
     around = {
         "PATH": "/bin",
         "recoquest_home": "other",
