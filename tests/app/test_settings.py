@@ -238,7 +238,7 @@ def test_a_job_has_every_setting_of_its_worker_but_the_key(
     monkeypatch.chdir(worker)
     # Settings of an archive need radiology.
     assert Settings.model_fields.keys() == OTHERS.keys() | {"radiology"}
-    assert Settings(radiology=False).environment_of_a_job({})["RECOQUEST_RADIOLOGY"] == "false"
+    assert Settings(radiology=False).environment_of_a_job({})["RECOQUEST_RADIOLOGY"] == "False"
     settings = Settings(**OTHERS)
     assert [
         name for name, field in Settings.model_fields.items() if getattr(settings, name) == field.default
