@@ -9,8 +9,7 @@ from app.edge.schemas import Answer, Request, Text
 from app.generations.schemas import GenerationName
 from app.search.schemas.filter_form import FilterForm
 from app.search.schemas.query import CountQuery
-from index.filters.facets import Facet, FilteredFacets, Overview
-from index.filters.findings import FindingCounts
+from index.filters.facets import Facet, FilteredFacets, FindingCounts, Overview
 from index.filters.grammar import FieldName
 from index.search.results import CollectionInfo
 from training.clinical.findings import State

@@ -24,8 +24,8 @@ from app.services import Services
 from app.settings import Settings
 from index.engine import SearchEngine
 from index.errors import UnknownCollectionError, UnregisteredModelError, listed, shortened
+from index.search.request import unit_query
 from index.search.results import ActiveGeneration
-from index.search.searcher import unit_query
 
 _JSON: Final = "application/json"
 # Strings of JSON that are files in base64; some programs write a slash behind a backslash.

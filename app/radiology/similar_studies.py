@@ -35,8 +35,17 @@ from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError
 from index.search.grouping import PATIENT, STUDY
 from index.search.results import ActiveGeneration
-from index.studies.members import FRAME, SOP, StudyImage, Wanted, collections_with
-from index.studies.similar import SimilarRequest, SimilarStudies, SimilarStudy, find_similar
+from index.studies import (
+    FRAME,
+    SOP,
+    SimilarRequest,
+    SimilarStudies,
+    SimilarStudy,
+    StudyImage,
+    Wanted,
+    collections_with,
+    find_similar,
+)
 from training.clinical.reports.study_report import is_uid
 
 

@@ -22,9 +22,8 @@ from app.search.schemas.query import MAX_CURSOR_LENGTH, MAX_LIMIT, CountQuery
 from app.services import InjectedServices, Services
 from index.engine import SearchEngine
 from index.filters.grammar import MAX_FIELD_NAME_LENGTH
-from index.search.hit_reader import read_details
 from index.search.request import SearchRequest
-from index.search.results import HitDetails, HitPart, SearchPage
+from index.search.results import HitDetails, HitPart, SearchPage, read_details
 
 router = APIRouter(
     prefix="/v1/collections/{collection}",

@@ -15,8 +15,7 @@ from app.search.schemas.box import QueryBox
 from app.search.schemas.query import Example, SearchQuery, given_vector
 from index.engine import SearchEngine
 from index.errors import QueryError, StoreError
-from index.search.query_vector import Part, Parts
-from index.search.request import BatchEntry, SearchRequest
+from index.search.request import BatchEntry, Part, Parts, SearchRequest
 from index.search.results import ActiveGeneration, SearchPage, StoredImage
 from training.common.errors import ImageError, ImageTooLargeError
 from training.models.inputs.regions import Box, RegionGrid

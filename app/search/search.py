@@ -30,9 +30,8 @@ from app.search.schemas.query import SearchQuery
 from app.services import Services
 from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError, StoreError
-from index.search.hit_reader import read_details
-from index.search.query_vector import Part
-from index.search.results import ActiveGeneration, HitDetails, HitPart, SearchPage, StoredImage
+from index.search.request import Part
+from index.search.results import ActiveGeneration, HitDetails, HitPart, SearchPage, StoredImage, read_details
 from training.common.errors import ImageError, NoRegionsError
 from training.models.inputs.regions import RegionGrid, grid_of
 

@@ -210,7 +210,7 @@ class GenerationRow(Table):
     before a restore. Times are in ISO 8601: `announced` is when services were last told to load it,
     `activated` when it last became active. `by_hand` tells whether a person has ever activated it.
     `comparison` is what was measured of it against the one before, and `confidence` from which score on its
-    hits count; see `index.scoring.confidence`.
+    hits count; see `index.scoring`.
     """
 
     __tablename__ = "generations"

@@ -14,7 +14,7 @@ from index.catalogue.lookup import images_named
 from index.catalogue.storable import storable_text
 from index.catalogue.tables import CollectionRow, FeedbackRow, ImageRow
 from index.errors import FeedbackFullError, QueryError
-from index.search.hit_reader import require_image
+from index.search.results import require_image
 
 # The words of IHE AIRAI (AI Result Assessment) for the verdicts of users.
 Verdict = Literal["accepted", "rejected", "supplemented"]

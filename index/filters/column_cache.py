@@ -76,10 +76,6 @@ class IncrementalCache(Generic[Value]):
         self._turns: WeakValueDictionary[CacheKey, threading.Lock] = WeakValueDictionary()
         self._bytes = 0
 
-    def held(self, place: CacheKey, sequence: int) -> Value | None:
-        """Return a value as it is at a sequence number if that is known already."""
-        return self._at(place, sequence)[0]
-
     def get(
         self,
         place: CacheKey,

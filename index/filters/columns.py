@@ -1,28 +1,42 @@
-"""Filters of many conditions: the values of each field are read once, and looked up for every condition.
+"""Columns of the values of fields, as the catalogue has them, and the values that conditions ask for.
 
 A database would read the images of each condition by themselves: 256 wide ranges read a collection 256 times.
 Here the values that the conditions of a field ask for are joined to intervals that do not overlap, so that an
-index finds each value once. Arrays of keys then tell which images satisfy a condition, and which ones pass.
+index finds each value once.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, assert_never, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, Select, select, union_all
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from index.catalogue.tables import AttributeRow, FindingRow, ImageRow
-from index.filters.column_cache import contains_sorted, read_keys
+from index.catalogue.tables import AttributeRow, FieldRow, FindingRow, ImageRow
+from index.filters.column_cache import contains_sorted
 from index.filters.dates import parse_date
-from index.filters.grammar import FINDING_FIELD, And, Condition, FieldKind, Filter, Not, Or, conditions
-from index.filters.intervals import UNBOUNDED, Endpoint, Interval, intervals, joined, kinds
+from index.filters.grammar import (
+    BUILT_IN_FIELDS,
+    FINDING_FIELD,
+    And,
+    AnyOf,
+    Condition,
+    Equals,
+    FieldKind,
+    Filter,
+    HasFinding,
+    Not,
+    Or,
+    Range,
+    kind_of,
+)
 from index.vectors.protocol import Keys
 
+_Value = float | str
 Mask = NDArray[np.bool_]
-_Field = tuple[str, FieldKind]
+_FieldKind = tuple[str, FieldKind]
 _Rows = Select[int, Any]
 _ROWS_AT_ONCE: Final = 10_000
 # A string of Python beside its letters, and its place in a list.
@@ -33,6 +47,104 @@ TEXT_COLUMNS: Final[dict[str, InstrumentedAttribute[Any]]] = {
     "split": ImageRow.split,
     "group": ImageRow.group_name,
 }
+
+
+class Endpoint(NamedTuple):
+    """Endpoint of an interval of a field's values: before or after a value, or infinite.
+
+    Attributes:
+        part: Below all values, at a value or above all; endpoints are ordered by this first.
+        value: The value.
+        after: Whether the place is after it.
+    """
+
+    part: int
+    value: _Value = 0.0
+    after: bool = False
+
+
+_BELOW: Final = Endpoint(-1)
+_ABOVE: Final = Endpoint(1)
+
+
+class Interval(NamedTuple):
+    """All values between two endpoints."""
+
+    low: Endpoint
+    high: Endpoint
+
+    @property
+    def is_point(self) -> bool:
+        """Whether this is a single value."""
+        return self.low.part == self.high.part == 0 and self.low.value == self.high.value
+
+
+def intervals(condition: Condition, kind: FieldKind) -> list[Interval]:
+    """Return the values of a kind that a condition asks for; of dates the seconds at which they begin."""
+    if kind == "date":
+        return _date_intervals(condition) if isinstance(condition, Range) else []
+    values = [_stored(value) for value in condition.values() if kind_of(value) == kind]
+    match condition:
+        case Range():
+            return _range_intervals(condition) if values else []
+        case Equals() | AnyOf() | HasFinding():
+            return [Interval(Endpoint(0, value), Endpoint(0, value, after=True)) for value in values]
+        case _:
+            assert_never(condition)
+
+
+def _range_intervals(condition: Range) -> list[Interval]:
+    low, high = _BELOW, _ABOVE
+    for sign, bound in condition.bounds():
+        if sign in ("gt", "gte"):
+            low = max(low, Endpoint(0, _stored(bound), after=sign == "gt"))
+        else:
+            high = min(high, Endpoint(0, _stored(bound), after=sign == "lte"))
+    return [Interval(low, high)] if low < high else []
+
+
+def _date_intervals(condition: Range) -> list[Interval]:
+    low, high = _BELOW, _ABOVE
+    for sign, bound in condition.bounds():
+        period = parse_date(str(bound))
+        assert period is not None
+        is_instant = period.start == period.end
+        match sign:
+            case "gte":
+                low = max(low, Endpoint(0, period.start))
+            case "gt":
+                low = max(low, Endpoint(0, period.end, after=is_instant))
+            case "lt":
+                high = min(high, Endpoint(0, period.start))
+            case _:
+                high = min(high, Endpoint(0, period.end, after=is_instant))
+    return [Interval(low, high)] if low < high else []
+
+
+def joined(parts: Sequence[Interval]) -> list[Interval]:
+    """Return the same values as intervals that do not touch, rising."""
+    found: list[Interval] = []
+    for part in sorted(parts):
+        if found and part.low <= found[-1].high:
+            found[-1] = Interval(found[-1].low, max(found[-1].high, part.high))
+        else:
+            found.append(part)
+    return found
+
+
+UNBOUNDED: Final = Interval(_BELOW, _ABOVE)
+
+
+def kinds(condition: Condition) -> list[FieldKind]:
+    """Return the kinds of the values that a condition asks for."""
+    if isinstance(condition, Range) and condition.is_dated:
+        return ["date"]
+    return sorted({kind_of(value) for value in condition.values()})
+
+
+def _stored(value: bool | int | float | str) -> _Value:
+    """Return a value as the catalogue compares it: numbers as 64-bit floats."""
+    return value if isinstance(value, str) else float(value)
 
 
 class Counts(NamedTuple):
@@ -150,35 +262,6 @@ class Columns:
         self._collection_id = collection_id
         self._since = since
 
-    def passing(self, filter: Filter) -> Keys:
-        """Return the keys of the images that pass a filter, rising."""
-        asked: dict[_Field, list[Interval]] = {}
-        for condition in conditions(filter):
-            for kind in kinds(condition):
-                asked.setdefault((condition.field, kind), []).extend(intervals(condition, kind))
-        columns = {place: self.column(*place, joined(parts)) for place, parts in asked.items()}
-        images = self._candidates(filter, columns)
-        places = {place: np.searchsorted(images, column.images) for place, column in columns.items()}
-
-        def mask(condition: Condition) -> Mask:
-            found = np.zeros(len(images), dtype=np.bool_)
-            for kind in kinds(condition):
-                place = condition.field, kind
-                for some in columns[place].slices(intervals(condition, kind)):
-                    found[places[place][some]] = True
-            return found
-
-        return images[evaluate(filter, mask)]
-
-    def _candidates(self, filter: Filter, columns: Mapping[_Field, Column]) -> Keys:
-        """Return the keys of images among which are all that pass, rising."""
-        if evaluate(filter, lambda _: np.zeros(1, dtype=np.bool_))[0]:
-            # An image passes that has none of the values.
-            every = select(ImageRow.id).where(ImageRow.collection_id == self._collection_id)
-            written = [] if self._since is None else [ImageRow.sequence > self._since]
-            return read_keys(self._session, every.where(*written))
-        return np.unique(np.concatenate([column.images for column in columns.values()]))
-
     def column(self, field: str, kind: FieldKind, parts: Sequence[Interval] = (UNBOUNDED,)) -> Column:
         """Return the values of a field within intervals."""
         whole = self.bounded(field, kind, parts, None, None)
@@ -264,6 +347,15 @@ class Columns:
             yield query.where(column.in_(points))
         if ranges:
             yield select(union_all(*ranges).subquery())
+
+
+def known_fields(session: Session, collection_id: int) -> dict[str, frozenset[FieldKind]]:
+    """Return the fields that a collection's filters can name, with the kinds of their values."""
+    found: dict[str, set[FieldKind]] = {name: {"text"} for name in BUILT_IN_FIELDS}
+    query = select(FieldRow.name, FieldRow.kind).where(FieldRow.collection_id == collection_id)
+    for name, kind in session.execute(query):
+        found.setdefault(name, set()).add(cast(FieldKind, kind))
+    return {name: frozenset(kinds) for name, kinds in found.items()}
 
 
 def evaluate(filter: Filter, mask: Callable[[Condition], Mask]) -> Mask:

@@ -27,9 +27,8 @@ from index.filters.column_cache import (
     refresh_limit,
     touched_since,
 )
-from index.filters.columns import TEXT_COLUMNS
+from index.filters.columns import TEXT_COLUMNS, known_fields
 from index.filters.grammar import unknown_field
-from index.filters.sql import known_fields
 from index.vectors.protocol import Keys
 
 # The group of each of some keys; see `GroupColumn`.

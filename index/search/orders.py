@@ -6,20 +6,20 @@ between and moved the others, none comes twice and none is passed over.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from index.catalogue.full_text import fuse
 from index.errors import QueryError
 from index.filters.column_cache import contains_sorted
 from index.search.cursors import MAX_RANKED, PagePosition
 from index.search.grouping import Groups
-from index.search.mmr import diversify
 from index.vectors.protocol import After, Keys, Neighbours, Vectors
-from index.vectors.vector_view import VectorView
+from index.vectors.view import VectorView
+from training.evaluation.similarity import as_blades, similarity
 
 # The lists that a hit can come from, as bits.
 BY_VECTOR: Final = 1
@@ -275,7 +275,7 @@ class DiverseRanking(RecomputedRanking):
     Args:
         inner: The other order.
         view: View of the other order.
-        diversity: See `index.search.mmr`.
+        diversity: See `index.search.orders`.
         blades: k of a k-blade model, else 1.
         unsigned: Whether a vector and its opposite are the same.
     """
@@ -310,6 +310,51 @@ class DiverseRanking(RecomputedRanking):
         return self._inner.is_new(keys, seen)
 
 
+class KeyList(NamedTuple):
+    """Without a query vector: by key."""
+
+    keys: Keys
+
+    @property
+    def total(self) -> int | None:
+        """Number of keys on all pages."""
+        return len(self.keys)
+
+    def page(self, count: int, place: PagePosition | None) -> Ranked:
+        """Return the hits behind a key; see `Ranking`."""
+        start = 0 if place is None else int(np.searchsorted(self.keys, place.after.key, "right"))
+        return _unscored(self.keys[start : start + count], 0)
+
+
+class WordList(NamedTuple):
+    """Without a query vector: by the rank of words, one of each group; at most `most` are ranked."""
+
+    keys: Keys
+    groups: Groups | None
+    most: int | None
+
+    @property
+    def total(self) -> int | None:
+        """Number of keys on all pages; None where more match than are ranked."""
+        if self.most is not None and len(self.keys) >= self.most:
+            return None
+        return len(self.keys if self.groups is None else self.groups.first_places(self.keys))
+
+    def page(self, count: int, place: PagePosition | None) -> Ranked:
+        """Return the first hits that have not been seen; see `Ranking`."""
+        seen, keys = NOTHING if place is None else place.seen, self.keys
+        if self.groups is not None:
+            keys = keys[self.groups.first_places(keys)]
+            held, numbers = self.groups.of(keys)
+            keys = keys[held][~np.isin(numbers, self.groups.of(seen)[1])]
+        return _unscored(keys[~np.isin(keys, seen)][:count], BY_WORDS)
+
+
+def _unscored(keys: Keys, lists: int) -> Ranked:
+    nothing = np.full(len(keys), np.nan, dtype=np.float32)
+    return Ranked(keys, nothing, nothing, np.full(len(keys), lists, dtype=np.uint8), exact=True)
+
+
 def by_vector(found: Neighbours) -> Ranked:
     """Return hits that are ranked by their likeness alone."""
     count = len(found.keys)
@@ -329,3 +374,70 @@ def _relevance(ranked: Ranked) -> NDArray[np.float32]:
     share = (ranked.scores - least) / ((most - least) or 1.0)
     stretched: NDArray[np.float32] = (low + share * (high - low)).astype(np.float32)
     return stretched
+
+
+def diversify(
+    keys: Keys,
+    scores: NDArray[np.float32],
+    vectors: Vectors,
+    *,
+    diversity: float,
+    count: int,
+    blades: int = 1,
+    unsigned: bool = False,
+) -> NDArray[np.int64]:
+    """Choose hits one after another, each near the query and unlike those chosen before it.
+
+    The next one has the largest (1 - diversity) * score - diversity * likeness, its likeness being its
+    largest cosine with one already chosen (Carbonell and Goldstein, SIGIR 1998). Equals go by key.
+
+    Args:
+        keys: Keys of the candidates (N,).
+        scores: Scores of the candidates (N,), larger is nearer.
+        vectors: Vectors of the candidates (N, D), of length one.
+        diversity: 0 leaves the order of scores, 1 looks for the most different only.
+        count: Number of candidates to choose.
+        blades: k of a k-blade model, whose vectors are oriented bases; else 1.
+        unsigned: Whether a vector and its opposite are the same.
+
+    Returns:
+        The places of the chosen among the candidates (min(count, N),), best first.
+    """
+    wanted = min(count, len(keys))
+    chosen = np.empty(wanted, dtype=np.int64)
+    # In order of key, the first of equals is the one with the smallest key.
+    order = np.argsort(keys, kind="stable")
+    relevance = (1 - diversity) * scores[order].astype(np.float64)
+    ranked = as_blades(np.ascontiguousarray(vectors[order]), blades, unsigned=unsigned)
+    likeness = np.zeros(len(keys), dtype=np.float64)
+    best = int(np.argmax(scores[order])) if wanted else 0
+    for place in range(wanted):
+        chosen[place] = best
+        alike = similarity(ranked[best : best + 1], ranked)[0].astype(np.float64)
+        likeness = alike if place == 0 else np.maximum(likeness, alike)
+        relevance[best] = -np.inf
+        best = int(np.argmax(relevance - diversity * likeness))
+    places: NDArray[np.int64] = order[chosen]
+    return places
+
+
+def fuse(rankings: Sequence[Keys], k0: int = 60) -> tuple[Keys, NDArray[np.float64]]:
+    """Fuse rankings by the sum of 1 / (k0 + rank) over those that a key is in.
+
+    Cormack, Clarke and Buettcher, "Reciprocal rank fusion outperforms Condorcet and individual rank learning
+    methods", SIGIR 2009.
+
+    Args:
+        rankings: Distinct keys (N,) of each ranking, best first.
+        k0: Rank constant; the larger, the less the first ranks dominate.
+
+    Returns:
+        The keys of all rankings and their sums, best first; equal sums are in order of key.
+    """
+    keys = np.concatenate([np.empty(0, dtype=np.int64), *rankings])
+    fused, places = np.unique(keys, return_inverse=True)
+    sums = np.zeros(len(fused), dtype=np.float64)
+    ranks = np.concatenate([np.empty(0), *(np.arange(1.0, len(ranking) + 1) for ranking in rankings)])
+    np.add.at(sums, places, 1 / (k0 + ranks))
+    order = np.lexsort((fused, -sums))
+    return fused[order], sums[order]

@@ -16,10 +16,9 @@ from typing import Final, NamedTuple
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from index.files.stale import remove_stale
-from index.vectors.ann.search import OperatingPoint, read_point
+from index.vectors.ann import OperatingPoint, read_point
 from index.vectors.protocol import ViewName
-from index.vectors.vector_view import VectorView
-from index.vectors.view import CosineView, new_view
+from index.vectors.view import CosineView, VectorView, new_view
 from training.common.atomic import atomic_file, sync
 
 _FORMAT: Final = 5

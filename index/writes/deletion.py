@@ -23,7 +23,7 @@ from index.catalogue.tables import (
 )
 from index.files.orphans import mark_orphans
 from index.filters.grammar import Filter
-from index.filters.sql import passing_keys
+from index.filters.passing import passing_keys
 from index.reports.received import remove_reports, studies_of
 from index.writes.texts import remove_texts
 

@@ -9,7 +9,7 @@ from PIL import Image
 from index.catalogue.collections import Generation, get_generation, next_sequence
 from index.errors import GenerationError
 from index.home import Home
-from index.scoring.confidence import TextEncoder
+from index.scoring import TextEncoder
 from index.vectors.codec import encode_vectors
 from index.vectors.protocol import Vectors
 from index.writes.texts import (

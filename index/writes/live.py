@@ -24,8 +24,7 @@ from index.catalogue.tables import CollectionRow
 from index.errors import ConditionError, GenerationError, StaleWriteError, shortened
 from index.files.orphans import collect_orphans, keep_files, mark_orphans
 from index.home import Home
-from index.search.hit_reader import read_image, require_image
-from index.search.results import ActiveGeneration, StoredImage, revision_of
+from index.search.results import ActiveGeneration, StoredImage, read_image, require_image, revision_of
 from index.writes.deletion import delete_images
 from index.writes.images import ImageWrite, Outcome, write_images
 from index.writes.intake import KnownImage, known_images, record_digest

@@ -27,7 +27,7 @@ from app.cli.options import (
 if TYPE_CHECKING:
     from app.settings import Settings
     from index.ingest import IngestReport
-    from index.views.choose import Choice
+    from index.views.manager import Choice
     from training.common.manifest import Manifest, Rejections
 
 ChosenView = Literal["auto", "exact", "ivf", "mapped", "gpu"]

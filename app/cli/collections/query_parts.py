@@ -12,11 +12,11 @@ from app.search.query_sources import ImageFile, Source, TextSource, region_part,
 from app.search.schemas.page import Truncation
 from app.search.schemas.query import SearchQuery
 from app.settings import Settings
-from index.catalogue.full_text import MAX_WORDS, parse_words
+from index.catalogue.words import MAX_WORDS, parse_words
 from index.engine import SearchEngine
 from index.errors import StoreError
 from index.files.renditions import STORED_LIMITS
-from index.search.query_vector import Part
+from index.search.request import Part
 from index.search.results import ActiveGeneration, StoredImage
 from training.common.errors import ImageError, NoRegionsError
 from training.imaging.content import read_content

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from app.edge.observability.console import console
-from index.scoring.confidence import MIN_IMAGES, MIN_KINDS, Confidence
+from index.scoring import MIN_IMAGES, MIN_KINDS, Confidence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

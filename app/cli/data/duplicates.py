@@ -24,7 +24,7 @@ def duplicates(
 
     from app.collections.duplicates import as_json, write_groups
     from app.settings import load_settings
-    from index.duplicates.find import find_duplicates
+    from index.duplicates import find_duplicates
 
     with indexed(load_settings(home=home)) as engine, stoppable("Stopped. Nothing was changed."):
         if out is not None:

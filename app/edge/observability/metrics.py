@@ -16,7 +16,7 @@ from prometheus_client.process_collector import ProcessCollector
 from app.concurrency.timings import record
 from app.edge.observability.installation import InstallationMetrics
 from app.encoding import Kind
-from index.vectors.ann.search import OperatingPoint
+from index.vectors.ann import OperatingPoint
 from training.imaging.processes.pool import DecodeOutcome, RestartReason
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)

@@ -15,8 +15,7 @@ from app.radiology.schemas.studies import SimilarResponse
 from app.radiology.similar_studies import answer_similar
 from app.search.read_search import read_filter
 from app.services import InjectedServices, Services
-from index.studies.members import Wanted
-from index.studies.similar import SimilarRequest
+from index.studies import SimilarRequest, Wanted
 
 router = APIRouter(tags=["studies"], route_class=GuardedRoute)
 

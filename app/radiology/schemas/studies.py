@@ -10,8 +10,7 @@ from app.archive_settings import ResultForm
 from app.edge.schemas import Answer
 from app.search.schemas.findings import StatedByImage
 from app.search.schemas.page import ServedBy
-from index.studies.members import StudyImage
-from index.studies.sentences import Sentence
+from index.studies import Sentence, StudyImage
 from training.common.manifest import MetadataValue
 
 _YEARS_OF_A_BAND: Final = 10

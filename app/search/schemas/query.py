@@ -18,9 +18,8 @@ from app.search.schemas.filter_form import LIMITS, FilterForm
 from app.search.schemas.hits import DEFAULT_PARTS, HIT_PARTS
 from index.errors import QueryError
 from index.filters.grammar import MAX_FIELD_NAME_LENGTH, FieldName, parse_filter
-from index.search.request import SearchRequest, stated_findings
+from index.search.request import SearchRequest, stated_findings, unit_query
 from index.search.results import HitPart
-from index.search.searcher import unit_query
 from index.vectors.protocol import Vectors
 from training.clinical.findings import State
 

@@ -48,8 +48,8 @@ def test_what_texts_give_changes_with_the_number_of_the_rules_alone() -> None:
 @pytest.mark.parametrize(
     ("changed", "by"),
     [
-        ("index.catalogue.full_text.tokenizer._STROKED", {}),
-        ("index.catalogue.full_text.storage.is_compound", str.isalpha),
+        ("index.catalogue.words._STROKED", {}),
+        ("index.catalogue.full_text.is_compound", str.isalpha),
         ("index.writes.findings.find_findings", lambda text: find_findings(text)[:1]),
     ],
 )

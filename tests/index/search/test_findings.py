@@ -12,9 +12,9 @@ from index.catalogue.tables import TextRow
 from index.engine import SearchEngine
 from index.errors import QueryError
 from index.filters.column_cache import CollectionState
-from index.filters.field_columns import FieldColumns
-from index.filters.findings import FindingCounts, count_findings, texts_saying
+from index.filters.facets import FindingCounts, count_findings
 from index.filters.grammar import HasFinding, parse_filter
+from index.filters.passing import FieldColumns, texts_saying
 from index.search.request import SearchRequest, stated_findings
 from index.search.results import SearchPage
 from tests.index.orders import all_pages

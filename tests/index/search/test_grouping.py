@@ -20,7 +20,7 @@ from index.engine import SearchEngine
 from index.search import grouping as groups
 from index.search.grouping import GroupColumn, GroupColumns, Groups
 from index.vectors.protocol import Keys
-from tests.index.filters.test_passing_keys import Collection, drawn
+from tests.index.filters.test_kept_up import Collection, drawn
 from tests.index.homes import open_home
 from tests.index.orders import group_of
 from training.common.manifest import Record

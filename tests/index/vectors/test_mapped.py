@@ -14,12 +14,10 @@ from hypothesis import strategies as st
 
 from index.errors import ViewError
 from index.vectors.codec import encode_vectors, rounded_vectors, unit
-from index.vectors.filter_mask import FilterMask
 from index.vectors.protocol import Neighbours, Vectors
+from index.vectors.rows import FilterMask
 from index.vectors.storage import mapped
-from index.vectors.storage.mapped import MappedStore
-from index.vectors.storage.memory import MemoryStore
-from index.vectors.storage.vector_store import write_header
+from index.vectors.store import MappedStore, MemoryStore, write_header
 from index.vectors.view import CosineView
 from tests.index.samples import unit_vectors
 from tests.index.vectors.coding import prefer_codes

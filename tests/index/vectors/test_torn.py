@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from index.vectors.ann import calibration
-from index.vectors.storage.memory import MemoryStore
+from index.vectors.store import MemoryStore
 from index.vectors.view import CosineView
 from tests.index.samples import unit_vectors
 

@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index.vectors import flat_view
-from index.vectors.flat_view import FlatView
 from index.vectors.protocol import After, Neighbours, Vectors
-from index.vectors.view import new_view
+from index.vectors.view import FlatView, new_view
 from tests.index.vectors.reference import ReferenceView
 
 DIM = 24

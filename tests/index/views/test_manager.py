@@ -15,7 +15,7 @@ import pytest
 from index.catalogue.collections import Generation, find_active
 from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError, UnknownCollectionError, ViewError
-from index.vectors.ann.ivf_pq import IvfPq
+from index.vectors.ann import IvfPq
 from index.vectors.codec import encode_vectors, rounded_vectors, unit
 from index.vectors.protocol import VIEW_NAMES, Vectors, ViewName
 from index.vectors.view import CosineView
@@ -333,7 +333,7 @@ def test_vectors_that_outgrow_memory_move_to_files_and_come_back_where_there_is_
     home: SearchEngine, views: Views, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = COUNT * DIM * 100
-    monkeypatch.setattr("index.views.choose._SCANNED", 1)
+    monkeypatch.setattr("index.views.manager._SCANNED", 1)
     monkeypatch.setattr("index.views.manager.free_memory", lambda: memory)
     view = _current(home, views)
     _wait(lambda: view.name == "ivf")

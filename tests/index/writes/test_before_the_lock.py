@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from index.catalogue import Catalogue
 from index.catalogue.full_text import storage
-from index.catalogue.full_text.tokenizer import indexed_text
+from index.catalogue.words import indexed_text
 from index.engine import SearchEngine
 from index.ingest import ingest_manifest
 from index.writes import findings

@@ -15,7 +15,7 @@ from pydicom.uid import SecondaryCaptureImageStorage
 from app.radiology.pacs.results.objects import NOTICE, WHOSE, SourceFilm, Uids, begin_object
 from app.radiology.schemas.results import MAX_CASES
 from app.radiology.schemas.studies import SimilarHit
-from index.studies.members import StudyImage
+from index.studies import StudyImage
 
 MODALITY = "OT"
 WIDTH: Final = 1600

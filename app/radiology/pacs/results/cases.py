@@ -11,8 +11,7 @@ from index.engine import SearchEngine
 from index.errors import shortened
 from index.filters.grammar import AnyOf
 from index.search.results import ActiveGeneration
-from index.studies.members import FRAME, SOP, StudyImage, Wanted
-from index.studies.similar import SimilarRequest, find_similar
+from index.studies import FRAME, SOP, SimilarRequest, StudyImage, Wanted, find_similar
 
 
 @dataclass(frozen=True, slots=True)

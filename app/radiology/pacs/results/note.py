@@ -19,7 +19,7 @@ from app.radiology.pacs.results.write_back import make_objects
 from app.radiology.schemas.studies import whole_number_of
 from index.engine import SearchEngine
 from index.files.renditions import Rendition, make_rendition
-from index.studies.members import FRAME, SOP
+from index.studies import FRAME, SOP
 
 NOTES_OFF: Final = (
     "No note is written: RECOQUEST_PACS_WRITE_BACK of the service names the forms that may be written to the "

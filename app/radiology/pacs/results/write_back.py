@@ -29,7 +29,7 @@ from app.radiology.schemas.results import NewResults, WrittenObject, WrittenResu
 from app.radiology.viewer.archive import LATE, NOT_FOUND, UNAVAILABLE
 from app.services import Services
 from index.files.renditions import Rendition
-from index.studies.members import Wanted
+from index.studies import Wanted
 
 OFF: Final = Kind("write-back-off", "Nothing is written to the archive", HTTPStatus.CONFLICT)
 _NOT_STORED: Final = Kind("not-stored", "The archive did not store the results", HTTPStatus.BAD_GATEWAY)

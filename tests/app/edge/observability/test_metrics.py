@@ -11,7 +11,7 @@ from app.heartbeat import Heartbeat
 from app.settings import Settings
 from index.backup import write_backup
 from index.catalogue.jobs import add_job, cancel_job
-from index.vectors.ann.search import OperatingPoint
+from index.vectors.ann import OperatingPoint
 
 
 def test_recall_is_that_of_the_collections_that_have_codes_now() -> None:

@@ -7,8 +7,7 @@ from typing import Any
 from app.engine import open_engine
 from index.engine import SearchEngine
 from index.keys.patient_key import patient_key
-from index.search.hit_reader import read_image
-from index.search.results import StoredImage
+from index.search.results import StoredImage, read_image
 from index.writes.live import change_image
 from tests.app.conftest import COLLECTION, Indexed
 from tests.training.clinical.reports.documents import ACCESSION, PATIENT, STUDY

@@ -9,7 +9,7 @@ import numpy as np
 
 from index.vectors.protocol import Keys, ViewName
 from index.vectors.view import CosineView
-from index.views.choose import choose_view
+from index.views.manager import choose_view
 from index.views.snapshots import SnapshotOf, read_snapshot, write_snapshot
 from tests.benchmarks.search.contestants.contestant import Contestant, Found
 from tests.benchmarks.search.made_vectors import Vectors

@@ -1,26 +1,27 @@
 """What passes a filter, remembered while the collection is written to, against the same read anew."""
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import event, select
 
 from index.catalogue import Reading
 from index.catalogue.collections import TARGETS, Target, require_collection
+from index.catalogue.tables import ImageRow, TextRow
 from index.engine import SearchEngine
 from index.errors import FilterError
-from index.filters.column_cache import CollectionState
+from index.filters.column_cache import CacheKey, CollectionState, IncrementalCache
 from index.filters.columns import Column, Columns
-from index.filters.field_columns import FieldColumns
 from index.filters.grammar import Equals, FieldKind, Filter, parse_filter
-from index.filters.passing_keys import PassingKeys
-from index.filters.sql import change_since, passing_keys
+from index.filters.passing import FieldColumns
 from index.vectors.protocol import Keys
 from index.writes.deletion import delete_images
 from index.writes.images import ImageWrite, PictureWrite, write_images
 from index.writes.intake import record_digest
+from tests.index.filters.test_passing import passes
 from tests.index.homes import open_home
 from tests.index.samples import begin_generation
 from training.common.manifest import MetadataValue, Record
@@ -41,7 +42,8 @@ class Collection:
     """A collection to write to, and what is remembered of it."""
 
     def __init__(self, engine: SearchEngine, max_bytes: int = 0) -> None:
-        self.memory = PassingKeys(FieldColumns(max_bytes))
+        self.memory = FieldColumns(max_bytes)
+        self._records: dict[str, Record] = {}
         self._engine = engine
         self._generation = begin_generation(engine, "c", 2)
         self.id = self._generation.collection_id
@@ -51,10 +53,13 @@ class Collection:
         with self._engine.home.catalogue.write() as session:
             writes = [ImageWrite(record, record_digest(record), picture) for record in records]
             write_images(session, self._generation, writes)
+        self._records.update({record.id: record for record in records})
 
     def delete(self, *ids: str) -> None:
         with self._engine.home.catalogue.write() as session:
             delete_images(session, "c", ids)
+        for each in ids:
+            self._records.pop(each, None)
 
     def sequence(self) -> int:
         with self._engine.home.catalogue.read() as session:
@@ -70,11 +75,17 @@ class Collection:
     def get(self, filter: Filter, target: Target = "images", sequence: int | None = None) -> Keys:
         wanted = self.sequence() if sequence is None else sequence
         with self._engine.home.catalogue.reading() as reading:
-            return self.memory.get(CollectionState(reading, self.id, wanted), filter, target)
+            return self.memory.passing(CollectionState(reading, self.id, wanted), filter, target)
 
-    def anew(self, filter: Filter, target: Target = "images") -> Keys:
+    def expected(self, filter: Filter, target: Target = "images") -> list[int]:
+        """What passes, one image at a time in Python."""
+        key = ImageRow.id if target == "images" else TextRow.id
+        query = select(key, ImageRow.external_id).where(ImageRow.collection_id == self.id).order_by(key)
+        if target == "texts":
+            query = query.join(TextRow, TextRow.image_id == ImageRow.id)
         with self._engine.home.catalogue.read() as session:
-            return passing_keys(session, self.id, filter, target)
+            rows = session.execute(query).all()
+        return [key for key, name in rows if passes(self._records[name], filter)]
 
 
 @pytest.fixture
@@ -94,23 +105,22 @@ def either(engine: SearchEngine, request: pytest.FixtureRequest) -> Collection:
     return Collection(engine, request.param)
 
 
-@pytest.fixture(params=[pytest.param(8, marks=pytest.mark.slow), 0], ids=["by condition", "by field"])
-def separate(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of how many conditions each is read by itself."""
-    monkeypatch.setattr("index.filters.sql._SEPARATE", request.param)
-
-
 @pytest.fixture
-def read_anew(monkeypatch: pytest.MonkeyPatch) -> list[Filter]:
-    """Every filter whose keys were all read, by the memory."""
-    seen: list[Filter] = []
-    read = passing_keys
+def read_anew(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of values that were read anew, by whatever memory."""
+    seen: list[str] = []
+    get = IncrementalCache.get
 
-    def noted(session: object, collection_id: int, filter: Filter, target: Target) -> Keys:
-        seen.append(filter)
-        return read(session, collection_id, filter, target)  # type: ignore[arg-type]
+    def noted(
+        self: IncrementalCache[Any], place: CacheKey, sequence: int, read: Callable[[], Any], catch_up: Any
+    ) -> Any:
+        def anew() -> Any:
+            seen.append(place.name)
+            return read()
 
-    monkeypatch.setattr("index.filters.passing_keys.passing_keys", noted)
+        return get(self, place, sequence, anew, catch_up)
+
+    monkeypatch.setattr(IncrementalCache, "get", noted)
     return seen
 
 
@@ -119,7 +129,9 @@ def drawn(random: random.Random, number: int) -> Record:
         id=f"i{number}",
         image="x.png",
         split=random.choice(["train", "val", "test"]),
-        texts=tuple(random.choice(["text", "No effusion.", "Effusion."]) for _ in range(random.randrange(3))),
+        texts=tuple(
+            random.choice(["A dog", "No effusion.", "Effusion. No mass."]) for _ in range(random.randrange(3))
+        ),
         group=random.choice([None, "g1", "g2"]),
         labels=tuple(random.sample(["Edema", "Mass"], random.randrange(3))),
         metadata={"age": random.choice([20, 30, 40, 50])}
@@ -139,27 +151,29 @@ def test_what_passed_is_remembered_until_something_is_written(either: Collection
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("separate")
-def test_it_keeps_up_with_writes_and_removals(collection: Collection, read_anew: list[Filter]) -> None:
+@pytest.mark.parametrize("sparse", [64, 0], ids=["in a mask", "by search"])
+def test_it_keeps_up_with_writes_and_removals(
+    either: Collection, monkeypatch: pytest.MonkeyPatch, sparse: int
+) -> None:
+    monkeypatch.setattr("index.filters.passing._SPARSE", sparse)
     filters = [parse_filter(value) for value in (*FILTERS, DATED)]
     source = random.Random(0)
-    collection.put(*(drawn(source, number) for number in range(12)))
+    either.put(*(drawn(source, number) for number in range(12)))
     sizes = set()
     for _ in range(90):
         for _ in range(source.randrange(1, 4)):
             numbers = source.sample(range(16), source.randrange(1, 4))
             if source.random() < 0.3:
-                collection.delete(*(f"i{number}" for number in numbers))
+                either.delete(*(f"i{number}" for number in numbers))
             else:
-                collection.put(*(drawn(source, number) for number in numbers))
+                either.put(*(drawn(source, number) for number in numbers))
         # Some are asked for after every round, some after several.
         for filter in source.sample(filters, 3):
             for target in TARGETS:
-                keys = collection.get(filter, target)
-                assert keys.tolist() == collection.anew(filter, target).tolist()
+                keys = either.get(filter, target)
+                assert keys.tolist() == either.expected(filter, target)
                 sizes.add(len(keys))
     assert {0, 1, 2, 3, 4, 5} <= sizes
-    assert len(read_anew) == len(filters) * len(TARGETS)
 
 
 def test_the_array_is_the_same_as_long_as_the_same_images_pass(either: Collection) -> None:
@@ -178,20 +192,38 @@ def test_the_array_is_the_same_as_long_as_the_same_images_pass(either: Collectio
 
 
 def test_where_much_was_written_all_is_read_anew(
-    collection: Collection, monkeypatch: pytest.MonkeyPatch, read_anew: list[Filter]
+    in_memory: Collection, monkeypatch: pytest.MonkeyPatch, read_anew: list[str]
 ) -> None:
     monkeypatch.setattr("index.filters.column_cache._MIN_REFRESH_LIMIT", 3)
     source = random.Random(1)
     condition = parse_filter({"field": "age", "gte": 40})
-    collection.put(*(drawn(source, number) for number in range(8)))
-    collection.get(condition)
+    in_memory.put(*(drawn(source, number) for number in range(8)))
+    in_memory.get(condition)
     for count, read in ((3, 1), (4, 2)):
-        collection.put(*(drawn(source, number) for number in range(count)))
-        assert collection.get(condition).tolist() == collection.anew(condition).tolist()
-        assert len(read_anew) == read
-    collection.delete("i0", "i1", "i2", "i3")
-    assert collection.get(condition).tolist() == collection.anew(condition).tolist()
-    assert len(read_anew) == 3
+        in_memory.put(*(drawn(source, number) for number in range(count)))
+        assert in_memory.get(condition).tolist() == in_memory.expected(condition)
+        assert read_anew.count("number age") == read
+    in_memory.delete("i0", "i1", "i2", "i3")
+    assert in_memory.get(condition).tolist() == in_memory.expected(condition)
+    assert read_anew.count("number age") == 3
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_values_of_a_field_that_does_not_fit_keep_up_as_well(
+    in_memory: Collection, read_anew: list[str], target: Target
+) -> None:
+    """Ids are never whole in memory: those that a filter asks for are read once, then what was written."""
+    source = random.Random(5)
+    in_memory.put(*(drawn(source, number) for number in range(20)))
+    among = parse_filter({"and": [{"field": "id", "gte": "i1", "lt": "i5"}, {"field": "age", "gte": 30}]})
+    others = parse_filter({"not": {"field": "id", "any_of": ["i3", "i7", "gone"]}})
+    for step in range(20):
+        for filter in (among, others):
+            assert in_memory.get(filter, target).tolist() == in_memory.expected(filter, target)
+        in_memory.put(drawn(source, source.randrange(20)), drawn(source, 20 + step))
+        in_memory.delete(f"i{source.randrange(40)}")
+    ids = [name for name in read_anew if name.startswith("text id")]
+    assert len(ids) == len(set(ids)) == 2
 
 
 def test_an_older_state_is_read_anew(either: Collection) -> None:
@@ -210,42 +242,49 @@ def test_an_older_state_is_read_anew(either: Collection) -> None:
 def test_what_was_written_is_found_without_a_look_at_the_rest(tmp_path: Path, target: Target) -> None:
     """The plan of SQLite names an index for every table, and none of those of values."""
     engine = open_home(tmp_path / "home")
-    collection = Collection(engine)
-    collection.put(*(drawn(random.Random(2), number) for number in range(8)))
+    collection = Collection(engine, 10_000_000)
+    source = random.Random(2)
+    collection.put(*(drawn(source, number) for number in range(20)))
+    filters = [parse_filter(value) for value in FILTERS]
+    for filter in filters:
+        collection.get(filter, target)
+    collection.put(drawn(source, 5))
     statements: list[tuple[str, tuple[object, ...]]] = []
-    with engine.home.catalogue.read() as session:
-        connection = session.connection()
+    sequence = collection.sequence()
+    with collection.reading() as reading:
+        connection = reading.session.connection()
         event.listen(connection, "before_cursor_execute", lambda *a: statements.append((a[2], a[3])))
-        for value in FILTERS:
-            change_since(session, collection.id, 1, parse_filter(value), target, 100)
+        for filter in filters:
+            collection.memory.passing(CollectionState(reading, collection.id, sequence), filter, target)
         plans = [
             " ".join(row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values))
             for sql, values in list(statements)
         ]
     engine.close()
-    assert len(plans) == 4 * len(FILTERS)
+    assert len(plans) > 10
     for plan in plans:
         assert "SCAN" not in plan
         assert "ix_attributes" not in plan
-        assert any(name in plan for name in ("ix_images_sequence", "removals", "collections USING INTEGER"))
+        indexes = ("ix_images_sequence", "removals", "collections USING INTEGER", "fields USING")
+        assert any(name in plan for name in indexes), plan
     assert any("attributes" in plan for plan in plans)
 
 
 def test_the_memory_of_what_passed_is_bounded_however_long_the_filters_are(
     engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("index.filters.passing_keys._CACHE_BYTES", 100_000)
-    collection = Collection(engine)
+    monkeypatch.setattr("index.filters.passing._KEYS_BYTES", 100_000)
+    collection = Collection(engine, 10_000_000)
     collection.put(Record(id="a", image="a", split="val", metadata={"view": "PA"}))
     with engine.home.catalogue.reading() as reading:
         for number in range(20):
             filter = Equals(field="view", eq=f"{number}-" + "x" * 30_000)
-            collection.memory.get(CollectionState(reading, collection.id, 1), filter, "images")
-    assert len(collection.memory._found._held) == 3
+            collection.memory.passing(CollectionState(reading, collection.id, 1), filter, "images")
+    assert len(collection.memory._passing._held) == 3
 
 
 def test_fields_in_memory_keep_up_with_writes_and_removals(
-    in_memory: Collection, read_anew: list[Filter], monkeypatch: pytest.MonkeyPatch
+    in_memory: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each field is read whole once, though filters come that were never asked before."""
     whole: list[str] = []
@@ -271,23 +310,18 @@ def test_fields_in_memory_keep_up_with_writes_and_removals(
         for filter in filters:
             for target in TARGETS:
                 keys = in_memory.get(filter, target)
-                assert keys.tolist() == in_memory.anew(filter, target).tolist()
+                assert keys.tolist() == in_memory.expected(filter, target)
                 sizes.add(len(keys))
     assert len(sizes) > 20
-    assert not read_anew
     assert sorted(whole) == ["age", "labels", "taken", "view"]
 
 
-@pytest.mark.parametrize("separate_keys", [False, True])
-def test_fields_that_do_not_fit_are_left_to_the_database(
-    engine: SearchEngine,
-    monkeypatch: pytest.MonkeyPatch,
-    read_anew: list[Filter],
-    separate_keys: bool,
+@pytest.mark.parametrize("sparse", [64, 0])
+def test_fields_that_do_not_fit_are_read_in_part(
+    engine: SearchEngine, monkeypatch: pytest.MonkeyPatch, sparse: int
 ) -> None:
-    monkeypatch.setattr("index.filters.field_columns._MAX_TEXTS", 1)
-    if separate_keys:
-        monkeypatch.setattr("index.filters.field_columns._SPARSE", 0)
+    monkeypatch.setattr("index.filters.passing._MAX_TEXTS", 1)
+    monkeypatch.setattr("index.filters.passing._SPARSE", sparse)
     collection = Collection(engine, 32 * 10)
     source = random.Random(4)
     collection.put(*(drawn(source, number) for number in range(8)))
@@ -300,13 +334,10 @@ def test_fields_that_do_not_fit_are_left_to_the_database(
         )
     )
     for filter in (few, texts):
-        assert collection.get(filter).tolist() == collection.anew(filter).tolist()
-    assert [filter.text for filter in read_anew] == [
-        filter.text for filter in ((few, texts) if separate_keys else (texts,))
-    ]
+        assert collection.get(filter).tolist() == collection.expected(filter)
     collection.put(*(drawn(source, number) for number in range(8, 20)))
-    assert collection.get(many).tolist() == collection.anew(many).tolist()
-    assert read_anew[-1] is many
+    for filter in (few, many, texts):
+        assert collection.get(filter).tolist() == collection.expected(filter)
 
 
 def test_a_filter_is_checked_before_it_is_evaluated(either: Collection) -> None:
@@ -347,11 +378,11 @@ def test_fields_that_were_warmed_are_searched_without_the_database(in_memory: Co
     in_memory.put(*(drawn(source, number) for number in range(20)))
     in_memory.warm()
     filters = [parse_filter(value) for value in FILTERS[:4]]
-    expected = [in_memory.anew(filter).tolist() for filter in filters]
+    expected = [in_memory.expected(filter) for filter in filters]
     sequence = in_memory.sequence()
     with in_memory.reading() as reading:
         found = [
-            in_memory.memory.get(CollectionState(reading, in_memory.id, sequence), filter, "images")
+            in_memory.memory.passing(CollectionState(reading, in_memory.id, sequence), filter, "images")
             for filter in filters
         ]
         assert not reading.opened

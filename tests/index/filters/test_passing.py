@@ -1,4 +1,4 @@
-"""Filters in SQL against the same filters evaluated one image at a time in Python."""
+"""Filters over columns against the same filters evaluated one image at a time in Python."""
 
 import math
 from collections.abc import Iterator
@@ -15,6 +15,8 @@ from index.catalogue import Catalogue
 from index.catalogue.tables import ImageRow
 from index.engine import SearchEngine
 from index.errors import FilterError
+from index.filters.column_cache import CollectionState
+from index.filters.columns import known_fields
 from index.filters.dates import parse_date
 from index.filters.grammar import (
     And,
@@ -30,7 +32,7 @@ from index.filters.grammar import (
     kind_of,
     parse_filter,
 )
-from index.filters.sql import known_fields, passing_keys
+from index.filters.passing import FieldColumns, passing_keys
 from index.writes.images import ImageWrite, PictureWrite, write_images
 from index.writes.intake import record_digest
 from tests.index.samples import begin_generation
@@ -179,11 +181,9 @@ def catalogue(engine: SearchEngine) -> Iterator[Catalogue]:
     yield engine.home.catalogue
 
 
-@pytest.mark.parametrize(
-    "separate", [8, pytest.param(0, marks=pytest.mark.slow)], ids=["by condition", "by field"]
-)
-def test_sql_and_python_agree(engine: SearchEngine, separate: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("index.filters.sql._SEPARATE", separate)
+@pytest.mark.parametrize("in_memory", [False, True], ids=["nothing in memory", "in memory"])
+def test_columns_and_python_agree(engine: SearchEngine, *, in_memory: bool) -> None:
+    memory = FieldColumns(1_000_000)
     seen = {"passing": 0, "failing": 0, "refused": 0}
     counter = iter(range(10_000))
 
@@ -192,7 +192,13 @@ def test_sql_and_python_agree(engine: SearchEngine, separate: int, monkeypatch: 
     def check(records: list[Record], values: list[dict[str, Any]]) -> None:
         number = next(counter)
         collection_id = _put(engine, f"collection-{number}", records)
-        with engine.home.catalogue.read() as session:
+        with engine.home.catalogue.reading() as reading:
+            session, state = reading.session, CollectionState(reading, collection_id, number)
+            ask = (
+                partial(memory.passing, state, target="images")
+                if in_memory
+                else partial(passing_keys, session, collection_id)
+            )
             fields = known_fields(session, collection_id)
             for value in values:
                 parsed = parse_filter(value)
@@ -202,9 +208,9 @@ def test_sql_and_python_agree(engine: SearchEngine, separate: int, monkeypatch: 
                 except FilterError:
                     seen["refused"] += 1
                     with pytest.raises(FilterError):
-                        passing_keys(session, collection_id, parsed)
+                        ask(parsed)
                     continue
-                keys = passing_keys(session, collection_id, parsed)
+                keys = ask(parsed)
                 found = set(
                     session.execute(
                         select(ImageRow.external_id).where(ImageRow.id.in_(keys.tolist()))
