@@ -229,11 +229,6 @@ def find_duplicates(home: Home, collection: str, *, show_progress: bool = True) 
     pairs that are worth a look, at thresholds that follow from the collection itself, and the pictures
     decide; neither can tell a copy from another picture of the same thing.
 
-    Args:
-        home: Home of the collection.
-        collection: Name of the collection.
-        show_progress: Show bars on standard error.
-
     Raises:
         UnknownCollectionError: No collection has this name.
         NoActiveGenerationError: The collection has no active generation yet.
@@ -284,13 +279,6 @@ def likely_pairs(
 
     An image is paired with its `_NEAREST` neighbours, as far as they are nearer than all but that many of so
     large a collection's random pairs.
-
-    Args:
-        view: View with the images' vectors.
-        keys: Images that are all in the view, rising.
-        blades: k of a k-blade model, else 1.
-        unsigned: Whether a vector and its opposite are the same.
-        show_progress: Show a bar on standard error.
     """
 
     def alike(first: Vectors, second: Vectors) -> Vectors:

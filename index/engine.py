@@ -52,14 +52,12 @@ from index.search.grouping import (
     Groups,
     check_group_field,
     keys_left_out,
-    keys_of_patients,
 )
 from index.search.orders import (
     BY_FINDINGS,
     BY_VECTOR,
     BY_WORDS,
     FUSED_PLACES,
-    NOTHING,
     DiverseRanking,
     FusedRanking,
     GroupedRanking,
@@ -91,7 +89,7 @@ from index.search.results import (
 from index.vectors.ann import OperatingPoint
 from index.vectors.codec import decode_vectors
 from index.vectors.gpu import Gpu
-from index.vectors.protocol import After, Keys, Neighbours, Vectors, ViewName
+from index.vectors.protocol import NOTHING, After, Keys, Neighbours, Vectors, ViewName
 from index.views.manager import Choice, ViewEntry, Views
 
 # Attempts at a page whose hits are removed meanwhile.
@@ -376,16 +374,7 @@ class SearchEngine:
         return [answers[place] for place in range(len(entries))]
 
     def _generation(self, active: ActiveGeneration, version: Hashable = None) -> tuple[Generation, int]:
-        """Return the generation that a caller means, and the sequence number of its collection.
-
-        Args:
-            active: Generation named by the caller.
-            version: Version of the catalogue just read; None: read it now.
-
-        Raises:
-            UnknownCollectionError: The whole collection is gone.
-            GenerationError: The generation is gone, or differs from the one that the caller named.
-        """
+        """Return the generation that a caller means, and the sequence number of its collection."""
         try:
             generation, sequence = self._generations.get(active.generation, version)
             if (generation.collection, generation.digest) != (active.collection, active.digest):
@@ -418,16 +407,7 @@ class SearchEngine:
                 check_group_field(session, collection_id, request.group_by, of="group_by")
             if request.exclude_groups_of:
                 check_group_field(session, collection_id, request.exclude_groups_by, of="exclude_same_group")
-            hidden = keys_left_out(
-                session,
-                collection_id,
-                request.target,
-                request.exclude,
-                request.exclude_groups_of,
-                request.exclude_groups_by,
-            )
-            patients = keys_of_patients(session, collection_id, request.target, request.exclude_patients_of)
-            return np.union1d(hidden, patients)
+            return keys_left_out(session, collection_id, request)
 
     def _begin(
         self, resolved: _Resolved, query: Vectors, request: SearchRequest, text: str | None
@@ -893,14 +873,7 @@ def _found(
     images_of: Callable[[Sequence[int]], list[FoundImage | None]],
     first: Ranked | None = None,
 ) -> tuple[Ranked, list[FoundImage], bool]:
-    """Return more than `k` hits if there are more, their images, and whether none is behind them.
-
-    Args:
-        k: Hits on the page.
-        page: Gives the next hits.
-        images_of: Gives what the catalogue holds of hits; None for those that were removed.
-        first: The first `k + 1` hits, where they are known.
-    """
+    """Return more than `k` hits if there are more, their images, and whether none is behind them."""
     wanted = k + 1
     for _ in range(_TRIES):
         found = page(wanted) if first is None else first

@@ -167,11 +167,7 @@ class ScoreScale(NamedTuple):
         return [(score - self.mean) / self.spread for score in scores]
 
     def confident(self, scores: Iterable[float]) -> bool | None:
-        """Tell whether held-out queries with such a best score find what they ask for; None if unknown.
-
-        Args:
-            scores: Scores of the first hits, at least one.
-        """
+        """Tell whether held-out queries with such a best score find what they ask for; None if unknown."""
         return None if self.least is None else max(scores) >= self.least
 
 
@@ -273,21 +269,13 @@ def draw(keys: Keys, count: int, seed: int) -> Keys:
     return drawn
 
 
-def measure_background(
-    view: VectorView, *, blades: int = 1, unsigned: bool = False, seed: int = 0
-) -> Background | None:
+def measure_background(view: VectorView, *, blades: int = 1, unsigned: bool = False) -> Background | None:
     """Draw a sample of a view.
-
-    Args:
-        view: View to search.
-        blades: k of a k-blade model, else 1.
-        unsigned: Whether a vector and its opposite are the same.
-        seed: Seed of the sample.
 
     Returns:
         None where the view is empty.
     """
-    drawn, sample = view.held_vectors(draw(view.keys(), _SAMPLE, seed))
+    drawn, sample = view.held_vectors(draw(view.keys(), _SAMPLE, 0))
     if not len(drawn):
         return None
     background = Background(sample, len(view), blades=blades, unsigned=unsigned)
@@ -313,12 +301,6 @@ class Backgrounds:
         self, reading: Reading, generation: Generation, view: VectorView, target: Target = "images"
     ) -> Background | None:
         """Return the background of a view, measured if there is none or the view has grown or shrunk much.
-
-        Args:
-            reading: Read transaction of the catalogue.
-            generation: Generation of the view.
-            view: View to search.
-            target: Whether it holds the generation's images or their texts.
 
         Returns:
             None where the view is empty.
@@ -512,23 +494,14 @@ def measure_confidence(
     view: VectorView,
     knows: Callable[[str], bool],
     encoder: TextEncoder,
-    seed: int = 0,
 ) -> Confidence:
     """Measure from which score on a text query finds what it asks for.
 
     A hit is right if it is the text's own image, has an equal text, or has the same labels; for a label, if
     it has that label. Chance is the share of right images in a sample of the collection.
-
-    Args:
-        session: A read of the catalogue.
-        generation: Generation to measure.
-        view: View of its images.
-        knows: Tells whether the collection's texts and labels have the words of a text.
-        encoder: The generation's encoder.
-        seed: Seed of all draws.
     """
     count = len(view)
-    images = _held_out(session, generation, random.Random(seed))
+    images = _held_out(session, generation, random.Random(0))
     queries = _texts(session, generation, images, max(_COMPARED // max(count, 1), 200))
     own = [query for query, _ in queries]
     kinds = {kind: number for number, kind in enumerate(dict.fromkeys(query.kind for query in own))}
@@ -549,7 +522,7 @@ def measure_confidence(
     found = view.search_many(vectors, _DEPTH)
     best = np.array([one.scores[:1].max(initial=-inf) for one in found])
     hits = [one.keys.tolist() for one in found[: len(own)]]
-    drawn = np.random.default_rng(seed).permutation(view.keys())[:_COMPARED_SAMPLE].tolist()
+    drawn = np.random.default_rng(0).permutation(view.keys())[:_COMPARED_SAMPLE].tolist()
     facts = _facts(session, {*drawn, *(key for keys in hits for key in keys)})
     sample = [facts[key] for key in drawn if key in facts]
     outcomes = Outcomes(

@@ -144,15 +144,7 @@ def read_told(
     queries: Sequence[Vectors],
     query_keys: Collection[int],
 ) -> list[Told]:
-    """Return for each hit the text nearest to its query, or a sentence with a finding that both have.
-
-    Args:
-        session: A read of the catalogue.
-        active: Generation that was searched.
-        hits: Hits, which are images.
-        queries: Vector (D,) of the query of each hit.
-        query_keys: Keys of the query's images.
-    """
+    """Return for each hit the text nearest to its query, or a sentence with a finding that both have."""
     collection = require_collection(session, active.collection)
     query = select(ImageRow.external_id, ImageRow.id, ImageRow.report).where(
         ImageRow.collection_id == collection.id, ImageRow.external_id.in_({hit.id for hit in hits})
@@ -273,12 +265,6 @@ def find_similar(
     """Find the studies most like a study: their similarity is that of the two images most alike.
 
     Images of different views are not mixed into one query, which would be like neither.
-
-    Args:
-        engine: Engine of the collection.
-        active: Generation to search.
-        wanted: The study, or an instance of it.
-        request: Number and choice of studies.
 
     Raises:
         UnknownCollectionError: The collection is gone.

@@ -244,12 +244,7 @@ def matching(
     find the same images. How often a word occurs in how long a text counts by BM25 on SQLite and by
     PostgreSQL's own rank there.
 
-    Args:
-        session: A read of the catalogue.
-        collection_id: Key of the collection.
-        words: Words as typed, without query syntax.
-        limit: Maximum number of keys.
-        allowed: Only these keys, in rising order; None for all.
+    `allowed` are the only keys that may be found, rising; None allows all.
     """
     query = parse_words(words)
     if not query.words or limit < 1 or (allowed is not None and not len(allowed)):

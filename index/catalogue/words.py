@@ -491,10 +491,6 @@ def tokens(words: str) -> list[str]:
 def matched_spans(text: str, words: str) -> list[tuple[int, int]]:
     """Return where a text has words that a query matches, for marking them.
 
-    Args:
-        text: As it is stored.
-        words: As typed, without query syntax.
-
     Returns:
         Places (start, end) in characters of `text`, in order and without overlaps.
     """

@@ -152,21 +152,18 @@ def _cost(place: CacheKey, value: _Sized) -> int:
     return value.nbytes + len(place.name) + _ENTRY_BYTES
 
 
-def refresh_limit(count: int) -> int:
-    """Return how many of so many images or texts may be written for it to be worth while to catch up."""
-    return max(_MIN_REFRESH_LIMIT, int(_REFRESH_SHARE * count))
-
-
 def touched_since(
-    session: Session, collection_id: int, sequence: int, target: Target, most: int
+    session: Session, collection_id: int, sequence: int, target: Target, held: int
 ) -> Keys | None:
     """Return the keys of what was written or removed since, rising.
 
-    None if these are more than `most`, or if removals since are forgotten.
+    None if that is so much, compared with the number of keys `held`, that all should be read anew, or if
+    removals since are forgotten.
     """
     trimmed = select(CollectionRow.trimmed).where(CollectionRow.id == collection_id)
     if (session.execute(trimmed).scalar_one_or_none() or 0) > sequence:
         return None
+    most = max(_MIN_REFRESH_LIMIT, int(_REFRESH_SHARE * held))
     written = all_keys(collection_id, target).where(ImageRow.sequence > sequence)
     removed = select(RemovalRow.key).where(
         RemovalRow.collection_id == collection_id,

@@ -82,42 +82,35 @@ class Interval(NamedTuple):
 def intervals(condition: Condition, kind: FieldKind) -> list[Interval]:
     """Return the values of a kind that a condition asks for; of dates the seconds at which they begin."""
     if kind == "date":
-        return _date_intervals(condition) if isinstance(condition, Range) else []
+        return _range_intervals(condition, kind) if isinstance(condition, Range) else []
     values = [_stored(value) for value in condition.values() if kind_of(value) == kind]
     match condition:
         case Range():
-            return _range_intervals(condition) if values else []
+            return _range_intervals(condition, kind) if values else []
         case Equals() | AnyOf() | HasFinding():
             return [Interval(Endpoint(0, value), Endpoint(0, value, after=True)) for value in values]
         case _:
             assert_never(condition)
 
 
-def _range_intervals(condition: Range) -> list[Interval]:
+def _range_intervals(condition: Range, kind: FieldKind) -> list[Interval]:
     low, high = _BELOW, _ABOVE
     for sign, bound in condition.bounds():
-        if sign in ("gt", "gte"):
-            low = max(low, Endpoint(0, _stored(bound), after=sign == "gt"))
-        else:
-            high = min(high, Endpoint(0, _stored(bound), after=sign == "lte"))
-    return [Interval(low, high)] if low < high else []
-
-
-def _date_intervals(condition: Range) -> list[Interval]:
-    low, high = _BELOW, _ABOVE
-    for sign, bound in condition.bounds():
-        period = parse_date(str(bound))
-        assert period is not None
-        is_instant = period.start == period.end
+        start = end = _stored(bound)
+        if kind == "date":
+            period = parse_date(str(bound))
+            assert period is not None
+            start, end = period
+        # A period ends before its end; a value or an instant includes it.
         match sign:
             case "gte":
-                low = max(low, Endpoint(0, period.start))
+                low = max(low, Endpoint(0, start))
             case "gt":
-                low = max(low, Endpoint(0, period.end, after=is_instant))
+                low = max(low, Endpoint(0, end, after=start == end))
             case "lt":
-                high = min(high, Endpoint(0, period.start))
+                high = min(high, Endpoint(0, start))
             case _:
-                high = min(high, Endpoint(0, period.end, after=is_instant))
+                high = min(high, Endpoint(0, end, after=start == end))
     return [Interval(low, high)] if low < high else []
 
 
@@ -200,11 +193,7 @@ class Column:
             yield slice(self._place(low), self._place(high))
 
     def counts(self, images: Keys | None) -> Counts:
-        """Return the different values of some images, rising, and how often each comes.
-
-        Args:
-            images: Keys of images, rising; None for all.
-        """
+        """Return the different values of some images, rising, and how often each comes."""
         keys, values = self.images, self._values
         if images is not None:
             counted = contains_sorted(images, keys)

@@ -126,12 +126,7 @@ class FilteredFacets:
 
 
 class Overviews:
-    """Makes overviews, and keeps the latest of each collection until it changes; threads may share it.
-
-    Args:
-        catalogue: Catalogue to read.
-        fields: Fields in memory.
-    """
+    """Makes overviews, and keeps the latest of each collection until it changes; threads may share it."""
 
     def __init__(self, catalogue: Catalogue, fields: FieldColumns) -> None:
         self._catalogue = catalogue
@@ -254,7 +249,23 @@ class FacetCounts:
 
     def findings(self) -> tuple[FindingCounts, ...]:
         """Count the images by what they say of findings, those of most images first."""
-        return count_findings(self.state, self.fields, self.passing)
+        column = self.fields.column(self.state, FINDING_FIELD, "text")
+        if column is not None:
+            assert column.texts is not None
+            places, images, _ = column.counts(self.passing)
+            texts = (column.texts[int(place)] for place in places)
+            stated = dict(zip(texts, images.tolist(), strict=True))
+        else:
+            counted = _findings_by_database(self.state.session, self.state.collection_id, self.passing)
+            stated = dict(counted)
+        states: dict[str, dict[str, int]] = {}
+        for said, count in stated.items():
+            name, _, its_state = said.rpartition(": ")
+            states.setdefault(name, dict.fromkeys(STATES, 0))[its_state] = count
+        counts = [FindingCounts(name, **own) for name, own in states.items()]
+        return tuple(
+            sorted(counts, key=lambda one: (-(one.present + one.uncertain + one.absent), one.finding))
+        )
 
     def of(self, name: str, kinds: frozenset[FieldKind], containing: str = "") -> Facet:
         """Count the values of a field; of its texts those that contain something, in whatever case."""
@@ -366,13 +377,7 @@ def _of_kind(collection_id: int, name: str, kind: FieldKind) -> tuple[ColumnElem
 
 
 def examples(session: Session, collection_id: int, images: Keys) -> tuple[Example, ...]:
-    """Take images from all over the collection: those with a text, or any when none has one.
-
-    Args:
-        session: A read of the catalogue.
-        collection_id: Key of the collection.
-        images: Keys of all of its images, rising.
-    """
+    """Take images from all over the collection: those with a text, or any when none has one."""
     if not len(images):
         return ()
     spread = np.linspace(images[0], images[-1], MAX_EXAMPLES).astype(np.int64)
@@ -406,13 +411,7 @@ def _shortest_text(session: Session, image_key: int) -> str:
 
 
 def count_column(column: Column, passing: Keys | None, containing: str) -> TextCounts:
-    """Count the texts of a whole column.
-
-    Args:
-        column: The field in memory.
-        passing: Keys of the images that are counted, rising; None for all.
-        containing: Only texts that contain this, in whatever case.
-    """
+    """Count the texts of a whole column."""
     assert column.texts is not None
     places, counts, _ = column.counts(passing)
     if containing:
@@ -424,15 +423,7 @@ def count_column(column: Column, passing: Keys | None, containing: str) -> TextC
 
 
 class HashedTexts:
-    """Counts the texts of a field that is in memory by their hashes.
-
-    Args:
-        session: A read of the catalogue.
-        collection_id: Key of the collection.
-        field: Name of the field.
-        column: Hashes of its texts.
-        passing: Keys of the images that are counted, rising; None for all.
-    """
+    """Counts the texts of a field that is in memory by their hashes."""
 
     def __init__(
         self, session: Session, collection_id: int, field: str, column: Column, passing: Keys | None
@@ -575,31 +566,6 @@ def _contains(column: Any, text: str) -> ColumnElement[bool]:
 
 def _ordered(counted: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
     return sorted(counted, key=lambda one: (-one[1], one[0]))
-
-
-def count_findings(
-    state: CollectionState, fields: FieldColumns, passing: Keys | None
-) -> tuple[FindingCounts, ...]:
-    """Count the images of a collection by what they say of findings, those of most images first.
-
-    Args:
-        state: Read of the collection.
-        fields: Fields in memory.
-        passing: Keys of the images that are counted, rising; None for all.
-    """
-    column = fields.column(state, FINDING_FIELD, "text")
-    if column is not None:
-        assert column.texts is not None
-        places, images, _ = column.counts(passing)
-        stated = {column.texts[int(place)]: int(count) for place, count in zip(places, images, strict=True)}
-    else:
-        stated = dict(_findings_by_database(state.session, state.collection_id, passing))
-    states: dict[str, dict[str, int]] = {}
-    for said, count in stated.items():
-        name, _, its_state = said.rpartition(": ")
-        states.setdefault(name, dict.fromkeys(STATES, 0))[its_state] = count
-    counts = [FindingCounts(name, **own) for name, own in states.items()]
-    return tuple(sorted(counts, key=lambda one: (-(one.present + one.uncertain + one.absent), one.finding)))
 
 
 def _findings_by_database(

@@ -361,10 +361,6 @@ def check_filter(filter: Filter, fields: Mapping[str, frozenset[FieldKind]]) -> 
 def check_dates(filter: Filter, has_dates: Callable[[str], bool]) -> None:
     """Check that no date is compared with a field of other texts, and no other spelling of a day with dates.
 
-    Args:
-        filter: Filter of fields that the collection has.
-        has_dates: Tells whether a value of a field is a date.
-
     Raises:
         FilterError: A bound is a date, and no value of its field is one; or some are, and a bound is written
             like a day, such as 2021:03.

@@ -23,7 +23,6 @@ from index.filters.column_cache import (
     all_keys,
     contains_sorted,
     read_keys,
-    refresh_limit,
     touched_since,
 )
 from index.filters.columns import (
@@ -50,7 +49,7 @@ from index.filters.grammar import (
     check_filter,
     conditions,
 )
-from index.vectors.protocol import Keys
+from index.vectors.protocol import NOTHING, Keys
 from training.clinical.findings import STATES
 
 _COLUMN_BYTES: Final = 256 * 1024**2
@@ -60,7 +59,6 @@ _MAX_TEXTS: Final = 10_000
 # Keys that are no sparser than one in so many are evaluated in a mask.
 _SPARSE: Final = 64
 _TEXTS_AT_ONCE: Final = 10_000
-_NOTHING: Final[Keys] = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +220,8 @@ class FieldColumns:
         def catch_up(then: int, held: _Held) -> _Held | None:
             if held.column is None:
                 return held
-            most = refresh_limit(len(held.column.images))
-            touched = touched_since(state.session, state.collection_id, then, "images", most)
+            count = len(held.column.images)
+            touched = touched_since(state.session, state.collection_id, then, "images", count)
             if touched is None:
                 return None
             written = read(then)
@@ -238,8 +236,7 @@ class FieldColumns:
 
     def _of(self, state: CollectionState, target: Target) -> _Members:
         def catch_up(then: int, held: _Members) -> _Members | None:
-            most = refresh_limit(len(held.keys))
-            touched = touched_since(state.session, state.collection_id, then, target, most)
+            touched = touched_since(state.session, state.collection_id, then, target, len(held.keys))
             if touched is None:
                 return None
             written = _members(state.session, state.collection_id, target, then)
@@ -274,14 +271,7 @@ def _passing(
     members: Callable[[Target], _Members],
     target: Target,
 ) -> Keys:
-    """Return the keys of images or of texts that pass a filter, rising.
-
-    Args:
-        filter: Filter of fields that the collection has.
-        values: Reads the values of a field within intervals, at least.
-        members: Reads the images or texts of the collection.
-        target: Whether keys of images or of texts are returned.
-    """
+    """Return the keys of images or of texts that pass a filter, rising."""
     asked: dict[tuple[str, FieldKind], list[Interval]] = {}
     for condition in conditions(filter):
         for kind in kinds(condition):
@@ -289,11 +279,11 @@ def _passing(
     columns = {place: values(*place, joined(parts)) for place, parts in asked.items()}
     # Whether an image passes that has none of the values.
     is_open = bool(evaluate(filter, lambda _: np.zeros(1, dtype=np.bool_))[0])
-    every = members("images").keys if is_open else _NOTHING
+    every = members("images").keys if is_open else NOTHING
     # A column may be of a later state than the others, with images that came since.
     extents = [found for found in (*(column.extent for column in columns.values()), extent(every)) if found]
     if not extents:
-        return _NOTHING
+        return NOTHING
     low = min(lowest for lowest, _ in extents)
     size = max(highest for _, highest in extents) - low + 1
     images, places = None, {place: column.images for place, column in columns.items()}

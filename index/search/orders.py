@@ -8,7 +8,7 @@ between and moved the others, none comes twice and none is passed over.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from index.errors import QueryError
 from index.filters.column_cache import contains_sorted
 from index.search.cursors import MAX_RANKED, PagePosition
 from index.search.grouping import Groups
-from index.vectors.protocol import After, Keys, Neighbours, Vectors
+from index.vectors.protocol import NOTHING, After, Keys, Neighbours, Vectors
 from index.vectors.view import VectorView
 from training.evaluation.similarity import as_blades, similarity
 
@@ -26,7 +26,6 @@ BY_VECTOR: Final = 1
 BY_WORDS: Final = 2
 BY_FINDINGS: Final = 4
 
-NOTHING: Final = np.empty(0, dtype=np.int64)
 _ALL_BY_VECTOR: Final = np.broadcast_to(np.uint8(BY_VECTOR), MAX_RANKED)
 # The first places of each list are fused; the same for every page, so that all pages are of one order.
 FUSED_PLACES: Final = 1000
@@ -132,15 +131,12 @@ class Scope(NamedTuple):
         return Neighbours(found.keys[kept], found.scores[kept], found.exact)
 
 
-class Ranking(Protocol):
+class Ranking(ABC):
     """An order of hits."""
 
+    @abstractmethod
     def page(self, count: int, place: PagePosition | None = None) -> Ranked:
         """Return the `count` hits behind a page, or from the top; fewer only where the order ends.
-
-        Args:
-            count: Number of hits.
-            place: End of the page before.
 
         Raises:
             QueryError: The order does not reach that far down.
@@ -148,9 +144,10 @@ class Ranking(Protocol):
 
     def is_new(self, keys: Keys, seen: Keys) -> NDArray[np.bool_]:
         """Tell which of the hits (N,) may follow those that were seen (S,)."""
+        return ~np.isin(keys, seen)
 
 
-class VectorRanking:
+class VectorRanking(Ranking):
     """By likeness to the query."""
 
     def __init__(self, scope: Scope) -> None:
@@ -160,12 +157,8 @@ class VectorRanking:
         """Return the hits behind a score and key; see `Ranking`."""
         return by_vector(self._scope.nearest(count, None if place is None else place.after))
 
-    def is_new(self, keys: Keys, seen: Keys) -> NDArray[np.bool_]:
-        """Tell which hits have not been seen; see `Ranking`."""
-        return ~np.isin(keys, seen)
 
-
-class RecomputedRanking(ABC):
+class RecomputedRanking(Ranking):
     """A ranking that is computed again from the top for every page."""
 
     @abstractmethod
@@ -182,10 +175,6 @@ class RecomputedRanking(ABC):
         seen = NOTHING if place is None else place.seen
         found = self._top(len(seen) + count)
         return found.take(np.flatnonzero(self.is_new(found.keys, seen))[:count])
-
-    def is_new(self, keys: Keys, seen: Keys) -> NDArray[np.bool_]:
-        """Tell which hits have not been seen; see `Ranking`."""
-        return ~np.isin(keys, seen)
 
 
 class FusedRanking(RecomputedRanking):
@@ -233,13 +222,7 @@ class FusedRanking(RecomputedRanking):
 
 
 class GroupedRanking(RecomputedRanking):
-    """One hit of each group, its first in another order.
-
-    Args:
-        inner: The other order.
-        groups: Groups of keys.
-        scope: Keys that may be found.
-    """
+    """One hit of each group, its first in another order."""
 
     def __init__(self, inner: Ranking, groups: Groups, scope: Scope) -> None:
         self._inner = inner
@@ -271,13 +254,6 @@ class DiverseRanking(RecomputedRanking):
     """Hits near the query that differ from each other, chosen among the first places of another order.
 
     What lies behind those places follows in the other order.
-
-    Args:
-        inner: The other order.
-        view: View of the other order.
-        diversity: See `index.search.orders`.
-        blades: k of a k-blade model, else 1.
-        unsigned: Whether a vector and its opposite are the same.
     """
 
     def __init__(

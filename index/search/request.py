@@ -204,10 +204,6 @@ def compose(parts: Parts, background: Background) -> Vectors:
     in many ways, say less than a few likes. Whitening by the collection's covariance made it worse
     (measured).
 
-    Args:
-        parts: Vectors of texts, images and examples; at least one.
-        background: Background of the searched view.
-
     Raises:
         QueryError: The query has no part, its examples cancel each other out, or the model's
             vectors cannot be added.

@@ -297,12 +297,7 @@ class StoredImage:
 
 
 def revision_of(record_digest: str, sha256: str) -> str:
-    """Name a state of an image, by record and file; equal states have equal names, also after a restore.
-
-    Args:
-        record_digest: Digest of the record, as `index.writes.intake.record_digest` makes it.
-        sha256: Digest of the stored file.
-    """
+    """Name a state of an image, by record and file; equal states have equal names, also after a restore."""
     # Other rules read other findings from the same record.
     return hashlib.sha256(f"{RULES} {record_digest} {sha256}".encode()).hexdigest()[:_REVISION_DIGITS]
 
@@ -380,15 +375,7 @@ def read_details(
     hits: Sequence[Hit],
     parts: Collection[HitPart],
 ) -> list[HitDetails]:
-    """Return what hits do not hold of their images, in order; nothing where no such part is asked for.
-
-    Args:
-        catalogue: Catalogue to read.
-        active: Generation of the vectors; None where none are asked for.
-        collection: Collection of the hits.
-        hits: Hits of one page.
-        parts: What is asked for.
-    """
+    """Return what hits do not hold of their images, in order; nothing where no such part is asked for."""
     if not {"report", "vector"} & set(parts):
         return []
     with catalogue.read() as session:
@@ -452,10 +439,7 @@ class FoundImages:
     ) -> list[FoundImage | None]:
         """Return the image of each hit, in order; None for a removed one.
 
-        Args:
-            keys: Keys of the hits.
-            target: Whether the keys are of images or of texts.
-            version: Version of the catalogue just read; None: read it now.
+        `version` is that of the catalogue just read; None reads it now.
         """
         every = self._kept[target]
         kept = every.now() if version is None else every.at(version)
@@ -564,13 +548,6 @@ def matched_texts(
     """Return for each hit the text or the sentence of its report that has most of the words.
 
     A found text is looked at alone; of an image its texts, and then its report.
-
-    Args:
-        catalogue: Holds the reports.
-        words: Words as typed.
-        keys: Keys of the hits.
-        images: Images of the hits.
-        target: Whether the hits are images or texts.
     """
     found = [_best(_texts(image), words) for image in images]
     missing = [key for key, match in zip(keys, found, strict=True) if match is None]

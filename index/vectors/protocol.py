@@ -13,6 +13,7 @@ VIEW_NAMES: Final[tuple[ViewName, ...]] = ("exact", "ivf", "mapped", "gpu")
 Keys = NDArray[np.int64]
 Rows = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+NOTHING: Final[Keys] = np.empty(0, dtype=np.int64)
 Scores = NDArray[np.float32]
 Vectors = NDArray[np.float32]
 # Rows beyond those asked for: rounding may have put them in another order.

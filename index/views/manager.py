@@ -291,14 +291,7 @@ class Views:
     def current(
         self, reading: Reading, generation: Generation, sequence: int, target: Target = "images"
     ) -> VectorView:
-        """Return the view of a generation, with everything that the catalogue held at `sequence`.
-
-        Args:
-            reading: Read transaction of the catalogue; sees `sequence`.
-            generation: Generation to search.
-            sequence: Sequence number of its collection.
-            target: Whether to search its images or their texts.
-        """
+        """Return the view of a generation, with everything that the catalogue held at `sequence`."""
         held = self.entry(generation, target)
         view = held.ready(sequence)
         if view is not None:

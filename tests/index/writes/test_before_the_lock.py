@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.orm import Session
 
-from index.catalogue import Catalogue
-from index.catalogue.full_text import storage
+from index.catalogue import Catalogue, full_text
 from index.catalogue.words import indexed_text
 from index.engine import SearchEngine
 from index.ingest import ingest_manifest
@@ -47,7 +46,7 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
     monkeypatch.setattr(Catalogue, "write", noted)
     monkeypatch.setattr(findings, "find_findings", watched(find_findings))
-    monkeypatch.setattr(storage, "indexed_text", watched(indexed_text))
+    monkeypatch.setattr(full_text, "indexed_text", watched(indexed_text))
     return computed
 
 
