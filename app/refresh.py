@@ -13,7 +13,7 @@ from app.edge.observability.installation import read_installation
 from app.health.readiness import generations_to_load
 from app.services import Services
 from index.catalogue import Catalogue
-from index.feedback.judgements import count_verdicts
+from index.feedback import count_verdicts
 from index.search.results import ActiveGeneration
 
 # Judgements of two months are counted, which may be hundreds of thousands.

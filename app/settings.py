@@ -31,7 +31,7 @@ from app.viewer_settings import ViewerSettings
 from app.worker_settings import WorkerSettings
 from index.audit.event import QueryForm
 from index.catalogue.connections import without_password
-from index.keys.grants import Role, parse_grants
+from index.keys.api_keys import Role, parse_grants
 from training.common.errors import RecoquestError
 
 if TYPE_CHECKING:

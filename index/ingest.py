@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from index.catalogue.collections import Generation, find_generation, open_generation, refuse_retired
 from index.engine import SearchEngine
-from index.erasure.pending import pending_erasures
+from index.erasure import pending_erasures
 from index.errors import IncompleteGenerationError
 from index.files.bundles import installed_bundle, register_bundle
 from index.files.image_store import WRITES_AT_ONCE

@@ -14,7 +14,7 @@ from index.catalogue.collections import Generation, next_sequence
 from index.catalogue.lookup import images_named, rows_among
 from index.catalogue.tables import AttributeRow, ImageRow
 from index.errors import StaleWriteError
-from index.feedback.judgements import rename_examples
+from index.feedback import rename_examples
 from index.writes.deletion import delete_images
 from index.writes.intake import KnownImage
 from training.common.manifest import Record

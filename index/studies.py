@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Select, select
 from sqlalchemy.orm import Session
 
 from index.catalogue.collections import NOT_DELETED, require_collection
-from index.catalogue.storable import storable_text
+from index.catalogue.lookup import storable_text
 from index.catalogue.tables import REPORT_POSITION, AttributeRow, CollectionRow, FindingRow, ImageRow
 from index.engine import SearchEngine
 from index.filters.grammar import Filter

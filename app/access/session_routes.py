@@ -15,7 +15,7 @@ from app.edge.operations import operation
 from app.edge.principal import Principal
 from app.edge.schemas import Answer
 from app.services import InjectedServices, Services
-from index.keys.grants import Role, written_grants
+from index.keys.api_keys import Role, written_grants
 
 router = APIRouter(prefix="/v1/session", tags=["sessions"], route_class=GuardedRoute)
 

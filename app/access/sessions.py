@@ -18,7 +18,7 @@ from app.edge.http.addresses import is_over_tls
 from app.edge.http.problem_kinds import Kind
 from app.edge.http.problems import RequestError
 from app.edge.principal import Principal
-from index.keys.grants import Role
+from index.keys.api_keys import Role
 from index.keys.home_secret import home_secret
 
 COOKIE: Final = "recoquest_session"

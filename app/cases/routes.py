@@ -27,7 +27,7 @@ from app.edge.operations import operation
 from app.edge.schemas import images_path
 from app.services import InjectedServices
 from index.audit.event import Detail
-from index.cases.case_lists import (
+from index.cases import (
     CaseEntry,
     CaseList,
     case_lists,
@@ -37,7 +37,7 @@ from index.cases.case_lists import (
     remove_case,
     save_case,
 )
-from index.feedback.judgements import User
+from index.feedback import User
 from index.writes.live import Condition
 
 router = APIRouter(prefix="/v1/collections/{collection}/cases", tags=["cases"], route_class=GuardedRoute)

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from app.edge.http.etags import etag_of
 from app.edge.schemas import Answer, Request, Text
 from app.search.schemas.hits import ListedImage, listed_from
-from index.cases.case_lists import MAX_ENTRIES, MAX_LISTS, CaseEntry, CaseList
+from index.cases import MAX_ENTRIES, MAX_LISTS, CaseEntry, CaseList
 from index.search.results import FoundImage
 
 MAX_NAME: Final = 100

@@ -11,7 +11,7 @@ from app.cases.streamed_zip import StreamedZip
 from app.edge.http.problems import RequestError
 from app.images.renditions import make
 from app.services import Services
-from index.cases.case_lists import CaseEntry
+from index.cases import CaseEntry
 from index.errors import StoreError, UnknownImageError
 from index.files.renditions import Rendition
 from index.search.results import StoredImage

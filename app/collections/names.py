@@ -17,7 +17,7 @@ from index.audit.event import Actor, Detail, Event
 from index.catalogue.collections import called_now, hide_collection
 from index.catalogue.tables import CollectionRow
 from index.engine import SearchEngine
-from index.erasure.pending import keep_others_away, pending_erasures
+from index.erasure import keep_others_away, pending_erasures
 from index.errors import CollectionInUseError, listed
 from index.generations.names import rename_collection
 from index.home import Home

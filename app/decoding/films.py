@@ -11,7 +11,7 @@ from pydicom import Dataset
 
 from app.decoding import WORKER
 from app.settings import Settings
-from index.keys.patient_key import patient_key
+from index.keys.home_secret import patient_key
 from training.clinical.dicom.attributes import read_attributes
 from training.clinical.dicom.elements import uid_of
 from training.clinical.dicom.films import group_of, look_at, with_uid, write_films

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from starlette.requests import HTTPConnection
 
-from index.keys.grants import EVERY_COLLECTION, ROLES, Grants, Role
+from index.keys.api_keys import EVERY_COLLECTION, ROLES, Grants, Role
 
 __all__ = ["EVERY_COLLECTION", "NOBODY", "ROLES", "Grants", "Kind", "Principal", "Role", "principal_of"]
 

@@ -14,7 +14,7 @@ from app.idempotency import IdempotentRoute, idempotency_key
 from app.search.read_search import check_length
 from app.services import InjectedServices, Services
 from index.catalogue.collections import require_active
-from index.feedback.judgements import FeedbackCounts, User, count_feedback, record_judgement
+from index.feedback import FeedbackCounts, User, count_feedback, record_judgement
 
 router = APIRouter(
     prefix="/v1/collections/{collection}/feedback", tags=["feedback"], route_class=IdempotentRoute

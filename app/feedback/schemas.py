@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from app.edge.schemas import Answer, Request, Text
 from app.search.schemas.query import MAX_EXAMPLES
-from index.feedback.judgements import FeedbackCounts, JudgedQuery
+from index.feedback import FeedbackCounts, JudgedQuery
 
 _ImageId = Annotated[str, Field(max_length=255)]
 

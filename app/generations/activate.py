@@ -20,10 +20,9 @@ from app.services import Services
 from index.catalogue.collections import Generation
 from index.errors import GenerationError, IncompleteGenerationError, UnknownGenerationError
 from index.files.bundles import registered_bundle
-from index.generations.activation import require_nearly_complete
+from index.generations.activation import require_nearly_complete, try_drop_old_generations
 from index.generations.models import GenerationInfo, describe_generation
 from index.generations.reindex import swap
-from index.generations.retention import try_drop_old_generations
 
 FindGeneration = Callable[[Session], Generation]
 _ASYNC: Final = "respond-async"

@@ -12,15 +12,23 @@ from app.audit.trail import open_trail
 from app.jobs.erasure import ErasedJobs, erase_from_jobs, refuse_running
 from app.settings import Settings
 from index.audit.event import Actor, Event
-from index.catalogue.audit_tables import AuditNameRow
 from index.catalogue.collections import names_of, require_collection
 from index.catalogue.lookup import images_named, rows_among
-from index.erasure.erase import Erased, erase_images, unfinished_backups
-from index.erasure.pending import NOBODY, PendingErasure, People, keep_others_away, pending_erasures
+from index.catalogue.tables import AuditNameRow
+from index.erasure import (
+    NOBODY,
+    Erased,
+    PendingErasure,
+    People,
+    erase_images,
+    keep_others_away,
+    pending_erasures,
+    unfinished_backups,
+)
 from index.errors import CollectionInUseError, NoErasureError, shortened
 from index.files.stale import UNTOUCHED_SECONDS, remove_abandoned, remove_stale, unfinished
 from index.home import Home
-from index.keys.patient_key import patient_key
+from index.keys.home_secret import patient_key
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from app.edge.http.problems import RequestError
 from app.images.schemas.writes import MAX_UPLOADS, ImageChanges, ImageWords, NewImage
 from app.search.read_search import FormShape, check_length, invalid, opened_form, parsed
 from app.settings import Settings
-from index.catalogue.disk_full import is_disk_full
+from index.catalogue.connections import is_disk_full
 from index.errors import DiskFullError, shortened
 from training.common.manifest import Record
 from training.common.record import LineError, parse_line

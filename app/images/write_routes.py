@@ -42,7 +42,7 @@ from app.images.write_images import WrittenImages, change_one, write_one, write_
 from app.services import InjectedServices, Services
 from index.audit.event import Detail
 from index.errors import UnknownImageError
-from index.generations import new_collections
+from index.generations.models import create_collection as create_empty
 from index.search.results import CollectionInfo
 from index.writes.live import Condition, remove_image
 
@@ -337,9 +337,7 @@ async def erase_images(
 def _begin(services: Services, new: NewCollection) -> CollectionInfo:
     with services.engine.home.catalogue.read() as session:
         refuse_gained_roles(services.settings, session, new.name)
-    new_collections.create_collection(
-        services.engine.home, new.name, model=new.model, same_as=new.same_model_as
-    )
+    create_empty(services.engine.home, new.name, model=new.model, same_as=new.same_model_as)
     return services.engine.collection(new.name)
 
 

@@ -17,7 +17,7 @@ from app.jobs.queue import STUDY, SYNC
 from app.settings import Settings
 from index.catalogue import Catalogue
 from index.catalogue.tables import JobRow
-from index.erasure.pending import PendingErasure
+from index.erasure import PendingErasure
 from index.errors import CollectionInUseError
 from index.home import Home
 from training.common.atomic import atomic_file

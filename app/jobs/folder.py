@@ -9,7 +9,7 @@ from typing import Any, Final
 from app.settings import Settings
 from index.catalogue.collections import now
 from index.catalogue.jobs import Job
-from index.files.file_lock import try_lock
+from index.files.stale import try_lock
 
 # Between the name of a folder that was put aside and the time when it was.
 _ASIDE: Final = ".before-"

@@ -17,7 +17,7 @@ from app.settings import Settings
 from index.catalogue import Catalogue
 from index.catalogue.jobs import Job, list_jobs
 from index.catalogue.tables import CollectionRow, GenerationRow, ModelRow
-from index.generations.retention import drop_generation
+from index.generations.activation import drop_generation
 from index.home import Home
 
 # A generation as the result of a retraining names it: collection, number, digest of its model.

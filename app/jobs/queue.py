@@ -15,7 +15,7 @@ from index.catalogue import Catalogue
 from index.catalogue.jobs import Job, add_job, get_job, latest_job
 from index.catalogue.tables import CollectionRow, JobRow
 from index.errors import JobExistsError, UnknownJobError
-from index.keys.grants import Role
+from index.keys.api_keys import Role
 
 RETRAIN: Final = "retrain"
 REINDEX: Final = "reindex"

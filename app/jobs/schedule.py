@@ -14,7 +14,7 @@ from index.catalogue import Catalogue
 from index.catalogue.collections import find_active
 from index.catalogue.jobs import Job, add_job
 from index.catalogue.tables import CollectionRow, ModelRow
-from index.feedback.judgements import count_usable
+from index.feedback import count_usable
 
 
 def give_retrainings(settings: Settings, catalogue: Catalogue, at: datetime | None = None) -> list[Job]:

@@ -12,8 +12,8 @@ from sqlalchemy.orm import Session
 
 from index.audit.event import Event, QueryForm, canonical, digest_of, id_digest, in_parts
 from index.catalogue import Catalogue
-from index.catalogue.audit_tables import AuditEventRow, AuditHeadRow, AuditNameRow
 from index.catalogue.lookup import parts, rows_among
+from index.catalogue.tables import AuditEventRow, AuditHeadRow, AuditNameRow
 from index.keys.home_secret import home_secret
 
 # The secret of the keyed hashes, in the home folder.

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 from uuid import uuid4
 
 from index.catalogue.collections import now
-from index.catalogue.storable import storable_text
+from index.catalogue.lookup import storable_text
 
 Action = Literal[
     "search",

@@ -5,22 +5,34 @@ of all what should be in it, so that a file that was cut off is known for that.
 """
 
 import hashlib
+import hmac
+import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from base64 import b64decode, b64encode
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 from pydantic import BaseModel, ConfigDict
-from sqlalchemy import func, select
+from sqlalchemy import JSON, RowMapping, Table, delete, func, insert, select, text
 from sqlalchemy.orm import Session
 
-from index.catalogue.audit_tables import BackupRow
-from index.catalogue.tables import ImageRow
+from index.audit.chain import KEY_FILE as AUDIT_KEY
+from index.audit.chain import find_head
+from index.catalogue import tables
+from index.catalogue.full_text import add_stored_words
+from index.catalogue.schema import DerivedRow
+from index.catalogue.tables import AuditEventRow, AuditHeadRow, AuditNameRow, BackupRow, ImageRow
 from index.errors import BackupError
-from index.files.file_lock import try_lock
+from index.files.stale import try_lock
+from training.common.atomic import atomic_file
+from training.common.progress import ProgressBar
 
 # Between making a folder and locking it, its last owner may remove it.
 _TRIES: Final = 100
@@ -31,6 +43,28 @@ FORMAT: Final = 1
 _IMAGE: Final = re.compile(r"images/([0-9a-f]{64})")
 _NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
 _BUNDLE_FILE: Final = re.compile(rf"bundles/({_NAME})/({_NAME}(?:/{_NAME})*)")
+_AT_ONCE: Final = 2000
+# Orphans belong to one store, the identity to one home, no other machine may continue a job, answers tell of
+# writes that a restore undoes, and words are made again.
+_LEFT_OUT: Final = tuple(
+    table.__tablename__
+    for table in (
+        tables.OrphanRow,
+        tables.HomeRow,
+        tables.JobRow,
+        tables.IdempotencyKeyRow,
+        tables.VocabularyRow,
+    )
+)
+_TRAIL: Final = tuple(table.__tablename__ for table in (AuditEventRow, AuditHeadRow, AuditNameRow))
+# Tables that count their keys, and what removals call the keys that are gone.
+_COUNTED: Final = {"images": "images", "texts": "texts", "generations": None, "models": None, "reports": None}
+# The name of an audit key that is a setting, and not carried.
+AUDIT_SETTING: Final = "RECOQUEST_AUDIT_KEY"
+WITHOUT_KEYS: Final = '{"fingerprints": {}, "sealed": null}'
+_SALT_BYTES: Final = 16
+_NONCE_BYTES: Final = 12
+_PURPOSE: Final = b"recoquest backup"
 
 
 class Summary(BaseModel):
@@ -143,3 +177,142 @@ def _locked(path: Path) -> int:
         if not locked:
             break
     raise BackupError(f"Another process is at work in {path}: wait until it has ended.")
+
+
+def count_rows(session: Session) -> int:
+    """Return how many rows `copy_rows` copies."""
+    return sum(session.execute(select(func.count()).select_from(table)).scalar_one() for table in _tables())
+
+
+def copy_rows(source: Session, target: Session, bar: ProgressBar) -> None:
+    """Copy all rows into a catalogue that is empty, and make its full-text index.
+
+    Args:
+        source: A read, so that all rows are of one state.
+        target: The transaction that writes.
+        bar: Told of every row.
+    """
+    # A home that was used before has a trail of its own, which is not mixed with another.
+    left = _TRAIL if find_head(target) is not None else ()
+    for table in _tables():
+        if table.name in left:
+            continue
+        if table.name == DerivedRow.__tablename__:
+            # Findings are copied, of whatever rules they are.
+            target.execute(delete(table))
+        found = source.execute(select(table).execution_options(yield_per=_AT_ONCE))
+        for rows in found.mappings().partitions():
+            _insert(target, table, rows)
+            bar.advance(len(rows))
+    images = target.execute(select(tables.ImageRow.id).order_by(tables.ImageRow.id)).scalars().all()
+    for start in range(0, len(images), _AT_ONCE):
+        add_stored_words(target, images[start : start + _AT_ONCE])
+    for table in _tables():
+        if table.name in _COUNTED:
+            _count_on(target, table)
+
+
+def _tables() -> Sequence[Table]:
+    """Return the tables that a backup holds, each behind those it refers to."""
+    return [table for table in tables.Table.metadata.sorted_tables if table.name not in _LEFT_OUT]
+
+
+def _insert(session: Session, table: Table, rows: Sequence[RowMapping]) -> None:
+    if any(isinstance(column.type, JSON) and column.nullable for column in table.c):
+        # Omitted columns are NULL; None would become JSON's null.
+        for row in rows:
+            given = {name: value for name, value in row.items() if value is not None}
+            session.execute(insert(table), given)
+    else:
+        session.execute(insert(table), [dict(row) for row in rows])
+
+
+def _count_on(session: Session, table: Table) -> None:
+    """Let a table give no key that it has given before, also to rows that are gone."""
+    last = session.execute(select(func.max(table.c.id))).scalar() or 0
+    removed = _COUNTED[table.name]
+    if removed is not None:
+        keys = select(func.max(tables.RemovalRow.key)).where(tables.RemovalRow.target == removed)
+        last = max(last, session.execute(keys).scalar() or 0)
+    if not last:
+        return
+    values = {"name": table.name, "last": last}
+    if session.get_bind().dialect.name == "postgresql":
+        session.execute(text("SELECT setval(pg_get_serial_sequence(:name, 'id'), :last)"), values)
+    elif table.dialect_options["sqlite"]["autoincrement"]:
+        session.execute(text("DELETE FROM sqlite_sequence WHERE name = :name"), values)
+        session.execute(text("INSERT INTO sqlite_sequence (name, seq) VALUES (:name, :last)"), values)
+
+
+def sealed_keys(keys: Mapping[str, bytes], passphrase: str | None) -> str:
+    """Return, as JSON, fingerprints of secrets by name, and the secrets encrypted by a passphrase, if any."""
+    sealed = None
+    if passphrase is not None:
+        salt, nonce = os.urandom(_SALT_BYTES), os.urandom(_NONCE_BYTES)
+        files = {name: key.hex() for name, key in keys.items() if name != AUDIT_SETTING}
+        content = json.dumps(files).encode()
+        sealed = salt + nonce + _cipher(passphrase, salt).encrypt(nonce, content, _PURPOSE)
+    return json.dumps(
+        {
+            "fingerprints": {name: _fingerprint(key) for name, key in keys.items()},
+            "sealed": None if sealed is None else b64encode(sealed).decode(),
+        }
+    )
+
+
+def bring_keys(
+    written: bytes,
+    keys: Mapping[str, bytes],
+    passphrase: str | None,
+    folder: Path,
+    passed_over: Collection[str] = (),
+) -> list[str]:
+    """Write the secrets that a backup needs and a home lacks into its folder; return the names of others.
+
+    Args:
+        written: What `sealed_keys` gave.
+        keys: Secrets that the home has, by name.
+        passphrase: Passphrase of the backup; None: nothing is written.
+        folder: Folder of the home.
+        passed_over: Names of secrets that are not needed.
+
+    Raises:
+        BackupError: The passphrase is another one, what is written is damaged, or the home has another key of
+            patients.
+        OSError: A secret cannot be written.
+    """
+    try:
+        found = json.loads(written)
+        needed, sealed = dict(found["fingerprints"]), found["sealed"] and b64decode(found["sealed"])
+    except (ValueError, LookupError, TypeError) as error:
+        raise BackupError("The backup is damaged: its keys are unreadable.") from error
+    known = {name: _fingerprint(key) for name, key in keys.items()}
+    lacking = [name for name, value in needed.items() if known.get(name) != value and name not in passed_over]
+    if not lacking or not sealed or passphrase is None:
+        return lacking
+    salt, nonce, content = sealed[:_SALT_BYTES], sealed[_SALT_BYTES:][:_NONCE_BYTES], sealed[_SALT_BYTES:]
+    try:
+        opened = _cipher(passphrase, salt).decrypt(nonce, content[_NONCE_BYTES:], _PURPOSE)
+    except InvalidTag:
+        raise BackupError(
+            "The passphrase is not that of the backup: set RECOQUEST_BACKUP_PASSPHRASE."
+        ) from None
+    files = {name: key for name, key in json.loads(opened).items() if name in lacking}
+    # Without a trail, nothing was written with an audit key; films have pseudonyms by the other.
+    if others := [name for name in files if name in keys and name != AUDIT_KEY]:
+        raise BackupError(
+            f"{folder} has another {others[0]} than the home that was backed up, and a restore would replace "
+            "it: move it away, or restore into another --home."
+        )
+    for name, key in files.items():
+        with atomic_file(folder / Path(name).name, private=True) as file:
+            file.write(key.encode())
+    return [name for name in lacking if name not in files]
+
+
+def _cipher(passphrase: str, salt: bytes) -> AESGCM:
+    return AESGCM(Scrypt(salt, length=32, n=1 << 15, r=8, p=1).derive(passphrase.encode()))
+
+
+def _fingerprint(key: bytes) -> str:
+    return hmac.new(key, _PURPOSE, "sha256").hexdigest()

@@ -17,20 +17,22 @@ from sqlalchemy.orm import Session
 from index.audit.chain import KEY_FILE as AUDIT_KEY
 from index.audit.chain import find_head
 from index.backup.contents import (
+    AUDIT_SETTING,
     CATALOGUE,
     FORMAT,
     KEYS,
     SUMMARY,
     Summary,
+    bring_keys,
     bundle_file_of,
+    copy_rows,
+    count_rows,
     digest_of,
     image_of,
     last_image,
     note_backup,
     working_folder,
 )
-from index.backup.keys import AUDIT_SETTING, bring_keys
-from index.backup.rows import copy_rows, count_rows
 from index.catalogue import open_catalogue
 from index.catalogue.tables import CollectionRow, GenerationRow, ModelRow
 from index.errors import BackupError

@@ -16,18 +16,19 @@ from index.backup.contents import (
     CATALOGUE,
     KEYS,
     SUMMARY,
+    WITHOUT_KEYS,
     Summary,
+    copy_rows,
+    count_rows,
     digest_of,
     image_member,
     last_image,
     note_backup,
     working_folder,
 )
-from index.backup.keys import WITHOUT_KEYS
-from index.backup.rows import copy_rows, count_rows
 from index.catalogue import Catalogue, open_catalogue
 from index.catalogue.collections import NOT_DELETED, now
-from index.catalogue.disk_full import is_disk_full
+from index.catalogue.connections import is_disk_full
 from index.catalogue.tables import CollectionRow, GenerationRow, ImageRow, ModelRow
 from index.errors import BackupError, DiskFullError, StoreError
 from index.files.bundles import check_digest

@@ -10,12 +10,12 @@ from sqlalchemy import bindparam, delete, func, select, text, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from index.catalogue.audit_tables import FormerNameRow
-from index.catalogue.storable import storable_text
+from index.catalogue.lookup import storable_text
 from index.catalogue.tables import (
     AliasRow,
     CollectionRow,
     EmbeddingRow,
+    FormerNameRow,
     GenerationRow,
     ModelRow,
     TextEmbeddingRow,

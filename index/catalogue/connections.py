@@ -1,5 +1,6 @@
 """Connections to a catalogue's database, and how long a process waits for it."""
 
+import errno
 import math
 import re
 import sqlite3
@@ -32,6 +33,10 @@ _ASK_AGAIN_SECONDS: Final = 0.003
 _IDLE_MS: Final = 300_000
 # A parameter of a URL.
 _PARAMETER: Final = re.compile(r"(?<=[?&])(?P<name>[^=&?]*)=[^&]*")
+_NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
+# The second: there is no space for the index of a write-ahead log, which readers need as well.
+_SQLITE: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)
+_POSTGRESQL: Final = "53100"
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,3 +226,12 @@ def without_password(url: str) -> str:
 def _hidden(parameter: re.Match[str]) -> str:
     name = parameter["name"]
     return f"{name}=***" if "pass" in unquote(name).lower() else parameter[0]
+
+
+def is_disk_full(error: BaseException | None) -> bool:
+    """Tell whether an error of the system or of a database's driver is that of a full disk."""
+    if isinstance(error, OSError):
+        return error.errno in _NO_SPACE
+    if isinstance(error, sqlite3.Error):
+        return getattr(error, "sqlite_errorcode", None) in _SQLITE
+    return getattr(error, "sqlstate", None) == _POSTGRESQL

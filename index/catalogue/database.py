@@ -1,22 +1,32 @@
-"""Connections and transactions of the catalogue."""
+"""The catalogue: transactions, reads, and caches of reads until something is written."""
 
 import logging
 import sqlite3
+import threading
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from types import TracebackType
+from typing import Any, Final, Generic, TypeVar
 
-from sqlalchemy import URL, Engine, select
+from sqlalchemy import URL, Dialect, Engine, PoolProxiedConnection, Select, select
+from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import DatabaseError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
+from sqlalchemy.sql.compiler import ExpandedState
 
-from index.catalogue.connections import PATIENT, Patience, engine_of, use_write_ahead_log, without_password
-from index.catalogue.disk_full import is_disk_full
-from index.catalogue.reading import DirectRead, Reading
+from index.catalogue.connections import (
+    PATIENT,
+    Patience,
+    engine_of,
+    is_disk_full,
+    use_write_ahead_log,
+    without_password,
+)
 from index.catalogue.schema import RULES, DerivedRow, upgrade_schema
-from index.catalogue.version import Watch
 from index.errors import (
     CatalogueBusyError,
     CatalogueError,
@@ -36,6 +46,83 @@ _POSTGRESQL_IDLE: Final = "25P03"
 _SQLITE_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 _log = logging.getLogger(__name__)
+# Statements differ by how many keys they name.
+_CACHE_STATEMENTS: Final = 256
+_PAST: Final = 8
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+class Reading:
+    """Opens a session when that is first asked for: to open one takes longer than a search that needs none.
+
+    Args:
+        read: Opens the session.
+
+    Attributes:
+        opened: Whether the session was asked for.
+    """
+
+    def __init__(self, read: Callable[[], AbstractContextManager[Session]]) -> None:
+        self._read = read
+        self._open: AbstractContextManager[Session] | None = None
+        self._session: Session | None = None
+        self.opened = False
+
+    @property
+    def session(self) -> Session:
+        """The session, whose queries all see one state of the catalogue."""
+        if self._session is None:
+            opened = self._read()
+            self._session = opened.__enter__()
+            self._open, self.opened = opened, True
+        return self._session
+
+    def __enter__(self) -> "Reading":
+        """Begin nothing yet."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the session, if there is one; its errors come out as those of the catalogue."""
+        if self._open is not None:
+            self._open.__exit__(kind, error, trace)
+
+
+class DirectRead:
+    """A statement that reads the rows of some keys, past SQLAlchemy.
+
+    SQLAlchemy's work around a statement takes many times as long as finding a few rows by their keys.
+
+    Args:
+        statement: Selects by `in_(bindparam("keys", expanding=True))`.
+    """
+
+    def __init__(self, statement: Select[*tuple[Any, ...]]) -> None:
+        self._statement = statement
+        self._compiled = lru_cache(_CACHE_STATEMENTS)(self._compile)
+
+    def rows(self, engine: Engine, keys: Sequence[int]) -> list[Any]:
+        """Return the rows of these keys, all of one state; values are as the driver gives them."""
+        if not keys:
+            return []
+        compiled = self._compiled(engine.dialect, len(keys))
+        connection = engine.raw_connection()
+        try:
+            cursor: DBAPICursor = connection.cursor()
+            if engine.dialect.positional:
+                cursor.execute(compiled.statement, [keys[place] for place in compiled.positional_parameters])
+            else:
+                named = {name: keys[place] for name, place in compiled.parameters.items()}
+                cursor.execute(compiled.statement, named)
+            return list(cursor.fetchall())
+        finally:
+            connection.close()
+
+    def _compile(self, dialect: Dialect, count: int) -> ExpandedState:
+        """Return the statement for so many keys; its parameters are their places."""
+        return self._statement.compile(dialect=dialect).construct_expanded_state({"keys": [*range(count)]})
 
 
 class Catalogue:
@@ -294,3 +381,98 @@ def _empty(address: str) -> None:
     """
     with closing(sqlite3.connect(f"{address}?mode=rw", uri=True, timeout=0)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+class Watch:
+    """Tells states of a database apart; threads may share it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._connection: PoolProxiedConnection | None = None
+        self._cursor: DBAPICursor | None = None
+        self._opened = 0
+
+    def version(self) -> Hashable:
+        """Return a value that is never again what it was before a commit of any process."""
+        if self._engine.dialect.name != "sqlite":
+            with self._engine.connect() as connection:
+                # The snapshot changes with every writing transaction that begins or ends.
+                return str(connection.exec_driver_sql("SELECT pg_current_snapshot()::text").scalar_one())
+        with self._lock:
+            if self._cursor is None:
+                # SQLite counts for each connection the commits of all others, so this one never writes.
+                self._connection = self._engine.raw_connection()
+                self._cursor = self._connection.cursor()
+                self._opened += 1
+            self._cursor.execute("PRAGMA data_version")
+            return self._opened, self._cursor.fetchone()
+
+    def close(self) -> None:
+        """Let go of the connection; the next look takes another."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = self._cursor = None
+
+
+class VersionedCache(Generic[Key, Value]):
+    """Values by key, dropped with the next write of any process; threads may share it."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        self._lock = threading.Lock()
+        # Replaced as one: reads need no lock.
+        self._latest: tuple[Hashable, dict[Key, Value]] = (None, {})
+        # Readers on an older version must not evict newer entries.
+        self._past: deque[Hashable] = deque(maxlen=_PAST)
+
+    def clear(self) -> None:
+        """Drop all, and with it what threads put in that have looked already."""
+        with self._lock:
+            self._latest = (None, {})
+
+    def now(self) -> dict[Key, Value]:
+        """Return what is kept of the catalogue as it is now; see `at`."""
+        return self.at(self._catalogue.version())
+
+    def at(self, version: Hashable) -> dict[Key, Value]:
+        """Return what is kept of the catalogue at a version that was looked at a moment ago.
+
+        What is read after that look may be put in: if something was written in between, it is dropped with
+        the rest.
+        """
+        latest, values = self._latest
+        if version == latest:
+            return values
+        with self._lock:
+            latest, values = self._latest
+            if version == latest:
+                return values
+            if version in self._past:
+                return {}
+            self._past.append(latest)
+            self._latest = version, {}
+            return self._latest[1]
+
+
+class ReadThroughCache(Generic[Key, Value]):
+    """Values by key that are read again after every write of any process; threads may share it.
+
+    Args:
+        catalogue: Catalogue to read.
+        read: Reads a value; its errors are passed on and not remembered.
+    """
+
+    def __init__(self, catalogue: Catalogue, read: Callable[[Session, Key], Value]) -> None:
+        self._catalogue = catalogue
+        self._read = read
+        self._kept: VersionedCache[Key, Value] = VersionedCache(catalogue)
+
+    def get(self, key: Key, version: Hashable = None) -> Value:
+        """Return the value of a key as it is now, or not older than a version of a moment ago."""
+        values = self._kept.now() if version is None else self._kept.at(version)
+        if key not in values:
+            with self._catalogue.read() as session:
+                values[key] = self._read(session, key)
+        return values[key]

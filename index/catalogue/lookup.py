@@ -1,4 +1,4 @@
-"""Rows of many keys, and images by their ids."""
+"""Rows of many keys, images by their ids, and texts that every database can hold."""
 
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final, TypeVar, TypeVarTuple
@@ -6,7 +6,6 @@ from typing import Any, Final, TypeVar, TypeVarTuple
 from sqlalchemy import Row, Select, func, select
 from sqlalchemy.orm import Session
 
-from index.catalogue.storable import storable_text
 from index.catalogue.tables import ImageRow
 
 # Images in a transaction, and values in a statement.
@@ -46,3 +45,8 @@ def images_named(
 def count_images(session: Session, collection_id: int) -> int:
     """Return the number of images of a collection."""
     return session.execute(select(func.count()).where(ImageRow.collection_id == collection_id)).scalar_one()
+
+
+def storable_text(text: str) -> bool:
+    """Tell whether every database can hold the text: no null characters, no half surrogate pairs."""
+    return "\x00" not in text and not any("\ud800" <= character <= "\udfff" for character in text)

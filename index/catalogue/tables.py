@@ -1,4 +1,4 @@
-"""The catalogue's tables."""
+"""The catalogue's tables: collections, images, jobs, studies, reports, case lists, audit trail, backups."""
 
 import secrets
 from typing import Any, Final
@@ -7,6 +7,7 @@ from sqlalchemy import (
     JSON,
     BigInteger,
     ForeignKey,
+    ForeignKeyConstraint,
     Index,
     Integer,
     LargeBinary,
@@ -354,7 +355,7 @@ class JobRow(Table):
 class FeedbackRow(Table):
     """Whether somebody found an image relevant to a query: the last judgement of both stands.
 
-    `query` is as `index.feedback.judgements` writes it, and `query_digest` its SHA-256. `model` is the digest
+    `query` is as `index.feedback` writes it, and `query_digest` its SHA-256. `model` is the digest
     of the bundle that was searched with at that time, which is in ISO 8601. The user is None where nobody is
     told apart. An image is `supplemented` that was relevant and not among the hits.
     """
@@ -395,3 +396,181 @@ class IdempotencyKeyRow(Table):
     status: Mapped[int | None]
     headers: Mapped[dict[str, str] | None] = mapped_column(JSON(none_as_null=True))
     body: Mapped[bytes | None] = mapped_column(LargeBinary)
+
+
+class AuditEventRow(Table):
+    """An event of the audit trail, which no statement changes; see `index.audit.chain`.
+
+    `event` is canonical JSON that holds all of it, the hash of the event before included, and `hash` is its
+    SHA-256. The other columns repeat parts of it, to select by.
+    """
+
+    __tablename__ = "audit_events"
+    __table_args__ = (Index("ix_audit_events_time", "time"),)
+
+    sequence: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    time: Mapped[str] = mapped_column(ComparedText)
+    action: Mapped[str] = mapped_column(String(20))
+    collection: Mapped[str | None] = mapped_column(ComparedText)
+    event: Mapped[str] = mapped_column(Text)
+    hash: Mapped[str] = mapped_column(String(64))
+
+
+class AuditHeadRow(Table):
+    """The one row with the end of the audit trail: the last event, and the last one that was pruned."""
+
+    __tablename__ = "audit_head"
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    sequence: Mapped[int] = mapped_column(BigInteger)
+    hash: Mapped[str] = mapped_column(String(64))
+    pruned: Mapped[int] = mapped_column(BigInteger)
+    pruned_hash: Mapped[str] = mapped_column(String(64))
+
+
+class AuditNameRow(Table):
+    """The id of an image that events name by its keyed hash; None after an erasure, and for good."""
+
+    __tablename__ = "audit_names"
+    __table_args__ = (
+        Index("ix_audit_names_name", "name", "collection"),
+        {"sqlite_with_rowid": False},
+    )
+
+    digest: Mapped[str] = mapped_column(String(32), primary_key=True)
+    collection: Mapped[str] = mapped_column(ComparedText)
+    name: Mapped[str | None] = mapped_column(ComparedText)
+
+
+class FormerNameRow(Table):
+    """A name that a collection had before: the trail has events of its images under it."""
+
+    __tablename__ = "former_names"
+
+    collection_id: Mapped[int] = mapped_column(ForeignKey("collections.id"), primary_key=True)
+    name: Mapped[str] = mapped_column(String(100), primary_key=True)
+
+
+class BackupRow(Table):
+    """A backup that was written: where, when, and up to which key it holds images."""
+
+    __tablename__ = "backups"
+
+    digest: Mapped[str] = mapped_column(String(64), primary_key=True)
+    path: Mapped[str] = mapped_column(Text)
+    created: Mapped[str] = mapped_column(Text)
+    last_image: Mapped[int] = mapped_column(BigInteger)
+
+
+class ArchiveRow(Table):
+    """Progress of a collection in the change feed of an archive.
+
+    `archive` is a keyed hash of the archive's address. `position` is the number of the last change,
+    `instances` the number of instances that the archive had then, and `selection` names the filters, dates
+    included.
+    """
+
+    __tablename__ = "archives"
+
+    collection_id: Mapped[int] = mapped_column(
+        ForeignKey("collections.id", ondelete="CASCADE"), primary_key=True
+    )
+    archive: Mapped[str] = mapped_column(String(16), primary_key=True)
+    position: Mapped[int] = mapped_column(BigInteger)
+    instances: Mapped[int] = mapped_column(BigInteger)
+    selection: Mapped[str] = mapped_column(String(16))
+
+
+class ArchiveStudyRow(Table):
+    """Outcomes of the instances of a study of an archive: no image, UID or date, but keyed hashes of them.
+
+    `day` is that of the study's date and `instances` are the outcomes by the hash of the SOP Instance UID,
+    of a structured report with the digest of what was kept of it;
+    `selection` names the filters that they went through, and `checked` is when all were last compared with
+    the archive, in ISO 8601; None: that has not ended.
+    """
+
+    __tablename__ = "archive_studies"
+    __table_args__ = ({"sqlite_with_rowid": False},)
+
+    collection_id: Mapped[int] = mapped_column(
+        ForeignKey("collections.id", ondelete="CASCADE"), primary_key=True
+    )
+    archive: Mapped[str] = mapped_column(String(16), primary_key=True)
+    study: Mapped[str] = mapped_column(String(16), primary_key=True)
+    day: Mapped[str] = mapped_column(String(16))
+    selection: Mapped[str] = mapped_column(String(16))
+    checked: Mapped[str | None] = mapped_column(Text)
+    instances: Mapped[dict[str, str]] = mapped_column(JSON)
+
+
+class ReportRow(Table):
+    """A report that was received for a study, without what identifies people; see `index.reports`.
+
+    `study` is the key of the study whose images it was brought to, such as "study:1.2.3", and None while it
+    waits for them; `keys` are those that it may belong to. `sections` are lists of kind, heading and text.
+    Keys rise with the order in which reports came, and `received` is the day (UTC).
+    """
+
+    __tablename__ = "reports"
+    __table_args__ = (
+        UniqueConstraint("collection_id", "digest", name="uq_reports_digest"),
+        Index("ix_reports_study", "collection_id", "study"),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: Mapped[int] = mapped_column(Key, primary_key=True)
+    collection_id: Mapped[int] = mapped_column(ForeignKey("collections.id", ondelete="CASCADE"))
+    digest: Mapped[str] = mapped_column(String(64))
+    study: Mapped[str | None] = mapped_column(ComparedText)
+    keys: Mapped[list[str]] = mapped_column(JSON)
+    patient: Mapped[str | None] = mapped_column(String(16))
+    identity: Mapped[str | None] = mapped_column(String(16))
+    status: Mapped[str] = mapped_column(String(12))
+    issued: Mapped[str | None] = mapped_column(Text)
+    sections: Mapped[list[list[str]]] = mapped_column(JSON)
+    received: Mapped[str | None] = mapped_column(String(10))
+
+
+class CaseListRow(Table):
+    """A named list of images of a collection, by the id that its maker chose. The time is in ISO 8601."""
+
+    __tablename__ = "case_lists"
+    __table_args__ = (
+        UniqueConstraint("collection_id", "name", name="uq_case_lists_name"),
+        {"sqlite_with_rowid": False},
+    )
+
+    collection_id: Mapped[int] = mapped_column(
+        ForeignKey("collections.id", ondelete="CASCADE"), primary_key=True
+    )
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    name: Mapped[str] = mapped_column(ComparedText)
+    created: Mapped[str] = mapped_column(Text)
+
+
+class CaseEntryRow(Table):
+    """An image in a case list, with a note and who wrote it last.
+
+    The user is None where nobody is told apart. Positions rise in the order of saving.
+    """
+
+    __tablename__ = "case_entries"
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["collection_id", "list_id"], ["case_lists.collection_id", "case_lists.id"], ondelete="CASCADE"
+        ),
+        UniqueConstraint("collection_id", "list_id", "position", name="uq_case_entries_position"),
+        # Removing an image looks for its entries.
+        Index("ix_case_entries_image", "image_id"),
+        {"sqlite_with_rowid": False},
+    )
+
+    collection_id: Mapped[int] = mapped_column(Key, primary_key=True)
+    list_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    image_id: Mapped[int] = mapped_column(ForeignKey("images.id", ondelete="CASCADE"), primary_key=True)
+    position: Mapped[int]
+    note: Mapped[str] = mapped_column(Text)
+    saved: Mapped[str] = mapped_column(Text)
+    user_id: Mapped[str | None] = mapped_column(Text)
+    user_name: Mapped[str | None] = mapped_column(Text)

@@ -20,11 +20,11 @@ from sqlalchemy.orm import Session
 
 from index.catalogue import Catalogue
 from index.catalogue.collections import Generation
-from index.catalogue.disk_full import is_disk_full
+from index.catalogue.connections import is_disk_full
 from index.catalogue.tables import ModelRow
 from index.errors import DiskFullError, StoreWriteError
-from index.files.file_lock import try_lock
 from index.files.image_store import ImageStore
+from index.files.stale import try_lock
 from training.common.atomic import atomic_folder, remove_folder, sync
 from training.common.errors import BundleError
 from training.models.bundle import BundleInfo, read_bundle

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from index.catalogue.disk_full import is_disk_full
+from index.catalogue.connections import is_disk_full
 from index.errors import DiskFullError, StoreError, StoreWriteError
-from index.files.file_lock import try_lock
 from index.files.renditions import make_thumbnail
+from index.files.stale import try_lock
 from training.common.atomic import atomic_file, sync
 from training.common.errors import ImageError
 from training.imaging.images import PIXELS_VERSION

@@ -1,14 +1,13 @@
-"""Unfinished files and folders of killed processes, which would have been renamed when complete."""
+"""Unfinished files and folders of killed processes, and the locks that tell whether one still writes."""
 
+import fcntl
 import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
-
-from index.files.file_lock import try_lock
+from typing import IO, Any, Final
 
 # Age from which an unfinished file is stale: a running process has written to it since.
 STALE_SECONDS: Final = 24 * 3600.0
@@ -77,4 +76,21 @@ def _remove_folder(path: Path) -> bool:
         shutil.rmtree(path)
     finally:
         os.close(opened)
+    return True
+
+
+def try_lock(opened: int | IO[Any], *, shared: bool = False) -> bool:
+    """Lock an open file or folder without waiting; False while another process keeps it from that.
+
+    Args:
+        opened: Open file or its descriptor; closing all copies of the descriptor releases the lock.
+        shared: Whether others may hold it, too, if they share it.
+
+    Raises:
+        OSError: The file system does not support the lock.
+    """
+    try:
+        fcntl.flock(opened, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
     return True

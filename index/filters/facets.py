@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from index.catalogue import Catalogue
 from index.catalogue.collections import require_collection
-from index.catalogue.storable import storable_text
+from index.catalogue.lookup import storable_text
 from index.catalogue.tables import AttributeRow, FindingRow, ImageRow, TextRow
 from index.errors import QueryError
 from index.filters.column_cache import CacheKey, CollectionState, IncrementalCache, contains_sorted

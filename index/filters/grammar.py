@@ -31,7 +31,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from index.catalogue.storable import storable_text
+from index.catalogue.lookup import storable_text
 from index.errors import FilterError, listed, shortened
 from index.filters.dates import parse_date
 from training.clinical.findings import FINDINGS, STATES, State, finding_called

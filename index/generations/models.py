@@ -1,4 +1,4 @@
-"""Registered models, and the generations of models and collections, as lists show them."""
+"""Models and generations as lists show them, and new collections without images."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,13 +7,22 @@ from typing import Final
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from index.catalogue.collections import NOT_DELETED, count_embeddings, get_generation, require_collection
+from index.catalogue.collections import (
+    NOT_DELETED,
+    add_collection,
+    add_generation,
+    count_embeddings,
+    get_generation,
+    require_collection,
+)
 from index.catalogue.tables import CollectionRow, GenerationRow, ModelRow
-from index.errors import UnknownModelError, UnregisteredModelError, shortened
+from index.errors import NoActiveGenerationError, UnknownModelError, UnregisteredModelError, shortened
 from index.files.bundles import installed_bundle, register_bundle
+from index.generations.activation import activate
 from index.generations.comparison import Comparison
 from index.home import Home
 from index.writes.missing_vectors import count_missing_images
+from training.common.errors import BundleError
 from training.models.bundle import BundleInfo, read_bundle
 
 _SHOWN: Final = 5
@@ -146,3 +155,43 @@ def describe_generation(session: Session, number: int) -> GenerationInfo:
         activated=row.activated,
         comparison=comparison,
     )
+
+
+def create_collection(home: Home, name: str, *, model: str | None = None, same_as: str | None = None) -> None:
+    """Begin a collection without images that can be searched and written to at once.
+
+    Args:
+        home: Home to create the collection in.
+        name: Name of the collection.
+        model: Digest or name of a registered bundle.
+        same_as: Instead of a model, a collection whose bundle it takes.
+
+    Raises:
+        CollectionNameError: The name is not valid.
+        CollectionExistsError: A collection has this name already.
+        UnknownModelError: No model, or more than one, has this name.
+        UnknownCollectionError: No collection is named `same_as`.
+        NoActiveGenerationError: `same_as` cannot be searched yet.
+        BundleError: The bundle's files are gone.
+    """
+    with home.catalogue.write() as session:
+        row = _model_of(session, same_as) if same_as is not None else find_model(session, model or "")
+        if not (home.bundles_folder / row.digest).is_dir():
+            raise BundleError(
+                f"The files of model {row.name!r} are missing: index a collection with it again."
+            )
+        collection = add_collection(session, name)
+        activate(session, add_generation(session, collection.id, row.id))
+
+
+def _model_of(session: Session, collection: str) -> ModelRow:
+    collection_id = require_collection(session, collection).id
+    query = (
+        select(ModelRow)
+        .join(GenerationRow, GenerationRow.model_id == ModelRow.id)
+        .where(GenerationRow.collection_id == collection_id, GenerationRow.state == "active")
+    )
+    row = session.execute(query).scalar_one_or_none()
+    if row is None:
+        raise NoActiveGenerationError(collection)
+    return row

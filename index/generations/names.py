@@ -9,7 +9,6 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from index.catalogue import Catalogue, ReadThroughCache
-from index.catalogue.audit_tables import FormerNameRow
 from index.catalogue.collections import (
     NOT_DELETED,
     check_name,
@@ -18,8 +17,8 @@ from index.catalogue.collections import (
     require_collection,
 )
 from index.catalogue.jobs import rename_in_jobs
-from index.catalogue.storable import storable_text
-from index.catalogue.tables import AliasRow, CollectionRow
+from index.catalogue.lookup import storable_text
+from index.catalogue.tables import AliasRow, CollectionRow, FormerNameRow
 from index.errors import (
     AliasLimitError,
     AliasNameError,

@@ -1,11 +1,12 @@
-"""API keys in the catalogue: at most two live ones of a name, for a client to go from one to the other."""
+"""API keys and their roles: at most two live keys of a name, for a client to go from one to the other."""
 
+import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from typing import Final
+from typing import Final, Literal, get_args
 
 from sqlalchemy import select, text, update
 from sqlalchemy.orm import Session
@@ -13,7 +14,6 @@ from sqlalchemy.orm import Session
 from index.catalogue.collections import now
 from index.catalogue.tables import ApiKeyRow
 from index.errors import KeyNameError, KeyScopeError, UnknownKeyError
-from index.keys.grants import EVERY_COLLECTION, Grants, Role, role_of, written_grants
 
 FIRST_ADMIN: Final = "first admin"
 MAX_LIVE: Final = 2
@@ -23,6 +23,14 @@ _ID_BYTES: Final = 6
 _SECRET_BYTES: Final = 32
 # Prefix, identifier in hexadecimal digits, and the secret in unpadded base64.
 _LENGTH: Final = len(_PREFIX) + 1 + 2 * _ID_BYTES + 1 + 43
+
+
+Role = Literal["reader", "judge", "curator", "admin", "auditor"]
+
+
+Grants = Mapping[str, frozenset[Role]]
+ROLES: Final[tuple[Role, ...]] = get_args(Role)
+EVERY_COLLECTION: Final = "*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,3 +255,33 @@ def _known_grants(written: Mapping[str, Sequence[str]]) -> Grants:
         collection: frozenset(role for name in names if (role := role_of(name)) is not None)
         for collection, names in written.items()
     }
+
+
+def role_of(name: str) -> Role | None:
+    """The role of a name; None where there is none."""
+    return next((role for role in ROLES if role == name), None)
+
+
+def parse_grants(written: object) -> dict[str, frozenset[Role]]:
+    """Read roles by collection, such as {"scenes": ["reader"]}.
+
+    Raises:
+        ValueError: They have another form, or name an unknown role.
+    """
+    if not isinstance(written, Mapping) or not written:
+        raise ValueError('roles are given by collection, such as {"scenes": ["reader"]}')
+    return {str(collection): _parse_roles(roles) for collection, roles in written.items()}
+
+
+def _parse_roles(written: object) -> frozenset[Role]:
+    names = written if isinstance(written, list | tuple | frozenset) else []
+    found = [role_of(str(name)) for name in names]
+    if not found or None in found:
+        given = json.dumps(written, default=str)
+        raise ValueError(f"{given} is not a list of roles: {', '.join(ROLES)}")
+    return frozenset(role for role in found if role is not None)
+
+
+def written_grants(grants: Grants) -> dict[str, list[str]]:
+    """Grants as JSON values, in the order of roles."""
+    return {collection: [role for role in ROLES if role in roles] for collection, roles in grants.items()}

@@ -1,4 +1,4 @@
-"""Secrets that a home folder keeps in files of their own, drawn where they are first needed."""
+"""Secrets that a home keeps in files of their own, drawn where they are first needed."""
 
 import os
 import secrets
@@ -9,6 +9,7 @@ from typing import Final
 from index.errors import HomeError
 
 _BYTES: Final = 32
+FILE: Final = "patients.key"
 
 
 def home_secret(path: Path, name: str, *, without: str) -> bytes:
@@ -48,3 +49,16 @@ def _draw(path: Path) -> None:
             path.hardlink_to(part)
     finally:
         part.unlink()
+
+
+def patient_key(home: Path) -> bytes:
+    """Return the secret in a home folder, drawn at the first call; only the owner can read its file.
+
+    Raises:
+        HomeError: The file cannot be read or written, or is damaged.
+    """
+    return home_secret(
+        home / FILE,
+        "The key of patients' pseudonyms",
+        without="patients and accession numbers get other pseudonyms then, and dates another shift",
+    )

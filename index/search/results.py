@@ -15,8 +15,8 @@ from sqlalchemy.orm import Session
 
 from index.catalogue import Catalogue, DirectRead, VersionedCache
 from index.catalogue.collections import TARGETS, Target, require_collection
+from index.catalogue.lookup import storable_text
 from index.catalogue.schema import RULES
-from index.catalogue.storable import storable_text
 from index.catalogue.tables import (
     REPORT_POSITION,
     CollectionRow,

@@ -9,13 +9,13 @@ from sqlalchemy import delete, insert, select
 from sqlalchemy.orm import Session
 
 from index.catalogue import PAUSE_SECONDS, Catalogue
-from index.catalogue.audit_tables import FormerNameRow
 from index.catalogue.collections import NOT_DELETED, lock_collection, next_sequence, require_collection
 from index.catalogue.full_text import remove_words
 from index.catalogue.lookup import AT_ONCE, images_named, parts
 from index.catalogue.tables import (
     CollectionRow,
     FieldRow,
+    FormerNameRow,
     GenerationRow,
     ImageRow,
     RemovalRow,
@@ -24,7 +24,7 @@ from index.catalogue.tables import (
 from index.files.orphans import mark_orphans
 from index.filters.grammar import Filter
 from index.filters.passing import passing_keys
-from index.reports.received import remove_reports, studies_of
+from index.reports import remove_reports, studies_of
 from index.writes.texts import remove_texts
 
 

@@ -18,8 +18,7 @@ from index.catalogue.collections import (
     lock_collection,
     require_collection,
 )
-from index.catalogue.lookup import images_named, parts
-from index.catalogue.storable import storable_text
+from index.catalogue.lookup import images_named, parts, storable_text
 from index.catalogue.tables import CollectionRow
 from index.errors import ConditionError, GenerationError, StaleWriteError, shortened
 from index.files.orphans import collect_orphans, keep_files, mark_orphans

@@ -21,8 +21,7 @@ from app.engine import open_engine
 from app.jobs.queue import give_job
 from index.catalogue.jobs import Job
 from index.idempotency import LEASE
-from index.keys.api_keys import create_key
-from index.keys.grants import Role
+from index.keys.api_keys import Role, create_key
 from index.writes.live import put_images
 from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed

@@ -25,7 +25,7 @@ from app.engine import open_engine
 from app.generations.lifecycle.verdict import ModelVerdict, Outcome
 from app.settings import Settings
 from index.engine import SearchEngine
-from index.feedback.judgements import JudgedQuery, record_judgement
+from index.feedback import JudgedQuery, record_judgement
 from index.ingest import ingest_manifest
 from index.search.request import SearchRequest
 from training.common.manifest import Manifest, Record, Split, read_manifest, write_manifest

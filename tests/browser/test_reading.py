@@ -16,7 +16,7 @@ from pydicom.dataset import Dataset
 from app.application import create_app
 from app.engine import open_engine
 from app.settings import Settings
-from index.feedback.judgements import count_feedback
+from index.feedback import count_feedback
 from index.ingest import ingest_manifest
 from tests.access import ADMIN_KEY
 from tests.app.conftest import make_bundle

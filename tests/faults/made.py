@@ -12,7 +12,7 @@ import numpy as np
 from index.catalogue import open_catalogue
 from index.catalogue.tables import ModelRow
 from index.engine import SearchEngine
-from index.generations.new_collections import create_collection
+from index.generations.models import create_collection
 from index.home import Home
 from index.vectors.codec import decode_vectors, encode_vectors
 from index.vectors.protocol import Vectors

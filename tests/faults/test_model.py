@@ -10,7 +10,7 @@ import pytest
 
 from index.engine import SearchEngine
 from index.filters.grammar import parse_filter
-from index.generations.new_collections import create_collection
+from index.generations.models import create_collection
 from index.search.request import SearchRequest
 from index.writes.live import change_image, put_images, remove_images
 from tests.faults.made import (

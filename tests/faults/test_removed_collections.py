@@ -10,7 +10,7 @@ from index.catalogue.collections import next_sequence
 from index.catalogue.tables import CollectionRow, GenerationRow, RemovalRow
 from index.engine import SearchEngine
 from index.errors import StaleWriteError, UnknownCollectionError
-from index.generations.new_collections import create_collection
+from index.generations.models import create_collection
 from index.search.request import SearchRequest
 from index.writes.garbage import collect_garbage
 from index.writes.live import put_images, remove_images

@@ -29,8 +29,8 @@ def generations(
     """List the generations of a collection: state, model, counts, times, comparison."""
     from app.generations.lifecycle.build_generation import print_comparison
     from app.settings import load_settings
+    from index.generations.activation import drop_generation
     from index.generations.models import list_generations
-    from index.generations.retention import drop_generation
 
     with indexed(load_settings(home=home)) as engine:
         if drop is not None:

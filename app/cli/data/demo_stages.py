@@ -17,7 +17,7 @@ from app.cli.training.evaluate import write_json
 from app.engine import open_engine
 from app.generations.lifecycle.bulk_encoder import load_bulk_encoder
 from app.settings import Settings, load_settings
-from index.files.file_lock import try_lock
+from index.files.stale import try_lock
 from index.ingest import ingest_manifest
 from training.common.atomic import atomic_file
 from training.common.errors import RecoquestError

@@ -14,7 +14,7 @@ from app.cli.options import Home, indexed
 from app.edge.observability.console import console
 
 if TYPE_CHECKING:
-    from index.feedback.judgements import JudgedQuery
+    from index.feedback import JudgedQuery
 
 Collection = Annotated[str, typer.Argument(help="Name of the collection.")]
 Hit = Annotated[str, typer.Argument(help="Id of the image that was found.")]
@@ -73,7 +73,7 @@ def _judge(
     """Write it down, and return whether something had been said of the two before."""
     from app.audit.trail import command_actor, record_command
     from app.settings import load_settings
-    from index.feedback.judgements import User, record_judgement
+    from index.feedback import User, record_judgement
 
     settings, actor = load_settings(home=home), command_actor()
     with indexed(settings) as engine:
@@ -126,7 +126,7 @@ def _judged(texts: Sequence[str], like: Sequence[str], unlike: Sequence[str]) ->
 def list_feedback(home: Home = None) -> None:
     """Count the judgements of each collection."""
     from app.settings import load_settings
-    from index.feedback.judgements import count_feedback
+    from index.feedback import count_feedback
 
     table = Table("Collection", "Relevant", "Not relevant", "Queries", "Latest")
     with indexed(load_settings(home=home)) as engine, engine.home.catalogue.read() as session:
@@ -151,7 +151,7 @@ def export(
     """Write the judgements of a collection into a file, the oldest first."""
     from app.audit.trail import record_command
     from app.settings import load_settings
-    from index.feedback.judgements import judged_images, judgements
+    from index.feedback import judged_images, judgements
     from training.common.atomic import atomic_file
 
     count, settings = 0, load_settings(home=home)
@@ -193,7 +193,7 @@ def clear(collection: Collection, home: Home = None) -> None:
     """Forget all judgements of a collection; export them before to keep them."""
     from app.audit.trail import record_command
     from app.settings import load_settings
-    from index.feedback.judgements import clear_feedback
+    from index.feedback import clear_feedback
 
     settings = load_settings(home=home)
     with indexed(settings) as engine:

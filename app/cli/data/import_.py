@@ -139,7 +139,7 @@ def _import_dicom(
 ) -> "ImportReport":
     """Import films under pseudonyms by the home's key, which a synchronisation with an archive uses, too."""
     from app.cli.errors import stoppable
-    from index.keys.patient_key import patient_key
+    from index.keys.home_secret import patient_key
     from training.importing.dicom.importing import import_dicom
 
     if out is None:
@@ -164,7 +164,7 @@ def _attach(report: "ImportReport", reports: Path, home: Path) -> "tuple[ImportR
     Returns the report of the import with what the manifest has now, and sentences on the reports.
     """
     from app.cli.radiology.reports import say_refused
-    from index.keys.patient_key import patient_key
+    from index.keys.home_secret import patient_key
     from training.importing.attach_reports import attach_source, remarks
 
     attached = attach_source(report.folder, reports, patient_key(home))

@@ -87,8 +87,7 @@ def export(
     from app.audit.schemas import time_stamp
     from app.audit.trail import record_command
     from app.settings import load_settings
-    from index.audit.fhir import audit_event
-    from index.audit.listing import Selection, all_events
+    from index.audit.listing import Selection, all_events, audit_event
     from training.common.atomic import atomic_file
 
     if str(file) != "-" and not file.parent.is_dir():
@@ -134,7 +133,7 @@ def prune(
     from app.audit.trail import command_actor, open_trail
     from app.settings import load_settings
     from index.audit.event import Event
-    from index.audit.prune import prune_trail
+    from index.audit.verify import prune_trail
 
     time, today = time_stamp(before), datetime.now(UTC).date().isoformat()
     assert time is not None

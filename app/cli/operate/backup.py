@@ -41,7 +41,7 @@ def backup(
     from app.audit.trail import record_command
     from app.settings import load_settings
     from index.backup import write_backup
-    from index.backup.keys import sealed_keys
+    from index.backup.contents import sealed_keys
 
     settings = load_settings(home=home)
     file = _place(file, folder, keep)
@@ -114,8 +114,8 @@ def restore(
 def _keys(settings: "Settings") -> dict[str, bytes]:
     """Secrets by their files that a restored home needs, of those that are there; sessions can begin anew."""
     from index.audit import chain as audit
-    from index.backup.keys import AUDIT_SETTING
-    from index.keys import patient_key as patients
+    from index.backup.contents import AUDIT_SETTING
+    from index.keys import home_secret as patients
 
     keys = {}
     if settings.audit_key is not None:

@@ -65,7 +65,7 @@ def tidy(home: Home = None) -> None:
     from app.radiology.reports.intake import ReportIntake
     from app.settings import load_settings
     from index.files.stale import UNTOUCHED_SECONDS, remove_stale, unfinished
-    from index.generations.retention import drop_old_generations
+    from index.generations.activation import drop_old_generations
     from index.writes.garbage import collect_garbage
 
     settings = load_settings(home=home)

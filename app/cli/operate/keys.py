@@ -11,7 +11,7 @@ from rich.table import Table
 
 from app.cli.options import AsJson, Home
 from app.edge.observability.console import console
-from index.keys.grants import EVERY_COLLECTION, ROLES, Role, role_of, written_grants
+from index.keys.api_keys import EVERY_COLLECTION, ROLES, Role, role_of, written_grants
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session

@@ -197,7 +197,7 @@ def _prepare(engine: "SearchEngine", settings: "Settings", collection: str, bund
         return
     from app.collections.names import refuse_gained_roles
     from index.files.bundles import installed_bundle, register_bundle
-    from index.generations.new_collections import create_collection
+    from index.generations.models import create_collection
     from training.models.bundle import read_bundle
 
     with engine.home.catalogue.read() as session:

@@ -111,7 +111,7 @@ def _bring_kept(intake: "ReportIntake") -> None:
 def _bring(
     intake: "ReportIntake", source: Path, home: Path, format: ChosenFormat, encoding: str | None
 ) -> None:
-    from index.keys.patient_key import patient_key
+    from index.keys.home_secret import patient_key
     from training.clinical.reports.study_report import ReportError
     from training.importing.report_files import LeftOutFile, read_reports
 
@@ -181,7 +181,7 @@ def hl7(
     from app.radiology.reports.intake import ReportIntake
     from app.radiology.reports.listener import Listener, run_listener
     from app.settings import load_settings
-    from index.keys.patient_key import patient_key
+    from index.keys.home_secret import patient_key
 
     def stop_by_signals(stop: Callable[[], None]) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from app.settings import Settings
     from index.engine import SearchEngine
-    from index.feedback.judgements import UsableFeedback
+    from index.feedback import UsableFeedback
     from training.models.bundle import BundleInfo
     from training.recipes.schema import Recipe
     from training.trainer.run_state.tracking import TrackerName
@@ -162,7 +162,7 @@ def _refuse_another(out: Path, begun: "Recipe", recipe: str | None, overrides: l
 
 def _export(engine: "SearchEngine", collection: str, data: Path, recipe: "Recipe") -> bool:
     """Export the collection for the retraining, unless that was done before; tell if it was done now."""
-    from index.feedback.export import export_collection
+    from index.feedback import export_collection
 
     if data.exists():
         return False

@@ -10,10 +10,9 @@ from sqlalchemy import func, select
 
 from app.heartbeat import count_workers
 from app.settings import Settings
-from index.catalogue.audit_tables import BackupRow
 from index.catalogue.database import Catalogue
 from index.catalogue.jobs import JOB_STATES
-from index.catalogue.tables import JobRow
+from index.catalogue.tables import BackupRow, JobRow
 
 
 @dataclass(frozen=True)

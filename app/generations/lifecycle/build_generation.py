@@ -12,11 +12,10 @@ from app.settings import Settings
 from index.catalogue.collections import Generation, find_generation
 from index.engine import SearchEngine
 from index.files.bundles import registered_bundle
-from index.generations.activation import generation_of
+from index.generations.activation import generation_of, old_by_hand, try_drop_old_generations
 from index.generations.comparison import Comparison, compare
 from index.generations.reindex import generation_for, swap
 from index.generations.reindex import reindex as embed
-from index.generations.retention import old_by_hand, try_drop_old_generations
 from index.writes.embedder import ImageEncoder
 
 

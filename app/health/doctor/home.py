@@ -8,8 +8,8 @@ from typing import Final
 from app.health.doctor.finding import Finding
 from app.settings import Settings
 from index.audit.dead_letters import count_dead_letters, dead_letters_of
-from index.catalogue.disk_full import is_disk_full
-from index.erasure.pending import pending_erasures
+from index.catalogue.connections import is_disk_full
+from index.erasure import pending_erasures
 from training.common.atomic import atomic_file
 
 _GIB: Final = 1 << 30

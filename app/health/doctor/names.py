@@ -8,7 +8,7 @@ from app.health.doctor.finding import Finding
 from app.settings import Settings
 from index.catalogue.collections import called_now
 from index.generations.names import list_aliases
-from index.keys.grants import EVERY_COLLECTION
+from index.keys.api_keys import EVERY_COLLECTION
 
 
 def renamed(settings: Settings, session: Session) -> dict[str, str]:

@@ -10,7 +10,7 @@ from app.radiology.pacs.dicomweb.archive import Archive, ArchiveError
 from app.radiology.pacs.dicomweb.listing import ListedInstance, ListedStudy, list_instances
 from app.radiology.pacs.dicomweb.pace import OutsideHoursError
 from app.radiology.pacs.selection import Selection
-from index.catalogue.archives.studies import KnownStudy, Outcome
+from index.catalogue.studies import KnownStudy, Outcome
 from training.clinical.reports.structured import SOP_CLASSES
 
 # Instances of a request and of a transaction: files wait in memory until they are written.

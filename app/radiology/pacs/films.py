@@ -7,8 +7,8 @@ from threading import Lock
 from sqlalchemy.orm import Session
 
 from app.decoding.films import Reading
-from index.catalogue.archives.studies import Outcome
 from index.catalogue.collections import get_generation
+from index.catalogue.studies import Outcome
 from index.engine import SearchEngine
 from index.errors import StaleWriteError
 from index.home import Home

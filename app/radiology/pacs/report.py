@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-from index.catalogue.archives.studies import Outcome
+from index.catalogue.studies import Outcome
 
 _SHOWN: Final = 8
 

@@ -17,7 +17,7 @@ from app.radiology.pacs.quarantine import QuarantinedFilm, QuarantineList
 from app.radiology.pacs.report import SyncReport
 from app.radiology.pacs.selection import Selection
 from app.radiology.reports.intake import ReportIntake, Taken
-from index.catalogue.archives.studies import Followed, KnownStudy, Outcome, images_of_study, note_study
+from index.catalogue.studies import Followed, KnownStudy, Outcome, images_of_study, note_study
 from index.engine import SearchEngine
 from index.errors import StaleWriteError
 from index.writes.live import remove_images

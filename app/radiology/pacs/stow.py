@@ -17,7 +17,7 @@ from app.images.schemas.writes import MAX_UPLOADS
 from app.images.write_images import write_sent
 from app.radiology.pacs.dicomweb.multipart import MultipartError, Part, PartReader, boundary_of
 from app.services import Services
-from index.catalogue.archives.studies import Outcome
+from index.catalogue.studies import Outcome
 from index.search.results import ActiveGeneration
 from training.clinical.dicom.elements import uid_of
 from training.clinical.dicom.objects import read_object

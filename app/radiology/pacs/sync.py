@@ -15,7 +15,8 @@ from app.radiology.pacs.films import FilmWriter
 from app.radiology.pacs.report import SyncReport
 from app.radiology.pacs.run import Run, SyncPlan
 from app.radiology.pacs.selection import Selection
-from index.catalogue.archives.studies import (
+from index.catalogue.collections import require_collection
+from index.catalogue.studies import (
     Followed,
     KnownStudy,
     Position,
@@ -25,7 +26,6 @@ from index.catalogue.archives.studies import (
     study_uids,
     write_position,
 )
-from index.catalogue.collections import require_collection
 from index.engine import SearchEngine
 from index.files.stale import remove_stale
 from index.writes.prefetch import prefetch

@@ -16,7 +16,7 @@ from index.audit.event import Action, Detail
 from index.catalogue.collections import get_generation, lock_collection, require_collection
 from index.engine import SearchEngine
 from index.errors import GenerationError, StaleWriteError, UnknownImageError
-from index.reports.received import (
+from index.reports import (
     add_reports,
     count_waiting,
     drop_waiting,

@@ -17,8 +17,7 @@ from app.application import create_app
 from app.edge.http.problems import RequestError
 from app.edge.principal import Principal
 from app.engine import open_engine
-from index.keys.api_keys import create_key, revoke_key
-from index.keys.grants import Grants
+from index.keys.api_keys import Grants, create_key, revoke_key
 from tests.access import ADMIN_KEY
 from tests.app.conftest import COLLECTION, Indexed
 from tests.oidc import AUDIENCE, OidcProvider

@@ -22,7 +22,7 @@ from app.cases.teaching_file import TeachingFile
 from app.engine import open_engine
 from app.images import renditions
 from app.services import Services
-from index.cases.case_lists import read_list
+from index.cases import read_list
 from index.search.results import StoredImage
 from index.writes.live import remove_images
 from tests.access import AS_ADMIN

@@ -15,12 +15,11 @@ from app.collections.names import rename
 from app.edge.http.problems import RequestError
 from app.engine import open_engine
 from index.audit.event import Actor, id_digest
-from index.catalogue.audit_tables import AuditNameRow
 from index.catalogue.collections import names_of
 from index.catalogue.jobs import add_job, cancel_job, get_job
+from index.catalogue.tables import AuditNameRow
 from index.generations import names
-from index.keys.api_keys import create_key, find_key
-from index.keys.grants import Role
+from index.keys.api_keys import Role, create_key, find_key
 from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed
 from tests.index.killing import kill_after

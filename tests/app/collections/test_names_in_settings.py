@@ -14,7 +14,7 @@ from app.edge.http.problems import RequestError
 from app.engine import open_engine
 from app.health.doctor.names import examine_roles
 from app.health.doctor.names import renamed as renamed_names
-from index.keys.grants import Role
+from index.keys.api_keys import Role
 from tests.access import AS_ADMIN
 from tests.app.collections.test_collection_names import ask, point, problem
 from tests.app.conftest import COLLECTION, Indexed

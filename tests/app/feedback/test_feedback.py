@@ -10,7 +10,7 @@ from httpx2 import Response
 
 from app.application import create_app
 from app.engine import open_engine
-from index.feedback.judgements import JudgedQuery, clear_feedback, judgements
+from index.feedback import JudgedQuery, clear_feedback, judgements
 from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, PATIENT, Indexed
 from tests.app.search.test_search import problem

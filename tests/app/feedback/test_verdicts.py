@@ -11,7 +11,7 @@ from app.engine import open_engine
 from app.refresh import verdicts_of_months
 from index.catalogue.tables import FeedbackRow
 from index.engine import SearchEngine
-from index.feedback.judgements import JudgedQuery, record_judgement
+from index.feedback import JudgedQuery, record_judgement
 from tests.app.conftest import COLLECTION, Indexed
 
 MARCH = datetime(2026, 3, 1, tzinfo=UTC)

@@ -17,9 +17,8 @@ from app.jobs.kinds import bundle_of
 from index.catalogue.jobs import add_job, claim_job, end_job
 from index.engine import SearchEngine
 from index.errors import GenerationError
-from index.generations.activation import require_complete
+from index.generations.activation import drop_generation, require_complete
 from index.generations.reindex import generation_for, reindex
-from index.generations.retention import drop_generation
 from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
 from tests.app.images.test_writes import LOCAL, picture, problem, put, serve
@@ -128,7 +127,7 @@ def test_an_old_generation_that_cannot_be_dropped_is_no_error_of_the_answer(
         asked.append(arguments)
         raise GenerationError("It was activated meanwhile: it stays.")
 
-    monkeypatch.setattr("index.generations.retention.drop_old_generations", fail)
+    monkeypatch.setattr("index.generations.activation.drop_old_generations", fail)
     path = f"/v1/collections/{COLLECTION}/generations/{generation.id}/activate"
     application = create_app(home.settings)
     # An error behind the answer is raised here.

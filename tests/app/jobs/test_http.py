@@ -18,8 +18,7 @@ from app.jobs.kinds import KINDS
 from app.jobs.schemas import JobKind
 from index.catalogue.jobs import add_job, beat, claim_job, end_job
 from index.engine import SearchEngine
-from index.keys.api_keys import create_key, revoke_key
-from index.keys.grants import EVERY_COLLECTION
+from index.keys.api_keys import EVERY_COLLECTION, create_key, revoke_key
 from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed
 from tests.app.images.test_writes import LOCAL

@@ -14,7 +14,7 @@ from app.settings import Settings, SettingsError, load_settings
 from index.catalogue.jobs import Job, add_job, claim_job, end_job
 from index.catalogue.tables import ImageRow, ModelRow
 from index.errors import JobExistsError
-from index.feedback.judgements import JudgedQuery, record_judgement
+from index.feedback import JudgedQuery, record_judgement
 from tests.app.conftest import COLLECTION, Indexed
 
 NIGHT = datetime(2100, 1, 3, 3, 0, 42, tzinfo=UTC)

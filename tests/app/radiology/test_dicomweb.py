@@ -18,8 +18,7 @@ from app.application import create_app
 from app.radiology.routes import dicomweb
 from app.radiology.viewer import archive
 from app.settings import Settings, SettingsError
-from index.audit.fhir import audit_event
-from index.audit.listing import Selection, read_events
+from index.audit.listing import Selection, audit_event, read_events
 from index.keys.api_keys import create_key
 from tests.access import ADMIN_KEY, AS_ADMIN
 from tests.app.audit.written import written_events

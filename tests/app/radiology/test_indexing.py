@@ -6,8 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.application import create_app
-from index.keys.api_keys import create_key
-from index.keys.grants import Role
+from index.keys.api_keys import Role, create_key
 from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed
 from tests.app.radiology.conftest import FILMS, index_films, study_uid

@@ -20,8 +20,7 @@ from sqlalchemy.exc import DatabaseError
 from index.audit.chain import Trail
 from index.audit.event import Actor, Detail, Event, canonical, id_digest, query_digest
 from index.audit.listing import Selection, all_events, read_events
-from index.audit.prune import prune_trail
-from index.audit.verify import verify_trail
+from index.audit.verify import prune_trail, verify_trail
 from index.catalogue import Catalogue, open_catalogue
 from tests.index.audit.trails import KEY, READER, some_events, trail_of, verify
 

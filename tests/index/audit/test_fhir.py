@@ -9,8 +9,7 @@ import pytest
 
 from index.audit.chain import Trail
 from index.audit.event import Action, Actor, Event
-from index.audit.fhir import audit_event
-from index.audit.listing import Selection, all_events
+from index.audit.listing import Selection, all_events, audit_event
 from index.catalogue import open_catalogue
 from tests.index.audit.trails import KEY
 

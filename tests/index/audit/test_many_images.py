@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from index.audit.chain import Trail
 from index.audit.event import MAX_OBJECTS, Event, in_parts
 from index.audit.listing import Selection, read_events
-from index.audit.prune import prune_trail
+from index.audit.verify import prune_trail
 from index.catalogue import Catalogue, open_catalogue
 from tests.index.audit.trails import KEY, READER, verify
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from index.generations.retention import drop_generation
+from index.generations.activation import drop_generation
 from tests.index.homes import open_home
 
 

@@ -18,26 +18,26 @@ from app.cli.main import run
 from index.audit.chain import Trail
 from index.audit.event import Actor, Event
 from index.backup import restore, restore_backup, write, write_backup
-from index.cases.case_lists import put_list, save_case
-from index.catalogue.archives.studies import (
+from index.cases import put_list, save_case
+from index.catalogue.collections import names_of, require_collection
+from index.catalogue.jobs import add_job, claim_job, list_jobs
+from index.catalogue.studies import (
     Followed,
     KnownStudy,
     Position,
     note_study,
     write_position,
 )
-from index.catalogue.collections import names_of, require_collection
-from index.catalogue.jobs import add_job, claim_job, list_jobs
 from index.catalogue.tables import ImageRow, RemovalRow, TextRow
 from index.engine import SearchEngine
 from index.errors import BackupError, StoreError
-from index.feedback.judgements import JudgedQuery, judgements, record_judgement
+from index.feedback import JudgedQuery, judgements, record_judgement
 from index.generations.activation import activate
 from index.generations.names import list_aliases, put_alias, rename_collection
 from index.generations.reindex import generation_for, reindex
 from index.ingest import ingest_manifest
 from index.keys.api_keys import create_key
-from index.reports.received import add_reports
+from index.reports import add_reports
 from index.search.request import SearchRequest
 from index.writes.live import remove_images
 from tests.index.comparing import answers, rows

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from index.backup import restore_backup, write_backup
-from index.backup.keys import AUDIT_SETTING, bring_keys, sealed_keys
+from index.backup.contents import AUDIT_SETTING, bring_keys, sealed_keys
 from index.engine import SearchEngine
 from index.errors import BackupError
 from index.ingest import ingest_manifest

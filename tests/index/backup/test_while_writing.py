@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 from sqlalchemy import func, select
 
-from index.backup import restore_backup, rows, write_backup
+from index.backup import contents, restore_backup, write_backup
 from index.catalogue.tables import EmbeddingRow, ImageRow
 from index.engine import SearchEngine
 from index.ingest import ingest_manifest
@@ -120,7 +120,7 @@ def test_a_backup_between_the_writes_of_another_process_is_of_one_moment(
 ) -> None:
     home, path = tmp_path / "home", tmp_path / "backup.tar"
     ingest_manifest(engine, "c", encoder, manifest, show_progress=False)
-    insert = rows._insert
+    insert = contents._insert
     with _writing(home, catalogue_url) as writer, pytest.MonkeyPatch.context() as patch:
 
         def insert_after_a_write(*arguments: object) -> None:
@@ -128,7 +128,7 @@ def test_a_backup_between_the_writes_of_another_process_is_of_one_moment(
             insert(*arguments)  # type: ignore[arg-type]
 
         # So that the writer is at work between any two tables that are copied, however slow it is.
-        patch.setattr(rows, "_insert", insert_after_a_write)
+        patch.setattr(contents, "_insert", insert_after_a_write)
         writer.wait_for(10)
         before = writer.acknowledged.value
         summary = write_backup(engine.home, path, show_progress=False)

@@ -2,7 +2,8 @@
 
 from sqlalchemy import func, select
 
-from index.catalogue.archives.studies import (
+from index.catalogue.collections import add_collection
+from index.catalogue.studies import (
     Followed,
     KnownStudy,
     Position,
@@ -12,8 +13,7 @@ from index.catalogue.archives.studies import (
     read_studies,
     write_position,
 )
-from index.catalogue.archives.tables import ArchiveRow, ArchiveStudyRow
-from index.catalogue.collections import add_collection
+from index.catalogue.tables import ArchiveRow, ArchiveStudyRow
 from index.engine import SearchEngine
 from tests.index.homes import remove_collection
 

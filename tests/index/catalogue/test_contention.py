@@ -21,9 +21,9 @@ from index.catalogue.tables import CollectionRow, EmbeddingRow, GenerationRow, M
 from index.engine import SearchEngine
 from index.errors import CollectionExistsError
 from index.files.bundles import register_bundle
-from index.generations.new_collections import create_collection
+from index.generations.activation import drop_generation
+from index.generations.models import create_collection
 from index.generations.reindex import generation_for
-from index.generations.retention import drop_generation
 from tests.index.homes import open_home
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 from training.models.bundle import BundleInfo

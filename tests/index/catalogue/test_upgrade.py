@@ -17,7 +17,7 @@ from index.catalogue.jobs import add_job, claim_job, end_job, get_job
 from index.catalogue.schema import RULES, DerivedRow
 from index.catalogue.tables import EmbeddingRow, FindingRow, GenerationRow, ImageRow, Table, TextRow
 from index.engine import SearchEngine
-from index.feedback.judgements import (
+from index.feedback import (
     FeedbackCounts,
     JudgedQuery,
     count_feedback,

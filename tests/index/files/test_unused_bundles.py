@@ -7,8 +7,8 @@ import pytest
 from index.catalogue.tables import ModelRow
 from index.engine import SearchEngine
 from index.files.bundles import installed_bundle
+from index.generations.activation import drop_generation
 from index.generations.models import register_model
-from index.generations.retention import drop_generation
 from index.writes.garbage import collect_garbage
 from tests.index.samples import begin_generation
 from training.models.bundle import BundleInfo

@@ -12,15 +12,18 @@ from index.catalogue.tables import EmbeddingRow, GenerationRow, ImageRow, ModelR
 from index.engine import SearchEngine
 from index.errors import ActiveChangedError, DiskFullError, GenerationError, UnknownGenerationError
 from index.files.bundles import changing_models
-from index.generations import retention
-from index.generations.activation import activate, generation_before, generation_of, mark_preloading
-from index.generations.models import list_generations
-from index.generations.retention import (
+from index.generations import activation as retention
+from index.generations.activation import (
+    activate,
     drop_generation,
     drop_old_generations,
+    generation_before,
+    generation_of,
+    mark_preloading,
     old_by_hand,
     try_drop_old_generations,
 )
+from index.generations.models import list_generations
 from index.search.request import SearchRequest
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 

@@ -11,10 +11,9 @@ from index.catalogue.collections import Generation, find_generation
 from index.catalogue.tables import EmbeddingRow, TextEmbeddingRow
 from index.engine import SearchEngine
 from index.errors import GenerationError, IncompleteGenerationError, UnknownCollectionError
-from index.generations.activation import activate, generation_of
+from index.generations.activation import activate, drop_generation, generation_of
 from index.generations.models import list_generations
 from index.generations.reindex import generation_for, reindex, swap
-from index.generations.retention import drop_generation
 from index.ingest import ingest_manifest
 from index.search.request import SearchRequest
 from index.writes.deletion import delete_images

@@ -13,17 +13,19 @@ from index.catalogue import Catalogue, open_catalogue
 from index.catalogue.tables import ApiKeyRow
 from index.errors import KeyNameError, UnknownKeyError
 from index.keys.api_keys import (
+    Grants,
     NewKey,
     create_first_key,
     create_key,
     find_key,
     list_keys,
     note_use,
+    parse_grants,
     revoke_key,
     rotate_key,
     split_key,
+    written_grants,
 )
-from index.keys.grants import Grants, parse_grants, written_grants
 
 READER: Grants = {"scenes": frozenset({"reader"})}
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from index.errors import HomeError
-from index.keys.patient_key import FILE, patient_key
+from index.keys.home_secret import FILE, patient_key
 
 
 def test_a_home_has_one_key_that_others_cannot_read(tmp_path: Path) -> None:

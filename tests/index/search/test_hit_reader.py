@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from index.catalogue.reading import DirectRead
+from index.catalogue.database import DirectRead
 from index.engine import SearchEngine
 from index.search.results import FoundImages
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors

@@ -8,12 +8,12 @@ from shutil import copyfile
 import pytest
 from sqlalchemy import select
 
-from index.cases.case_lists import put_list, read_list, save_case
+from index.cases import put_list, read_list, save_case
 from index.catalogue.tables import EmbeddingRow, ImageRow
 from index.engine import SearchEngine
-from index.erasure.pending import PendingErasure, keep_others_away
+from index.erasure import PendingErasure, keep_others_away
 from index.errors import UnknownImageError
-from index.feedback.judgements import JudgedQuery, judgements, record_judgement
+from index.feedback import JudgedQuery, judgements, record_judgement
 from index.ingest import IngestReport, ingest_manifest
 from tests.index.samples import make_manifest, make_picture, make_records
 from training.common.errors import DataError

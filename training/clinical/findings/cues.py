@@ -33,7 +33,7 @@ VERB: Final = re.compile(
 )
 # "Heart large" is a clause of its own.
 HEART_IS: Final = re.compile(
-    r"(?:heart|herz(?:schatten|silhouette)?|mediastinum)\s+(?!enlargement)", re.IGNORECASE
+    r"(?:heart|cor|herz(?:schatten|silhouette)?|mediastinum)\s+(?!enlargement)", re.IGNORECASE
 )
 # An absent finding behind these words may be there in part, or from before.
 LIMITED: Final = re.compile(

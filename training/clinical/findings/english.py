@@ -23,9 +23,7 @@ _SEEN: Final = (
     r"apparent|observed|shown|recogni[sz]ed|reproduced|discernible|in evidence|suspected)"
 )
 _BE: Final = r"(?:is|are|was|were|has been|have been|remains?|appears?|seems?)"
-LIMIT: Final = (
-    r"(?:new|large|larger|sizeable|sizable|increasing|enlarging|worsening|progressive|additional|other)"
-)
+LIMIT: Final = r"(?:new|larger?|size?able|increasing|enlarging|worsening|progressive|additional|other)"
 # Any words between a negation and what it denies: "cannot be definitively excluded".
 _WORDS: Final = r"(?:(?!(?:and|but|or|is|are)\b)[\w\-]+,? ){0,3}"
 _EXCLUDED: Final = r"(?:excluded|ruled out|dismissed|discounted|r/o['’]?d)"
@@ -51,6 +49,7 @@ _ENDS: Final = (
     r"unverändert|stabil|weiterhin))|$|(?:and|per|according|laut|lt)\b|(?:on|in|from) (?:the )?(?:\d|right\b|"
     r"left\b)))"
 )
+_VALUE_ENDS: Final = r"(?= ?(?:\.(?!\s?\w)|[,;()\n]|$))"
 _EARLIER: Final = (
     r"(?:prior|previous|earlier|outside|old|last)(?: [\w\-]+){0,2} (?:stud(?:y|ies)|exam(?:ination)?s?|"
     r"radiographs?|films?|x rays?|x-rays?|images?|cts?|scans?)"
@@ -61,12 +60,12 @@ ENGLISH: Final[CueTable] = (
         "none",
         "behind",
         (
-            r"not only",
+            r"not only|previously absent|to (?:suggest|indicate|support)|should (?:read|say|state)",
             r"(?:not (?:true|the case|correct)|wrong|untrue|false)(?: to (?:say|state|claim))?(?: that)? "
             r"there (?:is|are) no",
             r"(?:evaluat|characteri[sz]|quantif|clarif)\w* (?:the|this|these)(?= (?:(?!for\b)\w+ "
             r"){0,3}\ufffc)",
-            r"should (?:read|say|state)",
+            r"without (?:prior|previous|comparison)",
             # What is so on one side alone is so of the other, or not: see `is_contrast`.
             rf"{_SIDE},? (?:(?:but|and|yet|though),? (?:no|not|without)|no|not)(?: (?:an?|any|on|the))* "
             rf"{_SIDE}",
@@ -86,10 +85,10 @@ ENGLISH: Final[CueTable] = (
             r"worsening(?= (?:of|in)\b)|larger|reduc(?:ed|tion)|shrink\w*|progress(?:ed|ion)|enlarge(?:d|"
             r"ment)|growth|grown|extension|bigger|smaller)",
             r"(?:as )?clinically (?:questioned|suspected|indicated|warranted)",
-            rf"not {_SEEN} (?:on|in|at) (?:(?:the|any) )?(?:prior|previous|earlier|old)",
+            # What is new: "an effusion that was absent on the prior".
+            rf"(?:was |were )?(?:not (?:yet )?{_SEEN}|absent) (?:(?:on|in|at) (?:(?:the|any) )?)?"
+            r"(?:prior|previous(?:ly)?|earlier|old|yesterday|before|this morning)(?![^.;,]* n?or\b)",
             rf"(?:no|{_ISNT}) {_HOW_MUCH}(?:resolved|resolution|cleared|clearing|removed)",
-            r"to (?:suggest|indicate|support)",
-            r"without (?:prior|previous|comparison)",
             r"(?:partial|incomplete|near[\- ]complete|almost complete|ensure|document|confirm|until|pending|"
             r"to (?:demonstrate|show|see|verify|establish|prove)|(?:assess|evaluate|check|monitor|look) for) "
             r"(?:(?:complete|full|the) )*(?:resolution|clearing|disappearance|resorption)(?: of)?",
@@ -103,15 +102,15 @@ ENGLISH: Final[CueTable] = (
         "before",
         (
             # Values of keys: "Effusion: none", "Effusion? No.", "effusion -".
-            r"\((?:none|no|absent|negative|nein|keine?r?)\)",
-            r"[:=] ?[nN0](?= ?(?:[.,;)\n]|$))",
-            r"[:=?] ?(?:none|no|not|absent|negative|neg|nil|resolved|free)(?= ?(?:[.,;)\n]|$))",
+            r"\((?:none|no?|absent|negative?|nein|keine?r?)\.?\)",
+            rf"[:=?–-](?<![^\s\ufffc][–-]) ?(?:jeweils )?(?:[n0]|none|not?|absent|negative?|resolved|free|"
+            rf"nein|keine?[rsn]?|ohne|ø|nicht (?:vorhanden|nachweisbar|erkennbar|sichtbar)){_VALUE_ENDS}",
             # Behind a finding alone: "FINDINGS: No significant effusion" is a statement under a heading.
-            r"(?<=\ufffc)\s?[:=?] ?(?:none|no|not|negative)(?= (?:seen|identified|noted|visible|evident|"
-            r"present|detected|demonstrated|appreciated|acute|significant)\b)",
-            r"(?<=\s)[-–] ?(?:none|no|absent|negative|nil)(?= ?(?:[.,;)\n]|$))",
-            r"(?<=\ufffc)\s(?:none|nil|neg|no|nein|keine?[rs]?|ø)(?= ?(?:[.,;)\n]|$))",
-            r"(?<=\ufffc)\s*(?:[:=]\s*)?[-–](?= ?(?:[.,;)\n]|$))",
+            r"(?<=\ufffc)\s?[:=?] ?(?:none|not?|negative|keine?[rsn]?)(?= (?:seen|identified|noted|visible|"
+            r"evident|present|detected|demonstrated|appreciated|acute|significant|nachweisbar|erkennbar|"
+            r"sichtbar|sicher\w*|frisch\w*|abgrenzbar)\b)",
+            rf"(?<=\ufffc)\s(?:none|negative?|no|(?-i:N)|nein|keine?[rs]?|ø){_VALUE_ENDS}",
+            rf"(?<=\ufffc)\s*(?:[:=]\s*)?[-–]{_VALUE_ENDS}",
         ),
     ),
     (
@@ -137,6 +136,9 @@ ENGLISH: Final[CueTable] = (
         "behind",
         (
             r"\A(?:un|less )likely\b",
+            # What it is about is there: "the differential for the opacity includes pneumonia".
+            r"(?:differen[tz]ial\w*(?: \w+)?|\w+ (?:causes?|explanations?|ursachen?)) (?:for|of|für|de[rs]) "
+            r"[^.;,:\ufffc]*\ufffc+[^.;,:\ufffc]*(?:\b(?:includes?|is|are|would be|sind|ist|umfass\w+)|:)",
             rf"(?:{_CANNOT} be (?:said|stated|concluded|assumed|claimed)|(?:unsafe|unwise|premature|"
             r"difficult|impossible|hard|risky) to (?:say|state|conclude|assume|claim))(?: \w+)? that "
             r"there is no",
@@ -246,7 +248,7 @@ ENGLISH: Final[CueTable] = (
             r"(?:whether|wonder(?:ing)? (?:about|if))(?: there (?:is|are))?",
             r"(?:thought|felt|believed) to (?:be|represent|reflect)",
             r"suggest(?:s|ed|ing|ive|ion)?(?: of)?",
-            r"differential(?: \w+)?(?: includes?)?",
+            r"differen[tz]ial(?:diagnosen?)?(?: \w+)?(?: includes?)?",
             r"(?:consider(?:ed|ation of)?|favou?r(?:s|ed|ing)?)",
             r"\?(?:(?=\S)|\s+)",
         ),
@@ -330,9 +332,10 @@ ENGLISH: Final[CueTable] = (
             rf"(?:{_CANNOT} be|(?:{_BE} )?{_ISNT}) {_HOW_MUCH}{_SEEN}(?! to\b)",
             r"(?:turn(?:s|ed)? out|prove[sd]?) to be(?! (?:[\w\-]+ ){0,3}\ufffc)",
             r"(?:has|have|had|is|are|was|were) (?:(?!not |never |nearly |almost |partially |incompletely |"
-            r"partly |largely )\w+ ){0,3}(?:resolved|cleared|disappeared|removed|pulled|withdrawn|explanted|"
-            r"gone|lacking|absent|excluded|ruled out(?! for\b))",
-            rf"(?:resolved|cleared|removed|pulled|explanted|absent|excluded|ruled out){_AT_END}",
+            r"partly |largely |that )\w+ ){0,3}(?:resolved|cleared|disappeared|removed|pulled|withdrawn|"
+            r"explanted|gone|lacking|absent|excluded|ruled out(?! for\b))",
+            rf"(?:resolved|cleared|removed|pulled|explanted|absent|excluded|ruled out|(?<!almost\x20)"
+            rf"(?<!nearly\x20)(?:completely|entirely|fully) (?:gone|receded|regressed|subsided)){_AT_END}",
             r"(?:removal|withdrawal|explantation|extraction)(?! (?:of|by|is|should|recommended|advised|"
             r"planned)\b)",
             r"(?:on|in) neither (?:side|lung|base|apex)",
@@ -367,8 +370,7 @@ ENGLISH: Final[CueTable] = (
             r"because of|caused by|related to|secondary to|explained by|attributable to|"
             r"(?<!likely\x20)(?:reflects|represents)|results? (?:from|of)|accounted|owing to|(?:is|are) "
             r"(?:an?|the) (?!\ufffc)|positional|technical|artifact\w*|projection\w*|in fact|actually|really|"
-            r"merely|nipple|skin "
-            r"fold|overlap\w*|summation)\b)",
+            r"merely|nipple|skin fold|overlap\w*|summation)\b)",
         ),
     ),
     (

@@ -61,19 +61,19 @@ _SIZES: Final = (
     r"trace|tiny|small|minimal|mild|slight|moderate|large|severe|left|right|bilateral|klein|gering|links|"
     r"rechts|beidseits"
 )
-# A period of "1.5", "vs.", "V.a.", "k." or "02.05." ends nothing; one before a capital does without a blank.
 # The answer to "Effusion? No." belongs to the question.
 _SENTENCE_END: Final = re.compile(
-    r"(?<!\b[Vv][Ss])(?<!\b[VZ])(?<!\b[VZ][an])(?<!\b[VZ]\.[aAnN])(?<!\b[VZ]\.\s[aAnN])(?<!\bSt)(?<!\bSt\.\sn)(?<!\ba\.e)(?<!\ba\.\se)(?<!\b[kKou])"
-    r"(?<!\b(?:kl|ca|ev))(?<!\b(?:[Gg]gf|bzw|sog|max|rel)(?=\.\s[a-zäöü]))(?<!\b(?:[Ee]vtl|insb|inkl|"
-    r"resp)(?=\.\s[a-zäöü]))(?<!\b(?:re|li)(?=\.\s[a-zäöü]))(?<!\b(?:bds|ger|erg|Erg)(?=\.\s[a-zäöü]))"
-    r"(?<!(?:grenzw|uraerg)(?=\.\s[a-zäöü]))(?<!\d\.\d\d(?=\.\s[a-zäöü]))[.!](?=\s|$|[A-Z])"
+    # "Vs.", "V.a.", "Anh. f." and "02.05." end nothing; a period before a capital does without a blank.
+    r"\b(?:[Vv][Ss]|[VZ](?:[an]|\.\s?[aAnN])?|St(?:\.\sn)?|a\.\s?e|[kKouO]|kl|ca|N(?=\.\s?B\.)|"
+    r"v(?=\.\s[A-ZÄÖÜ])|(?i:ev|anh(?:\.\sf|alt\sf)?|(?:hinw|verd)(?:\.\sa)?|evtl|ggf|mögl|fragl|wahrsch))\.|"
+    r"(?:\b(?:bzw|sog|max|rel|insb|inkl|resp|re|li|bds|ger|[Ee]rg|[Nn]achw|[Mm]ediast|[mnv])|grenzw|uraerg|\d\.\d\d)"
+    r"\.(?=\s[a-zäöü])|(?P<end>[.!](?=\s|$|[A-Z])"
     # "Fraktur der 6. und 7. Rippe".
     r"(?!(?<=\d\.)\s+(?i:rippen?|icr|[bhl]wk|\w*wirbel\w*|interkostal\w*|segment\w*|(?:und|bis)\s+\d)\b)|"
     r"\?(?=\s*$)|(?:(?<=[\w)])|(?<=[\w)]\s))\?(?=\s+[A-Z])(?!\s+(?i:(?:yes|no|none|not|nein|ja|keine?[rs]?|"
     rf"nicht|absent|present|negative|{_SIZES})(?: (?:seen|noted|identified|visible|nachweisbar|"
     r"sichtbar))?)\s*(?:[.,;\n]|$))|\n\s*\n|\n(?=\s*(?:[-*•\[(☐☒☑]|\d+[.)]|[A-Z][A-Z /]+:))|"
-    rf"\n(?=[^\n:]{{3,40}}\s[-–=]\s)|\n(?={HEADING.pattern})"
+    rf"\n(?=[^\n:]{{3,40}}\s[-–=]\s)|\n(?={HEADING.pattern}))"
 )
 # Its items are what it denies.
 _DENIED_LIST: Final = re.compile(
@@ -81,7 +81,8 @@ _DENIED_LIST: Final = re.compile(
 )
 _BULLET: Final = re.compile(r"\n?[ \t]*[-*•]")
 # Keys with values on one line: "Heart: enlarged / Effusion: no".
-_SLASH: Final = re.compile(r"(?<=\s)/(?=\s[^\W\d_][\w ]{2,30}:)")
+_SLASH: Final = re.compile(r"(?<=\s)[/|•](?=\s[^\W\d_][\w ]{2,30}(?::|\s[-–=]\s))")
+_IS_KEY: Final = re.compile(r"\s?:|\s[-–]\s")
 _BLANK_LINE: Final = re.compile(r"\n\s*\n")
 # A line that is not filled ends what a heading has.
 _FIRST_LINE: Final = re.compile(r"[^\n]{1,60}\n\s*(?=[A-ZÄÖÜ])")
@@ -180,7 +181,7 @@ def stated_sentences(text: str) -> Iterator[tuple[int, str]]:
         before = place + len(sentence)
         if stated and is_read(sentence):
             # All keep their places.
-            sentence = _SLASH.sub(",", sentence.replace(" (?)", "?,  "))
+            sentence = _SLASH.sub(";", sentence)
             if _DENIED_LIST.search(sentence):
                 sentence = _BULLET.sub(lambda bullet: f",{' ' * (len(bullet[0]) - 1)}", sentence)
                 sentence = sentence.replace("\n", ";")
@@ -262,7 +263,7 @@ def image_states(findings: Iterable[Finding]) -> dict[str, State]:
 def _sentences(text: str) -> Iterator[tuple[int, int]]:
     """Give where sentences begin and end, with the marks at their ends."""
     start = 0
-    for end in (*(match.end() for match in _SENTENCE_END.finditer(text)), len(text)):
+    for end in (*(match.end() for match in _SENTENCE_END.finditer(text) if match["end"]), len(text)):
         if _BULLET.match(text, end) and _DENIED_LIST.search(text, start, end + 9):
             continue
         while end - start > _MAX_SENTENCE:
@@ -301,7 +302,11 @@ def _mentions(sentence: str) -> list[_Mention]:
         same = longest is not None and mention[2:] == longest[2:] and mention.name != longest.name
         if longest is None or mention.end > longest.end or same:
             kept.append(mention)
-    return [mention for mention in kept if mention.name]
+    # "Effusion: no effusion" says one thing of it.
+    keys = [
+        one for one, after in pairwise(kept) if one.name == after.name and _IS_KEY.match(sentence, one.end)
+    ]
+    return [mention for mention in kept if mention.name and mention not in keys]
 
 
 def _with_ill(sentence: str, mentions: Sequence[_Mention]) -> list[_Mention]:

@@ -11,29 +11,27 @@ _BE: Final = r"(?:ist|sind|war|waren|bleibt|bleiben|erscheint|erscheinen|wirkt|w
 _SEEN: Final = (
     r"(?:nachweisbar|nachgewiesen|nachzuweisen|nachweisen|abgrenzbar|abzugrenzen|abgegrenzt|abgrenzen|"
     r"erkennbar|erkennen|sichtbar|ersichtlich|vorhanden|darstellbar|dargestellt|darstellen|zu sehen|gesehen|"
-    r"sieht man|sehen wir|gefunden|feststellbar|festzustellen|vorliegend)"
+    r"sieht man|sehen wir|gefunden|feststellbar|festzustellen|vorliegend|(?<=nicht\s)nachweis)"
 )
-_SURE: Final = (
-    r"(?:sicher|eindeutig|zweifelsfrei|definitiv|zuverlässig|verlässlich|gut|ausreichend|hinreichend)"
-)
+_SURE: Final = r"(?:sicher|eindeutig|zweifels\w+|definitiv|zuverlässig|verlässlich|gut|(?:aus|hin)reichend)"
 _CHANGED: Final = (
     r"(?:(?:befund|größen|groessen|grössen)?(?:änderung|veränderung|zunahme|abnahme|progredienz|progress|"
     r"regredienz|wachstum|dynamik|befundwandel|besserung|verschlechterung|rückgang|rückbildung)|"
-    r"(?:größen)?progredient|zugenommen|abgenommen|rückläufig|regredient|zurückgebildet|verändert|geändert|"
+    r"(?:größen)?progredient|zugenommen|abgenommen|rückläufig|regredient|(?:zu)?rückge(?:bildet|gangen)|verändert|geändert|"
     r"größer|grösser|groesser|gewachsen|entfernt)"
 )
 _GONE: Final = (
-    r"(?:rückläufig|zurückgebildet|resorbiert|aufgelöst|regredient|verschwunden|rekompensiert|aufgehoben|"
+    r"(?:rückläufig|(?:zu)?rückge(?:bildet|gangen)|resorbiert|aufgelöst|regredient|verschwunden|rekompensiert|aufgehoben|"
     r"ausgeheilt|entfernt|abgeklungen|evakuiert|entfaltet)"
 )
 _NEARLY: Final = r"(?:nahezu|fast|beinahe|weitgehend|größtenteils|teilweise|annähernd)"
 _WHOLE: Final = rf"(?:vollständig|komplett|vollkommen|gänzlich|restlos|völlig){_ENDING}"
 _AT_END: Final = r"(?= ?(?:[.,;:)?]|$|(?:und|aber|jedoch|bei|im|am|links|rechts|beidseits|ist|sind)\b))"
 
+# What was not there then is new.
+_BEFORE: Final = r"(?:zuvor|vorher|gestern|am vortag|(?:im|(?:in|auf) de[rn]) vor[aub]\w+(?: vom [\d.]+)?)"
 _SIDE: Final = r"(?:links|rechts)(?:seitige?[rsnm]?|basal)?"
-_EXCLUDE: Final = (
-    r"(?:auszuschlie(?:ß|ss)en|ausgeschlossen|ausschlie(?:ß|ss)bar|ausschlie(?:ß|ss)en|verneint)"
-)
+_EXCLUDE: Final = r"(?:auszuschlie(?:ß|ss)en|ausgeschlossen|ausschlie(?:ß|ss)(?:bar|en)|verneint)"
 _POOR: Final = (
     r"(?:(?:nicht|kaum|nur)(?: \w+){0,3} (?:möglich|sensitiv|geeignet|ausreichend|zuverlässig|beurteilbar|"
     r"auszuschlie(?:ß|ss)en|gelingt|erlaubt)|gelingt[^.;]* nicht|eingeschränkt|erschwert|unmöglich|limitiert|"
@@ -50,11 +48,10 @@ GERMAN: Final[CueTable] = (
             r"(?:bis zu[rm]|zu[rm] (?:\w+ )?(?:dokumentation|bestätigung|sicherung|nachweis|überprüfung)|"
             rf"kontrolle)(?: (?:auf|de[rs]|eine[rs]|von))? (?:{_WHOLE} )?(?:rückbildung|auflösung|ausheilung|"
             r"regredienz|resorption|abheilung)(?: (?:de[rs]|von|eine[rs]))?",
-            rf"{_NO} (?:\w+ )?{_CHANGED}(?: (?:de[rs]|von|einer|eines))?",
-            r"nicht (?:\w+ )?frei von",
+            rf"{_NO} (?:\w+ )?{_CHANGED}(?: (?:de[rs]|von|einer|eines))?|nicht (?:\w+ )?frei von",
+            rf"(?<!wie\x20){_BEFORE} (?:noch )?nicht {_SEEN}|(?:noch )?nicht {_SEEN} (?:war\w* )?{_BEFORE}",
             r"(?:kein(?:erlei|e[rsnm]?)?|ohne) (?:zweifel(?: an| bezüglich)?|fehlen(?:de[rsnm]?)?)",
-            rf"{_SIDE},? (?:(?:aber|jedoch|und),? (?:nicht|kein(?:erlei|e[rsnm]?)?)|nicht(?: aber| jedoch)?|"
-            rf"kein(?:erlei|e[rsnm]?)?) {_SIDE}",
+            rf"{_SIDE},? (?:(?:aber|jedoch|und),? (?:nicht|{_NONE})|nicht(?: aber| jedoch)?|{_NONE}) {_SIDE}",
             r"(?:ausbleibende?|fehlende?|mangelnde?|keine)[rsnm]? (?:\w+ )?(?:besserung|rückbildung|"
             r"änderung|veränderung|regredienz|resorption|auflösung|rückgang)",
             r"(?:vereinbar|passend|kompatibel|im sinne|entsprechend)(?: (?:mit|zu|einer|eines|von))?",
@@ -198,13 +195,9 @@ GERMAN: Final[CueTable] = (
             r"(?:(?:wird|werden) (?:zurückgenommen|widerrufen)|nicht bestätigt)",
             r"kein(?:e[rsnm]?)? (?:\w+ )?(?:rezidiv|nachlaufen)(?! (?:de[rs]|von|eine[rs])\b)",
             rf"(?:{_BE} )?(?:keinesfalls|keineswegs|nirgends) {_SEEN}",
-            r"(?:hat|haben) sich (?:(?!nicht|teil|nahe|fast|weit)\w+ )?(?:zurückgebildet|aufgelöst|"
+            r"(?:hat|haben) sich (?:(?!nicht|teil|nahe|fast|weit)\w+ )?(?:(?:zu)?rückgebildet|aufgelöst|"
             r"resorbiert)",
             r"(?:liegt|liegen)(?: \w+)? (?:nicht|keine?r?s?) (?:\w+ )?vor",
-            r"[:=?] ?(?:jeweils )?(?:nein|negativ|keine?[rsn]?|nicht (?:vorhanden|nachweisbar|erkennbar|"
-            r"sichtbar)|ø|"
-            r"ohne)(?= ?(?:[.,;)\n]|$)| (?:nachweisbar|erkennbar|sichtbar|sicher\w*|frisch\w*|abgrenzbar)\b)",
-            r"(?<=\s)[-–] ?(?:nein|negativ|keine?[rsn]?)(?= ?(?:[.,;)\n]|$))",
             r"(?<=\ufffc)[- ]?(?:entfernung|explantation|rückzug)(?! (?:um|empfohlen|geplant)\b)",
         ),
     ),
@@ -219,7 +212,7 @@ GERMAN: Final[CueTable] = (
             r"fehlend(?:e[rsnm]?)?|fehlen (?:von|eine[rs]))",
             r"(?:frei von|täusch(?:t|en))",
             r"gegen(?: eine?n?| das vorliegen(?: eine[rs])?)?(?= [^.;]*\bspr(?:icht|echen)\b)",
-            r"und nicht(?: um)?(?= (?:eine?[rmns]? )?\ufffc)",
+            r"(?:und )?nicht(?: um)?(?= (?:eine?[rmns]? )?\ufffc)",
             r"(?:statt|anstatt|anstelle|an stelle|vielmehr als)(?: (?:eine[srm]|von|de[rs]))?",
             r"(?:spricht|sprechen|sprechend) (?:\w+ ){0,2}(?:gegen|nicht für)(?: (?:eine?n?|das "
             r"vorliegen(?: eine[rs])?))?",

@@ -45,7 +45,7 @@ _SCRIPT: Final = r"[^\W\d_a-zà-öø-ÿāăąćčďđęěğıłńňőřśşšť�
 def _words() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
     others, own = ("|".join(word.replace("_", r"\s+") for word in words.split()) for words in (_OTHERS, _OWN))
     # "Sin." is Latin, and "l'" and "d'" belong to the word behind them.
-    other = rf"(?<!\w)(?:{others}|sin(?=\s+\w)|(?<![:=]\s)y|[dl]['’](?=\w{{3}}))(?!\.\w)"
+    other = rf"(?<![\w+-])(?:{others}|sin(?=\s+\w)|(?<![:=–-]\s)(?<!\()y(?= \w)|[dl]['’](?=\w{{3}}))(?!\.\w)"
     return (
         re.compile(rf"{other}(?:(?<=['’])|(?!\w))"),
         re.compile(rf"(?<!\w)(?:{own})(?!\w)"),

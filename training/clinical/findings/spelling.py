@@ -16,18 +16,22 @@ _SHORT: Final = (
     "effs=effusions plef=effusion atx=atelectasis atel=atelectasis opac=opacity opacs=opacities "
     "consol=consolidation infil=infiltrate infiltr=infiltrate cardiomeg=cardiomegaly nod=nodule nods=nodules "
     "fx=fracture fxs=fractures frx=fracture rippenfx=rippenfraktur ett=endotracheal_tube "
-    "ngt=nasogastric_tube ogt=orogastric_tube "
-    "dht=feeding_tube cvc=central_venous_catheter cvl=central_line cath=catheter caths=catheters "
-    "pacer=pacemaker hsm=herzschrittmacher djd=degenerative_joint_disease ggo=opacity ggos=opacities "
-    "htx=hemothorax emphys=emphysema calcs=calcifications w/o=without w/=with c/w=consistent_with "
-    "s/o=suggestive_of c/f=concerning_for d/t=due_to 2/2=due_to b/l=bilateral bilat=bilateral neg=negative "
-    "poss=possible prob=probable susp=suspicious k.=kein o.b.=unauffällig o._b.=unauffällig erg.=erguss "
-    "pleuraerg.=pleuraerguss grenzw.=grenzwertig fragl.=fraglicher "
+    "ngt=nasogastric_tube ogt=orogastric_tube dht=feeding_tube cvc=central_venous_catheter cvl=central_line "
+    "cath=catheter caths=catheters pacer=pacemaker hsm=herzschrittmacher djd=degenerative_joint_disease "
+    "ggo=opacity ggos=opacities htx=hemothorax emphys=emphysema calcs=calcifications w/o=without w/=with "
+    "c/w=consistent_with s/o=suggestive_of c/f=concerning_for d/t=due_to 2/2=due_to b/l=bilateral "
+    "bilat=bilateral neg=negative poss=possible prob=probable susp=suspicious k.=kein o.b.=unauffällig "
+    "o._b.=unauffällig erg.=erguss pleuraerg.=pleuraerguss grenzw.=grenzwertig fragl.=fraglich "
     "pulm.=pulmonary vasc.=vascular dystel.=dystelektase verbr.=verbreitert vergr.=vergrößert "
     # Marks that were dictated.
     "period=; full_stop=; punkt=; comma=, komma=, new_paragraph=; new_line=; neue_zeile=; neuer_absatz=; "
     "unauff.=unauffällig -ve=negative +ve=positive nad=no_acute_disease wnl=within_normal_limits "
-    "chf=heart_failure dz=disease trach=tracheostomy_tube"
+    "chf=heart_failure dz=disease trach=tracheostomy_tube nil=no isno=is_no isnot=is_not areno=are_no "
+    "arenot=are_not thereisno=there_is_no notseen=not_seen noevidence=no_evidence keinnachweis=kein_nachweis "
+    "keinhinweis=kein_hinweis keinanhalt=kein_anhalt abgrenzb.=abgrenzbar auszuschl.=auszuschließen "
+    "ausgeschl.=ausgeschlossen nachw.=nachweis nachweisb.=nachweisbar anh.=anhalt ev.=eventuell "
+    "ddx=differential mediast.=mediastinum hinw._a.=hinweis_auf hinw.=hinweis verd._a.=verdacht_auf "
+    "verd.=verdacht mögl.=möglich wahrsch.=wahrscheinlich regelr.=regelrecht"
 )
 # Something else in small letters, or behind a number.
 _CAPITALS: Final = (
@@ -35,24 +39,24 @@ _CAPITALS: Final = (
     "IABP=support_device"
 )
 _WORDS: Final = (
-    "adenopathy aspiration atelectases atelectasis atelectatic atelektase atelektasen auszuschließen "
-    "belüftungsstörung bronchiectasis calcification calcifications calcified cardiomegaly catheter catheters "
-    "cavitary cavitation congestion consolidation consolidations consolidative costophrenic defibrillator "
-    "degenerative dystelektase dystelektasen effusion effusions emphysem emphysema emphysematous edema "
-    "endotracheal enlarged erguss ergüsse excluded fibrosis fibrotic fracture fractured fractures granuloma "
-    "granulomas hemothorax hernia herzschrittmacher hiatushernie hydropneumothorax hyperexpanded "
-    "hyperinflated hyperinflation infiltrat infiltrate infiltrates infiltration kardiomegalie konsolidierung "
-    "konsolidierungen kyphosis lungenemphysem lungenödem lymphadenopathie lymphadenopathy mediastinal "
-    "mediastinalverbreiterung mediastinum minderbelüftung nachweisbar nasogastric nodule nodules neoplasm "
-    "opacification opacities opacity osteopenia osteoporosis pacemaker pericardial perikarderguss "
-    "plattenatelektase plattenatelektasen pleuraerguss pleuraergusses pleuraergüsse pleural pleuraschwiele "
-    "pneumomediastinum pneumonia pneumonias pneumonie pneumonien pneumonisch pneumoperitoneum pneumothoraces "
-    "pneumothorax possible possibly questionable raumforderung raumforderungen rippenfraktur rippenfrakturen "
-    "rundherd rundherde scarring schrittmacher scoliosis skoliose spannungspneumothorax spitzenpneumothorax "
-    "enlargement fraktur frakturen katheter lungenstauung stauung stauungszeichen verbreitert verbreiterung "
-    "subcutaneous suspected suspicious thoraxdrainage tracheostomy tuberculosis tuberkulose "
-    "unchanged unlikely vergrößert verkalkung verkalkungen verschattung verschattungen widening winkelerguss "
-    "vascular without"
+    "abgrenzbar adenopathy aspiration atelectases atelectasis atelectatic atelektase atelektasen "
+    "auszuschließen belüftungsstörung bronchiectasis calcification calcifications calcified cannot "
+    "cardiomegaly catheter catheters cavitary cavitation collapse collapsed congestion consolidation "
+    "consolidations consolidative costophrenic defibrillator degenerative dystelektase dystelektasen "
+    "effusion effusions emphysem emphysema emphysematous edema endotracheal enlarged erguss ergüsse excluded "
+    "fibrosis fibrotic fracture fractured fractures granuloma granulomas hemothorax hernia herzschrittmacher "
+    "hiatushernie hydropneumothorax hyperexpanded hyperinflated hyperinflation infiltrat infiltrate "
+    "infiltrates infiltration kardiomegalie konsolidierung konsolidierungen kyphosis lungenemphysem "
+    "lungenödem lymphadenopathie lymphadenopathy mediastinal mediastinalverbreiterung mediastinum "
+    "minderbelüftung nachweisbar nasogastric nodule nodules neoplasm opacification opacities opacity "
+    "osteopenia osteoporosis pacemaker pericardial perikarderguss plattenatelektase plattenatelektasen "
+    "pleuraerguss pleuraergusses pleuraergüsse pleural pleuraschwiele pneumomediastinum pneumonia pneumonias "
+    "pneumonie pneumonien pneumonisch pneumoperitoneum pneumothoraces pneumothorax possible possibly "
+    "probable questionable raumforderung raumforderungen rippenfraktur rippenfrakturen rundherd rundherde "
+    "scarring schrittmacher scoliosis skoliose spannungspneumothorax spitzenpneumothorax enlargement fraktur "
+    "frakturen katheter lungenstauung stauung stauungszeichen verbreitert verbreiterung subcutaneous "
+    "suspected suspicious thoraxdrainage tracheostomy tuberculosis tuberkulose unchanged unlikely vergrößert "
+    "verkalkung verkalkungen verschattung verschattungen widening winkelerguss vascular without"
 )
 # Other words as near, of these languages and of others.
 _OTHERS: Final = (
@@ -69,20 +73,24 @@ _OTHERS: Final = (
     "unquestionable vergrößern vergrößerte verkalking verkalkt verpackung verpackungen verschaffung "
     "verschaltung verschaltungen verschalungen verschanzungen verschrottung verschüttung verwaltung "
     "verwaltungen verguss verguß module modules plural unlike widen fibro enema nachweis suspect question "
-    "pneumo pleura cardio mediastin excluding"
+    "pneumo pleura cardio mediastin excluding collapses cannon probably"
 )
 # Words that are typed without a blank before one of the rules: "nopneumothorax".
 _JOINED: Final = (
     "a acute and bilateral focal kein keine keinen large left mild no of ohne or pleural possible right "
     "small the und with without"
 )
+# Read with letters exchanged or doubled, too: "nciht", "keinne". "N." is "nach", but for before these words.
+_NEGATIONS: Final = "not ohne kein keine keinen keiner nicht"
+_NOT: Final = r"n\.(?=\s?(?:ver[bg]r|aus[zg]|abgr|nachw|sich|mehr\b|erk))|o\.(?=\s?(?:nachw|anh|hinw|zei))"
 _FEWEST_LETTERS: Final = 5
-_LONG_WORD: Final = 8
 _TWO_EDITS: Final = 12
 # Of a word that is cut short.
 _LEAST_PART: Final = 0.62
-_TICKED: Final = r"\[[xX✓✔]\]|\([xX✓✔]\)|\(\+\)|[☒☑✓✔]"
-_BOX: Final = re.compile(rf"(?P<ticked>{_TICKED})|\[\s?\]|\(\s?\)|\([-–]\)|[☐□▢]")
+_BOX: Final = re.compile(
+    r"(?P<ticked>\[[xX✓✔]\]|\([xX✓✔+]\)|[☒☑✓✔])|(?P<doubt>(?<!\b[au]nd\s)\((?:\?|\+/-)\)(?!\w))|"
+    r"[\[(][-–\s]?[\])]|[☐□▢]"
+)
 _OPTION: Final = re.compile(
     r"\s*(?:yes|no(?:ne)?|ja|nein|keine?r?|normal|enlarged|present|absent|positive|negative|small|moderate|"
     r"large|left|right|bilateral|links|rechts|beidseits|vergrößert|unauffällig)\b[^:=\n]*\Z",
@@ -90,7 +98,7 @@ _OPTION: Final = re.compile(
 )
 # A key with its value: "Heart size: normal" is read as "Heart size normal".
 _KEY: Final = re.compile(
-    r"\b(?P<key>(?:heart|cardiac|(?:cardio)?mediastin|herz)\w*(?: (?:size|contours?|silhouette|"
+    r"\b(?P<key>(?:heart|cardiac|(?:cardio)?mediastin|herz|cor\b)\w*(?: (?:size|contours?|silhouette|"
     r"shadow))*\s?)[:=](?=\s*[\w\[(])",
     re.IGNORECASE,
 )
@@ -154,17 +162,25 @@ def _words(text: str) -> Iterator[tuple[int, int, str]]:
 def _tables() -> tuple[dict[str, str], re.Pattern[str], dict[str, tuple[str, ...]]]:
     """Return abbreviations, the pattern of words, and words of the rules by what is left of them."""
     pairs = [pair.partition("=") for pair in f"{_SHORT} {_CAPITALS}".split()]
-    short = {word.replace("_", " "): long.replace("_", " ") for word, _, long in pairs}
+    short = {
+        word[:at] + typed + word[at + 2 :]: word
+        for word in _NEGATIONS.split()
+        for at in range(1, len(word) - 1)
+        for typed in (word[at + 1] + word[at], word[at] + word[at : at + 2], word[at + 1])
+        if len(typed) > 1 or len(word) >= _FEWEST_LETTERS
+    }
+    short |= {word.replace("_", " "): long.replace("_", " ") for word, _, long in pairs}
     signs = "|".join(re.escape(word) for word in short if not word.isalpha())
     capitals = "|".join(word for word in short if word.isupper())
     words = "|".join(word for word in short if word.isalpha() and word.islower())
+    short |= {"n.": "nicht", "o.": "ohne"}
     near: dict[str, tuple[str, ...]] = {}
     for word in map(_folded, _WORDS.split()):
         cuts = (word[:end] for end in range(ceil(len(word) * _LEAST_PART), len(word)))
         for left in {*_shortened(word), *cuts, "".join(sorted(word))}:
             near[left] = (*near.get(left, ()), word)
     pattern = (
-        rf"(?<!\w)(?:(?i:{signs})(?!\w)|(?:(?<!\d\s)(?<!\d)(?:{capitals})|(?i:{words}))(?!\w)|"
+        rf"(?<!\w)(?:(?i:{_NOT}|{signs})(?!\w)|(?:(?<!\d\s)(?<!\d)(?:{capitals})|(?i:{words}))(?!\w)|"
         rf"[^\W\d_]{{{_FEWEST_LETTERS},40}})"
     )
     return short, re.compile(pattern), near
@@ -178,7 +194,7 @@ def _spelling(typed: str) -> str | None:
     plain = _folded(word)
     if word in others or known.get(plain) == word or re.search(r"[^a-z]", plain):
         return None
-    for cut in range(1, len(plain) - _LONG_WORD + 2):
+    for cut in range(1, len(plain) - _FEWEST_LETTERS):
         if plain[:cut] in joined and plain[cut:] in known:
             return f"{plain[:cut]} {known[plain[cut:]]}"
     # "Aletektase" has the letters of the word, "Verschattg." and "atelect" begin it.
@@ -253,9 +269,10 @@ def _boxes(text: str) -> Iterator[tuple[int, int, str]]:
         end = box.end()
         behind = text[box.end() : after.start() if after else len(text)]
         ticked = box["ticked"] is not None
+        value = "" if ticked else "possible" if box["doubt"] else "no"
         if is_prefix:
-            yield *box.span(), "; " if ticked else "; no "
-        elif _OPTION.match(behind):
+            yield *box.span(), f"; {value} "
+        elif box.group() not in "(+) (-) (–) (?) (+/-)" and _OPTION.match(behind):
             yield box.start(), end if ticked else end + len(behind.rstrip()), ": " if ticked else ""
         else:
-            yield *box.span(), ";" if ticked else ": no;"
+            yield *box.span(), ";" if ticked else f": {value};"

@@ -16,10 +16,12 @@ _PERHAPS: Final = (
     r"(?:(?:may|might|could) be|probably|possibly|likely|perhaps|questionably|(?:un)?wahrscheinlich|"
     r"vermutlich|möglicherweise|fraglich|evtl\b\.?|ev\.|eventuell|vielleicht|ggf\b\.?|eher|wohl|womöglich)"
 )
+_RATIO: Final = (
+    r"(?:c[th][rq]|h[tl]q|(?:cardio ?thoracic|herz thorax) (?:ratio|index|quotient)) ?(?:[a-z]{2,3}|[:=])? ?"
+)
 _MEASURE: Final = (
-    r"(?:,? (?:with|at|mit|bei) (?:an? |eine[mr]? )?(?:c[th][rq]|h[tl]q|cardio ?thoracic (?:ratio|index)|"
-    r"herz thorax quotient(?:en)?)(?: (?:of|von))? \d[.,]\d+,?|,? (?:to|auf|mit|with|at) (?:about |etwa |"
-    r"ca\.? ?)?\d+(?:[.,]\d+)? ?[cm]m,?)?"
+    rf"(?:,? (?:with|at|mit|bei) (?:an? |eine[mr]? )?{_RATIO}\d[.,]\d+,?|,? (?:to|auf|mit|with|at) (?:about |"
+    r"etwa |ca\.? ?)?\d+(?:[.,]\d+)? ?[cm]m,?)?"
 )
 _SIZE_OF_HEART: Final = (
     rf"(?:(?:heart|cardiac|cardiac silhouette) size|heart|cardiac (?:silhouette|shadow)){_MEASURE}"
@@ -28,7 +30,7 @@ _IS_HOW: Final = (
     rf"(?:(?:is|are|was|appears?|remains?|seems|to be|(?!{_PERHAPS})[a-z]+ly|again|now|overall|at|in|size|"
     r"(?:stable|unchanged|still),?|and|mild to|contour|for technique) ){0,8}"
 )
-_HERZ: Final = rf"herz(?:gr(?:ö|oe)(?:ß|ss)e|schatten|silhouette)?{_MEASURE}"
+_HERZ: Final = rf"(?:cor|herz(?:gr(?:ö|oe)(?:ß|ss)e|schatten|silhouette)?){_MEASURE}"
 _CARDIOMEDIASTINUM: Final = (
     r"(?:(?:cardiomediastinal|cardio mediastinal|mediastinal) (?:silhouette|contours?)|"
     rf"mediastinum){_MEASURE}"
@@ -78,7 +80,7 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"atelecta(?:sis|ses|tic)",
         r"(?<!vertebral\s)(?<!body\s)(?<!end\splate\s)(?<!\d\s)collapse(?! of (?:the )?(?:[lt]\d|"
         r"vertebra\w*))",
-        r"collapsed (?:lung|lobe)|volume loss",
+        r"collapsed (?:\w+ ){0,2}(?:lung|lobe)|volume loss",
     ),
     "bronchial thickening": (r"(?:peri)?bronchial (?:wall )?(?:thickening|cuffing)",),
     "bronchiectasis": (r"(?:bronchiect|bronchioloect)a(?:sis|tic)", r"bronchiektas(?:en?|ien?)"),
@@ -97,6 +99,7 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"(?:large|enlarged) (?:heart|cardiac (?:silhouette|contours?))",
         r"(?:cardiac|heart) enlargement|enlargement of (?:the )?(?:heart|cardiac silhouette)",
         rf"{_SIZE_OF_HEART}(?:, (?:which|that))? {_IS_HOW}{_LARGE}",
+        rf"{_RATIO}(?:(?:>|above|über) ?0[.,]50?|0[.,](?:5[5-9]|[6-9]\d?))",
     ),
     "cavitation": (r"cavitations?", r"cavitary", r"cavitating"),
     "consolidation": (r"konsolidation(?:en)?", r"consolidat(?:ions?|ive|ed)"),
@@ -125,7 +128,10 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         rf"{_CARDIOMEDIASTINUM} {_IS_HOW}{_LARGE}",
     ),
     "fibrosis": (r"(?:lungen)?fibrose", r"fibrosis", r"fibrotic"),
-    "fracture": (r"(?:rippen)?(?:bruch|brüche)", r"fracture[sd]?"),
+    "fracture": (
+        r"(?:rippen)?(?:bruch|brüche)|fracture[sd]?|(?<=rib\s|ibs\s|cle\s)#s?(?! ?\d)|#(?= (?:(?:of|the|"
+        r"[lr]t?|left|right|mid|\d+(?:th)?) ){0,4}(?:ribs?|clavicle|humerus|sternum))",
+    ),
     "granuloma": (r"granulomas?", r"granulomata", r"granulomatous", r"granulome?n?"),
     "hernia": (r"(?:hiatus)?hernien?", r"hernias?", r"herniation"),
     "hyperinflation": (
@@ -158,6 +164,7 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"(?:pleural )?effusions?",
         r"nicht ergu(?:ss|ß)frei(?:e[rsnm]?)?",
         r"pleural fluid(?: collections?)?",
+        r"(?<=not\s|han\s|cht\s)(?:fluid|flüssigkeit)(?! (?:levels?|overload|collections?|status|balance))",
         r"fluid in (?:the |both )?(?:\w+ )?pleural (?:spaces?|cavit(?:y|ies))",
         r"(?:sero|hämato|hydro|chylo|ha?emo|pyo(?=pneu))(?:pneumo)?thora(?:x|ces)",
         r"pleural(?= (?:or|and) pericardial effusions?)",
@@ -191,7 +198,7 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
     "scarring": (r"scar(?:ring|s)?", r"narben?", r"narbige?[rsnm]?", r"vernarbung(?:en)?"),
     "scoliosis": (r"skoliose", r"(?:dextro|levo|kypho)?scolio(?:sis|tic)", r"(?:dextro|levo)curvature"),
     "subcutaneous emphysema": (
-        r"(?:sub ?cutaneous|subcut|sub ?q|SQ|soft tissue|chest wall) (?:emphysema|air|gas)",
+        r"(?:sub ?cutaneous|subcut|sub ?q|SQ|surgical|soft tissue|chest wall) (?:emphysema|air|gas)",
         r"(?:haut|weichteil)emphysems?",
         r"subkutane[sn]? emphysem",
     ),
@@ -205,7 +212,8 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"(?:pacing|pacer|defibrillator) (?:leads?|wires?|devices?)|A?ICDs?|defibrillators?",
         r"(?:sternotomy|sternal|cerclage) wires?",
         r"(?:prosthetic|mechanical|artificial|replacement) (?:\w+ )?valves?|(?:surgical|vascular) clips?",
-        r"(?:lines?|tubes?) ?(?:or|and|/|&) ?(?:lines?|tubes?)",
+        r"(?:(?:lines?|tubes?|drains?|sonden|zugänge)(?:,| ?[/&]|,? (?:or|and|oder|und)) ?(?:other )?){1,3}"
+        r"(?:lines?|tubes?|drains?|wires|leads|devices|hardware|sonden|zugänge|drainagen)",
         r"[SP]M (?:aggregat|sonden?|elektroden?|kabel)",
         r"(?:lines|tubes|drains|sonden|zugänge)(?= (?:(?:are|were|have been|wurden) )?(?:removed|out\b|"
         r"pulled|entfernt|gezogen|unchanged|unverändert|regelrecht|korrekt|in (?:situ|place)|as before)\b)",
@@ -217,9 +225,9 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         r"cannula[es]?|kanülen?|tracheostom(?:y|a)|dobb?hoff|swan ganz|impella|watchman|loop recorders?|"
         r"event ?re[ck]order",
         r"(?:spinal|orthopa?edic|surgical|fixation|fusion) (?:hardware|rods?|plates?|screws?)",
-        r"valve (?:prosthes[ie]s|replacement)|TAV[IR](?: ?prothese)?|PEG(?: ?sonde)?",
+        r"valve (?:prosthes[ie]s|replacement)|TAV[IR](?: ?prothese)?|PEG(?: ?sonde)?|fremdmaterial(?:ien)?",
         r"(?:aorten|mitral|herz|trikuspidal)?klappen(?:prothesen?|ersatz)",
-        r"fremdmaterial(?:ien)?|(?:support|monitoring|implanted) (?:devices?|apparatus|hardware|lines?)",
+        r"(?:support|monitoring|implanted|indwelling) (?:devices?|apparatus|hardware|lines?)",
         r"(?:pulse |cardiac |nerve )?(?:generators?|stimulators?)",
         r"(?:herz)?schrittmacher(?:s|aggregat|sonden?|elektroden?|kabel|systems?|implantation|anlage|"
         r"implantat)?",
@@ -243,15 +251,16 @@ _NORMAL_FORMS: Final[dict[str, tuple[str, ...]]] = {
         rf"{_RANDWINKEL} (?:\w+ ){{0,2}}nicht (?:\w+ )?{_BLUNT}",
     ),
     "cardiomegaly": (
+        rf"{_RATIO}(?:normal|(?:<|less than|below|unter) ?0[.,]50?|0[.,][1-4]\d?)",
         rf"{_BOTH} {_IS_HOW}{_NORMAL}",
         rf"(?:{_SIZE_OF_HEART}|{_HERZ}) {_SEEMS_LARGE}",
         rf"{_SIZE_OF_HEART}(?: (?:and|,)? ?(?:pulmonary vascular\w*|contours?|size)){{0,3}} "
         rf"{_IS_HOW}{_NORMAL}",
         rf"{_SIZE_OF_HEART} (?:is|was)n['’]t (?:\w+ )?{_LARGE}",
         r"normal (?:heart|cardiac) (?:size|silhouette|contours?)|normal(?: sized)? heart",
-        rf"{_HERZ}(?: und lungen?)? (?:ist |sind )?(?:nicht (?:\w+ ){{0,2}}(?:vergr(?:ö|oe)(?:ß|ss)ert|"
-        r"verbreitert)|norm(?:al ?)?gro(?:ß|ss)|normal|normal ?weit|schlank|im normbereich|(?:\w+ )?in der "
-        r"norm|regelrecht|unauffällig|nicht (?:zu )?gro(?:ß|ss))",
+        rf"{_HERZ}(?: und (?:lungen?|pulmo))? (?:ist |sind )?(?:nicht (?:\w+ ){{0,2}}(?:"
+        r"vergr(?:ö|oe)(?:ß|ss)ert|verbreitert)|norm(?:al ?)?gro(?:ß|ss)|normal ?weit|normal|schlank|im "
+        r"normbereich|(?:\w+ )?in der norm|regelrecht|unauffällig|nicht (?:zu )?gro(?:ß|ss))",
         r"(?:normal ?|norm)gro(?:ß|ss)e[rsnm]? herz(?:schatten|silhouette)?",
     ),
     "enlarged cardiomediastinum": (

@@ -57,7 +57,7 @@ def test_a_model_is_changed_and_taken_back(work: Work) -> None:
 def test_indexing_with_another_bundle_changes_the_model_and_names_the_old_one_that_stays(
     work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("index.generations.retention._IN_USE_SECONDS", 0)
+    monkeypatch.setattr("index.generations.activation._IN_USE_SECONDS", 0)
     make_bundle(work.folder / "third", seed=2, name="third")
     said = work.run("index", "c", "--bundle", "second", "--data", "data").stdout
     assert "15 taken (0 added, 0 updated, 15 unchanged)" in said

@@ -9,7 +9,7 @@ import pytest
 
 from app.engine import open_engine
 from app.settings import Settings
-from index.feedback.judgements import JudgedQuery, record_judgement
+from index.feedback import JudgedQuery, record_judgement
 from tests.e2e.work import FURTHER, TINY, Work
 from training.common.manifest import read_manifest, write_manifest
 from training.models.bundle import read_bundle

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import select
 
 from app.engine import open_engine
-from index.catalogue.audit_tables import AuditEventRow
+from index.catalogue.tables import AuditEventRow
 from tests.access import ADMIN_KEY, AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed
 

@@ -15,7 +15,7 @@ from app.images import erase as erasures
 from app.jobs import erasure as jobs_erasure
 from app.jobs.folder import JobFolder
 from index.catalogue.jobs import add_job
-from index.erasure.pending import keep_others_away
+from index.erasure import keep_others_away
 from index.errors import CollectionInUseError, JobStateError, NoErasureError
 from tests.app.conftest import COLLECTION, Indexed
 from tests.app.images.erasure.homes import (

@@ -17,9 +17,9 @@ from app.cli.main import build
 from app.engine import open_engine
 from app.radiology.reports.intake import ReportIntake
 from index.audit.listing import Selection, read_events
-from index.catalogue.archives.tables import ReportRow
 from index.catalogue.database import Catalogue
-from index.keys.patient_key import patient_key
+from index.catalogue.tables import ReportRow
+from index.keys.home_secret import patient_key
 from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed
 from tests.app.images.erasure.homes import HERE, holding

@@ -20,7 +20,7 @@ from app.radiology.reports.intake import ReportIntake
 from app.settings import Settings
 from index.engine import SearchEngine
 from index.files.bundles import installed_bundle, register_bundle
-from index.generations.new_collections import create_collection
+from index.generations.models import create_collection
 from tests.access import OPEN
 from tests.app.conftest import make_bundle
 from training.imaging.images import ImageLimits

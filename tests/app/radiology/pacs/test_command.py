@@ -17,7 +17,7 @@ from app.engine import open_engine
 from app.radiology.reports.intake import ReportIntake
 from app.settings import Settings
 from index.catalogue.collections import find_active
-from index.keys.patient_key import patient_key
+from index.keys.home_secret import patient_key
 from index.writes.intake import known_images
 from tests.access import OPEN
 from tests.app.conftest import make_bundle

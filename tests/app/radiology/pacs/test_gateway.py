@@ -14,8 +14,7 @@ from pydantic import SecretStr
 
 from app.application import create_app
 from app.settings import Settings
-from index.keys.api_keys import create_key
-from index.keys.grants import Role
+from index.keys.api_keys import Role, create_key
 from tests.access import AS_ADMIN
 from tests.app.radiology.pacs.conftest import COLLECTION, Home
 from tests.browser.service import running

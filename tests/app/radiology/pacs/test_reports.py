@@ -11,7 +11,7 @@ from app.radiology.pacs.dicomweb.archive import Archive, ArchiveError
 from app.radiology.pacs.run import Run
 from app.radiology.pacs.selection import Selection
 from index.catalogue.collections import require_collection
-from index.reports.received import count_waiting
+from index.reports import count_waiting
 from index.search.results import require_image
 from tests.app.radiology.pacs.conftest import COLLECTION, Home
 from tests.dicom_films import MARKER, make_film, uid

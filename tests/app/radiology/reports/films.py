@@ -6,7 +6,7 @@ from typing import Any
 
 from app.engine import open_engine
 from index.engine import SearchEngine
-from index.keys.patient_key import patient_key
+from index.keys.home_secret import patient_key
 from index.search.results import StoredImage, read_image
 from index.writes.live import change_image
 from tests.app.conftest import COLLECTION, Indexed

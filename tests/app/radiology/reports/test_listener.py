@@ -20,7 +20,7 @@ from app.cli.operate.serve import bind
 from app.engine import open_engine
 from app.radiology.reports.intake import ReportIntake
 from app.radiology.reports.listener import Limits, Listener, run_listener
-from index.keys.patient_key import patient_key
+from index.keys.home_secret import patient_key
 from tests.app.conftest import COLLECTION, Indexed
 from tests.app.radiology.reports.films import give_studies, holding, stored
 from tests.training.clinical.reports.documents import MARKERS, PATIENT, STUDY, hl7_report

@@ -39,7 +39,21 @@ def _sentences() -> tuple[Sentence, ...]:
 
 
 FIELD: Final = _sentences()
-PARTS: Final = ("first", "held", "own", "later", "second", "third", "fourth", "fifth", "sixth", "seventh")
+PARTS: Final = (
+    "first",
+    "held",
+    "own",
+    "later",
+    "second",
+    "third",
+    "fourth",
+    "fifth",
+    "sixth",
+    "seventh",
+    "eighth",
+    "ninth",
+    "tenth",
+)
 
 
 def _said(text: str) -> Pairs:

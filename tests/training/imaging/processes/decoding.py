@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -115,9 +116,14 @@ def kill_a_decoder_at_work(parent: int) -> int:
 
     def at_work() -> list[int]:
         now = decoders_of(parent)
+        at_work = []
         for pid in now:
-            idle.setdefault(pid, cpu_ticks(pid))
-        return [pid for pid in now if is_at_work(pid, idle[pid])]
+            # Others may end in this moment.
+            with suppress(FileNotFoundError, ProcessLookupError):
+                idle.setdefault(pid, cpu_ticks(pid))
+                if is_at_work(pid, idle[pid]):
+                    at_work.append(pid)
+        return at_work
 
     wait_until(lambda: bool(at_work()))
     pid = at_work()[0]

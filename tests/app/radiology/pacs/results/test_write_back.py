@@ -21,9 +21,8 @@ from pydicom.config import RAISE, settings
 
 from app.radiology.pacs.dicomweb.archive import Archive
 from index.audit.listing import Selection, read_events
-from index.generations.new_collections import create_collection
-from index.keys.api_keys import create_key
-from index.keys.grants import Role
+from index.generations.models import create_collection
+from index.keys.api_keys import Role, create_key
 from tests.access import AS_ADMIN
 from tests.app.radiology.pacs.conftest import COLLECTION, Home
 from tests.app.radiology.pacs.results.conftest import (

@@ -7,8 +7,7 @@ from typing import Final, Literal, cast
 from sqlalchemy import ColumnElement, delete, select
 from sqlalchemy.orm import Session
 
-from index.catalogue.archives.tables import ArchiveRow, ArchiveStudyRow
-from index.catalogue.tables import AttributeRow, ImageRow
+from index.catalogue.tables import ArchiveRow, ArchiveStudyRow, AttributeRow, ImageRow
 
 Outcome = Literal["taken", "refused", "left out", "quarantined"]
 # Of a structured report that was taken, the outcome has the digest behind it.

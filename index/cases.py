@@ -6,10 +6,9 @@ from typing import Final, NamedTuple
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
-from index.catalogue.cases.tables import CaseEntryRow, CaseListRow
 from index.catalogue.collections import lock_collection, now, require_collection
-from index.catalogue.storable import storable_text
-from index.catalogue.tables import ImageRow
+from index.catalogue.lookup import storable_text
+from index.catalogue.tables import CaseEntryRow, CaseListRow, ImageRow
 from index.errors import (
     CaseListExistsError,
     CasesFullError,
@@ -18,7 +17,7 @@ from index.errors import (
     UnknownCaseListError,
     shortened,
 )
-from index.feedback.judgements import User
+from index.feedback import User
 from index.search.results import require_image
 from index.writes.live import UNCONDITIONAL, Condition
 

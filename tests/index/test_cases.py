@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
+from index import cases as module
 from index.backup import restore_backup, write_backup
-from index.cases import case_lists as module
-from index.cases.case_lists import (
+from index.cases import (
     CaseList,
     case_lists,
     delete_list,
@@ -17,7 +17,7 @@ from index.cases.case_lists import (
     remove_case,
     save_case,
 )
-from index.catalogue.cases.tables import CaseEntryRow, CaseListRow
+from index.catalogue.tables import CaseEntryRow, CaseListRow
 from index.engine import SearchEngine
 from index.errors import (
     CaseListExistsError,
@@ -27,7 +27,7 @@ from index.errors import (
     UnknownCollectionError,
     UnknownImageError,
 )
-from index.feedback.judgements import User
+from index.feedback import User
 from index.generations.names import rename_collection
 from index.ingest import ingest_manifest
 from index.writes.live import remove_images

@@ -8,9 +8,8 @@ from typing import Final, cast
 from sqlalchemy import ColumnElement, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
-from index.catalogue.archives.tables import ReportRow
 from index.catalogue.lookup import AT_ONCE, parts, rows_among
-from index.catalogue.tables import AttributeRow, ImageRow
+from index.catalogue.tables import AttributeRow, ImageRow, ReportRow
 from training.clinical.findings.headings import Kind
 from training.clinical.reports.sections import Section
 from training.clinical.reports.study_report import Status, StudyReport

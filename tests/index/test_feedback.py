@@ -18,8 +18,7 @@ from index.errors import (
     UnknownCollectionError,
     UnknownImageError,
 )
-from index.feedback.export import export_collection
-from index.feedback.judgements import (
+from index.feedback import (
     FeedbackCounts,
     JudgedQuery,
     Judgement,
@@ -28,6 +27,7 @@ from index.feedback.judgements import (
     clear_feedback,
     count_feedback,
     count_usable,
+    export_collection,
     judgements,
     learning_pairs,
     record_judgement,

@@ -1,1 +1,0 @@
-"""Lists of images that people keep under a name, with notes."""

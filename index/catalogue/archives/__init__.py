@@ -1,1 +1,0 @@
-"""Studies of image archives, and reports of hospitals."""

@@ -1,1 +1,0 @@
-"""Erasure: all that the home holds of an image goes, and what still has it is named."""

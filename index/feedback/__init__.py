@@ -1,1 +1,0 @@
-"""Relevance judgements of users, and their export as training data."""

@@ -1,1 +1,0 @@
-"""Reports that were received for studies, matched to images or waiting for them."""
