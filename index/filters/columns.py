@@ -319,11 +319,7 @@ class Columns:
                 query = query.join(table, table.image_id == ImageRow.id)
             yield query.distinct() if field == FINDING_FIELD else query
             return
-        if field in TEXT_COLUMNS:
-            key, collection_id = ImageRow.id, ImageRow.collection_id
-        else:
-            key, collection_id = _table_of(field).image_id, _table_of(field).collection_id
-        query = select(key, column).where(collection_id == self._collection_id, *_of_field(field, kind))
+        query = select_values(self._collection_id, field, kind)
         if kind == "date":
             # The catalogue holds texts: all are read that may be dates.
             yield query
@@ -336,6 +332,14 @@ class Columns:
             yield query.where(column.in_(points))
         if ranges:
             yield select(union_all(*ranges).subquery())
+
+
+def select_values(collection_id: int, field: str, kind: FieldKind) -> Select[int, Any]:
+    """Select the key of an image and a value that it has in a field, for all values of a kind."""
+    key, collection = ImageRow.id, ImageRow.collection_id
+    if field not in TEXT_COLUMNS:
+        key, collection = _table_of(field).image_id, _table_of(field).collection_id
+    return select(key, _column_of(field, kind)).where(collection == collection_id, *_of_field(field, kind))
 
 
 def known_fields(session: Session, collection_id: int) -> dict[str, frozenset[FieldKind]]:

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, Select, func, or_, select
+from sqlalchemy import ColumnElement, func, or_, select
 from sqlalchemy.orm import Session
 
 from index.catalogue import Catalogue
@@ -19,7 +19,7 @@ from index.catalogue.lookup import storable_text
 from index.catalogue.tables import AttributeRow, FindingRow, ImageRow, TextRow
 from index.errors import QueryError
 from index.filters.column_cache import CacheKey, CollectionState, IncrementalCache, contains_sorted
-from index.filters.columns import TEXT_COLUMNS, Column, Counts, known_fields
+from index.filters.columns import TEXT_COLUMNS, Column, Counts, known_fields, select_values
 from index.filters.dates import date_text, parse_date
 from index.filters.grammar import FINDING_FIELD, FieldKind, Filter, unknown_field
 from index.filters.passing import FieldColumns
@@ -325,7 +325,8 @@ class FacetCounts:
         if dates is None:
             return None
         hashes = self.fields.hashed(self.state, name)
-        query = select(func.count()).where(*text_rows(self.state.collection_id, name))
+        texts = select_values(self.state.collection_id, name, "text")
+        query = texts.with_only_columns(func.count())
         every = self.state.session.execute(query).scalar_one() if hashes is None else len(hashes.images)
         if len(dates.images) != every:
             return None
@@ -338,11 +339,9 @@ class FacetCounts:
             values, counts, _ = column.counts(self.passing)
             pairs = zip(values.tolist(), counts.tolist(), strict=True)
             return [FacetValue(bool(value), count) for value, count in pairs]
-        query = (
-            select(AttributeRow.number_value, func.count())
-            .where(*_of_kind(self.state.collection_id, name, "boolean"))
-            .group_by(AttributeRow.number_value)
-        )
+        value = AttributeRow.number_value
+        booleans = select_values(self.state.collection_id, name, "boolean")
+        query = booleans.with_only_columns(value, func.count()).group_by(value)
         return [FacetValue(bool(value), count) for value, count in self.state.session.execute(query)]
 
     def _range(self, name: str) -> tuple[float | None, float | None]:
@@ -350,13 +349,10 @@ class FacetCounts:
         if self.passing is not None:
             column = self.fields.column(self.state, name, "number")
         if column is None:
+            numbers = select_values(self.state.collection_id, name, "number")
             # One by one, each is the end of an index.
             low, high = (
-                self.state.session.execute(
-                    select(end(AttributeRow.number_value)).where(
-                        *_of_kind(self.state.collection_id, name, "number")
-                    )
-                ).scalar()
+                self.state.session.execute(numbers.with_only_columns(end(AttributeRow.number_value))).scalar()
                 for end in (func.min, func.max)
             )
             return low, high
@@ -371,11 +367,6 @@ def _start_of(text: str) -> float | None:
     return None if period is None else period.start
 
 
-def _of_kind(collection_id: int, name: str, kind: FieldKind) -> tuple[ColumnElement[bool], ...]:
-    of_field = AttributeRow.collection_id == collection_id, AttributeRow.name == name
-    return (*of_field, AttributeRow.kind == kind)
-
-
 def examples(session: Session, collection_id: int, images: Keys) -> tuple[Example, ...]:
     """Take images from all over the collection: those with a text, or any when none has one."""
     if not len(images):
@@ -386,7 +377,9 @@ def examples(session: Session, collection_id: int, images: Keys) -> tuple[Exampl
     found: dict[str, Example] = {}
     for key in dict.fromkeys(keys):
         name = session.execute(select(ImageRow.external_id).where(ImageRow.id == key)).scalar_one()
-        example = Example(name, _shortest_text(session, key))
+        texts = select(TextRow.text).where(TextRow.image_id == key)
+        shortest = texts.order_by(func.length(TextRow.text), TextRow.position).limit(1)
+        example = Example(name, session.execute(shortest).scalar_one_or_none() or "")
         found.setdefault(example.text or name, example)
     return tuple(found.values())
 
@@ -402,12 +395,6 @@ def _with_text(session: Session, collection_id: int, spread: Sequence[int]) -> l
         return []
     following = (session.execute(query.where(key >= at).order_by(key)).scalar() for at in spread)
     return [last if found is None else found for found in following]
-
-
-def _shortest_text(session: Session, image_key: int) -> str:
-    query = select(TextRow.text).where(TextRow.image_id == image_key)
-    shortest = query.order_by(func.length(TextRow.text), TextRow.position).limit(1)
-    return session.execute(shortest).scalar_one_or_none() or ""
 
 
 def count_column(column: Column, passing: Keys | None, containing: str) -> TextCounts:
@@ -428,9 +415,10 @@ class HashedTexts:
     def __init__(
         self, session: Session, collection_id: int, field: str, column: Column, passing: Keys | None
     ) -> None:
+        values = select_values(collection_id, field, "text")
         self._session = session
-        self._collection_id = collection_id
-        self._field = field
+        self._key, self._column = values.selected_columns
+        self._texts = values.with_only_columns(self._column).distinct()
         self._counted: Counts = column.counts(passing)
 
     def most_frequent(self) -> TextCounts:
@@ -452,8 +440,7 @@ class HashedTexts:
         """Count the texts that contain another, in whatever case."""
         if not storable_text(text):
             return TextCounts([], 0)
-        column = text_column(self._field)
-        query = self._texts().where(_contains(column, text)).execution_options(yield_per=_ROWS_AT_ONCE)
+        query = self._texts.where(_contains(self._column, text)).execution_options(yield_per=_ROWS_AT_ONCE)
         found: list[tuple[str, int]] = []
         distinct = 0
         with self._session.execute(query) as result:
@@ -464,9 +451,6 @@ class HashedTexts:
                 distinct += len(counted)
                 found = _ordered([*found, *counted])[:MAX_VALUES]
         return TextCounts(found, distinct)
-
-    def _texts(self) -> Select[Any]:
-        return select(text_column(self._field)).where(*text_rows(self._collection_id, self._field)).distinct()
 
     def _counts_of(self, texts: Sequence[str]) -> list[int]:
         hashes = np.fromiter(map(hash, texts), dtype=np.int64, count=len(texts))
@@ -480,17 +464,14 @@ class HashedTexts:
         self, hashes: NDArray[np.int64], counts: NDArray[np.int64], images: Keys
     ) -> list[tuple[str, int]]:
         """Return the texts of hashes, by an image that has each."""
-        column = text_column(self._field)
-        key = ImageRow.id if self._field in TEXT_COLUMNS else AttributeRow.image_id
-        query = select(column).where(key.in_(images.tolist()), *text_rows(self._collection_id, self._field))
         count_of = dict(zip(hashes.tolist(), counts.tolist(), strict=True))
-        texts = self._session.execute(query.distinct()).scalars()
+        texts = self._session.execute(self._texts.where(self._key.in_(images.tolist()))).scalars()
         return _ordered([(text, count_of[hash(text)]) for text in texts if hash(text) in count_of])
 
     def _first(self, hashes: NDArray[np.int64], wanted: int) -> list[str]:
         """Return the first texts, in their order, that have one of many hashes, which rise."""
-        column, found = text_column(self._field), list[str]()
-        query = self._texts().order_by(column).limit(_ROWS_AT_ONCE)
+        column, found = self._column, list[str]()
+        query = self._texts.order_by(column).limit(_ROWS_AT_ONCE)
         after: list[ColumnElement[bool]] = []
         while len(found) < wanted:
             some = self._session.execute(query.where(*after)).scalars().all()
@@ -511,48 +492,27 @@ def count_by_database(
     """
     if not storable_text(containing):
         return TextCounts([], 0)
-    column = text_column(field)
-    here = text_rows(collection_id, field)
+    values = select_values(collection_id, field, "text")
+    key, column = values.selected_columns
     if containing:
-        here = (*here, _contains(column, containing))
-    counted = select(column.label("value"), func.count().label("images")).where(*here).group_by(column)
-    rows = counted.subquery()
+        values = values.where(_contains(column, containing))
+    counted = values.with_only_columns(column.label("value"), func.count().label("images"))
+    rows = counted.group_by(column).subquery()
     ordered = (
         select(rows.c.value, rows.c.images).order_by(rows.c.images.desc(), rows.c.value).limit(MAX_VALUES)
     )
     found = [(text, count) for text, count in session.execute(ordered)]
     distinct = session.execute(select(func.count()).select_from(rows)).scalar_one()
-    if passing is not None:
-        found = _passing_of(session, collection_id, field, [text for text, _ in found], passing)
-    return TextCounts(found, distinct)
-
-
-def _passing_of(
-    session: Session, collection_id: int, field: str, texts: Sequence[str], passing: Keys
-) -> list[tuple[str, int]]:
-    """Return which of some texts images that pass have, and how many of them."""
-    column = text_column(field)
-    key = ImageRow.id if field in TEXT_COLUMNS else AttributeRow.image_id
-    found = []
-    for text in texts:
-        query = select(key).where(*text_rows(collection_id, field), column == text)
-        keys = np.fromiter(session.execute(query).scalars(), dtype=np.int64)
+    if passing is None:
+        return TextCounts(found, distinct)
+    having = []
+    for text, _ in found:
+        keys = np.fromiter(
+            session.execute(values.with_only_columns(key).where(column == text)).scalars(), dtype=np.int64
+        )
         if count := int(np.count_nonzero(contains_sorted(passing, keys))):
-            found.append((text, count))
-    return _ordered(found)
-
-
-def text_column(field: str) -> Any:
-    """Return the column of the catalogue that holds a field's texts."""
-    return TEXT_COLUMNS.get(field, AttributeRow.text_value)
-
-
-def text_rows(collection_id: int, field: str) -> tuple[ColumnElement[bool], ...]:
-    """Return the conditions of the rows that hold a field's texts."""
-    if field in TEXT_COLUMNS:
-        return ImageRow.collection_id == collection_id, TEXT_COLUMNS[field].is_not(None)
-    here = AttributeRow.collection_id == collection_id, AttributeRow.name == field
-    return (*here, AttributeRow.text_value.is_not(None))
+            having.append((text, count))
+    return TextCounts(_ordered(having), distinct)
 
 
 def _contains(column: Any, text: str) -> ColumnElement[bool]:

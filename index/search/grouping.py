@@ -7,7 +7,7 @@ a list the first value counts.
 import sys
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -102,12 +102,19 @@ class GroupColumns:
     ) -> GroupColumn:
         """Return a column as it is at a sequence number or later, from memory but for later writes."""
         query = _values(collection_id, field, target)
-        return self._held.get(
-            CacheKey(collection_id, target, field),
-            sequence,
-            lambda: _column(session, query),
-            partial(_caught_up, session, collection_id, target, query),
-        )
+
+        def catch_up(then: int, column: GroupColumn) -> GroupColumn | None:
+            touched = touched_since(session, collection_id, then, target, len(column.keys))
+            if touched is None or not len(touched):
+                return None if touched is None else column
+            written = _column(session, query.where(ImageRow.sequence > then))
+            kept = ~contains_sorted(touched, column.keys)
+            keys, numbers = column.keys[kept], column.numbers[kept]
+            at = np.searchsorted(keys, written.keys)
+            return GroupColumn(np.insert(keys, at, written.keys), np.insert(numbers, at, written.numbers))
+
+        place = CacheKey(collection_id, target, field)
+        return self._held.get(place, sequence, lambda: _column(session, query), catch_up)
 
     def keep(self, collections: Collection[int]) -> None:
         """Forget the columns of all other collections."""
@@ -255,23 +262,3 @@ def _number(image: int, value: _Value) -> int:
         return -1 - image
     # Hashed as text, since distant numbers may have the same hash; the sum makes 0.0 of -0.0.
     return hash((value.kind, repr(value.number + 0.0))) & sys.maxsize
-
-
-def _caught_up(
-    session: Session,
-    collection_id: int,
-    target: Target,
-    query: _Rows,
-    sequence: int,
-    column: GroupColumn,
-) -> GroupColumn | None:
-    touched = touched_since(session, collection_id, sequence, target, len(column.keys))
-    if touched is None:
-        return None
-    if not len(touched):
-        return column
-    written = _column(session, query.where(ImageRow.sequence > sequence))
-    kept = ~contains_sorted(touched, column.keys)
-    keys, numbers = column.keys[kept], column.numbers[kept]
-    places = np.searchsorted(keys, written.keys)
-    return GroupColumn(np.insert(keys, places, written.keys), np.insert(numbers, places, written.numbers))

@@ -92,7 +92,16 @@ class SearchRequest:
         if self.min_score is not None and not -1 <= self.min_score <= 1:
             raise QueryError("min_score, a cosine, must lie between -1 and 1.", field="min_score")
         if self.words is not None:
-            _check_words(self.words)
+            different = parse_words(self.words).size
+            if not different:
+                raise QueryError(
+                    "There is no word in `keywords`: give some, or leave it out.", field="keywords"
+                )
+            if different > MAX_WORDS:
+                raise QueryError(
+                    f"There are {different:,} different words in `keywords`: give at most {MAX_WORDS}.",
+                    field="keywords",
+                )
         if self.words_state is not None and not self.words_findings:
             raise QueryError(
                 "keywords_state goes with `keywords` that name a finding, such as effusion: "
@@ -137,17 +146,6 @@ def stated_findings(text: str) -> tuple[HasFinding, ...]:
     if "absent" not in states.values():
         return ()
     return tuple(HasFinding(finding=name, state=state) for name, state in sorted(states.items()))
-
-
-def _check_words(words: str) -> None:
-    different = parse_words(words).size
-    if not different:
-        raise QueryError("There is no word in `keywords`: give some, or leave it out.", field="keywords")
-    if different > MAX_WORDS:
-        raise QueryError(
-            f"There are {different:,} different words in `keywords`: give at most {MAX_WORDS}.",
-            field="keywords",
-        )
 
 
 @dataclass(frozen=True, slots=True)

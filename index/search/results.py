@@ -1,7 +1,7 @@
 """Pages of hits, and images as the catalogue holds them."""
 
 import hashlib
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, groupby
@@ -332,11 +332,23 @@ def read_image(session: Session, collection: str, image_id: str) -> StoredImage:
     """
     row = require_image(session, collection, image_id)
     texts = select(TextRow.text).where(TextRow.image_id == row.id).order_by(TextRow.position)
+    # Those of the report come first.
+    order = FindingRow.position, FindingRow.start, FindingRow.finding
+    findings = session.execute(select(FindingRow).where(FindingRow.image_id == row.id).order_by(*order))
     return StoredImage(
         id=row.external_id,
         texts=tuple(session.execute(texts).scalars()),
         report=row.report,
-        findings=_read_findings(session, row.id),
+        findings=tuple(
+            StoredFinding(
+                found.finding,
+                cast(State, found.state),
+                None if found.position == REPORT_POSITION else found.position,
+                found.start,
+                found.stop,
+            )
+            for found in findings.scalars()
+        ),
         labels=tuple(row.labels),
         metadata=_metadata(row.details),
         split=row.split,
@@ -346,25 +358,6 @@ def read_image(session: Session, collection: str, image_id: str) -> StoredImage:
         media_type=row.media_type,
         sha256=row.sha256,
         record_digest=row.record_digest,
-    )
-
-
-def _read_findings(session: Session, image_key: int) -> tuple[StoredFinding, ...]:
-    """Return the findings of an image: those of the report first, then of its texts in order."""
-    query = (
-        select(FindingRow)
-        .where(FindingRow.image_id == image_key)
-        .order_by(FindingRow.position, FindingRow.start, FindingRow.finding)
-    )
-    return tuple(
-        StoredFinding(
-            row.finding,
-            cast(State, row.state),
-            None if row.position == REPORT_POSITION else row.position,
-            row.start,
-            row.stop,
-        )
-        for row in session.execute(query).scalars()
     )
 
 
@@ -549,7 +542,7 @@ def matched_texts(
 
     A found text is looked at alone; of an image its texts, and then its report.
     """
-    found = [_best(_texts(image), words) for image in images]
+    found = [_best(image.texts if image.text is None else (image.text.text,), words) for image in images]
     missing = [key for key, match in zip(keys, found, strict=True) if match is None]
     if target == "texts" or not missing:
         return found
@@ -557,20 +550,14 @@ def matched_texts(
         query = select(ImageRow.id, ImageRow.report).where(ImageRow.id.in_(missing))
         reports = {key: report for key, report in session.execute(query) if report is not None}
     return [
-        _best(_sentences(reports[key]), words) if match is None and key in reports else match
+        _best(split_sentences(reports[key][:MAX_CHARACTERS], fragments=True), words)
+        if match is None and key in reports
+        else match
         for key, match in zip(keys, found, strict=True)
     ]
 
 
-def _texts(image: FoundImage) -> Sequence[str]:
-    return image.texts if image.text is None else (image.text.text,)
-
-
-def _sentences(report: str) -> Sequence[str]:
-    return split_sentences(report[:MAX_CHARACTERS], fragments=True)
-
-
-def _best(texts: Sequence[str] | Iterator[str], words: str) -> MatchedText | None:
+def _best(texts: Iterable[str], words: str) -> MatchedText | None:
     """Return the first of the texts with the most different matches."""
     best, most = None, 0
     for text in texts:
