@@ -31,7 +31,7 @@ from index.catalogue.tables import CollectionRow, EmbeddingRow, GenerationRow, M
 from index.errors import SEARCH_ERRORS, GenerationError, QueryError, SearchError
 from index.filters.column_cache import CollectionState, contains_sorted
 from index.filters.columns import known_fields
-from index.filters.facets import FilteredFacets, Overview, Overviews
+from index.filters.facets import FilteredFacets, Overview, Overviews, has_texts
 from index.filters.grammar import And, Filter, Or
 from index.filters.passing import FieldColumns, texts_saying
 from index.home import Home
@@ -226,7 +226,9 @@ class SearchEngine:
         Raises:
             UnknownCollectionError: No collection has this name.
         """
-        return self._overviews.of(collection)
+        with self._catalogue.reading() as reading:
+            row = require_collection(reading.session, collection)
+            return self._overviews.current(CollectionState(reading, row.id, row.sequence))
 
     def has_texts(self, collection: str) -> bool:
         """Return whether any image of a collection has a text, so that words can be looked up there.
@@ -234,7 +236,8 @@ class SearchEngine:
         Raises:
             UnknownCollectionError: No collection has this name.
         """
-        return self._overviews.has_texts(collection)
+        with self._catalogue.read() as session:
+            return has_texts(session, require_collection(session, collection).id)
 
     def image(self, collection: str, image_id: str) -> StoredImage:
         """Return everything that is known of an image.

@@ -29,14 +29,13 @@ from index.catalogue.lookup import rows_among
 from index.catalogue.tables import GenerationRow, ImageRow, TextEmbeddingRow, TextRow
 from index.catalogue.words import pieces
 from index.vectors.codec import decode_vectors
-from index.vectors.protocol import Keys, Vectors
+from index.vectors.protocol import Keys, Scores, Vectors
 from index.vectors.view import VectorView, oriented_bases
 from training.evaluation.similarity import as_blades, similarity
 from training.models.embeddings import TextEmbeddings
 
 # A text is out of vocabulary below this quantile of the token coverage of the collection's own texts.
 _COVERAGE_QUANTILE: Final = 0.05
-Scores = NDArray[np.float32]
 _SAMPLE: Final = 2000
 _EPSILON: Final = 1e-6
 _MEASURED_QUERIES: Final = 256

@@ -6,7 +6,7 @@ from itertools import repeat
 from typing import Final, NamedTuple
 
 import numpy as np
-from sqlalchemy import ColumnElement, Select, select
+from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
 from index.catalogue.collections import NOT_DELETED, require_collection
@@ -32,13 +32,7 @@ MAX_COMPARED: Final = 64
 
 
 class StudyImage(NamedTuple):
-    """An image of a study.
-
-    Attributes:
-        key: Key of the image.
-        id: The image's id.
-        metadata: Metadata of the image.
-    """
+    """An image of a study, by its key and id."""
 
     key: int
     id: str
@@ -101,15 +95,11 @@ def _storable(wanted: Wanted) -> bool:
 
 def _conditions(collections: Sequence[int], wanted: Wanted) -> list[ColumnElement[bool]]:
     named = {STUDY: wanted.study} if wanted.sop is None else {STUDY: wanted.study, SOP: wanted.sop}
-    return [ImageRow.id.in_(_having(collections, name, value)) for name, value in named.items()]
-
-
-def _having(collections: Sequence[int], name: str, value: str) -> Select[int]:
-    return select(AttributeRow.image_id).where(
-        AttributeRow.collection_id.in_(collections),
-        AttributeRow.name == name,
-        AttributeRow.text_value == value,
-    )
+    images = select(AttributeRow.image_id).where(AttributeRow.collection_id.in_(collections))
+    return [
+        ImageRow.id.in_(images.where(AttributeRow.name == name, AttributeRow.text_value == value))
+        for name, value in named.items()
+    ]
 
 
 class Sentence(NamedTuple):

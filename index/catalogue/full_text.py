@@ -1,12 +1,8 @@
-"""Full text.
-
-The rows of the full-text index, and the long words that each collection's images have.
+"""The full-text index of texts and reports, in SQLite (FTS5) or PostgreSQL, and the ranks of images by words.
 
 On SQLite, `image_words` is an FTS5 table of the pieces of each image with spaces between them. On PostgreSQL
 it holds them as a tsvector, beside the runs in which a phrase of pairs is looked for: a tsvector keeps no
 more than 256 places of a word, and none beyond the 16,383rd.
-
-Ranks of images by words.
 """
 
 import json

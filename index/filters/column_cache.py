@@ -41,13 +41,7 @@ class CacheKey(NamedTuple):
 
 
 class CollectionState(NamedTuple):
-    """A read of one collection.
-
-    Attributes:
-        reading: Read transaction of the catalogue at `sequence`.
-        collection_id: Key of the collection.
-        sequence: The collection's sequence number.
-    """
+    """A read of one collection, at its sequence number or later."""
 
     reading: Reading
     collection_id: int

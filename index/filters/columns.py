@@ -36,7 +36,6 @@ from index.vectors.protocol import Keys
 
 _Value = float | str
 Mask = NDArray[np.bool_]
-_FieldKind = tuple[str, FieldKind]
 _Rows = Select[int, Any]
 _ROWS_AT_ONCE: Final = 10_000
 # A string of Python beside its letters, and its place in a list.

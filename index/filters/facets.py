@@ -5,7 +5,6 @@ Fields in memory are counted there, of all images or of those that pass a filter
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -31,7 +30,6 @@ _ONE_EACH: Final = frozenset({"id", "group"})
 _CACHE_BYTES: Final = 16 * 1024**2
 # Memory of a facet beside its texts, of a value, and of an example or a count of a finding.
 _FACET_BYTES, _VALUE_BYTES = 500, 150
-_DATES: Final = 1 << 14
 MAX_VALUES: Final = 30
 # Of more texts with the same hash count, the first are found in the order of texts.
 _MAX_LOOKED_UP: Final = 1000
@@ -132,28 +130,6 @@ class Overviews:
         self._catalogue = catalogue
         self._fields = fields
         self._kept: IncrementalCache[Overview] = IncrementalCache(_CACHE_BYTES)
-
-    def of(self, collection: str) -> Overview:
-        """Return the overview of a collection.
-
-        Raises:
-            UnknownCollectionError: No collection has this name.
-        """
-        with self._catalogue.reading() as reading:
-            row = require_collection(reading.session, collection)
-            return self.current(CollectionState(reading, row.id, row.sequence))
-
-    def has_texts(self, collection: str) -> bool:
-        """Return whether any image of a collection has a text.
-
-        Raises:
-            UnknownCollectionError: No collection has this name.
-        """
-        with self._catalogue.reading() as reading:
-            key = require_collection(reading.session, collection).id
-            ends = select(func.min(ImageRow.id), func.max(ImageRow.id)).where(ImageRow.collection_id == key)
-            first, last = reading.session.execute(ends).one()
-            return first is not None and bool(_with_text(reading.session, key, (first, last)))
 
     def current(self, state: CollectionState) -> Overview:
         """Return the overview of a collection, made anew from fields in memory where it was written to."""
@@ -302,7 +278,7 @@ class FacetCounts:
         """Return a facet of texts as one of dates, if that is what all of them are."""
         if facet.name in TEXT_COLUMNS or not texts.texts:
             return facet
-        if any(_start_of(text) is None for text, _ in texts.texts):
+        if any(parse_date(text) is None for text, _ in texts.texts):
             return facet
         begins = self._begins(facet.name) if column is None else self._begins_of(column)
         if begins is None:
@@ -313,11 +289,11 @@ class FacetCounts:
     def _begins_of(self, column: Column) -> list[float] | None:
         """Return when the dates among a column's texts begin; None if any of them is no date."""
         assert column.texts is not None
-        begins = {int(place): _start_of(column.texts[int(place)]) for place in column.counts(None).values}
-        if any(begin is None for begin in begins.values()):
+        periods = {int(place): parse_date(column.texts[int(place)]) for place in column.counts(None).values}
+        begins = {place: period.start for place, period in periods.items() if period is not None}
+        if len(begins) < len(periods):
             return None
-        counted = (begins[int(place)] for place in column.counts(self.passing).values)
-        return [begin for begin in counted if begin is not None]
+        return [begins[int(place)] for place in column.counts(self.passing).values]
 
     def _begins(self, name: str) -> list[float] | None:
         """Return when the first and the last date of a field begin; None if any of its texts is no date."""
@@ -360,11 +336,11 @@ class FacetCounts:
         return (float(values[0]), float(values[-1])) if len(values) else (None, None)
 
 
-@lru_cache(_DATES)
-def _start_of(text: str) -> float | None:
-    """Return when a date begins; None if a text is none."""
-    period = parse_date(text)
-    return None if period is None else period.start
+def has_texts(session: Session, collection_id: int) -> bool:
+    """Return whether any image of a collection has a text."""
+    ends = select(func.min(ImageRow.id), func.max(ImageRow.id)).where(ImageRow.collection_id == collection_id)
+    first, last = session.execute(ends).one()
+    return first is not None and bool(_with_text(session, collection_id, (first, last)))
 
 
 def examples(session: Session, collection_id: int, images: Keys) -> tuple[Example, ...]:

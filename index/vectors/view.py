@@ -104,11 +104,7 @@ class ReadWriteLock:
 
 
 class VectorView(ABC):
-    """Vectors of one generation under integer keys; searches run beside each other, writes alone.
-
-    Attributes:
-        dim: Length of a vector.
-    """
+    """Vectors (dim,) of one generation under integer keys; searches run beside each other, writes alone."""
 
     def __init__(self, dim: int) -> None:
         self.dim = dim

@@ -448,9 +448,10 @@ class Views:
         """Give a view its copy on the GPU, or codes and a snapshot, while it answers."""
         renewed = False
         try:
-            if wanted == "gpu":
-                self._upload(held, view)
-            else:
+            if wanted == "gpu" and self._gpu is not None:
+                self._gpu.check()
+                held.on_gpu = view.upload(GpuScan(view.dim, self._gpu))
+            elif wanted != "gpu":
                 renewed = _update_or_rebuild(view, wanted, self._place(generation, held.target), asked)
         except Exception:  # noqa: BLE001 - nobody else would see it, and searches go on
             held.failed[wanted] = time.monotonic()
@@ -469,11 +470,6 @@ class Views:
                 if held.view is view:
                     # A search after a write catches up while the vectors are copied.
                     self._write(generation, view, held.sequence, held.target, on_copied=locked.close)
-
-    def _upload(self, held: ViewEntry, view: CosineView) -> None:
-        if self._gpu is not None:
-            self._gpu.check()
-            held.on_gpu = view.upload(GpuScan(view.dim, self._gpu))
 
     def _load(self, session: Session, generation: Generation, sequence: int, target: Target) -> VectorView:
         """Return a view of what a session sees, which is the state of a sequence number."""
