@@ -109,12 +109,7 @@ _SEQUENCE: Final = select(CollectionRow.sequence).where(CollectionRow.id == bind
 class _Resolved(NamedTuple):
     """A request with its names looked up in one state of the catalogue.
 
-    Attributes:
-        generation: Generation to search.
-        sequence: Sequence number of its collection.
-        version: The catalogue's version at which all of it was read; None if something was written meanwhile.
-        binding: Parts of the request that all pages must share.
-        hidden: Keys that the request leaves out, rising.
+    `version` is that state, None if something was written meanwhile; `hidden` are keys to leave out, rising.
     """
 
     generation: Generation
@@ -447,13 +442,7 @@ class SearchEngine:
             groups = Groups(partial(self._newest_groups, generation, request.group_by, request.target))
             ranking = GroupedRanking(ranking, groups, scope)
         if request.diversity is not None:
-            ranking = DiverseRanking(
-                ranking,
-                view,
-                request.diversity,
-                blades=generation.blades,
-                unsigned=generation.unsigned,
-            )
+            ranking = DiverseRanking(ranking, view, request.diversity, generation.blades, generation.unsigned)
         measure = None
         if background is not None:
             judged = text if request.target == "images" else None

@@ -170,10 +170,11 @@ class ScoreScale(NamedTuple):
         return None if self.least is None else max(scores) >= self.least
 
 
+@dataclass(eq=False)
 class Background:
     """A sample of a generation's vectors, and the words of its images.
 
-    Args:
+    Attributes:
         sample: Vectors (N, D) of a view; at least one.
         count: How many vectors the view held.
         blades: k of a k-blade model, else 1.
@@ -181,20 +182,11 @@ class Background:
         vocabulary: The words of the collection's texts and labels, where images are searched.
     """
 
-    def __init__(
-        self,
-        sample: Vectors,
-        count: int,
-        *,
-        blades: int = 1,
-        unsigned: bool = False,
-        vocabulary: Vocabulary | None = None,
-    ) -> None:
-        self.sample = sample
-        self.count = count
-        self.blades = blades
-        self.unsigned = unsigned
-        self.vocabulary = vocabulary
+    sample: Vectors
+    count: int
+    blades: int = 1
+    unsigned: bool = False
+    vocabulary: Vocabulary | None = None
 
     def fits(self, count: int) -> bool:
         """Tell whether the sample still fits a view of `count` vectors: within a factor of 1.5 of its own."""

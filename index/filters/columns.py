@@ -7,6 +7,7 @@ index finds each value once.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, assert_never, cast
 
 import numpy as np
@@ -236,19 +237,17 @@ def _place_type(texts: Sequence[str]) -> type[np.uint16] | type[np.int64]:
     return np.uint16 if len(texts) < np.iinfo(np.uint16).max else np.int64
 
 
+@dataclass(frozen=True, slots=True)
 class Columns:
     """Reads the fields that filters name.
 
-    Args:
-        session: A read of the catalogue.
-        collection_id: Key of the collection.
+    Attributes:
         since: Only images that were written after this sequence number; None for all of the collection.
     """
 
-    def __init__(self, session: Session, collection_id: int, since: int | None = None) -> None:
-        self._session = session
-        self._collection_id = collection_id
-        self._since = since
+    session: Session
+    collection_id: int
+    since: int | None = None
 
     def column(self, field: str, kind: FieldKind, parts: Sequence[Interval] = (UNBOUNDED,)) -> Column:
         """Return the values of a field within intervals."""
@@ -296,7 +295,7 @@ class Columns:
         """Give the keys of images and the values that they have within intervals, some at a time."""
         for query in self._queries(field, kind, parts):
             # Past the session, which would make objects of the rows first.
-            with self._session.connection().execute(
+            with self.session.connection().execute(
                 query.execution_options(yield_per=_ROWS_AT_ONCE)
             ) as result:
                 for some in result.partitions():
@@ -309,16 +308,16 @@ class Columns:
         """Select the keys of images and the values that they have within the intervals."""
         column = _column_of(field, kind)
         # Each mention of a finding has a row.
-        if self._since is not None:
+        if self.since is not None:
             # Changed images are few: all of their values are read.
-            written = ImageRow.collection_id == self._collection_id, ImageRow.sequence > self._since
+            written = ImageRow.collection_id == self.collection_id, ImageRow.sequence > self.since
             query = select(ImageRow.id, column).where(*written, *_of_field(field, kind))
             if field not in TEXT_COLUMNS:
                 table = _table_of(field)
                 query = query.join(table, table.image_id == ImageRow.id)
             yield query.distinct() if field == FINDING_FIELD else query
             return
-        query = select_values(self._collection_id, field, kind)
+        query = select_values(self.collection_id, field, kind)
         if kind == "date":
             # The catalogue holds texts: all are read that may be dates.
             yield query

@@ -147,15 +147,15 @@ class Ranking(ABC):
         return ~np.isin(keys, seen)
 
 
+@dataclass(frozen=True, eq=False)
 class VectorRanking(Ranking):
     """By likeness to the query."""
 
-    def __init__(self, scope: Scope) -> None:
-        self._scope = scope
+    scope: Scope
 
     def page(self, count: int, place: PagePosition | None = None) -> Ranked:
         """Return the hits behind a score and key; see `Ranking`."""
-        return by_vector(self._scope.nearest(count, None if place is None else place.after))
+        return by_vector(self.scope.nearest(count, None if place is None else place.after))
 
 
 class RecomputedRanking(Ranking):
@@ -177,31 +177,31 @@ class RecomputedRanking(Ranking):
         return found.take(np.flatnonzero(self.is_new(found.keys, seen))[:count])
 
 
+@dataclass(frozen=True, eq=False)
 class FusedRanking(RecomputedRanking):
     """By reciprocal rank in lists: likeness to the query, matches of exact words, and findings.
 
     What no list has among its first places follows by likeness, with a sum of zero.
 
-    Args:
+    Attributes:
         scope: Keys that may be found.
         matches: Keys that match the words, best first, at most `FUSED_PLACES`.
         saying: Keys, rising, of what says of findings what the query says, which likeness ranks once more.
     """
 
-    def __init__(self, scope: Scope, matches: Keys, saying: Keys = NOTHING) -> None:
-        self._scope = scope
-        self._matches = matches
-        self._saying = saying
+    scope: Scope
+    matches: Keys
+    saying: Keys
 
     def _top(self, count: int) -> Ranked:
-        near = by_vector(self._scope.nearest(max(count, FUSED_PLACES)))
+        near = by_vector(self.scope.nearest(max(count, FUSED_PLACES)))
         head = near.take(slice(FUSED_PLACES))
         # The view may not hold what was written or removed a moment ago.
-        held = self._scope.view.scores(self._scope.query, self._matches)
-        matches, cosines, _ = self._scope.near_enough(Neighbours(*held, exact=True))
+        held = self.scope.view.scores(self.scope.query, self.matches)
+        matches, cosines, _ = self.scope.near_enough(Neighbours(*held, exact=True))
         saying = head.take(slice(0))
-        if len(self._saying):
-            saying = by_vector(self._scope._replace(allowed=self._saying).nearest(FUSED_PLACES))
+        if len(self.saying):
+            saying = by_vector(self.scope._replace(allowed=self.saying).nearest(FUSED_PLACES))
         keys, sums = fuse([head.keys, matches, saying.keys])
         cosine_of = dict(zip(matches.tolist(), cosines.tolist(), strict=True))
         for ranked in (saying, head):
@@ -221,69 +221,67 @@ class FusedRanking(RecomputedRanking):
         return fused.then(behind).take(slice(count))
 
 
+@dataclass(frozen=True, eq=False)
 class GroupedRanking(RecomputedRanking):
     """One hit of each group, its first in another order."""
 
-    def __init__(self, inner: Ranking, groups: Groups, scope: Scope) -> None:
-        self._inner = inner
-        self._groups = groups
-        self._scope = scope
+    inner: Ranking
+    groups: Groups
+    scope: Scope
 
     def is_new(self, keys: Keys, seen: Keys) -> NDArray[np.bool_]:
         """Tell which hits are of groups that none was seen of; see `Ranking`."""
-        new, numbers = self._groups.of(keys)
-        new[new] = ~np.isin(numbers, self._groups.of(seen)[1])
+        new, numbers = self.groups.of(keys)
+        new[new] = ~np.isin(numbers, self.groups.of(seen)[1])
         return new
 
     def _top(self, count: int) -> Ranked:
         wanted, at_most = count, None
         while True:
-            found = self._inner.page(wanted)
-            first = self._groups.first_places(found.keys)
+            found = self.inner.page(wanted)
+            first = self.groups.first_places(found.keys)
             if len(first) >= count or len(found) < wanted:
                 return found.take(first[:count])
             if at_most is None:
-                column = self._groups.column
-                at_most = column.count(self._scope.findable(column.keys))
+                column = self.groups.column
+                at_most = column.count(self.scope.findable(column.keys))
             if len(first) >= at_most:
                 return found.take(first)
             wanted *= 2
 
 
+@dataclass(frozen=True, eq=False)
 class DiverseRanking(RecomputedRanking):
     """Hits near the query that differ from each other, chosen among the first places of another order.
 
     What lies behind those places follows in the other order.
     """
 
-    def __init__(
-        self, inner: Ranking, view: VectorView, diversity: float, *, blades: int, unsigned: bool
-    ) -> None:
-        self._inner = inner
-        self._view = view
-        self._diversity = diversity
-        self._blades = blades
-        self._unsigned = unsigned
+    inner: Ranking
+    view: VectorView
+    diversity: float
+    blades: int
+    unsigned: bool
 
     def _top(self, count: int) -> Ranked:
-        found = self._inner.page(max(count, DIVERSE_PLACES))
+        found = self.inner.page(max(count, DIVERSE_PLACES))
         head, rest = found.take(slice(DIVERSE_PLACES)), found.take(slice(DIVERSE_PLACES, None))
-        held, vectors = self._view.held_vectors(head.keys)
+        held, vectors = self.view.held_vectors(head.keys)
         head = head.take(np.flatnonzero(np.isin(head.keys, held)))
         places = diversify(
             head.keys,
             _relevance(head),
             vectors,
-            diversity=self._diversity,
+            diversity=self.diversity,
             count=min(count, len(head)),
-            blades=self._blades,
-            unsigned=self._unsigned,
+            blades=self.blades,
+            unsigned=self.unsigned,
         )
         return head.take(places).then(rest).take(slice(count))
 
     def is_new(self, keys: Keys, seen: Keys) -> NDArray[np.bool_]:
         """Tell which hits the other order has not shown; see `Ranking`."""
-        return self._inner.is_new(keys, seen)
+        return self.inner.is_new(keys, seen)
 
 
 class KeyList(NamedTuple):

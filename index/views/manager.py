@@ -26,7 +26,6 @@ from index.vectors.protocol import VIEW_NAMES, Vectors, ViewName
 from index.vectors.store import lower_priority
 from index.vectors.view import CosineView, MovedError, VectorView, new_view
 from index.views.snapshots import (
-    SnapshotOf,
     StoredSnapshot,
     read_snapshot,
     remove_snapshot,
@@ -257,11 +256,6 @@ class ViewEntry:
             return None
         return view
 
-    def note_gpu_failure(self, view: CosineView) -> None:
-        """Have a GPU rest that lost the vectors: else they would be brought there again and again."""
-        if self.on_gpu and view.name != "gpu":
-            self.on_gpu, self.failed["gpu"] = False, time.monotonic()
-
     def is_backing_off(self, name: ViewName) -> bool:
         """Tell whether a view failed of late: each write would begin with it again."""
         return time.monotonic() - self.failed.get(name, -math.inf) < _RESTS
@@ -323,7 +317,7 @@ class Views:
 
     def explain(self, session: Session, generation: Generation) -> list[Choice]:
         """Return what views the images of a generation could have, and why one was chosen."""
-        stored = stored_snapshot(self._place(generation, "images"), _identity(generation))
+        stored = stored_snapshot(self._place(generation, "images"), generation)
         return self._explain(session, generation, count_embeddings(session, generation), stored)
 
     def stored_operating_point(self, generation: Generation) -> OperatingPoint | None:
@@ -393,7 +387,7 @@ class Views:
 
     def _snapshot_suffices(self, session: Session, generation: Generation, sequence: int) -> bool:
         """Tell whether the snapshot of a generation has nearly all of its images, and the right view."""
-        stored = stored_snapshot(self._place(generation, "images"), _identity(generation))
+        stored = stored_snapshot(self._place(generation, "images"), generation)
         if stored is None or not sequence_of(session, generation).trimmed <= stored.sequence <= sequence:
             return False
         count = count_embeddings(session, generation)
@@ -420,7 +414,9 @@ class Views:
         if build:
             held.choose_again = held.building
         if build and not held.building and isinstance(view, CosineView):
-            held.note_gpu_failure(view)
+            if held.on_gpu and view.name != "gpu":
+                # A GPU that lost the vectors rests: else they would be brought there again and again.
+                held.on_gpu, held.failed["gpu"] = False, time.monotonic()
             gpu = None if held.is_backing_off("gpu") else self._gpu
             wanted = _wanted(session, generation, view, gpu, view.device_bytes)
             if wanted == "exact":
@@ -475,7 +471,7 @@ class Views:
         """Return a view of what a session sees, which is the state of a sequence number."""
         folder, count = self._place(generation, target), count_embeddings(session, generation, target)
         mapped = _chosen(_weigh(session, generation, count, free_memory(), self._gpu)) == "mapped"
-        found = read_snapshot(folder, _identity(generation), mapped=mapped)
+        found = read_snapshot(folder, generation, mapped=mapped)
         if found is not None:
             view, held = found
             if sequence_of(session, generation).trimmed <= held <= sequence:
@@ -505,7 +501,7 @@ class Views:
         on_copied: Callable[[], None] | None = None,
     ) -> None:
         try:
-            write_snapshot(self._place(generation, target), view, _identity(generation), sequence, on_copied)
+            write_snapshot(self._place(generation, target), view, generation, sequence, on_copied)
         except (OSError, RuntimeError, ViewError, MovedError) as error:
             _log.warning("the snapshot of generation %d was not written: %s", generation.id, error)
         except Exception:  # noqa: BLE001 - in the background nobody else would see it
@@ -520,12 +516,6 @@ def _update_or_rebuild(view: CosineView, wanted: ViewName, spill: Path, asked: V
     if view.name == wanted and view.encode_pending():
         return False
     return view.build(wanted, spill, asked)
-
-
-def _identity(generation: Generation) -> SnapshotOf:
-    return SnapshotOf(
-        generation.uid, generation.digest, generation.dim, generation.blades, generation.unsigned
-    )
 
 
 def _wanted(

@@ -22,7 +22,7 @@ from index.vectors.view import CosineView
 from index.views import snapshots
 from index.views.manager import ViewEntry, Views
 from tests.index.homes import open_home
-from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
+from tests.index.samples import begin_generation, make_records, put_vectors, snapshot_of, unit_vectors
 from tests.index.vectors.reference import ReferenceView
 
 DIM = 16
@@ -250,7 +250,7 @@ def test_searches_after_a_write_go_on_while_the_snapshot_of_a_build_is_written(
         finally:
             go_on.set()
     views.close()
-    of = snapshots.SnapshotOf(generation.uid, generation.digest, DIM)
+    of = snapshot_of(generation.uid, generation.digest, DIM)
     read = snapshots.read_snapshot(tmp_path / "views" / generation.uid, of)
     assert read is not None
     assert isinstance(read[0], CosineView)
