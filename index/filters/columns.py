@@ -33,7 +33,7 @@ from index.filters.grammar import (
     Range,
     kind_of,
 )
-from index.vectors.protocol import Keys
+from index.vectors.protocol import NOTHING, Keys
 
 _Value = float | str
 Mask = NDArray[np.bool_]
@@ -155,16 +155,18 @@ class Column:
 
     Args:
         images: The key of the image of each value, (V,).
-        values: The values (V,), rising; of texts their places among `texts`, or their hashes.
+        values: The values (V,), rising; of texts their places among `texts`, or their hashes. None where they
+            are not told apart: all are those that were asked for.
         texts: The texts, rising; None for numbers and hashes.
 
     Attributes:
         extent: The lowest and the highest key of an image.
     """
 
-    def __init__(self, images: Keys, values: NDArray[Any], texts: Sequence[str] | None = None) -> None:
+    def __init__(self, images: Keys, values: NDArray[Any] | None, texts: Sequence[str] | None = None) -> None:
         self.images = images
-        self._values = values
+        self._told_apart = values is not None
+        self._values = np.zeros(len(images), dtype=np.bool_) if values is None else values
         self.texts = texts
         self.extent = extent(images)
 
@@ -189,6 +191,9 @@ class Column:
 
     def slices(self, parts: Sequence[Interval]) -> Iterator[slice]:
         """Return where among `images` those with a value within the intervals are."""
+        if not self._told_apart:
+            yield slice(None)
+            return
         for low, high in parts:
             yield slice(self._place(low), self._place(high))
 
@@ -204,6 +209,8 @@ class Column:
     def changed(self, touched: Keys, written: "Column") -> "Column":
         """Return the column without the values of some images, and with others."""
         kept = ~np.isin(self.images, touched)
+        if not self._told_apart:
+            return Column(np.concatenate([self.images[kept], written.images]), None)
         images, values, added, texts = self.images[kept], self._values[kept], written._values, self.texts
         if texts is not None and written.texts is not None:
             before, texts = texts, sorted({*texts, *written.texts})
@@ -249,11 +256,20 @@ class Columns:
     collection_id: int
     since: int | None = None
 
-    def column(self, field: str, kind: FieldKind, parts: Sequence[Interval] = (UNBOUNDED,)) -> Column:
-        """Return the values of a field within intervals."""
+    def column(
+        self, field: str, kind: FieldKind, parts: Sequence[Interval] = (UNBOUNDED,), *, alone: bool = False
+    ) -> Column:
+        """Return the values of a field within intervals; of one condition `alone` only their images."""
+        if alone and self.since is None and kind != "date":
+            run = self.session.connection().execute
+            queries = self._queries(field, kind, parts, keys_only=True)
+            found = [np.fromiter(run(query).scalars(), dtype=np.int64) for query in queries]
+            return Column(np.concatenate([NOTHING, *found]), None)
         whole = self.bounded(field, kind, parts, None, None)
         assert whole is not None
-        return whole
+        if not alone:
+            return whole
+        return Column(np.concatenate([NOTHING, *(whole.images[some] for some in whole.slices(parts))]), None)
 
     def bounded(
         self,
@@ -304,7 +320,9 @@ class Columns:
                         keys, read = zip(*rows, strict=True)
                         yield np.array(keys, dtype=np.int64), read
 
-    def _queries(self, field: str, kind: FieldKind, parts: Sequence[Interval]) -> Iterator[_Rows]:
+    def _queries(
+        self, field: str, kind: FieldKind, parts: Sequence[Interval], *, keys_only: bool = False
+    ) -> Iterator[_Rows]:
         """Select the keys of images and the values that they have within the intervals."""
         column = _column_of(field, kind)
         # Each mention of a finding has a row.
@@ -322,6 +340,8 @@ class Columns:
             # The catalogue holds texts: all are read that may be dates.
             yield query
             return
+        if keys_only:
+            query = query.with_only_columns(query.selected_columns[0])
         if field == FINDING_FIELD:
             query = query.distinct()
         points = [part.low.value for part in parts if part.is_point]

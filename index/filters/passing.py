@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 from sqlalchemy import select
@@ -89,6 +89,10 @@ class _Members(NamedTuple):
     @property
     def nbytes(self) -> int:
         return self.keys.nbytes + self.images.nbytes
+
+
+class _Read(Protocol):
+    def __call__(self, field: str, kind: FieldKind, parts: Sequence[Interval], *, alone: bool) -> Column: ...
 
 
 class FieldColumns:
@@ -192,7 +196,7 @@ class FieldColumns:
         return _has_dates(state.session, state.collection_id, field)
 
     def _values(
-        self, state: CollectionState, field: str, kind: FieldKind, parts: Sequence[Interval]
+        self, state: CollectionState, field: str, kind: FieldKind, parts: Sequence[Interval], *, alone: bool
     ) -> Column:
         """Return a whole field, or where it does not fit its values within intervals."""
         whole = self.column(state, field, kind)
@@ -200,9 +204,9 @@ class FieldColumns:
             return whole
 
         def read(since: int | None) -> Column:
-            return Columns(state.session, state.collection_id, since).column(field, kind, parts)
+            return Columns(state.session, state.collection_id, since).column(field, kind, parts, alone=alone)
 
-        name = f"{kind} {field} {parts}"
+        name = f"{kind} {field} {alone} {parts}"
         found = self._kept(self._columns, state, name, self._max_values, read)
         assert found is not None
         return found
@@ -267,16 +271,19 @@ def passing_keys(session: Session, collection_id: int, filter: Filter, target: T
 
 def _passing(
     filter: Filter,
-    values: Callable[[str, FieldKind, Sequence[Interval]], Column],
+    values: _Read,
     members: Callable[[Target], _Members],
     target: Target,
 ) -> Keys:
     """Return the keys of images or of texts that pass a filter, rising."""
-    asked: dict[tuple[str, FieldKind], list[Interval]] = {}
+    asked: dict[tuple[str, FieldKind], list[list[Interval]]] = {}
     for condition in conditions(filter):
         for kind in kinds(condition):
-            asked.setdefault((condition.field, kind), []).extend(intervals(condition, kind))
-    columns = {place: values(*place, joined(parts)) for place, parts in asked.items()}
+            asked.setdefault((condition.field, kind), []).append(intervals(condition, kind))
+    columns = {
+        place: values(*place, joined([*chain(*parts)]), alone=len(parts) == 1)
+        for place, parts in asked.items()
+    }
     # Whether an image passes that has none of the values.
     is_open = bool(evaluate(filter, lambda _: np.zeros(1, dtype=np.bool_))[0])
     every = members("images").keys if is_open else NOTHING
