@@ -382,20 +382,13 @@ def read_details(
         vectors = {}
         if "vector" in parts and active is not None:
             vectors = vectors_of(session, active, keys, texts=any(hit.image.text for hit in hits))
-    return [_details(hit, rows.get(hit.id), parts, vectors) for hit in hits]
-
-
-def _details(
-    hit: Hit,
-    row: tuple[int, str | None] | None,
-    parts: Collection[HitPart],
-    vectors: Mapping[tuple[int, int | None], Vectors],
-) -> HitDetails:
-    if row is None:
-        return HitDetails()
-    key, report = row
-    position = None if hit.image.text is None else hit.image.text.position
-    return HitDetails(report if "report" in parts else None, vectors.get((key, position)))
+    details = []
+    for hit in hits:
+        # The image may be gone.
+        key, report = rows.get(hit.id, (-1, None))
+        position = None if hit.image.text is None else hit.image.text.position
+        details.append(HitDetails(report if "report" in parts else None, vectors.get((key, position))))
+    return details
 
 
 def vectors_of(

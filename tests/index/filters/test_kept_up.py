@@ -217,13 +217,14 @@ def test_values_of_a_field_that_does_not_fit_keep_up_as_well(
     in_memory.put(*(drawn(source, number) for number in range(20)))
     among = parse_filter({"and": [{"field": "id", "gte": "i1", "lt": "i5"}, {"field": "age", "gte": 30}]})
     others = parse_filter({"not": {"field": "id", "any_of": ["i3", "i7", "gone"]}})
+    twice = parse_filter({"and": [{"field": "id", "gte": "i2"}, {"not": {"field": "id", "eq": "i3"}}]})
     for step in range(20):
-        for filter in (among, others):
+        for filter in (among, others, twice):
             assert in_memory.get(filter, target).tolist() == in_memory.expected(filter, target)
         in_memory.put(drawn(source, source.randrange(20)), drawn(source, 20 + step))
         in_memory.delete(f"i{source.randrange(40)}")
     ids = [name for name in read_anew if name.startswith("text id")]
-    assert len(ids) == len(set(ids)) == 2
+    assert len(ids) == len(set(ids)) == 3
 
 
 def test_an_older_state_is_read_anew(either: Collection) -> None:
