@@ -36,7 +36,6 @@ from training.models.embeddings import TextEmbeddings
 
 # A text is out of vocabulary below this quantile of the token coverage of the collection's own texts.
 _COVERAGE_QUANTILE: Final = 0.05
-_SAMPLE: Final = 2000
 _EPSILON: Final = 1e-6
 _MEASURED_QUERIES: Final = 256
 # For longer vectors the covariance is larger than half of the sample.
@@ -87,7 +86,7 @@ _QUERIES: Final = 2000
 _LABELS: Final = 200
 # Comparisons of all queries, where a view scans.
 _COMPARED: Final = 200_000_000
-_COMPARED_SAMPLE: Final = 2000
+_SAMPLE: Final = 2000
 _BATCH: Final = 32
 # It is measured again when the collection has grown or shrunk by this factor.
 _MEASURED_GROWTH: Final = 1.2
@@ -261,11 +260,7 @@ def draw(keys: Keys, count: int, seed: int) -> Keys:
 
 
 def measure_background(view: VectorView, *, blades: int = 1, unsigned: bool = False) -> Background | None:
-    """Draw a sample of a view.
-
-    Returns:
-        None where the view is empty.
-    """
+    """Draw a sample of a view; None where it is empty."""
     drawn, sample = view.held_vectors(draw(view.keys(), _SAMPLE, 0))
     if not len(drawn):
         return None
@@ -291,11 +286,7 @@ class Backgrounds:
     def of(
         self, reading: Reading, generation: Generation, view: VectorView, target: Target = "images"
     ) -> Background | None:
-        """Return the background of a view, measured if there is none or the view has grown or shrunk much.
-
-        Returns:
-            None where the view is empty.
-        """
+        """Return the background of a view, measured anew where none fits; None where the view is empty."""
         with self._lock:
             held = self._held.get((generation.id, target))
             if held is None:
@@ -513,7 +504,7 @@ def measure_confidence(
     found = view.search_many(vectors, _DEPTH)
     best = np.array([one.scores[:1].max(initial=-inf) for one in found])
     hits = [one.keys.tolist() for one in found[: len(own)]]
-    drawn = np.random.default_rng(0).permutation(view.keys())[:_COMPARED_SAMPLE].tolist()
+    drawn = np.random.default_rng(0).permutation(view.keys())[:_SAMPLE].tolist()
     facts = _facts(session, {*drawn, *(key for keys in hits for key in keys)})
     sample = [facts[key] for key in drawn if key in facts]
     outcomes = Outcomes(

@@ -489,9 +489,5 @@ def tokens(words: str) -> list[str]:
 
 
 def matched_spans(text: str, words: str) -> list[tuple[int, int]]:
-    """Return where a text has words that a query matches, for marking them.
-
-    Returns:
-        Places (start, end) in characters of `text`, in order and without overlaps.
-    """
+    """Return the places (start, end), in characters, of words that a query matches, in order and apart."""
     return parse_words(words).spans(text)

@@ -475,15 +475,13 @@ class CosineView(VectorView):
     def build(
         self, name: ViewName = "ivf", folder: Path | None = None, stored_queries: Vectors | None = None
     ) -> bool:
-        """Give the view codes, while searches and writes go on.
+        """Give the view codes while it is used; False when rows moved meanwhile or are too few to learn from.
 
         Args:
             name: "mapped" moves vectors to files, "ivf" into memory.
             folder: For those files.
             stored_queries: Embedded queries (Q, D) like those to come, by which recall is measured as well.
 
-        Returns:
-            False when rows moved meanwhile, or there are too few to learn from.
         """
         with self._lock.reading():
             source, layout, alive = self._store, self._layout, self._ids.alive
@@ -567,11 +565,7 @@ class CosineView(VectorView):
         return True
 
     def drop(self) -> bool:
-        """Answer exactly from now on, with all vectors in memory and by the CPU; searches go on meanwhile.
-
-        Returns:
-            False when rows moved meanwhile.
-        """
+        """Answer exactly from now on, from memory and by the CPU; False when rows moved meanwhile."""
         if self.name == "exact" and not self.mapped:
             return True
         with self._lock.reading():

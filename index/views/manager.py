@@ -325,12 +325,9 @@ class Views:
         return stored_operating_point(self._place(generation, "images"))
 
     def retire(self, collection_id: int, active: int) -> bool:
-        """Free the views of a collection's other generations that no request has used for a while.
+        """Free a collection's other views that nobody has used for a while, and tell whether there were any.
 
         Every search calls it; the views are looked through once a second at most for each collection.
-
-        Returns:
-            Whether there were any.
         """
         now = time.monotonic()
         if now < self._looked.get(collection_id, -math.inf) + _LOOK_SECONDS:
