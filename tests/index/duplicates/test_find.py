@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from index.duplicates.find import find_duplicates, likely_pairs
+from index.duplicates import find_duplicates, likely_pairs
 from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError, UnknownCollectionError
 from index.generations.activation import activate
@@ -103,7 +103,7 @@ def test_what_looking_began_to_build_is_stopped(
             closed.append(self)
             super().close()
 
-    monkeypatch.setattr("index.duplicates.find.Views", Noted)
+    monkeypatch.setattr("index.duplicates.Views", Noted)
     find_duplicates(filled.home, "c", show_progress=False)
     with pytest.raises(UnknownCollectionError):
         find_duplicates(filled.home, "nothing", show_progress=False)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageEnhance
 
-from index.duplicates.perceptual import Picture, read_picture, same_picture
+from index.duplicates import Picture, read_picture, same_picture
 from tests.index.pictures import smooth_picture
 
 
