@@ -76,7 +76,7 @@ def serve_on(taken: socket.socket, settings: "Settings") -> None:
     application.openapi()
     config = uvicorn.Config(
         application,
-        http=bounded(application.state.connections, Shedding(application.state.stages)),
+        http=bounded(application.connections, Shedding(application.stages)),
         ws="none",
         log_config=None,
         access_log=False,
@@ -87,7 +87,7 @@ def serve_on(taken: socket.socket, settings: "Settings") -> None:
     # Garbage collections leave out all that lives as long as the process: they hold up every thread.
     gc.collect()
     gc.freeze()
-    GracefulServer(config, application.state.stopping).run(sockets=[taken])
+    GracefulServer(config, application.stopping).run(sockets=[taken])
 
 
 def refuse_open_network(taken: socket.socket, settings: "Settings") -> None:
