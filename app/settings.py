@@ -533,13 +533,13 @@ class Settings(BaseSettings):
         known = _known_variables()
         kept = {name: value for name, value in environment.items() if name.upper() not in known}
         values = {name: getattr(self, name) for name in self.model_fields_set - _OF_CALLERS}
+        values["home"] = self.home
+        # No path may depend on the folder that the process works in.
         for name, value in values.items():
             if isinstance(value, SecretStr):
                 values[name] = value.get_secret_value()
-        # Neither may depend on the folder that the process works in.
-        values["home"] = self.home.absolute()
-        if self.pacs_ca is not None:
-            values["pacs_ca"] = self.pacs_ca.absolute()
+            elif isinstance(value, Path):
+                values[name] = value.absolute()
         if self.database_url is not None:
             values["database_url"] = _absolute_url(self.database_url)
         given = {PREFIX + n.upper(): as_text(value) for n, value in values.items() if value is not None}
