@@ -71,13 +71,7 @@ def _told(answer: Any, field: str, sentence: str) -> None:
         ("PATCH", f"{_IMAGES}/image-1", {"labels": ["a"] * 20_000}, "labels", "at most 1024"),
         ("PATCH", f"{_IMAGES}/image-1", {"metadata": _MANY}, "metadata", "5000 fields are too many"),
         ("POST", "/v1/jobs", {"kind": "tidy", **_MANY}, "tidy.f0", "known are kind."),
-        (
-            "POST",
-            "/v1/jobs",
-            {"kind": "x" * 5_000},
-            "body",
-            "'tidy', 'reindex', 'retrain', 'duplicates', 'pacs_sync'",
-        ),
+        ("POST", "/v1/jobs", {"kind": "x" * 5_000}, "body", "must be one of 'tidy', 'reindex', "),
         ("POST", "/v1/models", _MANY, "f0", "known are job."),
     ],
 )
