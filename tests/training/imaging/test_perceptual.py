@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageEnhance
 
-from index.duplicates import Picture, read_picture, same_picture
 from tests.index.pictures import smooth_picture
+from training.imaging.perceptual import Picture, read_picture, same_picture
 
 
 def _small(image: Image.Image, folder: Path, quality: int = 90) -> Picture:
