@@ -12,7 +12,6 @@ from typing import Annotated, Final
 import numpy as np
 from fastapi import APIRouter, Depends, Query, Request, Response
 from PIL import Image
-from pydantic import BaseModel, ConfigDict, Field
 
 from app.audit.requests import Noted, note
 from app.audit.trail import filter_parts
@@ -27,11 +26,6 @@ from app.edge.schemas import images_path
 from app.permissions import GuardedRoute, may
 from app.search.read_search import SentSearch, check_lengths, read_count, read_filter, read_search
 from app.search.schemas import (
-    DEFAULT_PARTS,
-    HIT_PARTS,
-    MAX_CONTAINING,
-    MAX_CURSOR_LENGTH,
-    MAX_LIMIT,
     SEARCH_BODY,
     BatchQuery,
     BatchResponse,
@@ -39,7 +33,9 @@ from app.search.schemas import (
     Count,
     CountQuery,
     FacetQuery,
+    FieldsWanted,
     ImageList,
+    ImagesWanted,
     SearchResponse,
     SimilarityMap,
     TookMs,
@@ -62,7 +58,6 @@ from app.services import InjectedServices, Services
 from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError, QueryError
 from index.files.renditions import scaled_size
-from index.filters.grammar import MAX_FIELD_NAME_LENGTH
 from index.search.request import SearchRequest
 from index.search.results import ActiveGeneration, HitDetails, HitPart, SearchPage, read_details
 from training.common.errors import RecoquestError
@@ -320,58 +315,20 @@ async def search_batch(
     return Response(content, status_code=status, media_type="application/json")
 
 
-class _Filtered(BaseModel):
-    # A parameter that is unknown may be a slip, and the answer one to another question.
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    filter: str | None = Field(
-        default=None, description="A filter as JSON.", examples=['{"field": "view", "eq": "PA"}']
-    )
-
-
-class _ImagesWanted(_Filtered):
-    cursor: str | None = Field(
-        default=None,
-        max_length=MAX_CURSOR_LENGTH,
-        description="`next_cursor` of the page before; the filter must be the same.",
-    )
-    limit: int = Field(default=100, ge=1, le=MAX_LIMIT, description="Number of images on a page.")
-    parts: list[HitPart] = Field(
-        default=[*DEFAULT_PARTS],
-        alias="with",
-        max_length=len(HIT_PARTS),
-        description="What is told of each image: texts, findings, labels, metadata, report, vector.",
-    )
-
-
-class _FieldsWanted(_Filtered):
-    field: str | None = Field(
-        default=None,
-        max_length=MAX_FIELD_NAME_LENGTH,
-        description="Only this field, which may be id or group.",
-    )
-    containing: str = Field(
-        default="",
-        max_length=MAX_CONTAINING,
-        description="Only values that contain this text, in whatever case; goes with field.",
-    )
-
-
 @browse_router.get("/images", summary="All images", responses=_BROWSE_PROBLEMS)
 @operation("browse")
 async def list_images(
     collection: str,
-    wanted: Annotated[_ImagesWanted, Query()],
+    wanted: Annotated[ImagesWanted, Query()],
     request: Request,
     services: InjectedServices,
 ) -> ImageList:
-    """The images that pass a filter, or all, in the order in which they were added, page by page.
+    """The images that pass a filter, or all, in a stable order, page by page.
 
     A page begins behind the last image of the page before: none comes twice and none is passed over, whatever
     is written meanwhile.
     """
-    condition = read_filter(wanted.filter, services.settings)
-    asked = SearchRequest(k=wanted.limit, filter=condition, cursor=wanted.cursor)
+    asked = wanted.request(read_filter(wanted.filter, services.settings))
     engine = services.engine
 
     def read() -> tuple[SearchPage, list[HitDetails]]:
@@ -407,7 +364,7 @@ async def count_images(collection: str, query: CountQuery, services: InjectedSer
 @operation("browse")
 async def count_values(
     collection: str,
-    wanted: Annotated[_FieldsWanted, Query()],
+    wanted: Annotated[FieldsWanted, Query()],
     request: Request,
     services: InjectedServices,
 ) -> CountedFields:
@@ -435,7 +392,7 @@ async def count_facets(
 async def _count_values(
     collection: str,
     asked: SearchRequest,
-    wanted: _FieldsWanted | FacetQuery,
+    wanted: FieldsWanted | FacetQuery,
     query: Mapping[str, Sequence[str]],
     request: Request,
     services: Services,

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from pydantic import (
     MISSING,
     AfterValidator,
+    BaseModel,
     BeforeValidator,
+    ConfigDict,
     Field,
     GetJsonSchemaHandler,
     JsonValue,
@@ -588,6 +590,53 @@ class FacetQuery(Request):
         default=None, description="Only images that have any of these words, as in a count.", examples=[None]
     )
     keywords_state: State | None = Field(default=None, description="As in a search.", examples=[None])
+
+
+class Filtered(BaseModel):
+    """Parameters of an address that may have a filter."""
+
+    # A parameter that is unknown may be a slip, and the answer one to another question.
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    filter: str | None = Field(
+        default=None, description="A filter as JSON.", examples=['{"field": "view", "eq": "PA"}']
+    )
+
+
+class ImagesWanted(Filtered):
+    """Images to list."""
+
+    cursor: str | None = Field(
+        default=None,
+        max_length=MAX_CURSOR_LENGTH,
+        description="`next_cursor` of the page before; the filter must be the same.",
+    )
+    limit: int = Field(default=100, ge=1, le=MAX_LIMIT, description="Number of images on a page.")
+    parts: list[HitPart] = Field(
+        default=[*DEFAULT_PARTS],
+        alias="with",
+        max_length=len(HIT_PARTS),
+        description="What is told of each image: texts, findings, labels, metadata, report, vector.",
+    )
+
+    def request(self, condition: Filter | None) -> SearchRequest:
+        """Return what the engine is asked for, with the filter as it was read."""
+        return SearchRequest(k=self.limit, filter=condition, cursor=self.cursor)
+
+
+class FieldsWanted(Filtered):
+    """Values to count, by an address."""
+
+    field: str | None = Field(
+        default=None,
+        max_length=MAX_FIELD_NAME_LENGTH,
+        description="Only this field, which may be id or group.",
+    )
+    containing: str = Field(
+        default="",
+        max_length=MAX_CONTAINING,
+        description="Only values that contain this text, in whatever case; goes with field.",
+    )
 
 
 _FILES: dict[str, Any] = {
