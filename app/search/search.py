@@ -141,7 +141,7 @@ class QuerySources:
     def find(self, engine: SearchEngine, active: ActiveGeneration, made: Sequence[Part]) -> SearchPage:
         """Search with the vectors of `all` sources, or list without any.
 
-        `SearchEngine.search` and `Browser.page` say what is raised.
+        `SearchEngine.search` and `SearchEngine.browse` say what is raised.
         """
         if not self.all:
             return engine.browse(active.collection, self.request)
